@@ -1,0 +1,10 @@
+//! What things are: the vocabulary of fullbore, without I/O, clocks or threads.
+//!
+//! Formats are sans-IO (bytes in, facts out) and state machines are pure, so everything here is
+//! tested without a network or a disk.
+
+#![forbid(unsafe_code)]
+
+pub mod name;
+pub mod time;
+pub mod units;
