@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hifitime::{Duration, Epoch, Unit};
+use hifitime::{Duration, Epoch, TimeScale};
 use serde::{Deserialize, Serialize};
 
 /// An instant: nanoseconds of TAI since 1970-01-01 00:00:00 TAI.
@@ -39,7 +39,8 @@ impl Tai {
 
     /// Midnight UTC of the half-year `epoch` half-years after 2000-01-01 (VDIF's reference epoch).
     pub fn of_half_year(epoch: u32) -> Self {
-        let (year, month) = (2000 + (epoch / 2) as i32, if epoch % 2 == 0 { 1 } else { 7 });
+        let (year, month) =
+            (2000 + (epoch / 2) as i32, if epoch.is_multiple_of(2) { 1 } else { 7 });
         Self::of(Epoch::from_gregorian_utc(year, month, 1, 0, 0, 0, 0))
     }
 
@@ -60,8 +61,9 @@ impl Tai {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// Differences of UTC epochs leave leap seconds out, so the scale changes before the subtraction.
     fn of(epoch: Epoch) -> Self {
-        let ns = (epoch - origin()).total_nanoseconds();
+        let ns = (epoch.to_time_scale(TimeScale::TAI) - origin()).total_nanoseconds();
         Tai(ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }
 
@@ -120,11 +122,6 @@ fn fields(text: &str, separator: char) -> Option<Vec<u16>> {
 /// The time of frame `frame` of `frames_per_second`, in nanoseconds after the whole second.
 pub fn frame_ns(frame: u64, frames_per_second: u64) -> i64 {
     (u128::from(frame) * NS as u128 / u128::from(frames_per_second.max(1))) as i64
-}
-
-/// Seconds as hifitime has them, for callers that schedule by duration.
-pub fn seconds(count: f64) -> i64 {
-    (count * Unit::Second).total_nanoseconds() as i64
 }
 
 #[cfg(test)]
