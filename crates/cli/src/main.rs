@@ -1,2 +1,51 @@
-//! x
-fn main() {}
+//! `fullbore`: the binary. Arguments become a plan, the plan runs, and what happened is told.
+
+mod config;
+mod output;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use output::Output;
+
+/// Record data streams at the full rate of the hardware, and prove that nothing was lost.
+///
+/// A first recording:   fullbore record udp://0.0.0.0:46220?format=vdif --session test --scan one
+/// and what it is worth: fullbore verify test_one
+///
+/// Every command takes `--json` for scripts and `--config FILE` (TOML) with the same words.
+#[derive(Parser)]
+#[command(version, args_override_self = true, propagate_version = true)]
+struct Arguments {
+    /// Print JSON instead of text for people.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Take options from a TOML file: a table named for the command, with the options' long names as
+    /// keys. What is typed wins.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fullbore: {error:#}");
+            ExitCode::from(output::REFUSED)
+        }
+    }
+}
+
+fn run() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse_from(config::with_file(std::env::args_os())?);
+    let output = Output { json: arguments.json };
+    match arguments.verb {}
+}

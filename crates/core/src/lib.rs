@@ -5,6 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod account;
+pub mod gap;
+pub mod index;
+pub mod layout;
+pub mod manifest;
 pub mod name;
 pub mod time;
 pub mod units;

@@ -10,8 +10,10 @@ use hifitime::{Duration, Epoch, TimeScale};
 use serde::{Deserialize, Serialize};
 
 /// An instant: nanoseconds of TAI since 1970-01-01 00:00:00 TAI.
+///
+/// In JSON it is UTC text with nanoseconds: `2026-11-21T18:00:00.123456789Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String", into = "String")]
 pub struct Tai(pub i64);
 
 /// A text that is not a UTC time.
@@ -73,13 +75,26 @@ impl Tai {
 }
 
 impl fmt::Display for Tai {
-    /// UTC with microseconds: `2026-11-21T18:00:00.000000Z`.
+    /// UTC with microseconds, or as many digits as asked for: `2026-11-21T18:00:00.000000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day, hour, minute, second, ns) = self.epoch().to_gregorian_utc();
-        let micros = ns / 1000;
-        f.pad(&format!(
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
-        ))
+        let digits = f.precision().unwrap_or(6).clamp(1, 9);
+        let fraction = &format!("{ns:09}")[..digits];
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction}Z")
+    }
+}
+
+impl From<Tai> for String {
+    fn from(time: Tai) -> String {
+        format!("{time:.9}")
+    }
+}
+
+impl TryFrom<String> for Tai {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
     }
 }
 
@@ -152,6 +167,9 @@ mod tests {
         let instant = Tai::from_unix_ns(1_795_284_000_123_456_789);
         assert_eq!(instant.to_string(), "2026-11-21T18:00:00.123456Z");
         assert_eq!(at("2026-11-21 18:00:00.123456789"), instant);
+        let json = serde_json::to_string(&instant).unwrap();
+        assert_eq!(json, "\"2026-11-21T18:00:00.123456789Z\"");
+        assert_eq!(serde_json::from_str::<Tai>(&json).unwrap(), instant);
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! How results are told: text for people, JSON for scripts, exit codes for shells.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+/// Everything asked for was done, and what was checked is good.
+pub const GOOD: u8 = 0;
+/// The command ran, and what it found is not good (damage, loss that nothing explains).
+pub const FOUND: u8 = 1;
+/// The command could not run: bad input, no space, no such scan.
+pub const REFUSED: u8 = 2;
+
+/// Where a command's result goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Print JSON, one document or one line per event.
+    pub json: bool,
+}
+
+impl Output {
+    /// Prints `value` as JSON, or `text` for people.
+    pub fn tell<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, value)?;
+            writeln!(out)?;
+        } else {
+            out.write_all(text().as_bytes())?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Whether progress may be drawn: a person is watching standard error.
+    pub fn progress(&self) -> bool {
+        !self.json && io::stderr().is_terminal()
+    }
+}
+
+/// Whether the reader of our output has gone, which is no error of ours.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(broken)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .and_then(serde_json::Error::io_error_kind)
+                .is_some_and(|kind| kind == io::ErrorKind::BrokenPipe)
+    })
+}

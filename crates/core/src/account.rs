@@ -1,0 +1,332 @@
+//! The account of a stream: what was expected, what became of it, and how sure that is.
+//!
+//! The books balance: `expected = written + missing + overrun + damaged + late`. Each term is
+//! defined once, here. Beside the terms stand the [`Witness`]es, the counters of every layer before
+//! and after; from both follows the [`Verdict`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gap::{Cause, Gap};
+use crate::time::Tai;
+
+/// The balance, in frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Frames from the first to the last of the scan, by the stream's own count.
+    pub expected: u64,
+    /// Frames that came and are in the recording.
+    pub written: u64,
+    /// Frames that never reached us.
+    pub missing: u64,
+    /// Frames that reached us with no block free, or whose block no member would take.
+    pub overrun: u64,
+    /// Frames that came and failed their own check (length, header), though their place was known.
+    pub damaged: u64,
+    /// Frames that came after their place was written.
+    pub late: u64,
+}
+
+impl Terms {
+    /// What the terms beside `expected` add up to.
+    pub fn sum(&self) -> u64 {
+        self.written + self.missing + self.overrun + self.damaged + self.late
+    }
+
+    /// Whether the books balance.
+    pub fn balance(&self) -> bool {
+        self.expected == self.sum()
+    }
+
+    /// Adds another flow's terms.
+    pub fn add(&mut self, other: &Terms) {
+        self.expected += other.expected;
+        self.written += other.written;
+        self.missing += other.missing;
+        self.overrun += other.overrun;
+        self.damaged += other.damaged;
+        self.late += other.late;
+    }
+}
+
+/// By what a stream's frames were counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountedBy {
+    /// The time in each frame (VDIF second and frame number).
+    FrameTime,
+    /// A packet sequence number before each frame (VTP).
+    PacketNumber,
+    /// A sequence field that the user described.
+    SequenceField,
+    /// Nothing: the format carries no number.
+    Nothing,
+}
+
+/// One end of a stream within a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Edge {
+    /// Index of the frame, counted as the stream counts.
+    pub index: i64,
+    /// The frame's own time, where the format tells it.
+    pub time: Option<Tai>,
+    /// When it was received, by the host's clock.
+    pub seen: Tai,
+}
+
+/// Something about a stream's presence in the scan that its own numbers cannot show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what")]
+pub enum Presence {
+    /// No frame of it came at all.
+    NeverCame,
+    /// Its first frame lies this much after that of the earliest stream, or after the scan was armed.
+    StartedLate {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
+    /// Its last frame lies this much before that of the latest stream, or before the stop.
+    DiedEarly {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
+}
+
+impl fmt::Display for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |ns: i64| ns as f64 / 1e9;
+        match *self {
+            Presence::NeverCame => write!(f, "never came"),
+            Presence::StartedLate { ns } => write!(f, "started {:.3} s late", seconds(ns)),
+            Presence::DiedEarly { ns } => write!(f, "ended {:.3} s before the scan", seconds(ns)),
+        }
+    }
+}
+
+/// A layer between the wire and the disk that counts what it loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// A network interface (`rx_dropped`, `rx_missed_errors`, `rx_fifo_errors` …).
+    Device,
+    /// The backlog queue of a CPU (`softnet_stat`, second column).
+    Backlog,
+    /// UDP of this network namespace (checksum errors).
+    Udp,
+    /// The stream's own socket (`SO_MEMINFO`, drops).
+    Socket,
+}
+
+/// One counter of one layer, read when the scan was armed and again when its last frame was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// Where it counts.
+    pub layer: Layer,
+    /// The kernel's name of it.
+    pub counter: String,
+    /// Which interface, CPU or socket.
+    pub scope: String,
+    /// Whether only this stream moves it.
+    pub own: bool,
+    /// Whether one step may stand for several frames (merged messages are counted, not packets).
+    pub coarse: bool,
+    /// When armed.
+    pub before: u64,
+    /// After the last read.
+    pub after: u64,
+}
+
+impl Witness {
+    /// How far it moved.
+    pub fn moved(&self) -> u64 {
+        self.after.saturating_sub(self.before)
+    }
+}
+
+/// How sure the account is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Nothing is missing, and no counter of any layer moved.
+    Proven,
+    /// What is missing is explained by counters that moved; or nothing is, though one moved.
+    Consistent,
+    /// Frames are missing that no counter of this host explains: lost before it.
+    Unexplained,
+    /// The format carries nothing to count by: only what this host did is known.
+    Unproven,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Proven => "proven",
+            Verdict::Consistent => "consistent",
+            Verdict::Unexplained => "unexplained",
+            Verdict::Unproven => "unproven",
+        })
+    }
+}
+
+/// The most gaps an account lists; further ones are counted.
+pub const GAPS_LISTED: usize = 100_000;
+
+/// The account of one stream of one scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The balance.
+    pub terms: Terms,
+    /// By what frames were counted.
+    pub counted_by: CountedBy,
+    /// Bytes of true frames in the recording, without fill.
+    pub bytes: u64,
+    /// Fill frames in the recording, in the place of frames that are not there.
+    pub filled: u64,
+    /// Written frames that their sender had marked invalid.
+    pub invalid: u64,
+    /// Frames that came more than once (apart from the balance).
+    pub duplicates: u64,
+    /// Frames that came after one with a higher index and were still put in place.
+    pub reordered: u64,
+    /// The furthest that a reordered frame lay behind, in frames.
+    pub reorder_extent: u64,
+    /// Datagrams that were no frame of this stream and told no place: rubbish, other lengths.
+    pub foreign: u64,
+    /// Times the sender's count started anew.
+    pub restarts: u64,
+    /// First frame.
+    pub first: Option<Edge>,
+    /// Last frame.
+    pub last: Option<Edge>,
+    /// What the numbers alone cannot show.
+    pub presence: Vec<Presence>,
+    /// Frames not in the recording, in order, at most [`GAPS_LISTED`].
+    pub gaps: Vec<Gap>,
+    /// Gaps beyond those listed.
+    pub gaps_unlisted: u64,
+    /// The counters of the layers that this stream passed.
+    pub witnesses: Vec<Witness>,
+    /// The end of it.
+    pub verdict: Verdict,
+}
+
+impl Account {
+    /// An account of nothing yet.
+    pub fn new(counted_by: CountedBy) -> Self {
+        Self {
+            terms: Terms::default(),
+            counted_by,
+            bytes: 0,
+            filled: 0,
+            invalid: 0,
+            duplicates: 0,
+            reordered: 0,
+            reorder_extent: 0,
+            foreign: 0,
+            restarts: 0,
+            first: None,
+            last: None,
+            presence: Vec::new(),
+            gaps: Vec::new(),
+            gaps_unlisted: 0,
+            witnesses: Vec::new(),
+            verdict: Verdict::Unproven,
+        }
+    }
+
+    /// Lists a gap, joined to the one before where they touch and agree.
+    pub fn push_gap(&mut self, gap: Gap) {
+        if gap.count == 0 {
+            return;
+        }
+        if let Some(last) = self.gaps.last_mut()
+            && last.cause == gap.cause
+            && last.first + last.count as i64 == gap.first
+        {
+            last.count += gap.count;
+        } else if self.gaps.len() < GAPS_LISTED {
+            self.gaps.push(gap);
+        } else {
+            self.gaps_unlisted += 1;
+        }
+    }
+
+    /// Frames listed in the gaps for `cause`.
+    pub fn listed(&self, cause: Cause) -> u64 {
+        self.gaps.iter().filter(|gap| gap.cause == cause).map(|gap| gap.count).sum()
+    }
+
+    /// The verdict that terms, presence and witnesses allow.
+    pub fn judge(&self) -> Verdict {
+        if self.counted_by == CountedBy::Nothing
+            || (self.terms.expected == 0 && self.presence.is_empty())
+        {
+            return Verdict::Unproven;
+        }
+        let moved = self.witnesses.iter().filter(|w| w.moved() > 0);
+        let (count, explained) = moved.fold((0, 0u64), |(count, sum), witness| {
+            let weight = if witness.coarse { u64::MAX } else { witness.moved() };
+            (count + 1, sum.saturating_add(weight))
+        });
+        // A stream that never came, started late or died early left no number that a counter could explain.
+        if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
+            Verdict::Unexplained
+        } else if self.terms.written == self.terms.expected && count == 0 {
+            Verdict::Proven
+        } else {
+            Verdict::Consistent
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(missing: u64, witnesses: &[(u64, bool)]) -> Account {
+        let mut account = Account::new(CountedBy::FrameTime);
+        account.terms =
+            Terms { expected: 1000, written: 1000 - missing, missing, ..Terms::default() };
+        account.witnesses = witnesses
+            .iter()
+            .map(|&(after, coarse)| Witness {
+                layer: Layer::Socket,
+                counter: "drops".into(),
+                scope: "46220".into(),
+                own: true,
+                coarse,
+                before: 0,
+                after,
+            })
+            .collect();
+        account
+    }
+
+    #[test]
+    fn the_verdict_follows_the_table_of_gaps_and_counters() {
+        assert_eq!(account(0, &[(0, false)]).judge(), Verdict::Proven);
+        assert_eq!(account(0, &[(3, false)]).judge(), Verdict::Consistent);
+        assert_eq!(account(5, &[(5, false)]).judge(), Verdict::Consistent);
+        assert_eq!(account(5, &[(1, true)]).judge(), Verdict::Consistent, "merged messages");
+        assert_eq!(account(5, &[(4, false)]).judge(), Verdict::Unexplained);
+        assert_eq!(account(5, &[]).judge(), Verdict::Unexplained);
+        let mut uncounted = account(0, &[]);
+        uncounted.counted_by = CountedBy::Nothing;
+        assert_eq!(uncounted.judge(), Verdict::Unproven);
+        let mut absent = Account::new(CountedBy::FrameTime);
+        assert_eq!(absent.judge(), Verdict::Unproven);
+        absent.presence = vec![Presence::NeverCame];
+        assert_eq!(absent.judge(), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn touching_gaps_of_one_cause_are_one() {
+        let mut account = account(0, &[]);
+        for (first, cause) in [(5, Cause::Missing), (6, Cause::Missing), (7, Cause::Overrun)] {
+            account.push_gap(Gap { first, count: 1, cause });
+        }
+        assert_eq!(account.gaps.len(), 2);
+        assert_eq!(account.listed(Cause::Missing), 2);
+    }
+}

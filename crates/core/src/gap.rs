@@ -1,0 +1,149 @@
+//! Where frames are missing: single gaps, and sets of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a frame that was expected is not in the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// It never reached us.
+    Missing,
+    /// It reached us with no block free.
+    Overrun,
+    /// It came, and failed its own check.
+    Damaged,
+    /// It came after its place was written.
+    Late,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Cause::Missing => "missing",
+            Cause::Overrun => "overrun",
+            Cause::Damaged => "damaged",
+            Cause::Late => "late",
+        })
+    }
+}
+
+/// A run of frames that are not in the recording, for one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gap {
+    /// Index of the first frame that is not there.
+    pub first: i64,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// A set of indices, kept as disjoint, non-touching half-open ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
+    /// start → end
+    ranges: BTreeMap<i64, i64>,
+    total: u64,
+}
+
+impl Ranges {
+    /// How many indices are in the set.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many runs they form.
+    pub fn runs(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The runs in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<i64>> + '_ {
+        self.ranges.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Whether `index` is in the set.
+    pub fn contains(&self, index: i64) -> bool {
+        self.ranges.range(..=index).next_back().is_some_and(|(_, &end)| index < end)
+    }
+
+    /// Adds a run; what is in the set already is not counted twice.
+    pub fn insert(&mut self, run: Range<i64>) {
+        if run.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (run.start, run.end);
+        while let Some((&low, &high)) = self.ranges.range(..=end).next_back() {
+            if high < start {
+                break;
+            }
+            self.ranges.remove(&low);
+            self.total -= (high - low) as u64;
+            (start, end) = (start.min(low), end.max(high));
+        }
+        self.ranges.insert(start, end);
+        self.total += (end - start) as u64;
+    }
+
+    /// Takes one index out; says whether it was there.
+    pub fn remove(&mut self, index: i64) -> bool {
+        let Some((&start, &end)) = self.ranges.range(..=index).next_back() else { return false };
+        if index >= end {
+            return false;
+        }
+        self.ranges.remove(&start);
+        if start < index {
+            self.ranges.insert(start, index);
+        }
+        if index + 1 < end {
+            self.ranges.insert(index + 1, end);
+        }
+        self.total -= 1;
+        true
+    }
+
+    /// The end of the run that begins at `start`, if one does: how far it is without a hole.
+    pub fn end_of_run_from(&self, start: i64) -> i64 {
+        match self.ranges.range(..=start).next_back() {
+            Some((_, &end)) if end > start => end,
+            _ => start,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_behave_like_a_set_of_integers(
+            steps in prop::collection::vec((any::<bool>(), 0i64..60, 0i64..9), 0..80)
+        ) {
+            let mut ranges = Ranges::default();
+            let mut oracle = BTreeSet::new();
+            for (insert, start, length) in steps {
+                if insert {
+                    ranges.insert(start..start + length);
+                    oracle.extend(start..start + length);
+                } else {
+                    prop_assert_eq!(ranges.remove(start), oracle.remove(&start));
+                }
+                prop_assert_eq!(ranges.total(), oracle.len() as u64);
+                let listed: Vec<i64> = ranges.iter().flatten().collect();
+                prop_assert_eq!(listed, oracle.iter().copied().collect::<Vec<_>>());
+                for pair in ranges.iter().collect::<Vec<_>>().windows(2) {
+                    prop_assert!(pair[0].end < pair[1].start, "touching runs were not joined");
+                }
+            }
+        }
+    }
+}

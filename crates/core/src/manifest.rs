@@ -1,0 +1,212 @@
+//! What a scan says of itself: JSON that people read, one copy beside every stream on every member.
+//!
+//! The manifest is written when the scan is armed (`recording`) and again when it is sealed. The
+//! full account of each stream, with its gaps, stands beside it in `account.json`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::layout::Geometry;
+use crate::name::{Name, ScanName};
+use crate::time::Tai;
+
+/// The version of the manifest's form; readers take this one and the one before.
+pub const VERSION: u32 = 1;
+
+/// The directory, inside a stream's directory, of all that is not data.
+pub const SIDE_DIRECTORY: &str = ".fullbore";
+
+/// The manifest's file name in [`SIDE_DIRECTORY`].
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// The account's file name in [`SIDE_DIRECTORY`].
+pub const ACCOUNT_FILE: &str = "account.json";
+
+/// The index's file name in [`SIDE_DIRECTORY`].
+pub const INDEX_FILE: &str = "index";
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Being recorded, or left unsealed by a process that died.
+    Recording,
+    /// Sealed by a stop.
+    Sealed,
+    /// Sealed by an abort: what was held then is counted as overrun.
+    Aborted,
+    /// Sealed by `recover` from index and chunks.
+    Recovered,
+}
+
+/// A disk of the disk set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its identity, kept in `.fullbore/member.json` at its root.
+    pub uuid: Uuid,
+    /// Where it was mounted when the scan was recorded.
+    pub path: PathBuf,
+    /// Why it took no more data, if it stopped doing so.
+    pub failure: Option<String>,
+    /// What direct I/O was not possible for, said aloud.
+    pub buffered: bool,
+}
+
+/// How a stream's frames are laid out and counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "name")]
+pub enum Format {
+    /// VDIF frames, headers kept.
+    Vdif {
+        /// Frames per second of each thread, given or learned.
+        frames_per_second: Option<u64>,
+        /// Whether that number was derived from the frames themselves.
+        derived: bool,
+        /// The threads that lie in the stream, in the order of their frames; empty: as they came.
+        threads: Vec<u16>,
+    },
+    /// Datagrams of any other kind.
+    Raw,
+}
+
+/// One stream of the scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Its name.
+    pub name: Name,
+    /// The directory it has on every member.
+    pub directory: String,
+    /// The endpoint it was recorded from.
+    pub source: String,
+    /// What its frames are.
+    pub format: Format,
+    /// Bytes before each frame that were received and not kept (a VTP packet number has 8).
+    pub stripped_bytes: u32,
+    /// How its bytes are cut; `None` while no frame has come.
+    pub geometry: Option<Geometry>,
+    /// Whether missing frames are filled.
+    pub fill: Fill,
+    /// Blocks written.
+    pub blocks: u64,
+    /// Bytes written, fill included.
+    pub bytes: u64,
+    /// The account in short.
+    pub account: Option<Summary>,
+}
+
+/// What stands in the place of frames that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "word")]
+pub enum Fill {
+    /// VDIF frames marked invalid that keep time, thread and station.
+    Invalid,
+    /// A 32-bit little-endian word repeated.
+    Pattern(u32),
+    /// Nothing: frames lie as they came.
+    Omit,
+}
+
+/// An account without its lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The balance.
+    pub terms: Terms,
+    /// By what frames were counted.
+    pub counted_by: CountedBy,
+    /// What the numbers alone cannot show.
+    pub presence: Vec<Presence>,
+    /// Time of the first frame (UTC).
+    pub first: Option<Tai>,
+    /// Time of the last frame (UTC).
+    pub last: Option<Tai>,
+    /// The end of it.
+    pub verdict: Verdict,
+}
+
+impl From<&Account> for Summary {
+    fn from(account: &Account) -> Self {
+        Self {
+            terms: account.terms,
+            counted_by: account.counted_by,
+            presence: account.presence.clone(),
+            first: account.first.and_then(|edge| edge.time),
+            last: account.last.and_then(|edge| edge.time),
+            verdict: account.verdict,
+        }
+    }
+}
+
+/// A scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Identity of the scan; its index records carry it in their checksums.
+    pub uuid: Uuid,
+    /// Session and scan.
+    pub scan: ScanName,
+    /// How far it has come.
+    pub state: State,
+    /// Program and version that wrote it.
+    pub software: String,
+    /// The host it was recorded on.
+    pub host: String,
+    /// When everything was mapped, faulted in and listening.
+    pub armed: Tai,
+    /// When the last frame was taken.
+    pub stopped: Option<Tai>,
+    /// The disk set.
+    pub members: Vec<Member>,
+    /// The streams; a record's stream number in the index is the place here.
+    pub streams: Vec<Stream>,
+}
+
+/// A manifest that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not JSON, or not of this form.
+    #[error("not a manifest: {0}")]
+    Form(#[from] serde_json::Error),
+    /// Written by a later version.
+    #[error("the manifest has version {found}, and this program reads up to {VERSION}")]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+}
+
+impl Manifest {
+    /// Reads a manifest's JSON.
+    pub fn from_json(json: &[u8]) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let Versioned { version } = serde_json::from_slice(json)?;
+        if version > VERSION {
+            return Err(Error::Version { found: version });
+        }
+        Ok(serde_json::from_slice(json)?)
+    }
+
+    /// The JSON that people and programs read.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("a manifest has only plain fields");
+        json.push(b'\n');
+        json
+    }
+
+    /// The worst verdict of its streams, once each has one.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdicts = self.streams.iter().map(|s| s.account.as_ref().map(|a| a.verdict));
+        verdicts.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    /// Bytes written in all streams.
+    pub fn bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.bytes).sum()
+    }
+}

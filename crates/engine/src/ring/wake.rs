@@ -1,0 +1,96 @@
+//! Waking a thread that sleeps on a file descriptor, at no cost while it is awake.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// An eventfd that is written only when the other side has said it sleeps.
+///
+/// The sleeper calls [`Wake::about_to_sleep`], looks at its queue once more, and only then waits on
+/// the descriptor. The waker pushes first and calls [`Wake::wake`] then. In whichever order the two
+/// run, either the sleeper sees the push or the waker sees the flag.
+#[derive(Debug)]
+pub struct Wake {
+    descriptor: OwnedFd,
+    sleeping: AtomicBool,
+}
+
+impl Wake {
+    /// A new, silent one.
+    pub fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { descriptor, sleeping: AtomicBool::new(false) })
+    }
+
+    /// Said by the sleeper before it looks at its queue for the last time.
+    pub fn about_to_sleep(&self) {
+        self.sleeping.store(true, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// Said by the sleeper when it runs again, whoever woke it.
+    pub fn awake(&self) {
+        if !self.sleeping.swap(false, Ordering::SeqCst) {
+            // The waker took the flag, so it wrote: the count is cleared or will be found by the next wait.
+            let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
+        }
+    }
+
+    /// Said by the waker after it pushed.
+    pub fn wake(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::SeqCst) {
+            // An eventfd refuses only when its count is full, and then it is readable already.
+            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn no_push_is_slept_through() {
+        let wake = Arc::new(Wake::new().unwrap());
+        let (mut push, mut pop) = rtrb::RingBuffer::<u32>::new(4);
+        let waker = wake.clone();
+        let producer = std::thread::spawn(move || {
+            for n in 0..20_000 {
+                while push.push(n).is_err() {
+                    std::thread::yield_now();
+                }
+                waker.wake();
+            }
+        });
+        let mut expected = 0;
+        while expected < 20_000 {
+            if let Ok(n) = pop.pop() {
+                assert_eq!(n, expected);
+                expected += 1;
+                continue;
+            }
+            wake.about_to_sleep();
+            if pop.is_empty() {
+                let timeout = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+                let mut set = [PollFd::new(&*wake, PollFlags::IN)];
+                let ready = poll(&mut set, Some(&timeout)).unwrap();
+                assert_eq!(ready, 1, "slept for five seconds with {expected} received");
+            }
+            wake.awake();
+        }
+        producer.join().unwrap();
+    }
+}

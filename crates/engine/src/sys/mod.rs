@@ -1,0 +1,7 @@
+//! The only place with `unsafe`: memory that the kernel writes to, sockets, io_uring.
+//!
+//! Every block of `unsafe` is preceded by the fact it relies on and who guarantees it.
+
+#![allow(unsafe_code)]
+
+pub mod memory;
