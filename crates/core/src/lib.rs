@@ -13,3 +13,4 @@ pub mod manifest;
 pub mod name;
 pub mod time;
 pub mod units;
+pub mod window;

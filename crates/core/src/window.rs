@@ -1,0 +1,619 @@
+//! Which frames of a stream are there: the window in which order is repaired, and its books.
+//!
+//! Indices are cut into pages, one for each block. A page stays open while frames for it may still
+//! come; when the highest frame seen is `depth` pages further on, the page is closed, its absent
+//! frames are certain, and it leaves with its block:
+//!
+//! ```text
+//!            closed          │        open (depth = 2)       │ ahead
+//!   … ██████████ ██░███████ │ ███████░██ ███▒██             │
+//!                            │                 └ next         │
+//!   late, duplicate  ◄───────┼──────── placed ───────────────►┼── a jump? wait for more of them
+//! ```
+//!
+//! The environment decides the order of arrivals and when memory is there; nothing here waits,
+//! allocates blocks or knows the time. Every index from the first to the last seen is in exactly one
+//! term of the balance.
+
+use std::collections::VecDeque;
+
+use crate::account::Terms;
+use crate::gap::{Cause, Gap, Ranges};
+
+/// How many datagrams in a row must agree on a far-off place before it is believed.
+pub const BELIEVED_AFTER: usize = 8;
+
+/// The most runs of absent frames that are remembered one by one, per cause.
+const RUNS_REMEMBERED: usize = 1 << 20;
+
+/// What became of a frame's place in an open page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Absent,
+    Present,
+    Overrun,
+    Damaged,
+}
+
+/// What an arrival turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A frame with a place: it belongs at this slot of this page's block.
+    Placed {
+        /// Number of the page.
+        page: i64,
+        /// Slot within it.
+        slot: u32,
+    },
+    /// A frame with a place and no memory for it: counted as overrun.
+    NoBlock,
+    /// A damaged frame whose place was told.
+    Damaged,
+    /// It was there already.
+    Duplicate,
+    /// Its page is closed, without it.
+    Late,
+    /// So far from the last frames that it is believed only once more of its kind have come.
+    Far,
+}
+
+/// A page that was closed, with its block.
+#[derive(Debug)]
+pub struct Closed<B> {
+    /// Number of the page; pages that nothing came for are skipped.
+    pub page: i64,
+    /// Index of its first slot.
+    pub first: i64,
+    /// Slots of it, fewer than a page's only at the end.
+    pub slots: u32,
+    /// Frames present.
+    pub present: u32,
+    /// The memory, if any was had.
+    pub block: Option<B>,
+    /// Runs of slots that are not there, and why.
+    pub gaps: Vec<Gap>,
+}
+
+struct Page<B> {
+    number: i64,
+    block: Option<B>,
+    places: Box<[Place]>,
+    present: u32,
+}
+
+/// The window of one stream. `B` is the memory of a page.
+pub struct Window<B> {
+    frames_per_page: u32,
+    depth: usize,
+    /// Index of slot 0 of page 0.
+    base: i64,
+    /// Lowest index counted.
+    low: i64,
+    /// Index after the highest counted.
+    next: i64,
+    open: VecDeque<Page<B>>,
+    closed: VecDeque<Closed<B>>,
+    spare: Vec<Box<[Place]>>,
+    terms: Terms,
+    missing: Ranges,
+    overrun: Ranges,
+    damaged: Ranges,
+    late: Ranges,
+    duplicates: u64,
+    reordered: u64,
+    reorder_extent: u64,
+}
+
+/// The books of a window.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The balance.
+    pub terms: Terms,
+    /// Frames that came more than once.
+    pub duplicates: u64,
+    /// Frames that were overtaken and still put in place.
+    pub reordered: u64,
+    /// The furthest that one of them lay behind.
+    pub reorder_extent: u64,
+    /// Lowest index, if any frame was counted.
+    pub low: Option<i64>,
+    /// Highest index.
+    pub high: Option<i64>,
+}
+
+impl<B> Window<B> {
+    /// A window whose first page begins with `first`, the lowest index known so far.
+    pub fn new(frames_per_page: u32, depth: usize, first: i64) -> Self {
+        assert!(frames_per_page > 0 && depth > 0, "a window has at least one page of one frame");
+        Self {
+            frames_per_page,
+            depth,
+            base: first,
+            low: first,
+            next: first,
+            open: VecDeque::new(),
+            closed: VecDeque::new(),
+            spare: Vec::new(),
+            terms: Terms::default(),
+            missing: Ranges::default(),
+            overrun: Ranges::default(),
+            damaged: Ranges::default(),
+            late: Ranges::default(),
+            duplicates: 0,
+            reordered: 0,
+            reorder_extent: 0,
+        }
+    }
+
+    /// The index that an orderly stream sends next.
+    pub fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// Page and slot of an index.
+    pub fn page_of(&self, index: i64) -> (i64, u32) {
+        let distance = index - self.base;
+        let frames = i64::from(self.frames_per_page);
+        (distance.div_euclid(frames), distance.rem_euclid(frames) as u32)
+    }
+
+    /// Index of the first slot of a page.
+    pub fn first_of(&self, page: i64) -> i64 {
+        self.base + page * i64::from(self.frames_per_page)
+    }
+
+    /// The memory of `page`, opened if it is the current one or lies ahead of it and close by.
+    ///
+    /// `provide` is asked for memory where there is none yet. `None`: no such page, or no memory.
+    pub fn block(&mut self, page: i64, provide: impl FnOnce() -> Option<B>) -> Option<&mut B> {
+        let place = self.open_page(page)?;
+        let page = &mut self.open[place];
+        if page.block.is_none() {
+            page.block = provide();
+        }
+        page.block.as_mut()
+    }
+
+    /// Counts `count` frames that came in order, exactly at [`Window::next`], all with memory.
+    pub fn arrive_in_order(&mut self, count: u32) {
+        let mut left = count;
+        while left > 0 {
+            let (number, slot) = self.page_of(self.next);
+            let run = left.min(self.frames_per_page - slot);
+            let place = self.open_page(number).expect("memory for it was asked for before");
+            let page = &mut self.open[place];
+            assert!(page.block.is_some(), "a frame was received into a page without memory");
+            page.places[slot as usize..(slot + run) as usize].fill(Place::Present);
+            page.present += run;
+            self.next += i64::from(run);
+            left -= run;
+            self.close_behind();
+        }
+    }
+
+    /// Counts one good frame at `index`, and says where it goes.
+    pub fn arrive(&mut self, index: i64, provide: impl FnOnce() -> Option<B>) -> Arrival {
+        match self.find(index) {
+            Err(arrival) => arrival,
+            Ok((place, slot)) => {
+                let page = &mut self.open[place];
+                if page.places[slot] == Place::Present {
+                    self.duplicates += 1;
+                    return Arrival::Duplicate;
+                }
+                if page.block.is_none() {
+                    page.block = provide();
+                }
+                if page.block.is_none() {
+                    page.places[slot] = Place::Overrun;
+                    self.reached(index);
+                    return Arrival::NoBlock;
+                }
+                page.places[slot] = Place::Present;
+                page.present += 1;
+                let page = page.number;
+                if index + 1 < self.next {
+                    self.reordered += 1;
+                    self.reorder_extent = self.reorder_extent.max((self.next - 1 - index) as u64);
+                }
+                self.reached(index);
+                Arrival::Placed { page, slot: slot as u32 }
+            }
+        }
+    }
+
+    /// Counts a frame that failed its own check, though its place could be read.
+    pub fn arrive_damaged(&mut self, index: i64) -> Arrival {
+        match self.find(index) {
+            Err(arrival) => arrival,
+            Ok((place, slot)) => {
+                let state = &mut self.open[place].places[slot];
+                if *state == Place::Absent {
+                    *state = Place::Damaged;
+                }
+                self.reached(index);
+                Arrival::Damaged
+            }
+        }
+    }
+
+    /// The page that an index may still go into, or what is wrong with it.
+    fn find(&mut self, index: i64) -> Result<(usize, usize), Arrival> {
+        if self.is_far(index) {
+            return Err(Arrival::Far);
+        }
+        let (number, slot) = self.page_of(index);
+        if number < self.oldest_open() {
+            return Err(self.arrive_late(index));
+        }
+        if number > self.oldest_open() + self.depth as i64 {
+            self.close_before(number - self.depth as i64 + 1);
+        }
+        let place = self.open_page(number).expect("the window was moved to it");
+        Ok((place, slot as usize))
+    }
+
+    /// Whether `index` is too far from the frames seen to be believed at once.
+    pub fn is_far(&self, index: i64) -> bool {
+        let reach = 4 * self.depth as i64 * i64::from(self.frames_per_page);
+        index >= self.next.saturating_add(reach) || index < self.next.saturating_sub(2 * reach)
+    }
+
+    /// Moves on to a far-off place that enough datagrams agreed on: what lies between is missing.
+    pub fn jump_to(&mut self, index: i64) {
+        assert!(index >= self.next, "a window only moves on");
+        let (number, _) = self.page_of(index);
+        self.close_before(number);
+        self.open_page(number).expect("the window was moved to it");
+        self.next = self.next.max(index);
+    }
+
+    /// A frame whose page is closed: missing no more, but late; or there already.
+    fn arrive_late(&mut self, index: i64) -> Arrival {
+        if index < self.low {
+            self.missing.insert(index + 1..self.low);
+            self.terms.missing += (self.low - index - 1) as u64;
+            self.low = index;
+        } else if self.missing.remove(index) {
+            self.terms.missing -= 1;
+        } else {
+            self.duplicates += 1;
+            return Arrival::Duplicate;
+        }
+        self.late.insert(index..index + 1);
+        self.terms.late += 1;
+        Arrival::Late
+    }
+
+    fn oldest_open(&self) -> i64 {
+        self.open.front().map_or_else(|| self.page_of(self.next).0, |page| page.number)
+    }
+
+    /// Where in `open` a page is; pages up to it are opened, but not far beyond the current one.
+    fn open_page(&mut self, number: i64) -> Option<usize> {
+        let oldest = self.oldest_open();
+        let place = usize::try_from(number - oldest).ok()?;
+        if place > 2 * self.depth + 2 {
+            return None;
+        }
+        while self.open.len() <= place {
+            let number = oldest + self.open.len() as i64;
+            let places = self.spare.pop().unwrap_or_else(|| {
+                vec![Place::Absent; self.frames_per_page as usize].into_boxed_slice()
+            });
+            self.open.push_back(Page { number, block: None, places, present: 0 });
+        }
+        Some(place)
+    }
+
+    /// Takes note that `index` was counted, and closes what has fallen behind.
+    fn reached(&mut self, index: i64) {
+        if index >= self.next {
+            self.next = index + 1;
+            self.close_behind();
+        }
+    }
+
+    fn close_behind(&mut self) {
+        let (current, _) = self.page_of(self.next - 1);
+        self.close_before(current - self.depth as i64 + 1);
+    }
+
+    /// Closes every page below `number`; pages that were never opened are missing as a whole.
+    fn close_before(&mut self, number: i64) {
+        while self.open.front().is_some_and(|page| page.number < number) {
+            let page = self.open.pop_front().expect("just seen");
+            let end = self.first_of(page.number) + i64::from(self.frames_per_page);
+            // Whatever lies below a page that the stream has left is expected.
+            self.next = self.next.max(end);
+            self.close(page, self.frames_per_page);
+        }
+        let first = self.first_of(number);
+        if self.open.is_empty() && first > self.next {
+            remember(&mut self.missing, self.next..first);
+            self.terms.missing += (first - self.next) as u64;
+            self.next = first;
+        }
+    }
+
+    fn close(&mut self, mut page: Page<B>, slots: u32) {
+        let first = self.first_of(page.number);
+        let mut gaps: Vec<Gap> = Vec::new();
+        if page.present < slots {
+            list_gaps(first, &page.places[..slots as usize], &mut gaps);
+        }
+        for gap in &gaps {
+            let run = gap.first..gap.first + gap.count as i64;
+            let (term, ranges) = match gap.cause {
+                Cause::Missing => (&mut self.terms.missing, &mut self.missing),
+                Cause::Overrun => (&mut self.terms.overrun, &mut self.overrun),
+                Cause::Damaged => (&mut self.terms.damaged, &mut self.damaged),
+                Cause::Late => unreachable!("a late frame's page is closed already"),
+            };
+            *term += gap.count;
+            remember(ranges, run);
+        }
+        self.terms.written += u64::from(page.present);
+        let block = page.block.take();
+        self.closed.push_back(Closed {
+            page: page.number,
+            first,
+            slots,
+            present: page.present,
+            block,
+            gaps,
+        });
+        page.places.fill(Place::Absent);
+        self.spare.push(page.places);
+    }
+
+    /// The oldest closed page not yet taken.
+    pub fn take_closed(&mut self) -> Option<Closed<B>> {
+        self.closed.pop_front()
+    }
+
+    /// Closes everything: the stream ends with the highest frame seen. Memory that lay ahead is
+    /// among the closed pages with no slots.
+    pub fn finish(&mut self) {
+        let next = self.next;
+        while let Some(page) = self.open.pop_front() {
+            let first = self.first_of(page.number);
+            let slots = (next - first).clamp(0, i64::from(self.frames_per_page)) as u32;
+            self.close(page, slots);
+        }
+    }
+
+    /// Turns frames of a closed page into overrun: their block found no member.
+    pub fn lost_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
+        let mut at = first;
+        let absent = gaps.iter().map(|gap| (gap.first, gap.first + gap.count as i64));
+        let mut lost = 0;
+        for (start, end) in absent.chain([(first + i64::from(slots), i64::MAX)]) {
+            remember(&mut self.overrun, at..start);
+            lost += (start - at).max(0) as u64;
+            at = end;
+        }
+        self.terms.written -= lost;
+        self.terms.overrun += lost;
+    }
+
+    /// The books. They balance once every page is closed.
+    pub fn tally(&self) -> Tally {
+        let mut terms = self.terms;
+        terms.expected = (self.next - self.low) as u64;
+        let counted = terms.expected > 0;
+        Tally {
+            terms,
+            duplicates: self.duplicates,
+            reordered: self.reordered,
+            reorder_extent: self.reorder_extent,
+            low: counted.then_some(self.low),
+            high: counted.then_some(self.next - 1),
+        }
+    }
+
+    /// Terms as they stand, with what the open pages hold: for a screen.
+    pub fn so_far(&self) -> Terms {
+        let mut terms = self.terms;
+        terms.written += self.open.iter().map(|page| u64::from(page.present)).sum::<u64>();
+        terms.expected = (self.next - self.low) as u64;
+        terms
+    }
+
+    /// All frames that are not in the recording, in order of index.
+    pub fn gaps(&self) -> Vec<Gap> {
+        let runs = |ranges: &Ranges, cause| {
+            let gaps = ranges.iter().map(|run| Gap {
+                first: run.start,
+                count: (run.end - run.start) as u64,
+                cause,
+            });
+            gaps.collect::<Vec<_>>()
+        };
+        let mut gaps = runs(&self.missing, Cause::Missing);
+        gaps.extend(runs(&self.overrun, Cause::Overrun));
+        gaps.extend(runs(&self.damaged, Cause::Damaged));
+        gaps.extend(runs(&self.late, Cause::Late));
+        gaps.sort_unstable();
+        gaps
+    }
+}
+
+/// Adds a run, unless so many are remembered that memory must be spared: the terms count it anyway.
+fn remember(ranges: &mut Ranges, run: std::ops::Range<i64>) {
+    if ranges.runs() < RUNS_REMEMBERED {
+        ranges.insert(run);
+    }
+}
+
+/// The runs of places that hold no frame.
+fn list_gaps(first: i64, places: &[Place], gaps: &mut Vec<Gap>) {
+    let mut index = first;
+    for run in places.chunk_by(|a, b| a == b) {
+        let cause = match run[0] {
+            Place::Present => None,
+            Place::Absent => Some(Cause::Missing),
+            Place::Overrun => Some(Cause::Overrun),
+            Place::Damaged => Some(Cause::Damaged),
+        };
+        if let Some(cause) = cause {
+            gaps.push(Gap { first: index, count: run.len() as u64, cause });
+        }
+        index += run.len() as i64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the network does next.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Frames in order, received as predicted.
+        Run(u32),
+        /// A frame at a distance from the next expected one.
+        Frame(i64),
+        /// A damaged one.
+        Damaged(i64),
+        /// No memory for the following steps, or memory again.
+        Memory(bool),
+        /// A silence that enough frames agree on.
+        Jump(i64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (1u32..30).prop_map(Step::Run),
+            6 => (-60i64..40).prop_map(Step::Frame),
+            2 => (-30i64..20).prop_map(Step::Damaged),
+            1 => any::<bool>().prop_map(Step::Memory),
+            1 => (0i64..500).prop_map(Step::Jump),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    /// Feeds the steps to a window and keeps, beside it, what each index is by the plain definition.
+    fn play(
+        steps: &[Step],
+        pages: u32,
+        depth: usize,
+    ) -> (Window<u32>, BTreeMap<i64, &'static str>, Vec<Closed<u32>>) {
+        let mut window = Window::new(pages, depth, 1000);
+        let mut truth: BTreeMap<i64, &'static str> = BTreeMap::new();
+        let (mut memory, mut blocks) = (true, 0);
+        let mut closed = Vec::new();
+        for step in steps {
+            let mut provide = || {
+                blocks += 1;
+                memory.then_some(blocks)
+            };
+            match *step {
+                Step::Memory(is) => memory = is,
+                Step::Jump(distance) => window.jump_to(window.next() + distance),
+                Step::Run(count) => {
+                    for _ in 0..count {
+                        let index = window.next();
+                        let (page, _) = window.page_of(index);
+                        if window.block(page, &mut provide).is_some() {
+                            window.arrive_in_order(1);
+                            truth.insert(index, "written");
+                        }
+                    }
+                }
+                Step::Frame(distance) => {
+                    let index = window.next() + distance;
+                    let before = truth.get(&index).copied();
+                    match window.arrive(index, &mut provide) {
+                        Arrival::Placed { page, slot } => {
+                            assert_eq!(window.first_of(page) + i64::from(slot), index);
+                            assert_ne!(before, Some("written"), "placed twice");
+                            truth.insert(index, "written");
+                        }
+                        Arrival::NoBlock => {
+                            truth.insert(index, "overrun");
+                        }
+                        Arrival::Late => {
+                            assert_eq!(before, None, "late, but counted before");
+                            truth.insert(index, "late");
+                        }
+                        Arrival::Duplicate => assert!(before.is_some(), "{index} was never there"),
+                        Arrival::Far => assert!(window.is_far(index)),
+                        Arrival::Damaged => unreachable!("a good frame"),
+                    }
+                }
+                Step::Damaged(distance) => {
+                    let index = window.next() + distance;
+                    if window.arrive_damaged(index) == Arrival::Damaged {
+                        truth.entry(index).or_insert("damaged");
+                    } else if window.late.contains(index) {
+                        truth.entry(index).or_insert("late");
+                    }
+                }
+            }
+            closed.extend(std::iter::from_fn(|| window.take_closed()));
+        }
+        window.finish();
+        closed.extend(std::iter::from_fn(|| window.take_closed()));
+        (window, truth, closed)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn the_books_balance_and_equal_the_truth_in_any_order(
+            steps in steps(), pages in 1u32..20, depth in 1usize..4
+        ) {
+            let (window, truth, closed) = play(&steps, pages, depth);
+            let tally = window.tally();
+            let count = |what| truth.values().filter(|&&kind| kind == what).count() as u64;
+            prop_assert!(tally.terms.balance(), "{:?}", tally.terms);
+            prop_assert_eq!(tally.terms.written, count("written"));
+            prop_assert_eq!(tally.terms.overrun, count("overrun"));
+            prop_assert_eq!(tally.terms.damaged, count("damaged"));
+            prop_assert_eq!(tally.terms.late, count("late"));
+            let present: u64 = closed.iter().map(|page| u64::from(page.present)).sum();
+            prop_assert_eq!(present, tally.terms.written, "pages carry what was written");
+            let listed: u64 = window.gaps().iter().map(|gap| gap.count).sum();
+            prop_assert_eq!(listed, tally.terms.expected - tally.terms.written);
+            let firsts: Vec<i64> = closed.iter().map(|page| page.page).collect();
+            prop_assert!(firsts.is_sorted(), "pages leave in order");
+        }
+
+        #[test]
+        fn a_block_that_no_member_takes_is_overrun(steps in steps()) {
+            let (mut window, _, closed) = play(&steps, 8, 2);
+            for page in &closed {
+                window.lost_block(page.first, page.slots, &page.gaps);
+            }
+            prop_assert_eq!(window.tally().terms.written, 0);
+            prop_assert!(window.tally().terms.balance());
+        }
+    }
+
+    #[test]
+    fn a_frame_overtaken_inside_the_window_is_put_in_place() {
+        let mut window: Window<()> = Window::new(4, 2, 0);
+        for index in [0, 1, 3, 2, 5, 4] {
+            let placed = matches!(window.arrive(index, || Some(())), Arrival::Placed { .. });
+            assert!(placed, "{index}");
+        }
+        window.finish();
+        let tally = window.tally();
+        assert_eq!((tally.terms.written, tally.terms.missing), (6, 0));
+        assert_eq!((tally.reordered, tally.reorder_extent), (2, 1));
+    }
+
+    #[test]
+    fn one_lying_header_does_not_move_the_window() {
+        let mut window: Window<()> = Window::new(4, 2, 0);
+        window.arrive(0, || Some(()));
+        assert_eq!(window.arrive(1_000_000, || Some(())), Arrival::Far);
+        assert_eq!(window.arrive(-1_000_000, || Some(())), Arrival::Far);
+        assert_eq!(window.next(), 1);
+    }
+}
