@@ -1,0 +1,326 @@
+//! A UDP socket that receives straight into place.
+//!
+//! [`Receiver::receive`] is recvmmsg: each message is scattered over slices that the caller chose, so
+//! the kernel's copy out of the packet is the only one. With UDP_GRO a message may carry many
+//! datagrams of one size, told by [`Received::segment`].
+
+use std::io::{self, IoSliceMut};
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The most messages of one call.
+pub const MOST_MESSAGES: usize = 64;
+
+/// Bytes of ancillary data that one message may bring: the GRO segment size, with room to spare.
+const CONTROL_BYTES: usize = 64;
+
+/// Where and how to listen.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Local address, or a multicast group to join.
+    pub address: SocketAddr,
+    /// Interface to join a group on, or to be bound to.
+    pub interface: Option<String>,
+    /// Receive buffer asked for, in bytes.
+    pub buffer_bytes: usize,
+}
+
+/// What was asked of the kernel when a socket could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {action}")]
+pub struct Error {
+    /// The address listened on.
+    pub address: SocketAddr,
+    /// What was being done.
+    pub action: &'static str,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+/// One message as it came.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Received {
+    /// Its true length, even if the slices were shorter.
+    pub bytes: usize,
+    /// Length of each datagram merged into it (the last may be shorter), if it was merged.
+    pub segment: Option<usize>,
+    /// Who sent it; asked for only when senders are told apart.
+    pub sender: Option<IpAddr>,
+}
+
+/// A bound, non-blocking UDP socket with its message headers.
+pub struct Receiver {
+    socket: Socket,
+    buffer_bytes: usize,
+    headers: Box<[libc::mmsghdr; MOST_MESSAGES]>,
+    control: Box<[[u64; CONTROL_BYTES / 8]; MOST_MESSAGES]>,
+    senders: Option<Box<[libc::sockaddr_storage; MOST_MESSAGES]>>,
+}
+
+// SAFETY: the raw pointers in `headers` are set anew before every call and never followed after it.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    /// Binds, joins a group if the address is one, and asks for the receive buffer.
+    pub fn listen(listen: &Listen, tell_senders: bool) -> Result<Self, Error> {
+        let address = listen.address;
+        let error = |action| move |source| Error { address, action, source };
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(error("making a UDP socket"))?;
+        socket.set_nonblocking(true).map_err(error("making it non-blocking"))?;
+        if address.is_ipv6() {
+            // A v6 wildcard that also took v4 would stand in the way of a second recorder on v4.
+            socket.set_only_v6(true).map_err(error("keeping to IPv6"))?;
+        }
+        if address.ip().is_multicast() {
+            socket.set_reuse_address(true).map_err(error("sharing a multicast port"))?;
+        } else if let Some(interface) = &listen.interface {
+            socket
+                .bind_device(Some(interface.as_bytes()))
+                .map_err(error("binding to the interface given"))?;
+        }
+        socket.bind(&address.into()).map_err(error("binding the port"))?;
+        join_group(&socket, listen).map_err(error("joining the multicast group"))?;
+        let buffer_bytes =
+            set_buffer(&socket, listen.buffer_bytes).map_err(error("sizing the receive buffer"))?;
+        // SAFETY: all-zero is a valid value of these plain C structures (null pointers, zero lengths).
+        let (headers, senders) =
+            unsafe { (Box::new(zeroed()), tell_senders.then(|| Box::new(zeroed()))) };
+        let control = Box::new([[0; CONTROL_BYTES / 8]; MOST_MESSAGES]);
+        Ok(Self { socket, buffer_bytes, headers, control, senders })
+    }
+
+    /// The receive buffer as the kernel keeps it, in bytes of its own bookkeeping (twice the request).
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// The address bound, with the port the kernel chose if none was given.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Lets the kernel merge datagrams of one size into one message. `false`: it cannot.
+    pub fn merge(&self, on: bool) -> bool {
+        let value = libc::c_int::from(on);
+        set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, value).is_ok()
+    }
+
+    /// Messages this socket has dropped since it was made (`SO_MEMINFO`): exact at once, without privilege.
+    pub fn drops(&self) -> io::Result<u64> {
+        const SO_MEMINFO: libc::c_int = 55;
+        const DROPS: usize = 8;
+        let mut values = [0u32; 9];
+        let mut length = size_of::<[u32; 9]>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, the size of `values`, which outlives the call.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_MEMINFO,
+                values.as_mut_ptr().cast(),
+                &mut length,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(values[DROPS].into()) }
+    }
+
+    /// Receives up to `received.len()` messages without waiting; message *m* is scattered over
+    /// `slices[m × per_message ..][.. per_message]`. Gives the number received; 0 when none is there.
+    pub fn receive(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+        per_message: usize,
+        received: &mut [Received],
+    ) -> io::Result<usize> {
+        let messages = received.len().min(slices.len() / per_message).min(MOST_MESSAGES);
+        for (number, parts) in slices.chunks_exact_mut(per_message).take(messages).enumerate() {
+            let header = &mut self.headers[number].msg_hdr;
+            header.msg_iov = parts.as_mut_ptr().cast();
+            header.msg_iovlen = per_message;
+            header.msg_control = self.control[number].as_mut_ptr().cast();
+            header.msg_controllen = CONTROL_BYTES;
+            if let Some(senders) = &mut self.senders {
+                header.msg_name = (&raw mut senders[number]).cast();
+                header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            }
+        }
+        // SAFETY: the first `messages` headers point at slices borrowed for this call (`IoSliceMut` is an
+        // iovec by its documented layout), at our own control and sender buffers with their true lengths.
+        let count = unsafe {
+            libc::recvmmsg(
+                self.socket.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                messages as libc::c_uint,
+                libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+                std::ptr::null_mut(),
+            )
+        };
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+                _ => Err(error),
+            };
+        }
+        for (number, message) in received.iter_mut().enumerate().take(count as usize) {
+            *message = self.told(number);
+        }
+        Ok(count as usize)
+    }
+
+    /// What the kernel told of message `number`.
+    fn told(&self, number: usize) -> Received {
+        let header = &self.headers[number];
+        let sender = self.senders.as_ref().and_then(|senders| sender(&senders[number]));
+        Received { bytes: header.msg_len as usize, segment: segment(&header.msg_hdr), sender }
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The segment size of a merged message.
+fn segment(header: &libc::msghdr) -> Option<usize> {
+    if header.msg_controllen < size_of::<libc::cmsghdr>() {
+        return None;
+    }
+    // SAFETY: recvmmsg has set msg_control and msg_controllen to the ancillary data it wrote into our
+    // buffer, which is aligned to 8 bytes; CMSG_FIRSTHDR/NXTHDR stay inside that length.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_UDP && (*message).cmsg_type == libc::UDP_GRO {
+                let size = libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned();
+                return usize::try_from(size).ok().filter(|&size| size > 0);
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}
+
+fn sender(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
+    match libc::c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that the kernel wrote a sockaddr_in here; it is smaller than the storage.
+            let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that the kernel wrote a sockaddr_in6 here; it is smaller than the storage.
+            let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in6>() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+fn join_group(socket: &Socket, listen: &Listen) -> io::Result<()> {
+    let number = match &listen.interface {
+        Some(name) => rustix::net::netdevice::name_to_index(socket, name)?,
+        None => 0,
+    };
+    match listen.address.ip() {
+        IpAddr::V4(group) if group.is_multicast() => {
+            socket.join_multicast_v4_n(&group, &socket2::InterfaceIndexOrAddress::Index(number))
+        }
+        IpAddr::V6(group) if group.is_multicast() => socket.join_multicast_v6(&group, number),
+        _ => Ok(()),
+    }
+}
+
+/// Asks for a receive buffer by force, else within the limit, and reads back what was given.
+fn set_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value).is_err() {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.recv_buffer_size()
+}
+
+fn set_option(
+    socket: &Socket,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads one int, which lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    fn local() -> Receiver {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = Listen { address, interface: None, buffer_bytes: 1 << 20 };
+        Receiver::listen(&listen, true).unwrap()
+    }
+
+    #[test]
+    fn messages_are_scattered_over_the_slices_given() {
+        let mut receiver = local();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for text in ["HEADpayload", "HE", "HEADlonger than the slices"] {
+            sender.send_to(text.as_bytes(), receiver.address().unwrap()).unwrap();
+        }
+        let (mut heads, mut bodies) = ([[0u8; 4]; 4], [[0u8; 8]; 4]);
+        let mut slices: Vec<IoSliceMut<'_>> = heads
+            .iter_mut()
+            .zip(&mut bodies)
+            .flat_map(|(head, body)| [IoSliceMut::new(head), IoSliceMut::new(body)])
+            .collect();
+        let mut received = [Received::default(); 4];
+        assert_eq!(receiver.receive(&mut slices, 2, &mut received).unwrap(), 3);
+        assert_eq!(received.map(|r| r.bytes), [11, 2, 26, 0]);
+        assert_eq!(received[0].sender, Some("127.0.0.1".parse().unwrap()));
+        assert_eq!((&heads[0], &bodies[0][..7]), (b"HEAD", &b"payload"[..]));
+        assert_eq!(receiver.receive(&mut [], 1, &mut received).unwrap_or(0), 0);
+    }
+
+    #[test]
+    fn a_full_socket_tells_its_drops_at_once() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = Listen { address, interface: None, buffer_bytes: 4096 };
+        let receiver = Receiver::listen(&listen, false).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..100 {
+            sender.send_to(&[7; 1000], receiver.address().unwrap()).unwrap();
+        }
+        let held = 100 - receiver.drops().unwrap();
+        assert!(
+            (1..100).contains(&held),
+            "{held} of 100 held in {} bytes",
+            receiver.buffer_bytes()
+        );
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let first = local();
+        let address = first.address().unwrap();
+        let listen = Listen { address, interface: None, buffer_bytes: 4096 };
+        let error = Receiver::listen(&listen, false).err().unwrap();
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+        assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
+    }
+}
