@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod count;
 pub mod format;
 pub mod gap;
 pub mod index;

@@ -53,6 +53,8 @@ pub enum Arrival {
     Duplicate,
     /// Its page is closed, without it.
     Late,
+    /// It lies before the scan: an earlier one has counted its place.
+    BeforeScan,
     /// So far from the last frames that it is believed only once more of its kind have come.
     Far,
 }
@@ -70,6 +72,8 @@ pub struct Closed<B> {
     pub present: u32,
     /// The memory, if any was had.
     pub block: Option<B>,
+    /// Which scan it belongs to: cuts before it.
+    pub scan: u32,
     /// Runs of slots that are not there, and why.
     pub gaps: Vec<Gap>,
 }
@@ -94,6 +98,18 @@ pub struct Window<B> {
     open: VecDeque<Page<B>>,
     closed: VecDeque<Closed<B>>,
     spare: Vec<Box<[Place]>>,
+    /// Nothing below belongs to this scan, once there was an earlier one.
+    floor: Option<i64>,
+    /// The first page of the next scan, if one was asked for.
+    cut: Option<i64>,
+    scan: u32,
+    books: Books,
+    finished: VecDeque<Finished>,
+}
+
+/// The books of the scan that is being counted.
+#[derive(Default)]
+struct Books {
     terms: Terms,
     missing: Ranges,
     overrun: Ranges,
@@ -104,7 +120,18 @@ pub struct Window<B> {
     reorder_extent: u64,
 }
 
-/// The books of a window.
+/// The books of a scan that a cut ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Its number, as in [`Closed::scan`].
+    pub scan: u32,
+    /// The sums.
+    pub tally: Tally,
+    /// All frames that are not in the recording, in order of index.
+    pub gaps: Vec<Gap>,
+}
+
+/// The sums of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// The balance.
@@ -134,15 +161,50 @@ impl<B> Window<B> {
             open: VecDeque::new(),
             closed: VecDeque::new(),
             spare: Vec::new(),
-            terms: Terms::default(),
-            missing: Ranges::default(),
-            overrun: Ranges::default(),
-            damaged: Ranges::default(),
-            late: Ranges::default(),
-            duplicates: 0,
-            reordered: 0,
-            reorder_extent: 0,
+            floor: None,
+            cut: None,
+            scan: 0,
+            books: Books::default(),
+            finished: VecDeque::new(),
         }
+    }
+
+    /// Ends the scan with the current page: the next one begins the next scan.
+    pub fn cut(&mut self) {
+        let (current, _) = self.page_of(self.next - 1);
+        self.cut.get_or_insert(current + 1);
+    }
+
+    /// Whether a cut was asked for and pages before it are still open.
+    pub fn cutting(&self) -> bool {
+        self.cut.is_some()
+    }
+
+    /// Ends the scan at once, with the highest frame seen; the page that it was in is closed short.
+    pub fn cut_short(&mut self) {
+        self.cut = None;
+        self.finish();
+        let next = self.next;
+        self.begin_scan(next);
+        // Page numbers go on from here, each full again.
+        let (page, slot) = self.page_of(next);
+        if slot > 0 {
+            self.base = next - (page + 1) * i64::from(self.frames_per_page);
+        }
+    }
+
+    /// The books of the oldest scan that has ended and was not yet taken.
+    pub fn take_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// Closes the books and opens new ones; everything from `first` on belongs to the next scan.
+    fn begin_scan(&mut self, first: i64) {
+        let tally = self.tally_until(first);
+        self.finished.push_back(Finished { scan: self.scan, tally, gaps: self.gaps() });
+        self.scan += 1;
+        self.books = Books::default();
+        (self.low, self.floor) = (first, Some(first));
     }
 
     /// The index that an orderly stream sends next.
@@ -198,7 +260,7 @@ impl<B> Window<B> {
             Ok((place, slot)) => {
                 let page = &mut self.open[place];
                 if page.places[slot] == Place::Present {
-                    self.duplicates += 1;
+                    self.books.duplicates += 1;
                     return Arrival::Duplicate;
                 }
                 if page.block.is_none() {
@@ -213,8 +275,9 @@ impl<B> Window<B> {
                 page.present += 1;
                 let page = page.number;
                 if index + 1 < self.next {
-                    self.reordered += 1;
-                    self.reorder_extent = self.reorder_extent.max((self.next - 1 - index) as u64);
+                    self.books.reordered += 1;
+                    self.books.reorder_extent =
+                        self.books.reorder_extent.max((self.next - 1 - index) as u64);
                 }
                 self.reached(index);
                 Arrival::Placed { page, slot: slot as u32 }
@@ -270,18 +333,21 @@ impl<B> Window<B> {
 
     /// A frame whose page is closed: missing no more, but late; or there already.
     fn arrive_late(&mut self, index: i64) -> Arrival {
+        if self.floor.is_some_and(|floor| index < floor) {
+            return Arrival::BeforeScan;
+        }
         if index < self.low {
-            self.missing.insert(index + 1..self.low);
-            self.terms.missing += (self.low - index - 1) as u64;
+            self.books.missing.insert(index + 1..self.low);
+            self.books.terms.missing += (self.low - index - 1) as u64;
             self.low = index;
-        } else if self.missing.remove(index) {
-            self.terms.missing -= 1;
+        } else if self.books.missing.remove(index) {
+            self.books.terms.missing -= 1;
         } else {
-            self.duplicates += 1;
+            self.books.duplicates += 1;
             return Arrival::Duplicate;
         }
-        self.late.insert(index..index + 1);
-        self.terms.late += 1;
+        self.books.late.insert(index..index + 1);
+        self.books.terms.late += 1;
         Arrival::Late
     }
 
@@ -330,14 +396,32 @@ impl<B> Window<B> {
         }
         let first = self.first_of(number);
         if self.open.is_empty() && first > self.next {
-            remember(&mut self.missing, self.next..first);
-            self.terms.missing += (first - self.next) as u64;
-            self.next = first;
+            if let Some(cut) = self.cut
+                && cut <= number
+            {
+                self.skip_to(self.first_of(cut));
+                self.cut = None;
+                self.begin_scan(self.next);
+            }
+            self.skip_to(first);
+        }
+    }
+
+    /// Everything up to `index` never came.
+    fn skip_to(&mut self, index: i64) {
+        if index > self.next {
+            remember(&mut self.books.missing, self.next..index);
+            self.books.terms.missing += (index - self.next) as u64;
+            self.next = index;
         }
     }
 
     fn close(&mut self, mut page: Page<B>, slots: u32) {
         let first = self.first_of(page.number);
+        if self.cut.is_some_and(|cut| page.number >= cut) {
+            self.cut = None;
+            self.begin_scan(first);
+        }
         let mut gaps: Vec<Gap> = Vec::new();
         if page.present < slots {
             list_gaps(first, &page.places[..slots as usize], &mut gaps);
@@ -345,15 +429,15 @@ impl<B> Window<B> {
         for gap in &gaps {
             let run = gap.first..gap.first + gap.count as i64;
             let (term, ranges) = match gap.cause {
-                Cause::Missing => (&mut self.terms.missing, &mut self.missing),
-                Cause::Overrun => (&mut self.terms.overrun, &mut self.overrun),
-                Cause::Damaged => (&mut self.terms.damaged, &mut self.damaged),
+                Cause::Missing => (&mut self.books.terms.missing, &mut self.books.missing),
+                Cause::Overrun => (&mut self.books.terms.overrun, &mut self.books.overrun),
+                Cause::Damaged => (&mut self.books.terms.damaged, &mut self.books.damaged),
                 Cause::Late => unreachable!("a late frame's page is closed already"),
             };
             *term += gap.count;
             remember(ranges, run);
         }
-        self.terms.written += u64::from(page.present);
+        self.books.terms.written += u64::from(page.present);
         let block = page.block.take();
         self.closed.push_back(Closed {
             page: page.number,
@@ -361,6 +445,7 @@ impl<B> Window<B> {
             slots,
             present: page.present,
             block,
+            scan: self.scan,
             gaps,
         });
         page.places.fill(Place::Absent);
@@ -383,38 +468,28 @@ impl<B> Window<B> {
         }
     }
 
-    /// Turns frames of a closed page into overrun: their block found no member.
-    pub fn lost_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
-        let mut at = first;
-        let absent = gaps.iter().map(|gap| (gap.first, gap.first + gap.count as i64));
-        let mut lost = 0;
-        for (start, end) in absent.chain([(first + i64::from(slots), i64::MAX)]) {
-            remember(&mut self.overrun, at..start);
-            lost += (start - at).max(0) as u64;
-            at = end;
-        }
-        self.terms.written -= lost;
-        self.terms.overrun += lost;
+    /// The sums of the scan being counted. They balance once every page is closed.
+    pub fn tally(&self) -> Tally {
+        self.tally_until(self.next)
     }
 
-    /// The books. They balance once every page is closed.
-    pub fn tally(&self) -> Tally {
-        let mut terms = self.terms;
-        terms.expected = (self.next - self.low) as u64;
+    fn tally_until(&self, end: i64) -> Tally {
+        let mut terms = self.books.terms;
+        terms.expected = (end - self.low).max(0) as u64;
         let counted = terms.expected > 0;
         Tally {
             terms,
-            duplicates: self.duplicates,
-            reordered: self.reordered,
-            reorder_extent: self.reorder_extent,
+            duplicates: self.books.duplicates,
+            reordered: self.books.reordered,
+            reorder_extent: self.books.reorder_extent,
             low: counted.then_some(self.low),
-            high: counted.then_some(self.next - 1),
+            high: counted.then_some(end - 1),
         }
     }
 
     /// Terms as they stand, with what the open pages hold: for a screen.
     pub fn so_far(&self) -> Terms {
-        let mut terms = self.terms;
+        let mut terms = self.books.terms;
         terms.written += self.open.iter().map(|page| u64::from(page.present)).sum::<u64>();
         terms.expected = (self.next - self.low) as u64;
         terms
@@ -430,12 +505,30 @@ impl<B> Window<B> {
             });
             gaps.collect::<Vec<_>>()
         };
-        let mut gaps = runs(&self.missing, Cause::Missing);
-        gaps.extend(runs(&self.overrun, Cause::Overrun));
-        gaps.extend(runs(&self.damaged, Cause::Damaged));
-        gaps.extend(runs(&self.late, Cause::Late));
+        let mut gaps = runs(&self.books.missing, Cause::Missing);
+        gaps.extend(runs(&self.books.overrun, Cause::Overrun));
+        gaps.extend(runs(&self.books.damaged, Cause::Damaged));
+        gaps.extend(runs(&self.books.late, Cause::Late));
         gaps.sort_unstable();
         gaps
+    }
+}
+
+impl Finished {
+    /// Turns the frames of a closed page into overrun: its block found no member.
+    pub fn lose_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
+        let mut at = first;
+        let absent = gaps.iter().map(|gap| (gap.first, gap.first + gap.count as i64));
+        for (start, end) in absent.chain([(first + i64::from(slots), i64::MAX)]) {
+            let lost = (start - at).max(0) as u64;
+            self.tally.terms.written -= lost;
+            self.tally.terms.overrun += lost;
+            if lost > 0 {
+                self.gaps.push(Gap { first: at, count: lost, cause: Cause::Overrun });
+            }
+            at = end;
+        }
+        self.gaps.sort_unstable();
     }
 }
 
@@ -543,6 +636,7 @@ mod tests {
                         }
                         Arrival::Duplicate => assert!(before.is_some(), "{index} was never there"),
                         Arrival::Far => assert!(window.is_far(index)),
+                        Arrival::BeforeScan => unreachable!("one scan only"),
                         Arrival::Damaged => unreachable!("a good frame"),
                     }
                 }
@@ -550,7 +644,7 @@ mod tests {
                     let index = window.next() + distance;
                     if window.arrive_damaged(index) == Arrival::Damaged {
                         truth.entry(index).or_insert("damaged");
-                    } else if window.late.contains(index) {
+                    } else if window.books.late.contains(index) {
                         truth.entry(index).or_insert("late");
                     }
                 }
@@ -587,11 +681,57 @@ mod tests {
         #[test]
         fn a_block_that_no_member_takes_is_overrun(steps in steps()) {
             let (mut window, _, closed) = play(&steps, 8, 2);
+            window.cut_short();
+            let mut finished = window.take_finished().unwrap();
             for page in &closed {
-                window.lost_block(page.first, page.slots, &page.gaps);
+                finished.lose_block(page.first, page.slots, &page.gaps);
             }
-            prop_assert_eq!(window.tally().terms.written, 0);
-            prop_assert!(window.tally().terms.balance());
+            prop_assert_eq!(finished.tally.terms.written, 0);
+            prop_assert!(finished.tally.terms.balance());
+            let listed: u64 = finished.gaps.iter().map(|gap| gap.count).sum();
+            prop_assert_eq!(listed, finished.tally.terms.expected);
+        }
+
+        #[test]
+        fn scans_cut_from_one_stream_lose_nothing_between_them(
+            steps in steps(), cuts in prop::collection::vec((0usize..120, any::<bool>()), 0..5)
+        ) {
+            let mut window = Window::new(6, 2, 1000);
+            let mut blocks = 0..;
+            for (number, step) in steps.iter().enumerate() {
+                for (_, short) in cuts.iter().filter(|(at, _)| *at == number) {
+                    if *short { window.cut_short() } else { window.cut() }
+                }
+                match *step {
+                    Step::Run(count) => for _ in 0..count {
+                        window.arrive(window.next(), || blocks.next());
+                    },
+                    Step::Frame(distance) => {
+                        window.arrive(window.next() + distance, || blocks.next());
+                    }
+                    Step::Damaged(distance) => {
+                        window.arrive_damaged(window.next() + distance);
+                    }
+                    Step::Jump(distance) => window.jump_to(window.next() + distance),
+                    Step::Memory(_) => {}
+                }
+            }
+            window.cut_short();
+            let scans: Vec<Finished> = std::iter::from_fn(|| window.take_finished()).collect();
+            let pages: Vec<Closed<u32>> = std::iter::from_fn(|| window.take_closed()).collect();
+            for scan in &scans {
+                prop_assert!(scan.tally.terms.balance(), "{:?}", scan);
+                let written: u64 =
+                    pages.iter().filter(|p| p.scan == scan.scan).map(|p| u64::from(p.present)).sum();
+                prop_assert_eq!(written, scan.tally.terms.written);
+            }
+            let edges: Vec<(i64, i64)> = scans
+                .iter()
+                .filter_map(|scan| Some((scan.tally.low?, scan.tally.high?)))
+                .collect();
+            for pair in edges.windows(2) {
+                prop_assert_eq!(pair[0].1 + 1, pair[1].0, "frames between two scans");
+            }
         }
     }
 

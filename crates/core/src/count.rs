@@ -1,0 +1,423 @@
+//! By what number each datagram of a stream goes, and how a frame that never came is made up.
+//!
+//! A datagram is `head ‖ frame`: the head is received and not kept (a VTP packet number), the frame
+//! is. A [`Count`] reads both and says which index the frame has; nothing is learnt until the capture
+//! says that the frame was plausible.
+
+use crate::account::CountedBy;
+use crate::format::sequence::{Field, Unwrapper};
+use crate::format::vdif::{self, Header, Second, Timeline};
+use crate::format::{Damage, FILL};
+use crate::manifest::Fill;
+use crate::time::Tai;
+
+/// What a datagram turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// A good frame.
+    Frame {
+        /// Its index in the stream.
+        index: i64,
+        /// Its sender marked it invalid.
+        invalid: bool,
+    },
+    /// A frame that failed its own check; its place can be read.
+    Damaged {
+        /// Its index in the stream.
+        index: i64,
+    },
+    /// A good frame without a number.
+    Uncounted,
+    /// No frame of this stream.
+    Foreign,
+}
+
+/// How a stream is numbered.
+#[derive(Clone, Debug)]
+enum Numbering {
+    /// By VDIF time. Several threads lie frame by frame in the order listed.
+    Vdif { station: u16, threads: Vec<u16>, timeline: Timeline },
+    /// By the packet number before each VDIF frame.
+    PacketNumber { field: Field, unwrapper: Unwrapper, timeline: Timeline },
+    /// By a field of the datagram.
+    Field { field: Field, unwrapper: Unwrapper },
+    /// Not at all.
+    Arrival,
+}
+
+/// The numbering of one stream.
+#[derive(Clone, Debug)]
+pub struct Count {
+    numbering: Numbering,
+    /// Bytes before the frame.
+    head_bytes: usize,
+    /// Bytes of every frame; 0 when lengths vary.
+    frame_bytes: usize,
+    /// Added to every index, so that a sender that starts anew goes on where it was.
+    offset: i64,
+    /// Header of the last good frame, of each thread where several lie in the stream.
+    neighbours: Vec<Option<Header>>,
+    /// Packet number and frame time told different steps.
+    disagreements: u64,
+}
+
+impl Count {
+    /// Counts VDIF frames of `frame_bytes` by their time; `threads` lie in the stream in this order.
+    pub fn by_time(
+        station: u16,
+        threads: Vec<u16>,
+        frame_bytes: usize,
+        frames_per_second: Option<u64>,
+    ) -> Self {
+        assert!(!threads.is_empty(), "a stream has at least one thread");
+        let neighbours = vec![None; threads.len()];
+        let timeline = Timeline::new(frames_per_second);
+        let numbering = Numbering::Vdif { station, threads, timeline };
+        Self { numbering, head_bytes: 0, frame_bytes, offset: 0, neighbours, disagreements: 0 }
+    }
+
+    /// Counts VDIF frames by the 8-byte packet number before each (VTP).
+    pub fn by_packet_number(frame_bytes: usize, frames_per_second: Option<u64>) -> Self {
+        let numbering = Numbering::PacketNumber {
+            field: Field { offset: 0, width: 8, big_endian: false },
+            unwrapper: Unwrapper::new(8),
+            timeline: Timeline::new(frames_per_second),
+        };
+        Self {
+            numbering,
+            head_bytes: 8,
+            frame_bytes,
+            offset: 0,
+            neighbours: vec![None],
+            disagreements: 0,
+        }
+    }
+
+    /// Counts datagrams by a field that lies wholly in the head or wholly in the frame.
+    pub fn by_field(field: Field, head_bytes: usize, frame_bytes: usize) -> Self {
+        let unwrapper = Unwrapper::new(field.width);
+        let numbering = Numbering::Field { field, unwrapper };
+        Self { numbering, head_bytes, frame_bytes, offset: 0, neighbours: vec![], disagreements: 0 }
+    }
+
+    /// Counts nothing: frames are taken as they come.
+    pub fn by_arrival(head_bytes: usize, frame_bytes: usize) -> Self {
+        let numbering = Numbering::Arrival;
+        Self { numbering, head_bytes, frame_bytes, offset: 0, neighbours: vec![], disagreements: 0 }
+    }
+
+    /// What the account says of it.
+    pub fn counted_by(&self) -> CountedBy {
+        match self.numbering {
+            Numbering::Vdif { .. } => CountedBy::FrameTime,
+            Numbering::PacketNumber { .. } => CountedBy::PacketNumber,
+            Numbering::Field { .. } => CountedBy::SequenceField,
+            Numbering::Arrival => CountedBy::Nothing,
+        }
+    }
+
+    /// What a datagram of `datagram_bytes` is, of which `head` and `frame` were received.
+    #[inline]
+    pub fn read(&self, head: &[u8], frame: &[u8], datagram_bytes: usize) -> Reading {
+        let Some(length) = datagram_bytes.checked_sub(self.head_bytes) else {
+            return Reading::Foreign;
+        };
+        match &self.numbering {
+            Numbering::Vdif { station, threads, timeline } => {
+                let (header, whole) = match self.check(frame, length) {
+                    Ok(header) => (header, true),
+                    // Its length is wrong, but its header may still tell where it belonged.
+                    Err(_) => match Header::read(frame) {
+                        Ok(header) => (header, false),
+                        Err(_) => return Reading::Foreign,
+                    },
+                };
+                if header.station() != *station {
+                    return Reading::Foreign;
+                }
+                let Some(rank) = rank(threads, header.thread()) else { return Reading::Foreign };
+                let frames = timeline.index(&header);
+                if frames == vdif::NOWHERE {
+                    return Reading::Foreign;
+                }
+                let index = frames * threads.len() as i64 + rank as i64 + self.offset;
+                if whole {
+                    Reading::Frame { index, invalid: header.invalid() }
+                } else {
+                    Reading::Damaged { index }
+                }
+            }
+            Numbering::PacketNumber { field, unwrapper, .. } => {
+                let Some(raw) = field.read(head) else { return Reading::Foreign };
+                let index = unwrapper.index(raw) + self.offset;
+                match self.check(frame, length) {
+                    Ok(header) => Reading::Frame { index, invalid: header.invalid() },
+                    Err(_) => Reading::Damaged { index },
+                }
+            }
+            Numbering::Field { field, unwrapper } => {
+                let Some(raw) = self.field_of(*field, head, frame) else { return Reading::Foreign };
+                let index = unwrapper.index(raw) + self.offset;
+                if self.frame_bytes == 0 || length == self.frame_bytes {
+                    Reading::Frame { index, invalid: false }
+                } else {
+                    Reading::Damaged { index }
+                }
+            }
+            Numbering::Arrival if self.frame_bytes == 0 || length == self.frame_bytes => {
+                Reading::Uncounted
+            }
+            Numbering::Arrival => Reading::Foreign,
+        }
+    }
+
+    /// Learns from a frame that has been accepted.
+    #[inline]
+    pub fn learn(&mut self, head: &[u8], frame: &[u8]) {
+        match &mut self.numbering {
+            Numbering::Vdif { threads, timeline, .. } => {
+                let Ok(header) = Header::read(frame) else { return };
+                timeline.observe(&header);
+                if let Some(rank) = rank(threads, header.thread()) {
+                    self.neighbours[rank] = Some(header);
+                }
+            }
+            Numbering::PacketNumber { field, unwrapper, timeline } => {
+                let Some(raw) = field.read(head) else { return };
+                unwrapper.observe(raw);
+                let Ok(header) = Header::read(frame) else { return };
+                if let Some(Some(neighbour)) = self.neighbours.first()
+                    && neighbour.thread() == header.thread()
+                    && header.second().0 < neighbour.second().0
+                    && !header.invalid()
+                {
+                    self.disagreements += 1;
+                }
+                timeline.observe(&header);
+                self.neighbours[0] = Some(header);
+            }
+            Numbering::Field { field, unwrapper } => {
+                let field = *field;
+                let raw = if field.end() <= self.head_bytes {
+                    field.read(head)
+                } else {
+                    let offset = field.offset - self.head_bytes;
+                    Field { offset, ..field }.read(frame)
+                };
+                if let Some(raw) = raw {
+                    unwrapper.observe(raw);
+                }
+            }
+            Numbering::Arrival => {}
+        }
+    }
+
+    /// The sender's count starts anew: what it now calls `from` becomes `to`.
+    pub fn rebase(&mut self, from: i64, to: i64) {
+        self.offset += to - from;
+    }
+
+    /// Frames per second of each thread, where known, and whether it was derived from the frames.
+    pub fn frames_per_second(&self) -> Option<(u64, bool)> {
+        let timeline = self.timeline()?;
+        Some((timeline.frames_per_second()?, timeline.is_derived()))
+    }
+
+    /// Frames of the whole stream per second.
+    pub fn frames_of_stream_per_second(&self) -> Option<u64> {
+        let (rate, _) = self.frames_per_second()?;
+        match &self.numbering {
+            Numbering::Vdif { threads, .. } => Some(rate * threads.len() as u64),
+            _ => None,
+        }
+    }
+
+    /// Frames that were lost at boundaries between seconds and noticed only later.
+    pub fn correction(&self) -> u64 {
+        match &self.numbering {
+            Numbering::Vdif { threads, timeline, .. } => {
+                timeline.correction() * threads.len() as u64
+            }
+            _ => 0,
+        }
+    }
+
+    /// Times the packet number went on while the frames' own time went back.
+    pub fn disagreements(&self) -> u64 {
+        self.disagreements
+    }
+
+    /// The threads that lie in the stream, in order.
+    pub fn threads(&self) -> &[u16] {
+        match &self.numbering {
+            Numbering::Vdif { threads, .. } => threads,
+            _ => &[],
+        }
+    }
+
+    /// The time of an index, where frames carry time and the index follows from it.
+    pub fn time(&self, index: i64) -> Option<Tai> {
+        match &self.numbering {
+            Numbering::Vdif { threads, timeline, .. } => {
+                timeline.time((index - self.offset).div_euclid(threads.len() as i64))
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes up the frame at `index`: an invalid frame that keeps its identity, or a pattern.
+    ///
+    /// `before` is the frame in the slot before, if one is there: where the packet number counts, it is
+    /// the nearest that is known of time and thread.
+    pub fn fill(&self, index: i64, before: Option<&[u8]>, fill: Fill, frame: &mut [u8]) {
+        let word = match fill {
+            Fill::Pattern(word) => word,
+            Fill::Invalid | Fill::Omit => FILL,
+        };
+        for chunk in frame.chunks_mut(4) {
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        }
+        if fill == Fill::Invalid
+            && let Some(header) = self.header_of_fill(index, before)
+        {
+            // A frame too short for its header keeps the pattern alone.
+            let _ = header.write(frame);
+        }
+    }
+
+    fn header_of_fill(&self, index: i64, before: Option<&[u8]>) -> Option<Header> {
+        match &self.numbering {
+            Numbering::Vdif { threads, timeline, .. } => {
+                let count = threads.len() as i64;
+                let rank = (index - self.offset).rem_euclid(count) as usize;
+                let neighbour = self.neighbours[rank].or_else(|| {
+                    let any = self.neighbours.iter().flatten().next()?;
+                    Some(any.with_thread(threads[rank]))
+                })?;
+                let (second, frame) = timeline.position((index - self.offset).div_euclid(count))?;
+                Some(Header::fill_like(&neighbour, second, frame))
+            }
+            Numbering::PacketNumber { timeline, .. } => {
+                let neighbour =
+                    before.and_then(|frame| Header::read(frame).ok()).or(self.neighbours[0])?;
+                let frames = timeline.index(&neighbour);
+                let (second, frame): (Second, u32) = timeline.position(frames + 1)?;
+                Some(Header::fill_like(&neighbour, second, frame))
+            }
+            Numbering::Field { .. } | Numbering::Arrival => None,
+        }
+    }
+
+    fn check(&self, frame: &[u8], length: usize) -> Result<Header, Damage> {
+        if length != frame.len() {
+            return Err(Damage::WrongLength { expected: self.frame_bytes, is: length });
+        }
+        let expected = if self.frame_bytes == 0 { length } else { self.frame_bytes };
+        vdif::check(frame, expected)
+    }
+
+    fn timeline(&self) -> Option<&Timeline> {
+        match &self.numbering {
+            Numbering::Vdif { timeline, .. } | Numbering::PacketNumber { timeline, .. } => {
+                Some(timeline)
+            }
+            Numbering::Field { .. } | Numbering::Arrival => None,
+        }
+    }
+
+    fn field_of(&self, field: Field, head: &[u8], frame: &[u8]) -> Option<u64> {
+        if field.end() <= self.head_bytes {
+            field.read(head)
+        } else {
+            let offset = field.offset.checked_sub(self.head_bytes)?;
+            Field { offset, ..field }.read(frame)
+        }
+    }
+}
+
+/// The place of a thread in the order of the stream.
+#[inline]
+fn rank(threads: &[u16], thread: u16) -> Option<usize> {
+    threads.iter().position(|&listed| listed == thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 1032;
+
+    fn frame(second: u32, number: u32, thread: u16) -> Vec<u8> {
+        let header = Header::default()
+            .with_reference_epoch(53)
+            .with_seconds(second)
+            .with_frame_number(number)
+            .with_thread(thread)
+            .with_frame_bytes(BYTES as u32);
+        let mut frame = vec![0x55; BYTES];
+        header.write(&mut frame).unwrap();
+        frame
+    }
+
+    fn index(count: &Count, frame: &[u8]) -> Option<i64> {
+        match count.read(&[], frame, frame.len()) {
+            Reading::Frame { index, .. } => Some(index),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn threads_of_one_stream_lie_in_the_order_listed() {
+        let mut count = Count::by_time(0, vec![1, 3, 0], BYTES, Some(100));
+        count.learn(&[], &frame(10, 0, 1));
+        assert_eq!(index(&count, &frame(10, 0, 1)), Some(0));
+        assert_eq!(index(&count, &frame(10, 0, 0)), Some(2));
+        assert_eq!(index(&count, &frame(11, 0, 3)), Some(301));
+        assert_eq!(index(&count, &frame(10, 0, 7)), None, "a thread that was not listed");
+    }
+
+    #[test]
+    fn a_fill_frame_keeps_time_thread_and_station() {
+        let mut count = Count::by_time(0, vec![1, 3], BYTES, Some(100));
+        count.learn(&[], &frame(10, 98, 1));
+        count.learn(&[], &frame(10, 98, 3));
+        let mut made = vec![0; BYTES];
+        let after = index(&count, &frame(11, 0, 3)).unwrap();
+        count.fill(after, None, Fill::Invalid, &mut made);
+        let header = vdif::check(&made, BYTES).unwrap();
+        assert!(header.invalid());
+        assert_eq!((header.seconds(), header.frame_number(), header.thread()), (11, 0, 3));
+        assert_eq!(&made[32..36], &FILL.to_le_bytes());
+    }
+
+    #[test]
+    fn wrong_lengths_are_damaged_where_the_header_can_be_read() {
+        let mut count = Count::by_time(0, vec![0], BYTES, Some(100));
+        let whole = frame(10, 5, 0);
+        count.learn(&[], &whole);
+        assert_eq!(count.read(&[], &whole[..500], 500), Reading::Damaged { index: 5 });
+        assert_eq!(count.read(&[], &whole, 9000), Reading::Damaged { index: 5 });
+        assert_eq!(count.read(&[], &whole[..5], 5), Reading::Foreign);
+    }
+
+    #[test]
+    fn a_packet_number_counts_whatever_follows_it() {
+        let mut count = Count::by_packet_number(BYTES, None);
+        let whole = frame(10, 5, 0);
+        count.learn(&7u64.to_le_bytes(), &whole);
+        let reading = count.read(&9u64.to_le_bytes(), &whole, BYTES + 8);
+        assert_eq!(reading, Reading::Frame { index: 9, invalid: false });
+        let rubbish = count.read(&8u64.to_le_bytes(), &whole[..20], 28);
+        assert_eq!(rubbish, Reading::Damaged { index: 8 });
+    }
+
+    #[test]
+    fn a_described_field_counts_an_unknown_format() {
+        let field: Field = "2:2:be".parse().unwrap();
+        let mut count = Count::by_field(field, 0, 6);
+        count.learn(&[], &[9, 9, 0xFF, 0xFF, 1, 2]);
+        let reading = count.read(&[], &[9, 9, 0, 1, 1, 2], 6);
+        assert_eq!(reading, Reading::Frame { index: 0x1_0001, invalid: false });
+        assert_eq!(count.read(&[], &[9, 9], 2), Reading::Foreign);
+    }
+}
