@@ -1,0 +1,345 @@
+//! Dealing blocks over the members: the next free member takes the next chunk.
+//!
+//! ```text
+//! stream ─► chunk 0 on member 1 │ chunk 1 on member 0 │ chunk 2 on member 1 │ …
+//! ```
+//!
+//! A chunk lies on one member. A member that refuses a block gives every later block of that chunk
+//! back too, in order. The stream's new blocks wait here until all of its blocks have come to rest,
+//! so that files keep the order of the stream. A chunk that was refused whole then moves with its
+//! number; the rest of a chunk that was begun goes on in a new one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fullbore_core::gap::Gap;
+
+use crate::ring::{Command, Filled, Gauge, Returned, Track, Wake};
+
+/// The way to one member and back.
+pub struct Lane {
+    /// To its writer.
+    pub commands: rtrb::Producer<Command>,
+    /// From its writer.
+    pub returned: rtrb::Consumer<Returned>,
+    /// Its counters.
+    pub gauge: Arc<Gauge>,
+    /// Wakes its writer.
+    pub wake: Arc<Wake>,
+}
+
+/// The lanes of one capture thread.
+pub struct Dealer {
+    lanes: Vec<Lane>,
+    /// Where a tie between members goes next.
+    turn: usize,
+}
+
+/// Where the blocks of one stream of one scan go.
+#[derive(Debug)]
+pub struct Course {
+    track: Arc<Track>,
+    next_sequence: u64,
+    next_chunk: u32,
+    current: Option<Chunk>,
+    /// Blocks with the writers.
+    outstanding: u64,
+    /// Blocks that came back, until all have come to rest.
+    refused: Vec<Filled>,
+    /// Newer blocks, which wait behind those.
+    held: VecDeque<Filled>,
+    blocks: u64,
+    bytes: u64,
+}
+
+/// The chunk that a stream is filling.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    number: u32,
+    member: usize,
+    /// Blocks given to it.
+    blocks: u32,
+    bytes: u64,
+}
+
+impl Course {
+    /// The course of a stream that has dealt nothing yet.
+    pub fn new(track: Arc<Track>) -> Self {
+        Self {
+            track,
+            next_sequence: 0,
+            next_chunk: 0,
+            current: None,
+            outstanding: 0,
+            refused: Vec::new(),
+            held: VecDeque::new(),
+            blocks: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Whose course this is.
+    pub fn track(&self) -> &Arc<Track> {
+        &self.track
+    }
+
+    /// The number of the next block.
+    pub fn take_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence - 1
+    }
+
+    /// Whether every block is written or was given up.
+    pub fn settled(&self) -> bool {
+        self.outstanding == 0 && self.held.is_empty() && self.refused.is_empty()
+    }
+
+    /// Blocks and bytes written.
+    pub fn written(&self) -> (u64, u64) {
+        (self.blocks, self.bytes)
+    }
+}
+
+impl Dealer {
+    /// Deals over these lanes, one per member.
+    pub fn new(lanes: Vec<Lane>) -> Self {
+        assert!(!lanes.is_empty(), "a disk set has at least one member");
+        Self { lanes, turn: 0 }
+    }
+
+    /// Sends a block on its way. Given back: a block that no member takes.
+    pub fn deal(&mut self, course: &mut Course, filled: Filled) -> Option<Filled> {
+        if !course.refused.is_empty() {
+            course.held.push_back(filled);
+            return None;
+        }
+        let full = course.track.geometry.chunk_blocks;
+        if course.current.is_none_or(|chunk| chunk.blocks >= full) {
+            let Some(member) = self.freest() else { return Some(filled) };
+            course.current = Some(Chunk { number: course.next_chunk, member, blocks: 0, bytes: 0 });
+            course.next_chunk += 1;
+        }
+        self.append(course, filled);
+        None
+    }
+
+    /// Appends a block to the current chunk.
+    fn append(&mut self, course: &mut Course, mut filled: Filled) {
+        let chunk = course.current.as_mut().expect("a chunk is open");
+        (filled.chunk, filled.offset) = (chunk.number, chunk.bytes);
+        chunk.blocks += 1;
+        chunk.bytes += u64::from(filled.bytes);
+        course.outstanding += 1;
+        let lane = &mut self.lanes[chunk.member];
+        lane.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
+        let sent = lane.commands.push(Command::Write(filled));
+        assert!(sent.is_ok(), "a lane has room for every block of the pools");
+        lane.wake.wake();
+    }
+
+    /// The member with the shortest backlog of those that take data.
+    fn freest(&mut self) -> Option<usize> {
+        let count = self.lanes.len();
+        let gauge = |member: usize| &self.lanes[member].gauge;
+        let chosen = (0..count)
+            .map(|n| (self.turn + n) % count)
+            .filter(|&member| !gauge(member).refusing.load(Ordering::Relaxed))
+            .min_by_key(|&member| gauge(member).backlog_bytes.load(Ordering::Relaxed))?;
+        self.turn = (chosen + 1) % count;
+        Some(chosen)
+    }
+
+    /// The next answer of any writer.
+    pub fn take_returned(&mut self) -> Option<Returned> {
+        self.lanes.iter_mut().find_map(|lane| lane.returned.pop().ok())
+    }
+
+    /// Takes note that a block is written. Given back: blocks that no member takes.
+    pub fn written(&mut self, course: &mut Course, bytes: u32) -> Vec<Filled> {
+        course.outstanding -= 1;
+        course.blocks += 1;
+        course.bytes += u64::from(bytes);
+        self.redeal(course)
+    }
+
+    /// Takes a refused block back. Given back: blocks that no member takes.
+    pub fn refused(&mut self, course: &mut Course, filled: Filled) -> Vec<Filled> {
+        course.outstanding -= 1;
+        course.refused.push(filled);
+        self.redeal(course)
+    }
+
+    /// Once all blocks have come to rest, deals those that came back, then those that waited.
+    fn redeal(&mut self, course: &mut Course) -> Vec<Filled> {
+        let mut lost = Vec::new();
+        if course.refused.is_empty() || course.outstanding > 0 {
+            return lost;
+        }
+        let mut refused = std::mem::take(&mut course.refused);
+        refused.sort_by_key(|filled| filled.sequence);
+        course.current = None;
+        let mut last = None;
+        for filled in refused {
+            // Blocks of one chunk stay together; one that was never begun keeps its number.
+            let number = filled.chunk;
+            if last != Some(number) {
+                course.current = self.freest().map(|member| {
+                    let kept = filled.offset == 0;
+                    let number = if kept { number } else { course.next_chunk };
+                    course.next_chunk += u32::from(!kept);
+                    Chunk { number, member, blocks: 0, bytes: 0 }
+                });
+                last = Some(number);
+            }
+            match course.current {
+                Some(_) => self.append(course, filled),
+                None => lost.push(filled),
+            }
+        }
+        // Only the newest chunk may be filled further.
+        course.current = course.current.filter(|chunk| chunk.number + 1 == course.next_chunk);
+        for filled in std::mem::take(&mut course.held) {
+            lost.extend(self.deal(course, filled));
+        }
+        lost
+    }
+
+    /// Tells every member that no more of this stream will come.
+    pub fn finish(&mut self, track: &Arc<Track>, gaps: Vec<Gap>) {
+        let mut gaps = Some(gaps);
+        for lane in &mut self.lanes {
+            let gaps = gaps.take().unwrap_or_default();
+            let sent = lane.commands.push(Command::Finish { track: track.clone(), gaps });
+            assert!(sent.is_ok(), "a lane has room for one finish of every stream");
+            lane.wake.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::layout::Geometry;
+    use fullbore_core::time::Tai;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ring::Pool;
+    use crate::sys::memory::Region;
+
+    struct Writer {
+        commands: rtrb::Consumer<Command>,
+        returned: rtrb::Producer<Returned>,
+        gauge: Arc<Gauge>,
+    }
+
+    fn disk_set(members: usize) -> (Dealer, Vec<Writer>) {
+        let sides = (0..members).map(|_| {
+            let (to, commands) = rtrb::RingBuffer::new(64);
+            let (returned, from) = rtrb::RingBuffer::new(64);
+            let gauge = Arc::new(Gauge::default());
+            let wake = Arc::new(Wake::new().unwrap());
+            let lane = Lane { commands: to, returned: from, gauge: gauge.clone(), wake };
+            (lane, Writer { commands, returned, gauge })
+        });
+        let (lanes, writers): (Vec<_>, Vec<_>) = sides.unzip();
+        (Dealer::new(lanes), writers)
+    }
+
+    fn course() -> Course {
+        let geometry = Geometry { frame_bytes: 4096, block_bytes: 4096, chunk_blocks: 3 };
+        let directory = "s_a".to_owned();
+        Course::new(Arc::new(Track { scan: Uuid::nil(), number: 0, directory, geometry }))
+    }
+
+    fn filled(pool: &mut Pool, course: &mut Course) -> Filled {
+        Filled {
+            block: pool.take().unwrap(),
+            track: course.track().clone(),
+            sequence: course.take_sequence(),
+            chunk: 0,
+            offset: 0,
+            bytes: 4096,
+            frames: 1,
+            present: 1,
+            invalid: 0,
+            first: 0,
+            time: None,
+            seen: Tai(0),
+            gaps: Vec::new(),
+            lengths: Vec::new(),
+        }
+    }
+
+    /// Takes everything a writer was sent: (sequence, chunk, offset).
+    fn sent(writer: &mut Writer) -> Vec<Filled> {
+        std::iter::from_fn(|| writer.commands.pop().ok())
+            .map(|command| match command {
+                Command::Write(filled) => filled,
+                Command::Finish { .. } => panic!("no finish was asked for"),
+            })
+            .collect()
+    }
+
+    fn places(list: &[Filled]) -> Vec<(u64, u32, u64)> {
+        list.iter().map(|f| (f.sequence, f.chunk, f.offset / 4096)).collect()
+    }
+
+    #[test]
+    fn a_full_member_gives_its_chunk_to_the_next_and_nothing_is_lost() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(2);
+        let mut course = course();
+        for _ in 0..2 {
+            let block = filled(&mut pool, &mut course);
+            assert!(dealer.deal(&mut course, block).is_none());
+        }
+        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        for block in sent(&mut writers[0]) {
+            writers[0].returned.push(Returned::Refused(block)).unwrap();
+        }
+        while let Some(Returned::Refused(block)) = dealer.take_returned() {
+            assert!(dealer.refused(&mut course, block).is_empty());
+            if !course.refused.is_empty() {
+                let newer = filled(&mut pool, &mut course);
+                assert!(dealer.deal(&mut course, newer).is_none(), "waits behind the refused one");
+            }
+        }
+        let moved = places(&sent(&mut writers[1]));
+        assert_eq!(moved, [(0, 0, 0), (1, 0, 1), (2, 0, 2)], "the same chunk, in order");
+    }
+
+    #[test]
+    fn the_rest_of_a_begun_chunk_goes_on_in_a_new_one() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(2);
+        let mut course = course();
+        for _ in 0..3 {
+            let block = filled(&mut pool, &mut course);
+            dealer.deal(&mut course, block);
+        }
+        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        let mut blocks = sent(&mut writers[0]).into_iter();
+        blocks.next().unwrap();
+        assert!(dealer.written(&mut course, 4096).is_empty());
+        for block in blocks {
+            assert!(dealer.refused(&mut course, block).is_empty());
+        }
+        assert_eq!(places(&sent(&mut writers[1])), [(1, 1, 0), (2, 1, 1)]);
+    }
+
+    #[test]
+    fn without_any_member_left_blocks_are_given_back_to_be_counted() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(1);
+        let mut course = course();
+        let block = filled(&mut pool, &mut course);
+        dealer.deal(&mut course, block);
+        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        let block = sent(&mut writers[0]).pop().unwrap();
+        assert_eq!(dealer.refused(&mut course, block).len(), 1);
+        let block = filled(&mut pool, &mut course);
+        assert!(dealer.deal(&mut course, block).is_some());
+        assert!(course.settled());
+    }
+}
