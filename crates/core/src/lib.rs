@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod endpoint;
 pub mod gap;
 pub mod index;
 pub mod layout;
 pub mod manifest;
 pub mod name;
+pub mod pattern;
 pub mod time;
 pub mod units;
