@@ -7,12 +7,14 @@
 
 pub mod account;
 pub mod count;
+pub mod endpoint;
 pub mod format;
 pub mod gap;
 pub mod index;
 pub mod layout;
 pub mod manifest;
 pub mod name;
+pub mod pattern;
 pub mod time;
 pub mod units;
 pub mod window;
