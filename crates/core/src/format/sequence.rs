@@ -60,6 +60,9 @@ impl Field {
     /// The counter of this datagram, or nothing where the datagram ends before it.
     #[inline]
     pub fn read(&self, datagram: &[u8]) -> Option<u64> {
+        if self.width == 0 {
+            return None;
+        }
         let field = datagram.get(self.offset..)?.get(..self.width)?;
         let mut bytes = [0; 8];
         if self.big_endian {
@@ -73,17 +76,19 @@ impl Field {
 
     /// Writes a counter, cut to the field's width; false where the datagram ends before it.
     pub fn write(&self, datagram: &mut [u8], value: u64) -> bool {
-        let Some(width) = Some(self.width).filter(|width| (1..=8).contains(width)) else {
-            return false;
-        };
+        let width = self.width;
         let place = datagram.get_mut(self.offset..).and_then(|rest| rest.get_mut(..width));
-        let Some(place) = place else { return false };
-        if self.big_endian {
-            place.copy_from_slice(&value.to_be_bytes()[8 - width..]);
-        } else {
-            place.copy_from_slice(&value.to_le_bytes()[..width]);
+        match place {
+            Some(place) if (1..=8).contains(&width) => {
+                if self.big_endian {
+                    place.copy_from_slice(&value.to_be_bytes()[8 - width..]);
+                } else {
+                    place.copy_from_slice(&value.to_le_bytes()[..width]);
+                }
+                true
+            }
+            _ => false,
         }
-        true
     }
 
     /// The first byte behind the field.
@@ -141,7 +146,8 @@ impl From<Field> for String {
 ///
 /// Each value is taken as the nearest one to the last observed, so a counter of `width` bytes may jump
 /// or fall back by less than half its range. The first value is its own index; a 64-bit counter that
-/// starts so high that an `i64` would overflow loses its upper two bits, and still counts by ones.
+/// starts so high that an `i64` would overflow loses its upper three bits, and still counts by ones.
+/// Indices stay within ±[`Unwrapper::FURTHEST`], so the difference of any two of them is an `i64` too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwrapper {
     width: usize,
@@ -155,6 +161,9 @@ struct Observed {
 }
 
 impl Unwrapper {
+    /// Rubbish can push a 64-bit counter as far as this, and no further.
+    pub const FURTHEST: i64 = i64::MAX / 2;
+
     /// For a counter of so many bytes; more than 8 are taken as 8, none as 1.
     pub fn new(width: usize) -> Self {
         Unwrapper { width: width.clamp(1, 8), last: None }
@@ -165,7 +174,8 @@ impl Unwrapper {
     pub fn index(&self, raw: u64) -> i64 {
         let raw = raw & self.mask();
         let Some(last) = self.last else { return first_index(raw) };
-        last.index.saturating_add(self.nearest(raw.wrapping_sub(last.raw)))
+        let index = last.index.saturating_add(self.nearest(raw.wrapping_sub(last.raw)));
+        index.clamp(-Self::FURTHEST, Self::FURTHEST)
     }
 
     /// The same, and the next values are taken as near to this one.
@@ -198,9 +208,9 @@ impl Unwrapper {
     }
 }
 
-/// Room is left for 2^62 further values.
+/// Room is left for 2^61 further values.
 fn first_index(raw: u64) -> i64 {
-    (raw & (u64::MAX >> 2)).cast_signed()
+    (raw & (u64::MAX >> 3)).cast_signed()
 }
 
 #[cfg(test)]
@@ -234,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_field_made_by_hand_with_an_absurd_width_reads_nothing() {
-        for width in [9, usize::MAX] {
+        for width in [0, 9, usize::MAX] {
             for big_endian in [false, true] {
                 let field = Field { offset: 0, width, big_endian };
                 assert_eq!(field.read(&[0; 64]), None);

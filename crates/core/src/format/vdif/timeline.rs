@@ -509,6 +509,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_raised_twice_corrects_each_boundary_once() {
+        let mut timeline = Timeline::new(None);
+        for (second, last) in [(0, 3799), (1, 3899), (2, 3999)] {
+            timeline.observe(&header(at(second), last));
+        }
+        assert_eq!(timeline.observe(&header(at(3), 0)), 3800 + 3900 + 4000);
+        assert_eq!(timeline.correction(), 200 + 100);
+    }
+
+    #[test]
     fn frames_of_the_second_before_may_come_after_the_first() {
         let mut timeline = Timeline::new(None);
         assert_eq!(timeline.observe(&header(at(1), 1)), 1);
