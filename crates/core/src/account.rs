@@ -169,6 +169,19 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// The balance of one of several threads that lie in a stream as they came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Station, as in the frames.
+    pub station: u16,
+    /// Thread, as in the frames.
+    pub thread: u16,
+    /// Its own balance.
+    pub terms: Terms,
+    /// Its own gaps, by its own index.
+    pub gaps: Vec<Gap>,
+}
+
 /// The most gaps an account lists; further ones are counted.
 pub const GAPS_LISTED: usize = 100_000;
 
@@ -205,6 +218,12 @@ pub struct Account {
     pub gaps: Vec<Gap>,
     /// Gaps beyond those listed.
     pub gaps_unlisted: u64,
+    /// The threads of a stream that holds several as they came; their terms add up to the stream's.
+    #[serde(default)]
+    pub flows: Vec<Flow>,
+    /// Times the packet number went on while the time in the frames went back.
+    #[serde(default)]
+    pub disagreements: u64,
     /// The counters of the layers that this stream passed.
     pub witnesses: Vec<Witness>,
     /// The end of it.
@@ -230,6 +249,8 @@ impl Account {
             presence: Vec::new(),
             gaps: Vec::new(),
             gaps_unlisted: 0,
+            flows: Vec::new(),
+            disagreements: 0,
             witnesses: Vec::new(),
             verdict: Verdict::Unproven,
         }

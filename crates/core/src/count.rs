@@ -11,6 +11,9 @@ use crate::format::{Damage, FILL};
 use crate::manifest::Fill;
 use crate::time::Tai;
 
+/// Indices beyond this come from headers that cannot be true, and sums of two of them still fit.
+const FURTHEST: i64 = 1 << 60;
+
 /// What a datagram turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
@@ -116,6 +119,11 @@ impl Count {
         }
     }
 
+    /// Whether its frames are VDIF frames.
+    pub fn is_vdif(&self) -> bool {
+        matches!(self.numbering, Numbering::Vdif { .. } | Numbering::PacketNumber { .. })
+    }
+
     /// What a datagram of `datagram_bytes` is, of which `head` and `frame` were received.
     #[inline]
     pub fn read(&self, head: &[u8], frame: &[u8], datagram_bytes: usize) -> Reading {
@@ -140,7 +148,11 @@ impl Count {
                 if frames == vdif::NOWHERE {
                     return Reading::Foreign;
                 }
-                let index = frames * threads.len() as i64 + rank as i64 + self.offset;
+                let index = frames.saturating_mul(threads.len() as i64).saturating_add(rank as i64);
+                if index.abs() > FURTHEST {
+                    return Reading::Foreign;
+                }
+                let index = index + self.offset;
                 if whole {
                     Reading::Frame { index, invalid: header.invalid() }
                 } else {
@@ -214,7 +226,7 @@ impl Count {
 
     /// The sender's count starts anew: what it now calls `from` becomes `to`.
     pub fn rebase(&mut self, from: i64, to: i64) {
-        self.offset += to - from;
+        self.offset = (self.offset + (to - from)).clamp(-FURTHEST, FURTHEST);
     }
 
     /// Frames per second of each thread, where known, and whether it was derived from the frames.

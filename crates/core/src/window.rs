@@ -193,6 +193,11 @@ impl<B> Window<B> {
         }
     }
 
+    /// Whether the books of an ended scan wait to be taken.
+    pub fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
     /// The books of the oldest scan that has ended and was not yet taken.
     pub fn take_finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
@@ -214,7 +219,7 @@ impl<B> Window<B> {
 
     /// Page and slot of an index.
     pub fn page_of(&self, index: i64) -> (i64, u32) {
-        let distance = index - self.base;
+        let distance = index.saturating_sub(self.base);
         let frames = i64::from(self.frames_per_page);
         (distance.div_euclid(frames), distance.rem_euclid(frames) as u32)
     }
@@ -234,6 +239,15 @@ impl<B> Window<B> {
             page.block = provide();
         }
         page.block.as_mut()
+    }
+
+    /// The memory from `index` on, page by page, up to the first page without: each with the slot that
+    /// the first page begins at.
+    pub fn blocks_from(&mut self, index: i64) -> impl Iterator<Item = (u32, &mut B)> {
+        let (page, slot) = self.page_of(index);
+        let place = usize::try_from(page - self.oldest_open()).unwrap_or(usize::MAX);
+        let pages = self.open.iter_mut().skip(place).map_while(|page| page.block.as_mut());
+        pages.enumerate().map(move |(number, block)| (if number == 0 { slot } else { 0 }, block))
     }
 
     /// Counts `count` frames that came in order, exactly at [`Window::next`], all with memory.

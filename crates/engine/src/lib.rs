@@ -5,5 +5,7 @@
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
+pub mod clock;
 pub mod ring;
+pub mod source;
 pub mod sys;

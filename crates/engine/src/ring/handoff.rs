@@ -74,7 +74,14 @@ pub enum Command {
 #[derive(Debug)]
 pub enum Returned {
     /// The block is on the member (not yet durable) and its memory free.
-    Written(Block),
+    Written {
+        /// The memory.
+        block: Block,
+        /// Whose it was.
+        track: Arc<Track>,
+        /// How much of it was written.
+        bytes: u32,
+    },
     /// The member cannot take it: deal it elsewhere.
     Refused(Filled),
 }

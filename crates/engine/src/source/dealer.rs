@@ -34,6 +34,8 @@ pub struct Dealer {
     lanes: Vec<Lane>,
     /// Where a tie between members goes next.
     turn: usize,
+    /// Nothing is sent any more: what is held is given back to be counted.
+    aborted: bool,
 }
 
 /// Where the blocks of one stream of one scan go.
@@ -105,7 +107,12 @@ impl Dealer {
     /// Deals over these lanes, one per member.
     pub fn new(lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a disk set has at least one member");
-        Self { lanes, turn: 0 }
+        Self { lanes, turn: 0, aborted: false }
+    }
+
+    /// From now on no block is sent; those with the writers are still written.
+    pub fn abort(&mut self) {
+        self.aborted = true;
     }
 
     /// Sends a block on its way. Given back: a block that no member takes.
@@ -115,6 +122,9 @@ impl Dealer {
             return None;
         }
         let full = course.track.geometry.chunk_blocks;
+        if self.aborted {
+            return Some(filled);
+        }
         if course.current.is_none_or(|chunk| chunk.blocks >= full) {
             let Some(member) = self.freest() else { return Some(filled) };
             course.current = Some(Chunk { number: course.next_chunk, member, blocks: 0, bytes: 0 });
@@ -140,6 +150,9 @@ impl Dealer {
 
     /// The member with the shortest backlog of those that take data.
     fn freest(&mut self) -> Option<usize> {
+        if self.aborted {
+            return None;
+        }
         let count = self.lanes.len();
         let gauge = |member: usize| &self.lanes[member].gauge;
         let chosen = (0..count)

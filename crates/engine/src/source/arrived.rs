@@ -1,0 +1,439 @@
+//! A stream whose frames lie as they came: several threads together, varying lengths, no number.
+//!
+//! Nothing is moved, so nothing is filled; each thread has a window of its own that tells missing,
+//! late and twice, and what came twice or late is left out. With varying lengths a frame may straddle
+//! two blocks: its rest is copied to the head of the next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fullbore_core::account::CountedBy;
+use fullbore_core::count::{Count, Reading};
+use fullbore_core::format::vdif::Header;
+use fullbore_core::manifest::Format;
+use fullbore_core::time::Tai;
+use fullbore_core::window::{Arrival, BELIEVED_AFTER, Finished, Window};
+
+use super::part::{Opening, Part, Shape, StreamGauge, Sums};
+use super::placed::Lent;
+use crate::ring::{Block, Filled, Pool};
+
+/// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
+const FLOW_PAGE: u32 = 1024;
+
+/// The most threads that are told apart in one stream.
+const MOST_FLOWS: usize = 1024;
+
+/// How flows are told apart and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flows {
+    /// By station and thread of each VDIF frame, each by its own time.
+    Vdif {
+        /// Frames per second of each, if given.
+        frames_per_second: Option<u64>,
+    },
+    /// All frames are one flow.
+    One,
+    /// Nothing can be counted.
+    None,
+}
+
+struct Flow {
+    station: u16,
+    thread: u16,
+    count: Count,
+    window: Window<()>,
+    /// Datagrams from far off with their indices, until enough agree.
+    far: Vec<(i64, Vec<u8>)>,
+    finished: VecDeque<Finished>,
+}
+
+/// An arrived stream.
+pub struct Arrived {
+    shape: Shape,
+    kind: Flows,
+    /// How a flow of its own is counted.
+    pattern: Count,
+    flows: Vec<Flow>,
+    block: Option<Block>,
+    /// Bytes in the block, and frames that begin in it.
+    used: usize,
+    frames: u32,
+    invalid: u32,
+    lengths: Vec<u16>,
+    /// Number of the first frame that begins in the block.
+    first: i64,
+    /// Time of it.
+    time: Option<Tai>,
+    arrived: u64,
+    times: (Option<Tai>, Option<Tai>),
+    bytes: u64,
+    uncounted: u64,
+    overrun: u64,
+    parts: VecDeque<Part>,
+    gauge: Arc<StreamGauge>,
+}
+
+impl Arrived {
+    /// A stream that holds nothing yet. `pattern` is how a flow is counted that is not VDIF by time.
+    pub fn new(shape: Shape, kind: Flows, pattern: Count, opening: Arc<Opening>) -> Self {
+        let part = Part::new(opening, &shape);
+        Self {
+            shape,
+            kind,
+            pattern,
+            flows: Vec::new(),
+            block: None,
+            used: 0,
+            frames: 0,
+            invalid: 0,
+            lengths: Vec::new(),
+            first: 0,
+            time: None,
+            arrived: 0,
+            times: (None, None),
+            bytes: 0,
+            uncounted: 0,
+            overrun: 0,
+            parts: VecDeque::from([part]),
+            gauge: Arc::default(),
+        }
+    }
+
+    /// What is fixed of it.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Its counters.
+    pub fn gauge(&self) -> &Arc<StreamGauge> {
+        &self.gauge
+    }
+
+    /// What its frames are.
+    pub fn format(&self) -> Format {
+        match (self.kind, self.flows.first()) {
+            (Flows::Vdif { .. }, Some(flow)) => Format::Vdif {
+                frames_per_second: flow.count.frames_per_second().map(|(rate, _)| rate),
+                derived: flow.count.frames_per_second().is_some_and(|(_, derived)| derived),
+                threads: Vec::new(),
+            },
+            (Flows::Vdif { frames_per_second }, None) => {
+                Format::Vdif { frames_per_second, derived: false, threads: Vec::new() }
+            }
+            _ if self.pattern.is_vdif() => {
+                Format::Vdif { frames_per_second: None, derived: false, threads: Vec::new() }
+            }
+            _ => Format::Raw,
+        }
+    }
+
+    /// Takes one datagram.
+    pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        let Some(flow) = self.flow_of(head, frame, datagram.len()) else {
+            self.newest().foreign += 1;
+            return;
+        };
+        let reading = match flow {
+            Some(number) => self.flows[number].count.read(head, frame, datagram.len()),
+            None => self.pattern.read(head, frame, datagram.len()),
+        };
+        match (reading, flow) {
+            (Reading::Frame { index, invalid }, Some(number)) => {
+                self.take_counted(number, index, invalid, head, frame, lent);
+            }
+            (Reading::Damaged { index }, Some(number)) => {
+                let flow = &mut self.flows[number];
+                if matches!(flow.window.arrive_damaged(index), Arrival::Far) {
+                    self.newest().foreign += 1;
+                }
+                self.newest().seen(lent.now);
+            }
+            (Reading::Uncounted, None) => {
+                if self.make_room(frame.len(), lent) {
+                    self.append(frame, false, None);
+                    self.uncounted += 1;
+                } else {
+                    self.overrun += 1;
+                }
+                self.newest().seen(lent.now);
+            }
+            _ => self.newest().foreign += 1,
+        }
+        self.publish_full(lent);
+    }
+
+    /// The flow of a datagram: `None` for rubbish, `Some(None)` where nothing is counted.
+    fn flow_of(&mut self, head: &[u8], frame: &[u8], bytes: usize) -> Option<Option<usize>> {
+        let (station, thread) = match self.kind {
+            Flows::None => return Some(None),
+            Flows::One => (0, 0),
+            Flows::Vdif { .. } => {
+                let header = Header::read(frame).ok()?;
+                (header.station(), header.thread())
+            }
+        };
+        let same = |flow: &Flow| (flow.station, flow.thread) == (station, thread);
+        if let Some(number) = self.flows.iter().position(same) {
+            return Some(Some(number));
+        }
+        self.new_flow(station, thread, head, frame, bytes)
+    }
+
+    /// A thread heard of for the first time: only a good frame may open a flow.
+    fn new_flow(
+        &mut self,
+        station: u16,
+        thread: u16,
+        head: &[u8],
+        frame: &[u8],
+        bytes: usize,
+    ) -> Option<Option<usize>> {
+        if self.flows.len() >= MOST_FLOWS {
+            return None;
+        }
+        let mut count = match self.kind {
+            Flows::Vdif { frames_per_second } => {
+                let header = Header::read(frame).ok()?;
+                let rate = frames_per_second.or_else(|| header.frames_per_second());
+                let frame_bytes = self.shape.geometry.frame_bytes as usize;
+                Count::by_time(station, vec![thread], frame_bytes, rate)
+            }
+            Flows::One | Flows::None => self.pattern.clone(),
+        };
+        let Reading::Frame { .. } = count.read(head, frame, bytes) else { return None };
+        count.learn(head, frame);
+        let Reading::Frame { index, .. } = count.read(head, frame, bytes) else { return None };
+        let window = Window::new(FLOW_PAGE, 2, index);
+        let (far, finished) = (Vec::new(), VecDeque::new());
+        self.flows.push(Flow { station, thread, count, window, far, finished });
+        Some(Some(self.flows.len() - 1))
+    }
+
+    fn take_counted(
+        &mut self,
+        number: usize,
+        index: i64,
+        invalid: bool,
+        head: &[u8],
+        frame: &[u8],
+        lent: &mut Lent<'_>,
+    ) {
+        let room = self.make_room(frame.len(), lent);
+        let flow = &mut self.flows[number];
+        let arrival = flow.window.arrive(index, || room.then_some(()));
+        if arrival == Arrival::Far && !invalid {
+            let rubbish = flow.hear_from_afar(index, [head, frame].concat());
+            let believed = flow.believe(BELIEVED_AFTER);
+            self.newest().foreign += rubbish;
+            believed.iter().for_each(|datagram| self.ingest(datagram, lent));
+            return;
+        }
+        // Pages of a flow hold no memory; they are only counted.
+        while flow.window.take_closed().is_some() {}
+        match arrival {
+            Arrival::Placed { .. } if room => {
+                flow.count.learn(head, frame);
+                let time = flow.count.time(index);
+                self.append(frame, invalid, time);
+                self.newest().seen(lent.now);
+            }
+            Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
+                self.newest().seen(lent.now);
+            }
+            Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().foreign += 1,
+        }
+    }
+
+    /// Whether a frame of so many bytes finds memory.
+    fn make_room(&mut self, bytes: usize, lent: &mut Lent<'_>) -> bool {
+        if self.block.is_none() {
+            self.block = lent.pool.take();
+        }
+        let limit = self.shape.geometry.block_bytes as usize;
+        match &self.block {
+            None => false,
+            // A frame that straddles needs the next block too.
+            Some(_) if self.used + bytes > limit => lent.pool.free() > 0,
+            Some(block) => self.used + bytes <= block.len(),
+        }
+    }
+
+    fn append(&mut self, frame: &[u8], invalid: bool, time: Option<Tai>) {
+        let block = self.block.as_mut().expect("room was made");
+        block[self.used..][..frame.len()].copy_from_slice(frame);
+        if self.frames == 0 {
+            (self.first, self.time) = (self.arrived as i64, time);
+        }
+        self.used += frame.len();
+        self.frames += 1;
+        self.arrived += 1;
+        self.bytes += frame.len() as u64;
+        self.invalid += u32::from(invalid);
+        if self.shape.geometry.frame_bytes == 0 {
+            self.lengths.push(frame.len() as u16);
+        }
+        if time.is_some() {
+            self.times = (self.times.0.or(time), time);
+        }
+    }
+
+    /// Hands on the block once it is full.
+    fn publish_full(&mut self, lent: &mut Lent<'_>) {
+        let limit = self.shape.geometry.block_bytes as usize;
+        if self.used < limit {
+            return;
+        }
+        let rest = self.used - limit;
+        let mut next = None;
+        if rest > 0 {
+            let mut block =
+                lent.pool.take().expect("a straddling frame was taken with a block free");
+            let full = self.block.as_ref().expect("it is full");
+            block[..rest].copy_from_slice(&full[limit..limit + rest]);
+            next = Some(block);
+        }
+        self.publish(limit, lent);
+        (self.block, self.used) = (next, rest);
+    }
+
+    fn publish(&mut self, bytes: usize, lent: &mut Lent<'_>) {
+        let Some(block) = self.block.take() else { return };
+        let part = self.parts.back_mut().expect("there is a newest part");
+        let filled = Filled {
+            block,
+            track: part.course.track().clone(),
+            sequence: part.course.take_sequence(),
+            chunk: 0,
+            offset: 0,
+            bytes: bytes as u32,
+            frames: self.frames,
+            present: self.frames,
+            invalid: self.invalid,
+            first: self.first,
+            time: self.time,
+            seen: lent.now,
+            gaps: std::mem::take(&mut part.pending),
+            lengths: std::mem::take(&mut self.lengths),
+        };
+        part.invalid += u64::from(self.invalid);
+        (self.frames, self.invalid, self.used, self.time) = (0, 0, 0, None);
+        self.first = self.arrived as i64;
+        if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
+            lent.pool.put(part.lose(lost));
+        }
+    }
+
+    fn newest(&mut self) -> &mut Part {
+        self.parts.back_mut().expect("there is a newest part")
+    }
+
+    /// Ends the scan here and begins the next.
+    pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
+        self.end(lent);
+        self.parts.push_back(Part::new(opening, &self.shape));
+    }
+
+    /// Ends the scan: hands on what is held and closes the books.
+    pub fn end(&mut self, lent: &mut Lent<'_>) {
+        for number in 0..self.flows.len() {
+            let believed = self.flows[number].believe(2);
+            believed.iter().for_each(|datagram| self.ingest(datagram, lent));
+            let rubbish = self.flows[number].far.drain(..).count() as u64;
+            self.newest().foreign += rubbish;
+        }
+        if self.used > 0 {
+            self.publish(self.used, lent);
+        }
+        if let Some(block) = self.block.take() {
+            lent.pool.put(block);
+        }
+        let mut sums = Sums {
+            flows: Vec::new(),
+            uncounted: std::mem::take(&mut self.uncounted),
+            uncounted_overrun: std::mem::take(&mut self.overrun),
+            correction: 0,
+            bytes: std::mem::take(&mut self.bytes),
+            times: std::mem::take(&mut self.times),
+        };
+        for flow in &mut self.flows {
+            flow.window.cut_short();
+            while flow.window.take_closed().is_some() {}
+            flow.finished.extend(std::iter::from_fn(|| flow.window.take_finished()));
+            let finished = flow.finished.pop_front().expect("the scan was just cut");
+            sums.flows.push((flow.station, flow.thread, finished));
+        }
+        self.arrived = 0;
+        self.first = 0;
+        self.newest().sums = Some(sums);
+    }
+
+    /// The part that a track belongs to.
+    pub fn part_mut(&mut self, scan: uuid::Uuid) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|part| part.opening.uuid == scan)
+    }
+
+    /// Takes the oldest part if it is complete.
+    pub fn take_complete(&mut self) -> Option<(Part, CountedBy)> {
+        if !self.parts.front()?.complete() {
+            return None;
+        }
+        let counted_by = match self.kind {
+            Flows::None => CountedBy::Nothing,
+            Flows::Vdif { .. } => CountedBy::FrameTime,
+            Flows::One => self.pattern.counted_by(),
+        };
+        Some((self.parts.pop_front()?, counted_by))
+    }
+
+    /// Whether every part has been taken.
+    pub fn is_done(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Brings the counters for screens up to date.
+    pub fn tell(&self, pool: &Pool) {
+        let mut terms = fullbore_core::account::Terms::default();
+        for flow in &self.flows {
+            terms.add(&flow.window.so_far());
+        }
+        let gauge = &self.gauge;
+        StreamGauge::set(&gauge.frames, terms.written + self.uncounted);
+        StreamGauge::set(&gauge.bytes, self.bytes);
+        StreamGauge::set(&gauge.missing, terms.missing);
+        StreamGauge::set(&gauge.overrun, terms.overrun + self.overrun);
+        StreamGauge::set(&gauge.damaged, terms.damaged);
+        StreamGauge::set(&gauge.late, terms.late);
+        StreamGauge::set(&gauge.foreign, self.parts.back().map_or(0, |part| part.foreign));
+        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
+        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
+        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
+    }
+}
+
+impl Flow {
+    /// A far-off frame is kept until enough in a row agree. Gives the number of those given up.
+    fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>) -> u64 {
+        let reach = i64::from(4 * FLOW_PAGE);
+        let agrees = self.far.last().is_none_or(|(before, _)| (index - before).abs() < reach);
+        let rubbish = if agrees { 0 } else { self.far.drain(..).count() as u64 };
+        self.far.push((index, datagram));
+        rubbish
+    }
+
+    /// If at least `enough` far-off frames agree, moves the window to them and gives them back.
+    fn believe(&mut self, enough: usize) -> Vec<Vec<u8>> {
+        if self.far.len() < enough {
+            return Vec::new();
+        }
+        let first = self.far.iter().map(|(index, _)| *index).min().unwrap_or_default();
+        if first >= self.window.next() {
+            self.window.jump_to(first);
+        } else {
+            self.count.rebase(first, self.window.next());
+        }
+        self.far.drain(..).map(|(_, datagram)| datagram).collect()
+    }
+}

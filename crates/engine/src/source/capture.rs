@@ -1,0 +1,271 @@
+//! A capture thread: many ports, one loop, no waiting but for packets.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::mpsc::{Receiver as Orders, Sender, TryRecvError};
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use super::dealer::{Dealer, Lane};
+use super::part::{Notice, Opening};
+use super::port::{Lender, Port};
+use super::scratch::Scratch;
+use crate::clock::Clock;
+use crate::ring::Returned;
+
+/// Calls to one socket before the next has its turn.
+const TURN: usize = 16;
+
+/// Datagrams in a round below which it pays to let more gather before the next.
+const FEW: usize = 256;
+
+/// How long they are let gather: at 16 Gbit/s this is half a megabyte, and sockets hold 64.
+const GATHER: Duration = Duration::from_micros(200);
+
+/// The longest sleep while nothing comes.
+const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// Time between two looks at answers, cuts and counters.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// After a stop, what the sockets still hold is read for at most so long.
+const LAST_READ: Duration = Duration::from_secs(2);
+
+/// How a capture thread runs.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Core to stay on.
+    pub cpu: Option<usize>,
+}
+
+/// What the supervisor orders.
+#[derive(Debug)]
+pub enum Order {
+    /// Begin this scan: the first, or the next one without a pause.
+    Begin(Arc<Opening>),
+    /// Read what the sockets hold, hand everything on, end.
+    Stop,
+    /// Hand nothing on any more, end.
+    Abort,
+}
+
+/// A running capture thread.
+pub struct Capture {
+    orders: Sender<Order>,
+    thread: JoinHandle<()>,
+}
+
+impl Capture {
+    /// Starts thread `number` with these ports and a lane to every member. `armed` is told once every
+    /// socket has been drained.
+    pub fn start(
+        number: usize,
+        ports: Vec<Port>,
+        lanes: Vec<Lane>,
+        notices: Sender<Notice>,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        let (orders, receiver) = mpsc::channel();
+        let thread = Builder::new().name(format!("capture{number}")).spawn(move || {
+            if let Some(cpu) = settings.cpu {
+                // A refusal leaves the thread where the scheduler wants it.
+                let _ = crate::sys::sched::stay_on(cpu);
+            }
+            let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
+                Ok(work) => work,
+                Err(error) => {
+                    let why = format!("waiting on sockets: {error}");
+                    let _ = notices.send(Notice::Broken { why });
+                    return;
+                }
+            };
+            work.run();
+        })?;
+        Ok(Self { orders, thread })
+    }
+
+    /// Gives an order. It is taken within a few milliseconds.
+    pub fn order(&self, order: Order) {
+        // A thread that has ended has nothing left to obey with.
+        let _ = self.orders.send(order);
+    }
+
+    /// Waits for the thread to end.
+    pub fn join(self) {
+        if self.thread.join().is_err() {
+            eprintln!("fullbore: a capture thread failed; what was written can be recovered");
+        }
+    }
+}
+
+struct Work {
+    ports: Vec<Port>,
+    by_region: HashMap<usize, usize>,
+    dealer: Dealer,
+    scratch: Scratch,
+    orders: Orders<Order>,
+    supervisor: Sender<Notice>,
+    notices: Vec<Notice>,
+    epoll: rustix::fd::OwnedFd,
+    clock: Clock,
+    stopping: Option<Instant>,
+}
+
+impl Work {
+    fn new(
+        ports: Vec<Port>,
+        lanes: Vec<Lane>,
+        orders: Orders<Order>,
+        supervisor: Sender<Notice>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, port) in ports.iter().enumerate() {
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, port, data, epoll::EventFlags::IN)?;
+        }
+        let region = |port: &Port| Arc::as_ptr(port.region()) as usize;
+        let by_region = ports.iter().enumerate().map(|(n, port)| (region(port), n)).collect();
+        Ok(Self {
+            ports,
+            by_region,
+            dealer: Dealer::new(lanes),
+            scratch: Scratch::new(),
+            orders,
+            supervisor,
+            notices: Vec::new(),
+            epoll,
+            clock: Clock::new(),
+            stopping: None,
+        })
+    }
+
+    fn run(&mut self) {
+        let mut looked = Instant::now();
+        loop {
+            self.obey();
+            let taken = self.round();
+            if looked.elapsed() >= LOOK || taken == 0 {
+                looked = Instant::now();
+                self.look();
+                if self.stopping.is_some() && self.ports.iter().all(Port::is_done) {
+                    break;
+                }
+            }
+            if self.stopping.is_none() && (1..FEW).contains(&taken) {
+                std::thread::sleep(GATHER);
+            }
+        }
+        self.notices.push(Notice::Done);
+        self.tell();
+    }
+
+    fn obey(&mut self) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Begin(opening)) => {
+                    self.each_port(|port, lender| port.begin(opening.clone(), lender))
+                }
+                Ok(Order::Stop) => {
+                    self.stopping.get_or_insert_with(Instant::now);
+                }
+                Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
+                    self.dealer.abort();
+                    self.stopping.get_or_insert_with(Instant::now);
+                    self.each_port(Port::end);
+                    return;
+                }
+                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    /// Receives from every socket that has something. Gives the datagrams taken.
+    fn round(&mut self) -> usize {
+        if self.stopping.is_some_and(|since| since.elapsed() > LAST_READ) {
+            self.each_port(Port::end);
+        }
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let timeout =
+            if self.stopping.is_some() { Timespec { tv_sec: 0, tv_nsec: 1_000_000 } } else { IDLE };
+        let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok((ready, _)) => ready.iter().map(|event| event.data.u64() as usize).collect(),
+            // Interrupted by a signal: the next round is as good.
+            Err(_) => return 0,
+        };
+        let mut taken = 0;
+        for number in ready {
+            taken += self.receive(number);
+        }
+        if taken == 0 && self.stopping.is_some() {
+            // The last read found nothing more.
+            self.each_port(Port::end);
+        }
+        taken
+    }
+
+    fn receive(&mut self, number: usize) -> usize {
+        let now = self.clock.now();
+        let port = &mut self.ports[number];
+        let mut lender = Lender {
+            dealer: &mut self.dealer,
+            scratch: &mut self.scratch,
+            notices: &mut self.notices,
+            now,
+        };
+        let mut taken = 0;
+        for _ in 0..TURN {
+            match port.receive(&mut lender) {
+                Ok(0) => break,
+                Ok(count) => taken += count,
+                // An error that the socket held (an ICMP answer, say) is taken off it by the call.
+                Err(_) => break,
+            }
+        }
+        taken
+    }
+
+    /// Takes answers of the writers, and looks after cuts, parts and counters.
+    fn look(&mut self) {
+        while let Some(returned) = self.dealer.take_returned() {
+            let region = match &returned {
+                Returned::Written { block, .. } => block.place().0,
+                Returned::Refused(filled) => filled.block.place().0,
+            };
+            let number = self.by_region[&(Arc::as_ptr(region) as usize)];
+            let now = self.clock.now();
+            let mut lender = Lender {
+                dealer: &mut self.dealer,
+                scratch: &mut self.scratch,
+                notices: &mut self.notices,
+                now,
+            };
+            let stray = self.ports[number].answer(returned, &mut lender);
+            assert!(stray.is_none(), "a block came back to a stream that does not know it");
+        }
+        self.each_port(|port, lender| port.look(lender));
+        self.tell();
+    }
+
+    fn each_port(&mut self, mut what: impl FnMut(&mut Port, &mut Lender<'_>)) {
+        let now = self.clock.now();
+        for port in &mut self.ports {
+            let mut lender = Lender {
+                dealer: &mut self.dealer,
+                scratch: &mut self.scratch,
+                notices: &mut self.notices,
+                now,
+            };
+            what(port, &mut lender);
+        }
+    }
+
+    fn tell(&mut self) {
+        for notice in self.notices.drain(..) {
+            // Without a supervisor there is nobody to tell, and the thread is about to end.
+            let _ = self.supervisor.send(notice);
+        }
+    }
+}

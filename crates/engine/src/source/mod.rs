@@ -1,0 +1,24 @@
+//! Where frames come from.
+//!
+//! ```text
+//! port ──► learn: whose frames are these?
+//!      ──► placed    frames with places: predicted, checked, mended        ─┐ Filled
+//!      └─► arrived   frames as they come: several threads, varying lengths ─┴───────► dealer ──► members
+//! ```
+//!
+//! A capture thread serves many ports. It never waits for a disk: when no block is free, it goes on
+//! reading, and what had no place is counted as overrun.
+
+mod arrived;
+mod capture;
+mod dealer;
+mod learn;
+mod part;
+mod placed;
+mod port;
+mod scratch;
+
+pub use capture::{Capture, Order, Settings};
+pub use dealer::Lane;
+pub use part::{Notice, Opening, Shape, StreamGauge};
+pub use port::{Port, PortError, PortGauge};

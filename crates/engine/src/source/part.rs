@@ -1,0 +1,301 @@
+//! One stream of one scan: what has been handed on of it, and what its account will say.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, Witness};
+use fullbore_core::gap::Gap;
+use fullbore_core::layout::Geometry;
+use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::time::Tai;
+use fullbore_core::window::{Closed, Finished};
+use uuid::Uuid;
+
+use super::dealer::Course;
+use crate::ring::{Block, Filled, Track};
+
+/// A scan, as capture threads know it.
+#[derive(Debug)]
+pub struct Opening {
+    /// Identity of the scan.
+    pub uuid: Uuid,
+    /// Its name.
+    pub scan: ScanName,
+    /// Whether it has one stream only, whose directory then bears the scan's name alone.
+    pub single: bool,
+}
+
+impl Opening {
+    /// The directory of a stream.
+    pub fn directory(&self, stream: &Name) -> String {
+        self.scan.directory((!self.single).then_some(stream))
+    }
+}
+
+/// Counters of a stream that anybody may read while it is recorded.
+#[derive(Debug, Default)]
+pub struct StreamGauge {
+    /// Frames that came and have a place.
+    pub frames: AtomicU64,
+    /// Bytes of them.
+    pub bytes: AtomicU64,
+    /// Frames missing, so far as is certain.
+    pub missing: AtomicU64,
+    /// Frames without a block.
+    pub overrun: AtomicU64,
+    /// Frames that failed their check.
+    pub damaged: AtomicU64,
+    /// Frames that came too late.
+    pub late: AtomicU64,
+    /// Datagrams that were no frames.
+    pub foreign: AtomicU64,
+    /// Blocks of the pool it draws on.
+    pub pool_blocks: AtomicU64,
+    /// The most of them that were ever in use.
+    pub high_water: AtomicU64,
+    /// Blocks of them in use.
+    pub used_blocks: AtomicU64,
+}
+
+impl StreamGauge {
+    /// Sets one counter.
+    pub(super) fn set(counter: &AtomicU64, value: u64) {
+        counter.store(value, Ordering::Relaxed);
+    }
+}
+
+/// What is fixed of a stream once its first frames were seen.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Its place in the manifest.
+    pub number: u16,
+    /// Its name.
+    pub name: Name,
+    /// The endpoint it comes from.
+    pub source: String,
+    /// Bytes before each frame that are not kept.
+    pub stripped_bytes: u32,
+    /// How it is cut.
+    pub geometry: Geometry,
+    /// What stands in for frames that are not there.
+    pub fill: Fill,
+}
+
+/// What a capture thread tells the supervisor.
+#[derive(Debug)]
+pub enum Notice {
+    /// A stream's first frames came, and its shape is known.
+    Opened {
+        /// The scan.
+        scan: Uuid,
+        /// The stream.
+        shape: Shape,
+        /// What its frames are.
+        format: Format,
+        /// Its counters.
+        gauge: Arc<StreamGauge>,
+    },
+    /// A stream has handed on its last block of a scan, and all of them have come to rest.
+    Ended {
+        /// The scan.
+        scan: Uuid,
+        /// Place in the manifest.
+        number: u16,
+        /// What its frames are, by all that was learnt.
+        format: Format,
+        /// Blocks written.
+        blocks: u64,
+        /// Bytes written.
+        bytes: u64,
+        /// The account, with the socket's witness, without presence and verdict.
+        account: Box<Account>,
+    },
+    /// A port of which nothing came in a scan.
+    Silent {
+        /// The scan.
+        scan: Uuid,
+        /// Place in the manifest.
+        number: u16,
+        /// Datagrams that came and were no frames.
+        foreign: u64,
+        /// What its socket counted.
+        witnesses: Vec<Witness>,
+    },
+    /// The last part of a thread's last scan has ended.
+    Done,
+    /// A capture thread cannot go on.
+    Broken {
+        /// What happened.
+        why: String,
+    },
+}
+
+/// One stream of one scan.
+pub struct Part {
+    /// The scan.
+    pub opening: Arc<Opening>,
+    /// Where its blocks go.
+    pub course: Course,
+    /// The books, once the scan has ended.
+    pub sums: Option<Sums>,
+    /// When the first and the last frame of it were taken.
+    pub seen: Option<(Tai, Tai)>,
+    /// Datagrams that were no frames.
+    pub foreign: u64,
+    /// Frames marked invalid by their sender.
+    pub invalid: u64,
+    /// Fill frames.
+    pub filled: u64,
+    /// The sender's count started anew.
+    pub restarts: u64,
+    /// Packet number and frame time disagreed.
+    pub disagreements: u64,
+    /// Pages whose blocks no member took: first index, slots, gaps among them.
+    lost: Vec<(i64, u32, Vec<Gap>)>,
+    /// Gaps not yet told to the index.
+    pub pending: Vec<Gap>,
+}
+
+/// The books of a stream: of one window, or of several flows added up.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    /// One for each flow; a placed stream has one.
+    pub flows: Vec<(u16, u16, Finished)>,
+    /// Frames beyond the windows: of streams that nothing counts.
+    pub uncounted: u64,
+    /// Of those, without a block.
+    pub uncounted_overrun: u64,
+    /// Frames found missing at boundaries between seconds, afterwards.
+    pub correction: u64,
+    /// Bytes of true frames.
+    pub bytes: u64,
+    /// Time of the first and the last frame.
+    pub times: (Option<Tai>, Option<Tai>),
+}
+
+impl Part {
+    /// A part that holds nothing yet.
+    pub fn new(opening: Arc<Opening>, shape: &Shape) -> Self {
+        let track = Track {
+            scan: opening.uuid,
+            number: shape.number,
+            directory: opening.directory(&shape.name),
+            geometry: shape.geometry,
+        };
+        Self {
+            opening,
+            course: Course::new(Arc::new(track)),
+            sums: None,
+            seen: None,
+            foreign: 0,
+            invalid: 0,
+            filled: 0,
+            restarts: 0,
+            disagreements: 0,
+            lost: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    /// Takes note that frames were taken now.
+    #[inline]
+    pub fn seen(&mut self, now: Tai) {
+        self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Counts a block that no member took, and says of it what the index has to know.
+    pub fn lose(&mut self, filled: Filled) -> Block {
+        let Filled { block, first, frames, gaps, .. } = filled;
+        let count = u64::from(frames);
+        self.pending.push(Gap { first, count, cause: fullbore_core::gap::Cause::Overrun });
+        self.lost.push((first, frames, inside(&gaps, first, frames)));
+        block
+    }
+
+    /// Whether it has ended and all of its blocks have come to rest.
+    pub fn complete(&self) -> bool {
+        self.sums.is_some() && self.course.settled()
+    }
+
+    /// The account, without witnesses, presence and verdict.
+    pub fn account(&mut self, counted_by: CountedBy) -> Account {
+        let mut sums = self.sums.take().expect("the part is complete");
+        let mut account = Account::new(counted_by);
+        if let [(_, _, only)] = sums.flows.as_mut_slice() {
+            for (first, slots, gaps) in &self.lost {
+                only.lose_block(*first, *slots, gaps);
+            }
+        }
+        for (_, _, flow) in &sums.flows {
+            account.terms.add(&flow.tally.terms);
+            account.duplicates += flow.tally.duplicates;
+            account.reordered += flow.tally.reordered;
+            account.reorder_extent = account.reorder_extent.max(flow.tally.reorder_extent);
+        }
+        account.terms.written += sums.uncounted;
+        account.terms.overrun += sums.uncounted_overrun;
+        account.terms.missing += sums.correction;
+        account.terms.expected += sums.uncounted + sums.uncounted_overrun + sums.correction;
+        account.bytes = sums.bytes;
+        (account.filled, account.invalid) = (self.filled, self.invalid);
+        (account.foreign, account.restarts) = (self.foreign, self.restarts);
+        account.disagreements = self.disagreements;
+        self.edges(&mut account, &sums);
+        match sums.flows.as_slice() {
+            [(_, _, only)] => only.gaps.iter().for_each(|&gap| account.push_gap(gap)),
+            several => account.flows = several.iter().map(flow_account).collect(),
+        }
+        account
+    }
+
+    fn edges(&self, account: &mut Account, sums: &Sums) {
+        let Some((first, last)) = self.seen else { return };
+        let (low, high) = match sums.flows.as_slice() {
+            [(_, _, only)] => (only.tally.low.unwrap_or(0), only.tally.high.unwrap_or(0)),
+            _ => (0, account.terms.written.saturating_sub(1) as i64),
+        };
+        account.first = Some(Edge { index: low, time: sums.times.0, seen: first });
+        account.last = Some(Edge { index: high, time: sums.times.1, seen: last });
+    }
+}
+
+fn flow_account((station, thread, flow): &(u16, u16, Finished)) -> Flow {
+    let gaps = flow.gaps.iter().copied().take(fullbore_core::account::GAPS_LISTED).collect();
+    Flow { station: *station, thread: *thread, terms: flow.tally.terms, gaps }
+}
+
+/// The gaps that lie among the slots of one page.
+fn inside(gaps: &[Gap], first: i64, slots: u32) -> Vec<Gap> {
+    let end = first + i64::from(slots);
+    gaps.iter().copied().filter(|gap| gap.first >= first && gap.first < end).collect()
+}
+
+/// What the index is told of a page: its block, once its absent frames are filled.
+pub fn filled(
+    closed: Closed<Block>,
+    part: &mut Part,
+    frame_bytes: u32,
+    invalid: u32,
+    time: Option<Tai>,
+    now: Tai,
+) -> Option<Filled> {
+    let mut gaps = std::mem::take(&mut part.pending);
+    gaps.extend(closed.gaps);
+    Some(Filled {
+        block: closed.block?,
+        track: part.course.track().clone(),
+        sequence: part.course.take_sequence(),
+        chunk: 0,
+        offset: 0,
+        bytes: closed.slots * frame_bytes,
+        frames: closed.slots,
+        present: closed.present,
+        invalid,
+        first: closed.first,
+        time,
+        seen: now,
+        gaps,
+        lengths: Vec::new(),
+    })
+}

@@ -1,0 +1,604 @@
+//! A stream whose frames have places: received where they belong, repaired where they do not.
+//!
+//! ```text
+//! predicted   the next messages go to the slots after the highest frame seen     (no copy but the kernel's)
+//! checked     every header is read; the run that is as predicted is counted at once
+//! mended      from the first surprise on, datagrams are copied out and placed one by one
+//! ```
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+
+use fullbore_core::count::{Count, Reading};
+use fullbore_core::gap::{Cause, Gap};
+use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::time::Tai;
+use fullbore_core::window::{Arrival, BELIEVED_AFTER, Closed, Finished, Window};
+
+use super::dealer::Dealer;
+use super::part::{Opening, Part, Shape, StreamGauge, Sums, filled};
+use super::scratch::{Kept, Scratch};
+use crate::ring::{Block, Pool};
+use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
+
+/// Pages that stay open behind the newest: how far a frame may be overtaken.
+const DEPTH: usize = 2;
+
+/// A gap longer than this many frames in a count without time is taken for a sender that started anew.
+const LONGEST_GAP: i64 = 1 << 31;
+
+/// How a call receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Up to [`MOST_MESSAGES`] messages, each expected to be one datagram.
+    Batch,
+    /// One message, expected to be many datagrams merged.
+    Merged,
+}
+
+/// What a capture thread lends to its streams.
+pub struct Lent<'a> {
+    /// The port's memory.
+    pub pool: &'a mut Pool,
+    /// The ways to the members.
+    pub dealer: &'a mut Dealer,
+    /// Copies of datagrams that were not where they belong.
+    pub scratch: &'a mut Scratch,
+    /// The time of this round.
+    pub now: Tai,
+}
+
+/// A placed stream.
+pub struct Placed {
+    shape: Shape,
+    count: Count,
+    window: Window<Block>,
+    heads: Vec<[u8; Placed::LONGEST_HEAD]>,
+    /// Datagrams from far off, until enough agree.
+    far: Vec<Vec<u8>>,
+    /// Index after the last page handed on.
+    handed: i64,
+    /// Frames marked invalid, by page.
+    invalid: VecDeque<(i64, u32)>,
+    /// Parts that are not complete; the newest last.
+    parts: VecDeque<Part>,
+    /// Number of the first of them, by the window's count of cuts.
+    oldest: u32,
+    gauge: Arc<StreamGauge>,
+    /// Correction already booked to earlier scans.
+    corrected: u64,
+}
+
+impl Placed {
+    /// The most bytes before a frame that may be left out.
+    pub const LONGEST_HEAD: usize = 256;
+
+    /// A stream that begins with the frame at `first`.
+    pub fn new(shape: Shape, count: Count, first: i64, opening: Arc<Opening>) -> Self {
+        let window = Window::new(shape.geometry.frames_per_block(), DEPTH, first);
+        let part = Part::new(opening, &shape);
+        Self {
+            shape,
+            count,
+            window,
+            heads: vec![[0; Self::LONGEST_HEAD]; MOST_MESSAGES.max(128)],
+            far: Vec::new(),
+            handed: first,
+            invalid: VecDeque::new(),
+            parts: VecDeque::from([part]),
+            oldest: 0,
+            gauge: Arc::default(),
+            corrected: 0,
+        }
+    }
+
+    /// What is fixed of it.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Its counters.
+    pub fn gauge(&self) -> &Arc<StreamGauge> {
+        &self.gauge
+    }
+
+    /// Whether a datagram belongs to it.
+    pub fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
+        self.count.read(head, frame, bytes) != Reading::Foreign
+    }
+
+    /// What its frames are.
+    pub fn format(&self) -> Format {
+        match self.count.frames_per_second() {
+            _ if self.count.is_vdif() => Format::Vdif {
+                frames_per_second: self.count.frames_per_second().map(|(rate, _)| rate),
+                derived: self.count.frames_per_second().is_some_and(|(_, derived)| derived),
+                threads: self.count.threads().to_vec(),
+            },
+            _ => Format::Raw,
+        }
+    }
+
+    /// Receives once, straight into place where things are as predicted. Gives the datagrams taken
+    /// and the messages they came in.
+    pub fn receive(
+        &mut self,
+        receiver: &mut Receiver,
+        method: Method,
+        lent: &mut Lent<'_>,
+    ) -> io::Result<(usize, usize)> {
+        let (head, frame) = (self.shape.stripped_bytes as usize, self.frame_bytes());
+        let wanted = match method {
+            Method::Batch => MOST_MESSAGES,
+            Method::Merged => (65_535 / (head + frame) + 1).min(self.heads.len()),
+        };
+        let slots = self.provide(wanted, lent.pool);
+        if slots == 0 {
+            // No block is free. What comes is read all the same, so that its loss is counted here.
+            let received = lent.scratch.receive(receiver, None)?;
+            self.mend(lent);
+            return Ok(received);
+        }
+        let mut received = [Received::default(); MOST_MESSAGES];
+        let first = self.window.next();
+        let mut layout = Layout::new(method, head, frame, slots);
+        let messages = {
+            let frames = slots_from(&mut self.window, first, slots, frame);
+            let (overflow, kept) = lent.scratch.parts();
+            let mut slices = layout.slices(&mut self.heads, frames, overflow);
+            let room = if method == Method::Batch { slots } else { 1 };
+            let messages = receiver.receive(
+                &mut slices,
+                layout.per_message,
+                &mut received[..room.min(MOST_MESSAGES)],
+            )?;
+            layout.keep_surprises(&slices, &received[..messages], kept);
+            messages
+        };
+        if messages == 0 {
+            return Ok((0, 0));
+        }
+        let in_place = layout.in_place;
+        let run = self.run_as_predicted(first, in_place);
+        if run < in_place {
+            self.copy_out(first, run, in_place, lent.scratch);
+        }
+        if run > 0 {
+            self.window.arrive_in_order(run as u32);
+            self.part_of_new().seen(lent.now);
+        }
+        let taken = in_place + layout.surprises;
+        self.mend(lent);
+        self.hand_on(lent);
+        Ok((taken, messages))
+    }
+
+    fn frame_bytes(&self) -> usize {
+        self.shape.geometry.frame_bytes as usize
+    }
+
+    /// How many of the next slots have memory, up to `wanted`.
+    fn provide(&mut self, wanted: usize, pool: &mut Pool) -> usize {
+        let mut ready = 0;
+        while ready < wanted {
+            let (page, slot) = self.window.page_of(self.window.next() + ready as i64);
+            if self.window.block(page, || pool.take()).is_none() {
+                break;
+            }
+            ready += (self.shape.geometry.frames_per_block() - slot) as usize;
+        }
+        ready.min(wanted)
+    }
+
+    /// How many of the frames received in place are the ones that were predicted.
+    fn run_as_predicted(&mut self, first: i64, in_place: usize) -> usize {
+        let (head, frame) = (self.shape.stripped_bytes as usize, self.frame_bytes());
+        for number in 0..in_place {
+            let expected = first + number as i64;
+            let (page, slot) = self.window.page_of(expected);
+            let block = self.window.block(page, || None).expect("it was received into");
+            let bytes = &block[slot as usize * frame..][..frame];
+            let before = &self.heads[number][..head];
+            match self.count.read(before, bytes, head + frame) {
+                Reading::Frame { index, invalid } if index == expected => {
+                    self.count.learn(before, bytes);
+                    if invalid {
+                        note_invalid(&mut self.invalid, page);
+                    }
+                }
+                _ => return number,
+            }
+        }
+        in_place
+    }
+
+    /// Copies frames that lie where they were predicted, and do not belong there, to be placed singly.
+    fn copy_out(&mut self, first: i64, from: usize, to: usize, scratch: &mut Scratch) {
+        let (head, frame) = (self.shape.stripped_bytes as usize, self.frame_bytes());
+        for number in from..to {
+            let (page, slot) = self.window.page_of(first + number as i64);
+            let block = self.window.block(page, || None).expect("it was received into");
+            let bytes = &block[slot as usize * frame..][..frame];
+            scratch.early.push(&[&self.heads[number][..head], bytes]);
+        }
+    }
+
+    /// Places what lies in the scratch memory, one datagram at a time.
+    pub fn mend(&mut self, lent: &mut Lent<'_>) {
+        let [early, kept] = lent.scratch.take();
+        for datagram in early.iter().chain(kept.iter()) {
+            self.ingest(datagram, lent);
+        }
+        lent.scratch.give_back([early, kept]);
+    }
+
+    /// Takes one datagram, wherever it belongs.
+    pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        match self.count.read(head, frame, datagram.len()) {
+            Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
+            Reading::Damaged { index } if !self.window.is_far(index) => {
+                self.window.arrive_damaged(index);
+                self.part_of_new().seen(lent.now);
+            }
+            Reading::Damaged { .. } | Reading::Foreign | Reading::Uncounted => {
+                self.part_of_new().foreign += 1;
+            }
+        }
+        self.hand_on(lent);
+    }
+
+    fn place(&mut self, index: i64, invalid: bool, head: &[u8], frame: &[u8], lent: &mut Lent<'_>) {
+        let bytes = self.frame_bytes();
+        match self.window.arrive(index, || lent.pool.take()) {
+            Arrival::Placed { page, slot } => {
+                let block = self.window.block(page, || None).expect("the frame was placed in it");
+                block[slot as usize * bytes..][..bytes].copy_from_slice(frame);
+                self.count.learn(head, frame);
+                if invalid {
+                    note_invalid(&mut self.invalid, page);
+                }
+                self.near(lent.now);
+            }
+            Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
+                self.near(lent.now);
+            }
+            Arrival::BeforeScan => self.part_of_new().foreign += 1,
+            // An invalid frame may carry any time; it does not move the window.
+            Arrival::Far if invalid => self.part_of_new().foreign += 1,
+            Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
+        }
+    }
+
+    /// A frame near the window came, so the far ones before it were not the stream.
+    fn near(&mut self, now: Tai) {
+        let rubbish = self.far.len() as u64;
+        self.far.clear();
+        let part = self.part_of_new();
+        part.foreign += rubbish;
+        part.seen(now);
+    }
+
+    /// A far-off frame: believed once enough in a row agree.
+    fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
+        let reach = 4 * DEPTH as i64 * i64::from(self.shape.geometry.frames_per_block());
+        let agrees = self.far.last().is_none_or(|last| {
+            self.index_of(last).is_some_and(|before| (index - before).abs() < reach)
+        });
+        if !agrees {
+            self.part_of_new().foreign += self.far.len() as u64;
+            self.far.clear();
+        }
+        self.far.push(datagram);
+        if self.far.len() >= BELIEVED_AFTER {
+            self.believe(lent);
+        }
+    }
+
+    fn index_of(&self, datagram: &[u8]) -> Option<i64> {
+        let (head, frame) = datagram.split_at(self.shape.stripped_bytes as usize);
+        match self.count.read(head, frame, datagram.len()) {
+            Reading::Frame { index, .. } => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Moves the window to where the far-off frames are, and places them.
+    fn believe(&mut self, lent: &mut Lent<'_>) {
+        let far = std::mem::take(&mut self.far);
+        let Some(first) = far.iter().filter_map(|datagram| self.index_of(datagram)).min() else {
+            return;
+        };
+        let gap = first - self.window.next();
+        let longest = self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
+            i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
+        });
+        if (0..=longest).contains(&gap) {
+            self.window.jump_to(first);
+        } else {
+            self.count.rebase(first, self.window.next());
+            self.part_of_new().restarts += 1;
+        }
+        for datagram in far {
+            self.ingest(&datagram, lent);
+        }
+    }
+
+    /// The part that new frames belong to.
+    fn part_of_new(&mut self) -> &mut Part {
+        let place = if self.window.cutting() && self.parts.len() > 1 {
+            self.parts.len() - 2
+        } else {
+            self.parts.len() - 1
+        };
+        &mut self.parts[place]
+    }
+
+    /// Begins the next scan with the next block.
+    pub fn cut(&mut self, opening: Arc<Opening>) {
+        self.parts.push_back(Part::new(opening, &self.shape));
+        self.window.cut();
+    }
+
+    /// Whether a cut waits for the stream to reach the next block.
+    pub fn cutting(&self) -> bool {
+        self.window.cutting()
+    }
+
+    /// Does not wait for the next block any longer.
+    pub fn cut_now(&mut self, lent: &mut Lent<'_>) {
+        self.window.cut_short();
+        self.hand_on(lent);
+    }
+
+    /// Ends the last scan: everything held is handed on.
+    pub fn end(&mut self, lent: &mut Lent<'_>) {
+        if self.far.len() > 1
+            && self
+                .far
+                .first()
+                .and_then(|d| self.index_of(d))
+                .is_some_and(|i| i > self.window.next())
+        {
+            self.believe(lent);
+        }
+        let rubbish = self.far.drain(..).count() as u64;
+        self.part_of_new().foreign += rubbish;
+        if self.window.cutting() {
+            // The cut has not been reached, and now never will be: the scan after it is empty.
+            self.window.cut_short();
+        }
+        self.window.cut_short();
+        self.hand_on(lent);
+    }
+
+    /// Fills and hands on every page that has left the window.
+    fn hand_on(&mut self, lent: &mut Lent<'_>) {
+        while let Some(closed) = self.window.take_closed() {
+            while closed.scan > self.counted() {
+                self.settle_books();
+            }
+            self.hand_on_page(closed, lent);
+        }
+        while self.window.has_finished() {
+            self.settle_books();
+        }
+    }
+
+    /// Number of the oldest scan whose books are still open.
+    fn counted(&self) -> u32 {
+        let done = self.parts.iter().take_while(|part| part.sums.is_some()).count();
+        self.oldest + done as u32
+    }
+
+    fn hand_on_page(&mut self, mut closed: Closed<Block>, lent: &mut Lent<'_>) {
+        let place = (closed.scan - self.oldest) as usize;
+        let end = closed.first + i64::from(closed.slots);
+        if closed.slots > 0 && closed.first > self.handed {
+            let count = (closed.first - self.handed) as u64;
+            let gap = Gap { first: self.handed, count, cause: Cause::Missing };
+            self.parts[place].pending.push(gap);
+        }
+        self.handed = self.handed.max(end);
+        let invalid = take_invalid(&mut self.invalid, closed.page);
+        let part = &mut self.parts[place];
+        if closed.present == 0 {
+            part.pending.append(&mut closed.gaps);
+            if let Some(block) = closed.block {
+                lent.pool.put(block);
+            }
+            return;
+        }
+        fill_gaps(
+            &self.count,
+            self.shape.fill,
+            self.shape.geometry.frame_bytes as usize,
+            &mut closed,
+        );
+        part.invalid += u64::from(invalid);
+        part.filled += u64::from(closed.slots - closed.present);
+        let time = self.count.time(closed.first);
+        let frame_bytes = self.shape.geometry.frame_bytes;
+        let filled = filled(closed, part, frame_bytes, invalid, time, lent.now)
+            .expect("frames are present, so there is memory");
+        if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
+            lent.pool.put(part.lose(lost));
+        }
+    }
+
+    fn settle_books(&mut self) {
+        let finished: Finished =
+            self.window.take_finished().expect("its pages have all been handed on");
+        let place = (finished.scan - self.oldest) as usize;
+        let part = &mut self.parts[place];
+        if let Some(high) = finished.tally.high
+            && high >= self.handed
+        {
+            let count = (high + 1 - self.handed) as u64;
+            part.pending.push(Gap { first: self.handed, count, cause: Cause::Missing });
+            self.handed = high + 1;
+        }
+        let time = |index: Option<i64>| index.and_then(|index| self.count.time(index));
+        let correction = self.count.correction() - self.corrected;
+        self.corrected += correction;
+        part.sums = Some(Sums {
+            uncounted: 0,
+            uncounted_overrun: 0,
+            correction,
+            bytes: finished.tally.terms.written * u64::from(self.shape.geometry.frame_bytes),
+            times: (time(finished.tally.low), time(finished.tally.high)),
+            flows: vec![(0, 0, finished)],
+        });
+    }
+
+    /// The part that a track belongs to.
+    pub fn part_mut(&mut self, scan: uuid::Uuid) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|part| part.opening.uuid == scan)
+    }
+
+    /// Takes the oldest part if it is complete.
+    pub fn take_complete(&mut self) -> Option<(Part, fullbore_core::account::CountedBy)> {
+        if !self.parts.front()?.complete() {
+            return None;
+        }
+        self.oldest += 1;
+        Some((self.parts.pop_front()?, self.count.counted_by()))
+    }
+
+    /// Whether every part has been taken.
+    pub fn is_done(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Brings the counters for screens up to date.
+    pub fn tell(&self, pool: &Pool) {
+        let terms = self.window.so_far();
+        let gauge = &self.gauge;
+        StreamGauge::set(&gauge.frames, terms.written);
+        StreamGauge::set(&gauge.bytes, terms.written * u64::from(self.shape.geometry.frame_bytes));
+        StreamGauge::set(&gauge.missing, terms.missing);
+        StreamGauge::set(&gauge.overrun, terms.overrun);
+        StreamGauge::set(&gauge.damaged, terms.damaged);
+        StreamGauge::set(&gauge.late, terms.late);
+        let foreign = self.parts.back().map_or(0, |part| part.foreign);
+        StreamGauge::set(&gauge.foreign, foreign);
+        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
+        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
+        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
+    }
+}
+
+/// The memory of the next `slots` frames, in order.
+fn slots_from(
+    window: &mut Window<Block>,
+    first: i64,
+    slots: usize,
+    frame_bytes: usize,
+) -> impl Iterator<Item = &mut [u8]> {
+    window
+        .blocks_from(first)
+        .flat_map(move |(slot, block)| block.chunks_exact_mut(frame_bytes).skip(slot as usize))
+        .take(slots)
+}
+
+/// How the slices of one call are laid out, and what came where.
+struct Layout {
+    method: Method,
+    head: usize,
+    frame: usize,
+    slots: usize,
+    per_message: usize,
+    /// Datagrams that lie in the slots predicted for them, in a row from the first.
+    in_place: usize,
+    /// Datagrams copied to the scratch memory.
+    surprises: usize,
+}
+
+impl Layout {
+    fn new(method: Method, head: usize, frame: usize, slots: usize) -> Self {
+        let per_frame = if head > 0 { 2 } else { 1 };
+        let per_message = match method {
+            Method::Batch => per_frame + 1,
+            Method::Merged => per_frame * slots + 1,
+        };
+        Self { method, head, frame, slots, per_message, in_place: 0, surprises: 0 }
+    }
+
+    /// Slices for the kernel: heads beside, frames in their slots, and behind each message enough
+    /// scratch memory for the longest there is.
+    fn slices<'a>(
+        &self,
+        heads: &'a mut [[u8; Placed::LONGEST_HEAD]],
+        frames: impl Iterator<Item = &'a mut [u8]>,
+        mut overflow: impl Iterator<Item = &'a mut [u8]>,
+    ) -> Vec<IoSliceMut<'a>> {
+        let mut slices = Vec::with_capacity(3 * self.slots + 1);
+        for (frame, head) in frames.zip(heads.iter_mut()) {
+            if self.head > 0 {
+                slices.push(IoSliceMut::new(&mut head[..self.head]));
+            }
+            slices.push(IoSliceMut::new(frame));
+            if self.method == Method::Batch {
+                slices.push(IoSliceMut::new(overflow.next().expect("one for each message")));
+            }
+        }
+        if self.method == Method::Merged {
+            slices.push(IoSliceMut::new(overflow.next().expect("one at least")));
+        }
+        slices
+    }
+
+    /// Counts the datagrams that fill their slots exactly; copies all from the first other one on.
+    fn keep_surprises(
+        &mut self,
+        slices: &[IoSliceMut<'_>],
+        received: &[Received],
+        kept: &mut Kept,
+    ) {
+        let whole = self.head + self.frame;
+        for (message, told) in slices.chunks(self.per_message).zip(received) {
+            let segment = told.segment.unwrap_or(told.bytes);
+            let fits = match self.method {
+                Method::Batch => told.bytes == whole && segment == whole,
+                Method::Merged => segment == whole && told.bytes <= whole * self.slots,
+            };
+            let mut from = 0;
+            if fits && self.surprises == 0 {
+                let count = told.bytes / whole;
+                self.in_place += count;
+                from = count * whole;
+            }
+            self.surprises += kept.gather(message, from..told.bytes, segment);
+        }
+    }
+}
+
+/// Makes up the frames that are not there.
+fn fill_gaps(count: &Count, fill: Fill, frame_bytes: usize, closed: &mut Closed<Block>) {
+    if closed.present == closed.slots {
+        return;
+    }
+    let Some(block) = &mut closed.block else { return };
+    for gap in &closed.gaps {
+        for index in gap.first..gap.first + gap.count as i64 {
+            let at = (index - closed.first) as usize * frame_bytes;
+            let (before, rest) = block.split_at_mut(at);
+            let before = before.rchunks_exact(frame_bytes).next();
+            count.fill(index, before, fill, &mut rest[..frame_bytes]);
+        }
+    }
+}
+
+fn note_invalid(list: &mut VecDeque<(i64, u32)>, page: i64) {
+    match list.iter_mut().find(|(number, _)| *number == page) {
+        Some((_, count)) => *count += 1,
+        None => list.push_back((page, 1)),
+    }
+}
+
+fn take_invalid(list: &mut VecDeque<(i64, u32)>, page: i64) -> u32 {
+    let place = list.iter().position(|(number, _)| *number == page);
+    place.and_then(|place| list.remove(place)).map_or(0, |(_, count)| count)
+}

@@ -1,0 +1,600 @@
+//! A port: one socket, and the streams that come through it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fullbore_core::account::{CountedBy, Layer, Witness};
+use fullbore_core::count::Count;
+use fullbore_core::endpoint::{Gro, UdpSource};
+use fullbore_core::manifest::Format;
+use fullbore_core::name::Name;
+use uuid::Uuid;
+
+use super::arrived::Arrived;
+use super::learn::{Decision, Facts, Learning, geometry, stripped_bytes};
+use super::part::{Notice, Opening, Part, Shape};
+use super::placed::{Lent, Method, Placed};
+use crate::ring::{Pool, Returned};
+use crate::sys::memory::Region;
+use crate::sys::receive::{Listen, Receiver};
+
+/// The most streams that one port is split into.
+const MOST_STREAMS: usize = 64;
+
+/// Datagrams between two looks at how many come merged.
+const MERGE_TRIAL: u64 = 4096;
+
+/// A cut waits this long for the stream to reach its next block.
+const CUT_PATIENCE: Duration = Duration::from_millis(300);
+
+/// A port that could not be armed.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The socket.
+    #[error("listening on {0}")]
+    Listen(#[source] crate::sys::receive::Error),
+    /// The block memory.
+    #[error("mapping {bytes} bytes of block memory for {source_name}")]
+    Memory {
+        /// The source.
+        source_name: String,
+        /// How much was asked for.
+        bytes: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A frame length or block size that cannot be laid out.
+    #[error("{source_name}: {source}")]
+    Layout {
+        /// The source.
+        source_name: String,
+        /// Why.
+        source: fullbore_core::layout::Error,
+    },
+}
+
+/// Counters of a port that anybody may read.
+#[derive(Debug, Default)]
+pub struct PortGauge {
+    /// Datagrams received.
+    pub datagrams: AtomicU64,
+    /// Messages they came in.
+    pub messages: AtomicU64,
+    /// Datagrams from other senders than the one asked for.
+    pub strangers: AtomicU64,
+}
+
+enum Stream {
+    Placed(Box<Placed>),
+    Arrived(Box<Arrived>),
+}
+
+struct Drops {
+    scan: Uuid,
+    before: u64,
+    after: Option<u64>,
+}
+
+/// A socket and its streams.
+pub struct Port {
+    source: UdpSource,
+    /// Its place in the manifest, and that of the next stream that is discovered.
+    number: u16,
+    next_number: Arc<AtomicU16>,
+    receiver: Receiver,
+    region: Arc<Region>,
+    pool: Option<Pool>,
+    learning: Learning,
+    streams: Vec<Stream>,
+    openings: VecDeque<Arc<Opening>>,
+    /// Messages the socket had dropped when each scan began and ended.
+    drops: Vec<Drops>,
+    cut_at: Option<Instant>,
+    method: Method,
+    trial: (u64, u64),
+    facts: Option<Facts>,
+    /// Datagrams of the scan that were no frames, while there is no stream to count them.
+    foreign: u64,
+    chunk_bytes: u64,
+    ended: bool,
+    gauge: Arc<PortGauge>,
+}
+
+impl Port {
+    /// Opens the socket and maps the memory: when this returns, every page is there.
+    pub fn open(
+        source: UdpSource,
+        number: u16,
+        next_number: Arc<AtomicU16>,
+        pool_bytes: usize,
+        chunk_bytes: u64,
+        buffer_bytes: usize,
+    ) -> Result<Self, PortError> {
+        let source_name = source.endpoint.to_string();
+        if let Some(frame_bytes) = source.frame_bytes {
+            geometry(&source, frame_bytes, pool_bytes, chunk_bytes).map_err(|error| {
+                PortError::Layout { source_name: source_name.clone(), source: error }
+            })?;
+        }
+        let listen =
+            Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
+        let receiver =
+            Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)?;
+        let merges = source.gro != Gro::Off && receiver.merge(true);
+        let region = Region::new(pool_bytes).map_err(|error| PortError::Memory {
+            source_name,
+            bytes: pool_bytes,
+            source: error,
+        })?;
+        Ok(Self {
+            source,
+            number,
+            next_number,
+            receiver,
+            region: Arc::new(region),
+            pool: None,
+            learning: Learning::default(),
+            streams: Vec::new(),
+            openings: VecDeque::new(),
+            drops: Vec::new(),
+            cut_at: None,
+            method: if merges { Method::Merged } else { Method::Batch },
+            trial: (0, 0),
+            facts: None,
+            foreign: 0,
+            chunk_bytes,
+            ended: false,
+            gauge: Arc::default(),
+        })
+    }
+
+    /// The source it serves.
+    pub fn source(&self) -> &UdpSource {
+        &self.source
+    }
+
+    /// Its place in the manifest.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The socket.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// The memory its blocks are cut from.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Its counters.
+    pub fn gauge(&self) -> &Arc<PortGauge> {
+        &self.gauge
+    }
+
+    /// Throws away what came before the scan was armed.
+    pub fn drain(&mut self, scratch: &mut super::scratch::Scratch) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_millis(50);
+        while scratch.receive(&mut self.receiver, None)?.1 > 0 && Instant::now() < end {
+            let kept = scratch.take();
+            scratch.give_back(kept);
+        }
+        let kept = scratch.take();
+        scratch.give_back(kept);
+        Ok(())
+    }
+
+    /// Begins a scan: the first, or with a cut the next one.
+    pub fn begin(&mut self, opening: Arc<Opening>, lender: &mut Lender<'_>) {
+        self.mark_drops();
+        let before = self.receiver.drops().unwrap_or_default();
+        self.drops.push(Drops { scan: opening.uuid, before, after: None });
+        self.openings.push_back(opening.clone());
+        if self.openings.len() == 1 {
+            return;
+        }
+        if self.streams.is_empty() {
+            let silent = self.openings.pop_front().expect("there are two");
+            self.tell_silent(&silent, lender);
+            return;
+        }
+        self.cut_at = Some(Instant::now() + CUT_PATIENCE);
+        let Some(pool) = &mut self.pool else { return };
+        let mut lent = lender.lend(pool);
+        for stream in &mut self.streams {
+            match stream {
+                Stream::Placed(placed) => placed.cut(opening.clone()),
+                Stream::Arrived(arrived) => arrived.cut(opening.clone(), &mut lent),
+            }
+        }
+    }
+
+    /// The scan that is being received ends here, as far as the socket's counter goes.
+    fn mark_drops(&mut self) {
+        let after = self.receiver.drops().ok();
+        for drops in self.drops.iter_mut().filter(|drops| drops.after.is_none()) {
+            drops.after = after;
+        }
+    }
+
+    /// What the socket's own counter says of a scan.
+    fn witness(&self, scan: Uuid) -> Vec<Witness> {
+        let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
+        let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
+        let of_scan = self.drops.iter().filter(|drops| drops.scan == scan);
+        of_scan
+            .map(|drops| Witness {
+                layer: Layer::Socket,
+                counter: "drops".into(),
+                scope: self.source.address.to_string(),
+                own: true,
+                coarse,
+                before: drops.before,
+                after: drops.after.unwrap_or(drops.before),
+            })
+            .collect()
+    }
+
+    /// Receives once. Gives the datagrams taken.
+    pub fn receive(&mut self, lender: &mut Lender<'_>) -> io::Result<usize> {
+        let direct = self.source.sender.is_none() && !self.splits();
+        let (datagrams, messages) = match (&mut self.streams[..], &mut self.pool) {
+            ([Stream::Placed(placed)], Some(pool)) if direct => {
+                placed.receive(&mut self.receiver, self.method, &mut lender.lend(pool))?
+            }
+            _ => {
+                let received = lender.scratch.receive(&mut self.receiver, self.source.sender)?;
+                self.sort_out(lender);
+                received
+            }
+        };
+        if messages > 0 {
+            self.gauge.datagrams.fetch_add(datagrams as u64, Ordering::Relaxed);
+            self.gauge.messages.fetch_add(messages as u64, Ordering::Relaxed);
+            self.judge_merging(datagrams as u64, messages as u64);
+        }
+        Ok(datagrams)
+    }
+
+    fn splits(&self) -> bool {
+        self.source.threads == fullbore_core::endpoint::Threads::Split
+    }
+
+    /// One message at a time is worth it only while messages carry several datagrams.
+    fn judge_merging(&mut self, datagrams: u64, messages: u64) {
+        self.trial = (self.trial.0 + datagrams, self.trial.1 + messages);
+        if self.trial.0 < MERGE_TRIAL {
+            return;
+        }
+        let merged = self.trial.0 >= 2 * self.trial.1;
+        self.trial = (0, 0);
+        self.method = match self.source.gro {
+            Gro::Off => Method::Batch,
+            Gro::On => Method::Merged,
+            Gro::Auto if merged => Method::Merged,
+            Gro::Auto => Method::Batch,
+        };
+    }
+
+    /// Takes every datagram in the scratch memory to its stream.
+    fn sort_out(&mut self, lender: &mut Lender<'_>) {
+        let [early, kept] = lender.scratch.take();
+        for datagram in early.iter().chain(kept.iter()) {
+            self.sort(datagram, lender);
+        }
+        lender.scratch.give_back([early, kept]);
+    }
+
+    fn sort(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+        if self.streams.is_empty() {
+            self.learning.hold(datagram);
+            if self.learning.is_time() {
+                self.decide(lender);
+            }
+            return;
+        }
+        let strip = stripped_bytes(&self.source) as usize;
+        let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+        let several = self.streams.len() > 1 || self.splits();
+        let owner = self.streams.iter_mut().position(|stream| match stream {
+            Stream::Placed(placed) => !several || placed.owns(head, frame, datagram.len()),
+            Stream::Arrived(_) => true,
+        });
+        let owner = owner.or_else(|| self.split_off(datagram, lender));
+        let Some(pool) = &mut self.pool else { return };
+        let mut lent = lender.lend(pool);
+        match owner.map(|owner| &mut self.streams[owner]) {
+            Some(Stream::Placed(placed)) => placed.ingest(datagram, &mut lent),
+            Some(Stream::Arrived(arrived)) => arrived.ingest(datagram, &mut lent),
+            // No stream of this port: the first one's account tells of it.
+            None => {
+                if let Some(Stream::Placed(first)) = self.streams.first_mut() {
+                    first.ingest(datagram, &mut lent);
+                }
+            }
+        }
+    }
+
+    /// Looks at what has come, if it is time: for ports on which little comes.
+    pub fn look(&mut self, lender: &mut Lender<'_>) {
+        if self.streams.is_empty() && self.learning.is_time() {
+            self.decide(lender);
+        }
+        if self.cut_at.is_some_and(|at| Instant::now() >= at) {
+            self.cut_at = None;
+            if let Some(pool) = &mut self.pool {
+                let mut lent = lender.lend(pool);
+                for stream in &mut self.streams {
+                    if let Stream::Placed(placed) = stream
+                        && placed.cutting()
+                    {
+                        placed.cut_now(&mut lent);
+                    }
+                }
+            }
+        }
+        if let Some(pool) = &self.pool {
+            self.streams.iter().for_each(|stream| match stream {
+                Stream::Placed(placed) => placed.tell(pool),
+                Stream::Arrived(arrived) => arrived.tell(pool),
+            });
+        }
+        self.take_complete(lender);
+    }
+
+    /// Makes the streams that the first datagrams speak of.
+    fn decide(&mut self, lender: &mut Lender<'_>) {
+        let Some(facts) = self.learning.facts(&self.source) else {
+            // Nothing sensible yet: what came is no frame of any stream.
+            let (held, rubbish) = self.learning.take();
+            self.foreign += held.len() as u64 + rubbish;
+            return;
+        };
+        let strip = stripped_bytes(&self.source);
+        let layout =
+            geometry(&self.source, facts.frame_bytes, self.region.bytes(), self.chunk_bytes);
+        let cut = match layout {
+            Ok(cut) => cut,
+            Err(error) => {
+                let why = format!("{}: {error}", self.source.endpoint);
+                lender.notices.push(Notice::Broken { why });
+                self.foreign += self.learning.take().0.len() as u64;
+                return;
+            }
+        };
+        let slack = if facts.frame_bytes == 0 { 1 << 16 } else { 0 };
+        self.pool = Some(Pool::new(self.region.clone(), cut.block_bytes as usize, slack));
+        let shape = Shape {
+            number: self.number,
+            name: self.source.name.clone(),
+            source: self.source.endpoint.to_string(),
+            stripped_bytes: strip,
+            geometry: cut,
+            fill: self.source.fill,
+        };
+        let opening = self.openings.back().expect("a scan was begun").clone();
+        match self.learning.decide(&self.source, &facts) {
+            Decision::Placed(count, first) => {
+                let placed = Placed::new(shape, count, first, opening);
+                self.open_stream(Stream::Placed(Box::new(placed)), lender);
+            }
+            Decision::Arrived(flows, pattern) => {
+                let shape = Shape { fill: fullbore_core::manifest::Fill::Omit, ..shape };
+                let arrived = Arrived::new(shape, flows, pattern, opening);
+                self.open_stream(Stream::Arrived(Box::new(arrived)), lender);
+            }
+            Decision::Split => {}
+        }
+        self.facts = Some(facts);
+        let (held, rubbish) = self.learning.take();
+        self.foreign += rubbish;
+        if self.splits() {
+            self.split_first(&held, lender);
+        }
+        for datagram in held {
+            self.sort(&datagram, lender);
+        }
+    }
+
+    /// Opens the streams of all threads among the first datagrams.
+    fn split_first(&mut self, held: &[Vec<u8>], lender: &mut Lender<'_>) {
+        for datagram in held {
+            let owned = self.streams.iter().any(|stream| match stream {
+                Stream::Placed(placed) => placed.owns(&[], datagram, datagram.len()),
+                Stream::Arrived(_) => true,
+            });
+            if !owned {
+                self.split_off(datagram, lender);
+            }
+        }
+    }
+
+    /// Opens a stream for a thread that was not heard of before.
+    fn split_off(&mut self, datagram: &[u8], lender: &mut Lender<'_>) -> Option<usize> {
+        if !self.splits() || self.streams.len() >= MOST_STREAMS {
+            return None;
+        }
+        let facts = self.facts.clone()?;
+        let bytes = facts.frame_bytes as usize;
+        let header = fullbore_core::format::vdif::check(datagram, bytes).ok()?;
+        let rate = facts.frames_per_second.or_else(|| header.frames_per_second());
+        let mut count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+        let mut learning = Learning::default();
+        learning.hold(datagram);
+        let first = learning.earliest(&mut count, 0)?;
+        let name: Name = format!("{}t{}", self.source.name, header.thread()).parse().ok()?;
+        let shape = Shape {
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            name,
+            source: self.source.endpoint.to_string(),
+            stripped_bytes: 0,
+            geometry: geometry(
+                &self.source,
+                facts.frame_bytes,
+                self.region.bytes(),
+                self.chunk_bytes,
+            )
+            .ok()?,
+            fill: self.source.fill,
+        };
+        let opening = self.openings.back()?.clone();
+        let placed = Placed::new(shape, count, first, opening);
+        self.open_stream(Stream::Placed(Box::new(placed)), lender);
+        Some(self.streams.len() - 1)
+    }
+
+    fn open_stream(&mut self, mut stream: Stream, lender: &mut Lender<'_>) {
+        let opening = self.openings.back().expect("a scan was begun").clone();
+        // The scans before this one passed without the stream.
+        while self.openings.len() > 1 {
+            self.openings.pop_front();
+        }
+        let foreign = std::mem::take(&mut self.foreign);
+        let (shape, format, gauge) = match &mut stream {
+            Stream::Placed(placed) => {
+                placed.part_mut(opening.uuid).expect("just begun").foreign += foreign;
+                (placed.shape().clone(), placed.format(), placed.gauge().clone())
+            }
+            Stream::Arrived(arrived) => {
+                arrived.part_mut(opening.uuid).expect("just begun").foreign += foreign;
+                (arrived.shape().clone(), arrived.format(), arrived.gauge().clone())
+            }
+        };
+        lender.notices.push(Notice::Opened { scan: opening.uuid, shape, format, gauge });
+        self.streams.push(stream);
+    }
+
+    /// Takes an answer of a writer, if it is for a stream of this port.
+    pub fn answer(&mut self, returned: Returned, lender: &mut Lender<'_>) -> Option<Returned> {
+        let (track, bytes) = match &returned {
+            Returned::Written { track, bytes, .. } => (track.clone(), *bytes),
+            Returned::Refused(filled) => (filled.track.clone(), filled.bytes),
+        };
+        let Some(part) = self.part_mut(track.number, track.scan) else { return Some(returned) };
+        let mut freed = Vec::new();
+        let lost = match returned {
+            Returned::Written { block, .. } => {
+                freed.push(block);
+                lender.dealer.written(&mut part.course, bytes)
+            }
+            Returned::Refused(filled) => lender.dealer.refused(&mut part.course, filled),
+        };
+        freed.extend(lost.into_iter().map(|filled| part.lose(filled)));
+        let pool = self.pool.as_mut().expect("a stream has a pool");
+        freed.into_iter().for_each(|block| pool.put(block));
+        None
+    }
+
+    fn part_mut(&mut self, number: u16, scan: Uuid) -> Option<&mut Part> {
+        self.streams.iter_mut().find_map(|stream| match stream {
+            Stream::Placed(placed) if placed.shape().number == number => placed.part_mut(scan),
+            Stream::Arrived(arrived) if arrived.shape().number == number => arrived.part_mut(scan),
+            _ => None,
+        })
+    }
+
+    /// Closes the parts of which every block has come to rest.
+    fn take_complete(&mut self, lender: &mut Lender<'_>) {
+        for number in 0..self.streams.len() {
+            loop {
+                let (taken, format, number) = match &mut self.streams[number] {
+                    Stream::Placed(p) => (p.take_complete(), p.format(), p.shape().number),
+                    Stream::Arrived(a) => (a.take_complete(), a.format(), a.shape().number),
+                };
+                let Some((part, counted_by)) = taken else { break };
+                let witnesses = self.witness(part.opening.uuid);
+                close(part, counted_by, witnesses, format, number, lender);
+            }
+        }
+    }
+
+    /// Ends the last scan.
+    pub fn end(&mut self, lender: &mut Lender<'_>) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.mark_drops();
+        if self.streams.is_empty() {
+            self.decide(lender);
+        }
+        if let Some(pool) = &mut self.pool {
+            let mut lent = lender.lend(pool);
+            for stream in &mut self.streams {
+                match stream {
+                    Stream::Placed(placed) => placed.end(&mut lent),
+                    Stream::Arrived(arrived) => arrived.end(&mut lent),
+                }
+            }
+        }
+        if self.streams.is_empty()
+            && let Some(opening) = self.openings.pop_back()
+        {
+            self.tell_silent(&opening, lender);
+        }
+    }
+
+    fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
+        let foreign = std::mem::take(&mut self.foreign) + self.learning.take().0.len() as u64;
+        if !self.splits() {
+            let number = self.number;
+            let witnesses = self.witness(opening.uuid);
+            lender.notices.push(Notice::Silent { scan: opening.uuid, number, foreign, witnesses });
+        }
+    }
+
+    /// Whether every part of every stream has been closed.
+    pub fn is_done(&self) -> bool {
+        self.ended
+            && self.streams.iter().all(|stream| match stream {
+                Stream::Placed(placed) => placed.is_done(),
+                Stream::Arrived(arrived) => arrived.is_done(),
+            })
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
+    }
+}
+
+/// Closes a part: the members are told, and the supervisor gets the account.
+fn close(
+    mut part: Part,
+    counted_by: CountedBy,
+    witnesses: Vec<Witness>,
+    format: Format,
+    number: u16,
+    lender: &mut Lender<'_>,
+) {
+    let gaps = std::mem::take(&mut part.pending);
+    lender.dealer.finish(part.course.track(), gaps);
+    let (blocks, bytes) = part.course.written();
+    let scan = part.opening.uuid;
+    let mut account = Box::new(part.account(counted_by));
+    account.witnesses = witnesses;
+    lender.notices.push(Notice::Ended { scan, number, format, blocks, bytes, account });
+}
+
+/// What a capture thread has for all of its ports.
+pub struct Lender<'a> {
+    /// The ways to the members.
+    pub dealer: &'a mut super::dealer::Dealer,
+    /// Copies of datagrams.
+    pub scratch: &'a mut super::scratch::Scratch,
+    /// What the supervisor will be told.
+    pub notices: &'a mut Vec<Notice>,
+    /// The time of this round.
+    pub now: fullbore_core::time::Tai,
+}
+
+impl Lender<'_> {
+    fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> Lent<'b> {
+        Lent { pool, dealer: self.dealer, scratch: self.scratch, now: self.now }
+    }
+}
