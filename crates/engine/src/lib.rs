@@ -6,6 +6,8 @@
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
 pub mod clock;
+pub mod lifecycle;
 pub mod ring;
 pub mod source;
 pub mod sys;
+pub mod witness;

@@ -1,0 +1,190 @@
+//! How far a scan has come: a pure machine that says when it may be sealed.
+//!
+//! ```text
+//! Recording ──close──► Draining ──all streams ended, all members finished──► Sealed
+//! ```
+//!
+//! Streams end in any order, members finish in any order, streams may be discovered late and members
+//! may be lost at any moment. The scan is sealed once, after the last of all that was awaited.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happens to a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// No frame that comes from now on belongs to it.
+    Close,
+    /// A stream was discovered.
+    Opened(u16),
+    /// A stream has handed on its last block, and every member was told.
+    Ended(u16),
+    /// Nothing came of a stream.
+    Silent(u16),
+    /// All that a member has of a stream is durable.
+    Finished {
+        /// Place in the disk set.
+        member: usize,
+        /// Place in the manifest.
+        stream: u16,
+    },
+    /// A member's writer has gone and will answer nothing more.
+    MemberGone(usize),
+    /// The capture thread has ended: of streams that have not ended, nothing will be heard.
+    CaptureGone,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write the account and the final manifest. Asked for once.
+    Seal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Recording,
+    Draining,
+    Sealed,
+}
+
+/// One scan.
+#[derive(Debug)]
+pub struct Lifecycle {
+    phase: Phase,
+    members: BTreeSet<usize>,
+    /// Streams that have not ended.
+    running: BTreeSet<u16>,
+    /// Streams that have ended, with the members that have not finished them.
+    finishing: BTreeMap<u16, BTreeSet<usize>>,
+}
+
+impl Lifecycle {
+    /// A scan of these streams on so many members.
+    pub fn new(streams: impl IntoIterator<Item = u16>, members: usize) -> Self {
+        Self {
+            phase: Phase::Recording,
+            members: (0..members).collect(),
+            running: streams.into_iter().collect(),
+            finishing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an event.
+    pub fn step(&mut self, event: Event) -> Option<Action> {
+        match (self.phase, event) {
+            (Phase::Sealed, _) => return None,
+            (Phase::Recording, Event::Close) => self.phase = Phase::Draining,
+            // Asking twice is harmless.
+            (Phase::Draining, Event::Close) => {}
+            (_, Event::Opened(stream)) => {
+                if !self.finishing.contains_key(&stream) {
+                    self.running.insert(stream);
+                }
+            }
+            (_, Event::Silent(stream)) => {
+                self.running.remove(&stream);
+            }
+            (_, Event::Ended(stream)) => {
+                self.running.remove(&stream);
+                self.finishing.insert(stream, self.members.clone());
+            }
+            (_, Event::Finished { member, stream }) => {
+                if let Some(waiting) = self.finishing.get_mut(&stream) {
+                    waiting.remove(&member);
+                }
+            }
+            (_, Event::MemberGone(member)) => {
+                self.members.remove(&member);
+                self.finishing.values_mut().for_each(|waiting| {
+                    waiting.remove(&member);
+                });
+            }
+            (_, Event::CaptureGone) => self.running.clear(),
+        }
+        self.seal_if_done()
+    }
+
+    fn seal_if_done(&mut self) -> Option<Action> {
+        let finished = self.finishing.values().all(BTreeSet::is_empty);
+        if self.phase == Phase::Draining && self.running.is_empty() && finished {
+            self.phase = Phase::Sealed;
+            return Some(Action::Seal);
+        }
+        None
+    }
+
+    /// Whether it has been sealed.
+    pub fn is_sealed(&self) -> bool {
+        self.phase == Phase::Sealed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Everything that must happen to a scan of some streams on some members, with what has to come first.
+    fn history(streams: u16, members: usize, silent: u16) -> Vec<(Event, Option<Event>)> {
+        let mut events = vec![(Event::Close, None)];
+        for stream in 0..streams {
+            if stream < silent {
+                events.push((Event::Silent(stream), None));
+                continue;
+            }
+            events.push((Event::Ended(stream), Some(Event::Close)));
+            let finished = |member| Event::Finished { member, stream };
+            events.extend((0..members).map(|m| (finished(m), Some(Event::Ended(stream)))));
+        }
+        events
+    }
+
+    proptest! {
+        #[test]
+        fn the_scan_is_sealed_once_and_only_after_everything_awaited(
+            streams in 1u16..6, members in 1usize..4, silent in 0u16..3,
+            gone in prop::option::of(0usize..4), order in prop::collection::vec(any::<prop::sample::Index>(), 64)
+        ) {
+            let silent = silent.min(streams);
+            let mut scan = Lifecycle::new(0..streams, members);
+            let mut left = history(streams, members, silent);
+            if let Some(member) = gone.filter(|&member| member < members) {
+                // Its reports may or may not come before it goes; afterwards none will.
+                left.push((Event::MemberGone(member), None));
+            }
+            let mut seals = 0;
+            let mut done: Vec<Event> = Vec::new();
+            for pick in order.iter().cycle().take(1000) {
+                let lost = |event: &Event| matches!(event, Event::Finished { member, .. }
+                    if done.contains(&Event::MemberGone(*member)));
+                left.retain(|(event, _)| !lost(event));
+                let ready: Vec<usize> = (0..left.len())
+                    .filter(|&n| left[n].1.is_none_or(|first| done.contains(&first)))
+                    .collect();
+                if ready.is_empty() { break; }
+                let (event, _) = left.remove(ready[pick.index(ready.len())]);
+                done.push(event);
+                if scan.step(event) == Some(Action::Seal) {
+                    seals += 1;
+                    let awaited = left.iter().any(|(event, _)| !matches!(event, Event::MemberGone(_))
+                        && !matches!(event, Event::Finished { member, .. }
+                            if done.contains(&Event::MemberGone(*member))));
+                    prop_assert!(!awaited, "sealed before {:?}", left);
+                }
+            }
+            prop_assert_eq!(seals, 1);
+            prop_assert!(scan.is_sealed());
+        }
+    }
+
+    #[test]
+    fn a_stream_discovered_late_is_waited_for() {
+        let mut scan = Lifecycle::new([0], 1);
+        assert_eq!(scan.step(Event::Close), None);
+        scan.step(Event::Opened(1));
+        scan.step(Event::Silent(0));
+        scan.step(Event::Ended(1));
+        assert_eq!(scan.step(Event::Finished { member: 0, stream: 1 }), Some(Action::Seal));
+    }
+}
