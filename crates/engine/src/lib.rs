@@ -1,9 +1,11 @@
 //! The Linux data path of fullbore: `source ──► ring ──► sink`.
 //!
+//! - [`pace`]: when packets go out, and how well that went
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
+pub mod pace;
 pub mod ring;
 pub mod sys;

@@ -6,3 +6,4 @@
 
 pub mod memory;
 pub mod receive;
+pub mod send;
