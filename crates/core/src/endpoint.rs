@@ -18,6 +18,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::format::FILL;
+use crate::format::sequence::Field;
+use crate::format::vdif::Mode;
 use crate::manifest::Fill;
 use crate::name::{Name, ScanName};
 use crate::units::{ByteRate, ByteSize};
@@ -30,9 +33,6 @@ pub const LARGEST_DATAGRAM: u32 = 65_507;
 
 /// Bytes of the packet number that VTP puts before each frame.
 pub const PACKET_NUMBER_BYTES: u32 = 8;
-
-/// The payload of a missing frame unless another is asked for; correlators know it.
-pub const FILL_WORD: u32 = 0x1122_3344;
 
 /// An endpoint cut into its parts. Displays as the text that reads back to the same parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -406,17 +406,6 @@ pub enum Threads {
     Listed(Vec<u16>),
 }
 
-/// Where a counter stands in each datagram, before anything is stripped. Written `0:8:le`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SequenceField {
-    /// Bytes before it.
-    pub offset: usize,
-    /// Its bytes, 1 to 8.
-    pub width: usize,
-    /// The highest byte comes first.
-    pub big_endian: bool,
-}
-
 /// Whether the kernel may merge packets before they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gro {
@@ -448,14 +437,14 @@ pub struct UdpSource {
     pub varying: bool,
     /// Frames per second of each thread; `None`: derived from the frames.
     pub frames_per_second: Option<u64>,
-    /// The mode text that frame length and rate came from.
-    pub mode: Option<String>,
+    /// The mode that frame length and rate were taken from.
+    pub mode: Option<Mode>,
     /// A 64-bit packet number, lowest byte first, stands before each VDIF frame.
     pub packet_number: bool,
     /// What becomes of several threads.
     pub threads: Threads,
-    /// What raw datagrams are counted by.
-    pub sequence: Option<SequenceField>,
+    /// What raw datagrams are counted by; its offset counts from the start of the datagram.
+    pub sequence: Option<Field>,
     /// Bytes at the start of each datagram that are not kept.
     pub strip: u32,
     /// What stands in the place of frames that did not come.
@@ -572,28 +561,29 @@ impl UdpSource {
             .unwrap_or((SourceFormat::Vdif, false));
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
         if packet_number && format == SourceFormat::Raw {
-            let what = "`psn` counts VDIF frames; for raw datagrams write seq=0:8:le".to_owned();
-            return Err(Error::Together { what });
+            return Err(together("`psn` counts VDIF frames; for raw datagrams write seq=0:8:le"));
         }
         let sequence = query.parsed("seq")?;
         if sequence.is_some() && format == SourceFormat::Vdif {
-            let what = "`seq` is for format=raw; VDIF frames are counted by their time".to_owned();
-            return Err(Error::Together { what });
+            return Err(together("`seq` is for format=raw; VDIF frames are counted by their time"));
         }
         let own_strip = if packet_number { u64::from(PACKET_NUMBER_BYTES) } else { 0 };
         let strip = query.number("strip", 0..=9000)?.unwrap_or(own_strip) as u32;
         let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
         let frame = query.value("frame", frame_bytes)?;
-        let size = FrameSize { frame, strip, format };
-        let mode = query.text("mode").map(str::to_owned);
+        let mode = query.value("mode", |value| {
+            Mode::parse(value).map_err(|error| format!("{error}: {}", error.hint()))
+        })?;
+        let size = FrameSize { frame, strip, format, mode };
         let default_fill = match format {
             SourceFormat::Vdif => Fill::Invalid,
-            SourceFormat::Raw => Fill::Pattern(FILL_WORD),
+            SourceFormat::Raw => Fill::Pattern(FILL),
         };
         let fill = query.value("fill", fill)?.unwrap_or(default_fill);
         if fill == Fill::Invalid && format == SourceFormat::Raw {
-            let what = "`fill=invalid` makes VDIF frames; for format=raw use pattern or omit";
-            return Err(Error::Together { what: what.to_owned() });
+            return Err(together(
+                "`fill=invalid` makes VDIF frames; for format=raw use pattern or omit",
+            ));
         }
         let name = name.parse().map_err(|error: crate::name::Error| Error::Value {
             name: "name".into(),
@@ -608,7 +598,7 @@ impl UdpSource {
             format,
             frame_bytes: size.checked()?,
             varying: frame == Some(FrameLength::Varying),
-            frames_per_second: size.frames_per_second(&query)?,
+            frames_per_second: size.frames_per_second(&query, &threads)?,
             mode,
             packet_number,
             threads,
@@ -643,63 +633,92 @@ struct FrameSize {
     frame: Option<FrameLength>,
     strip: u32,
     format: SourceFormat,
+    mode: Option<Mode>,
 }
 
 impl FrameSize {
     fn checked(&self) -> Result<Option<u32>, Error> {
+        let of_mode = self.mode.map(|mode| mode.frame_bytes());
+        let raw = self.format == SourceFormat::Raw;
         let bytes = match self.frame {
-            None => return Ok(None),
-            Some(FrameLength::Varying) if self.format == SourceFormat::Vdif => {
-                let what = "`frame=varying` is for format=raw; the VDIF frames of a stream have one length";
-                return Err(Error::Together { what: what.to_owned() });
+            _ if raw && of_mode.is_some() => {
+                return Err(together("`mode` speaks of VDIF, and not of format=raw"));
             }
-            Some(FrameLength::Varying) => return Ok(None),
-            Some(FrameLength::Bytes(bytes)) => bytes,
+            None => of_mode,
+            Some(FrameLength::Varying) if raw => None,
+            Some(FrameLength::Varying) => {
+                return Err(together(
+                    "`frame=varying` is for format=raw; the VDIF frames of a stream have one length",
+                ));
+            }
+            Some(FrameLength::Bytes(bytes)) => Some(bytes),
         };
-        if bytes + self.strip > LARGEST_DATAGRAM {
-            let what = format!(
-                "frames of {bytes} bytes behind {} that are stripped do not fit a datagram",
-                self.strip
-            );
-            return Err(Error::Together { what });
+        let Some(bytes) = bytes else { return Ok(None) };
+        if of_mode.is_some_and(|of_mode| of_mode != bytes) {
+            return Err(together(format!("`mode` makes other frames than `frame={bytes}`")));
         }
-        if self.format == SourceFormat::Vdif && (!bytes.is_multiple_of(8) || bytes <= 16) {
-            let what = format!(
+        if bytes.saturating_add(self.strip) > LARGEST_DATAGRAM {
+            let strip = self.strip;
+            return Err(together(format!(
+                "frames of {bytes} bytes behind {strip} that are stripped do not fit a datagram"
+            )));
+        }
+        if !raw && (!bytes.is_multiple_of(8) || bytes <= 16) {
+            return Err(together(format!(
                 "VDIF frames are multiples of 8 bytes, header included, so `frame={bytes}` cannot be"
-            );
-            return Err(Error::Together { what });
+            )));
         }
         Ok(Some(bytes))
     }
 
-    /// From `fps`, or `rate` and the frame's length.
-    fn frames_per_second(&self, query: &Query<'_>) -> Result<Option<u64>, Error> {
+    /// From `fps`, or `rate` and the frame's length, or the mode, whose rate its threads share.
+    fn frames_per_second(
+        &self,
+        query: &Query<'_>,
+        threads: &Threads,
+    ) -> Result<Option<u64>, Error> {
         let fps = query.number("fps", 1..=1 << 24)?;
         let rate: Option<ByteRate> = query.parsed("rate")?;
-        match (fps, rate) {
-            (fps, None) => Ok(fps),
-            (Some(_), Some(_)) => {
-                Err(Error::Together { what: "give `fps` or `rate`, not both".to_owned() })
-            }
-            (None, Some(rate)) => self.frames_of_rate(rate).map(Some),
+        match (fps, rate, self.mode) {
+            (Some(_), Some(_), _) => Err(together("give `fps` or `rate`, not both")),
+            (Some(fps), None, _) => Ok(Some(fps)),
+            (None, Some(rate), _) => self.frames_of_rate(rate).map(Some),
+            (None, None, Some(mode)) => share_of_mode(mode, threads).map(Some),
+            (None, None, None) => Ok(None),
         }
     }
 
     fn frames_of_rate(&self, rate: ByteRate) -> Result<u64, Error> {
-        let Some(FrameLength::Bytes(bytes)) = self.frame else {
-            let what = "`rate` needs `frame`, to know how many frames it makes".to_owned();
-            return Err(Error::Together { what });
+        let Some(bytes) = self.checked()? else {
+            return Err(together("`rate` needs `frame`, to know how many frames it makes"));
         };
         let header = if self.format == SourceFormat::Vdif { 32 } else { 0 };
         let payload = u64::from(bytes.saturating_sub(header).max(1));
         if rate.0 == 0 || !rate.0.is_multiple_of(payload) {
-            let what = format!(
+            return Err(together(format!(
                 "{rate} is not a whole number of frames of {payload} payload bytes per second; give `fps`"
-            );
-            return Err(Error::Together { what });
+            )));
         }
         Ok(rate.0 / payload)
     }
+}
+
+/// A mode tells the rate of all threads together. Listed ones share it; otherwise one is assumed.
+fn share_of_mode(mode: Mode, threads: &Threads) -> Result<u64, Error> {
+    let threads = match threads {
+        Threads::Listed(list) => list.len() as u64,
+        Threads::Together | Threads::Split => 1,
+    };
+    if !mode.frames_per_second().is_multiple_of(threads) {
+        return Err(together(format!(
+            "{threads} threads cannot share the frames of `mode={mode}`"
+        )));
+    }
+    Ok(mode.frames_per_second() / threads)
+}
+
+fn together(what: impl Into<String>) -> Error {
+    Error::Together { what: what.into() }
 }
 
 fn frame_bytes(value: &str) -> Result<FrameLength, String> {
@@ -750,7 +769,7 @@ fn fill(value: &str) -> Result<Fill, String> {
     match value {
         "invalid" => Ok(Fill::Invalid),
         "omit" => Ok(Fill::Omit),
-        "pattern" => Ok(Fill::Pattern(FILL_WORD)),
+        "pattern" => Ok(Fill::Pattern(FILL)),
         word => word
             .strip_prefix("0x")
             .and_then(|digits| u32::from_str_radix(digits, 16).ok())
@@ -789,35 +808,6 @@ fn interface(value: &str) -> Result<String, String> {
 
 fn sender(value: &str) -> Result<IpAddr, String> {
     value.trim_matches(['[', ']']).parse().map_err(|_| "it is an IP address".to_owned())
-}
-
-impl FromStr for SequenceField {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || "it is offset, width (1 to 8 bytes) and le or be".to_owned();
-        let parts: Vec<&str> = text.split(':').collect();
-        let &[offset, width, order] = parts.as_slice() else { return Err(bad()) };
-        let offset = offset.parse().ok().filter(|offset| *offset < LARGEST_DATAGRAM as usize);
-        let width = width.parse().ok().filter(|width| (1..=8).contains(width));
-        let big_endian = match order {
-            "be" => true,
-            "le" => false,
-            _ => return Err(bad()),
-        };
-        Ok(SequenceField {
-            offset: offset.ok_or_else(bad)?,
-            width: width.ok_or_else(bad)?,
-            big_endian,
-        })
-    }
-}
-
-impl fmt::Display for SequenceField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = if self.big_endian { "be" } else { "le" };
-        f.pad(&format!("{}:{}:{order}", self.offset, self.width))
-    }
 }
 
 /// One port to send datagrams to. [`UdpTarget::expand`] makes one per port of the range.
@@ -1005,11 +995,13 @@ mod tests {
         assert_eq!(source.interface.as_deref(), Some("eth0"));
         assert_eq!(source.receive_buffer, Some(ByteSize(64 << 20)));
         assert_eq!((source.gro, source.block), (Gro::Off, Some(ByteSize(8 << 20))));
+        let mode = one("udp://:5000?mode=VDIF_8000-2048-16-2&threads=0-3");
+        assert_eq!((mode.frame_bytes, mode.frames_per_second), (Some(8032), Some(8000)));
         let raw = one("udp://[::1]:5000?format=raw&seq=42:4:be&strip=50&frame=varying");
         assert_eq!(raw.address, "[::1]:5000".parse().unwrap());
         assert_eq!(raw.sequence.unwrap().to_string(), "42:4:be");
         assert!(raw.varying);
-        assert_eq!((raw.strip, raw.fill), (50, Fill::Pattern(FILL_WORD)));
+        assert_eq!((raw.strip, raw.fill), (50, Fill::Pattern(FILL)));
     }
 
     #[test]
@@ -1047,6 +1039,9 @@ mod tests {
             "udp://:5000?frame=8031",
             "udp://:5000?frame=varying",
             "udp://:5000?seq=0:8:le",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&frame=1032",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&threads=0-6",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&format=raw",
             "udp://:5000?format=raw&psn=true",
             "udp://:5000?format=raw&fill=invalid",
         ] {

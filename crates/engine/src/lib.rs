@@ -1,5 +1,6 @@
 //! The Linux data path of fullbore: `source ──► ring ──► sink`.
 //!
+//! - [`pace`]: when packets go out, and how well that went
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
 //!
@@ -7,6 +8,7 @@
 
 pub mod clock;
 pub mod lifecycle;
+pub mod pace;
 pub mod ring;
 pub mod source;
 pub mod sys;

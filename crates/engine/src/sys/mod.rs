@@ -7,3 +7,4 @@
 pub mod memory;
 pub mod receive;
 pub mod sched;
+pub mod send;

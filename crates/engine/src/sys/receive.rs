@@ -245,7 +245,7 @@ fn set_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
     socket.recv_buffer_size()
 }
 
-fn set_option(
+pub(super) fn set_option(
     socket: &Socket,
     level: libc::c_int,
     name: libc::c_int,

@@ -1,0 +1,337 @@
+//! When packets go out: due times, how many at once, how fast to catch up, and how well it went.
+//!
+//! ```text
+//! due      |    |    |    |    |    |    |    |    |    |    |
+//! released |    |    |    . stall  ......||||| |    |    |    |
+//!                                        └── at most 5 % faster than nominal until caught up
+//! ```
+//!
+//! No packet is released before it is due; a group is released when its last packet is. A stall is
+//! made up for at a second, bounded rate, so that a receiver never sees a burst it was not promised.
+//! All of that is arithmetic on nanoseconds; only [`Monotonic`] knows a real clock.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// How much faster than nominal a late stream may be, unless asked otherwise.
+pub const CATCH_UP: f64 = 1.05;
+
+/// Binary places below the nanosecond. A stream of 10⁷ packets a second drifts by 10 ns in a day.
+const PLACES: u32 = 40;
+
+/// Beyond this many packets a product with a period could overflow; 10⁷ a second reach it in a year.
+const MOST_PACKETS: u64 = 1 << 48;
+
+/// The time from one packet to the next, in far less than nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period(u128);
+
+impl Period {
+    /// So many packets a second; none is taken as one.
+    pub fn per_second(packets: u64) -> Self {
+        Period((1_000_000_000 << PLACES) / u128::from(packets.max(1)))
+    }
+
+    /// Packets of `bytes` each at `bytes_per_second`.
+    pub fn of_rate(bytes: u64, bytes_per_second: u64) -> Self {
+        let product = u128::from(bytes.clamp(1, 1 << 40)) * (1_000_000_000 << PLACES);
+        Period((product / u128::from(bytes_per_second.max(1))).min(1 << 79))
+    }
+
+    /// This period at `factor` times the speed; a factor that makes no sense changes nothing.
+    pub fn faster(self, factor: f64) -> Self {
+        if factor.is_finite() && factor > 0.0 {
+            Period(((self.0 as f64 / factor) as u128).clamp(1, 1 << 79))
+        } else {
+            self
+        }
+    }
+
+    /// The length of so many periods.
+    #[inline]
+    pub fn times_ns(self, packets: u64) -> u64 {
+        ((self.0 * u128::from(packets.min(MOST_PACKETS))) >> PLACES) as u64
+    }
+}
+
+/// How many packets of a stream to release at once on a thread that sends `bytes_per_second`: the
+/// smallest number that one core holds out with.
+pub fn group_size(bytes_per_second: u64) -> usize {
+    const GBIT: u64 = 1_000_000_000 / 8;
+    match bytes_per_second {
+        rate if rate < 8 * GBIT => 1,
+        // 16 Gbit/s of payload, with headers.
+        rate if rate < 17 * GBIT => 2,
+        _ => 8,
+    }
+}
+
+/// Keeps a late stream from catching up too fast.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// From packet to packet while catching up.
+    spacing: Period,
+    /// Lateness that is made up for at once: what a group or a nap costs.
+    slack_ns: u64,
+    free_ns: u64,
+}
+
+impl Limit {
+    /// For packets `nominal` apart that may come `catch_up` times as fast when late by more than `slack_ns`.
+    pub fn new(nominal: Period, catch_up: f64, slack_ns: u64) -> Self {
+        Limit { spacing: nominal.faster(catch_up.max(1.0)), slack_ns, free_ns: 0 }
+    }
+
+    /// When packets that are due at `due_ns` may go.
+    #[inline]
+    pub fn release_ns(&self, due_ns: u64) -> u64 {
+        due_ns.max(self.free_ns)
+    }
+
+    /// So many packets, the last of them due at `due_ns`, went out at `now_ns`.
+    #[inline]
+    pub fn released(&mut self, due_ns: u64, packets: u64, now_ns: u64) {
+        let at = self.release_ns(due_ns).max(now_ns.saturating_sub(self.slack_ns));
+        self.free_ns = at + self.spacing.times_ns(packets);
+    }
+}
+
+/// How a thread waits for the next release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    /// Spins on the clock, and sleeps only when there is much time: needs a core of its own.
+    Exact,
+    /// Sleeps, and sends what has become due when it wakes: leaves the core to others.
+    Gentle,
+}
+
+impl Waiting {
+    /// The shortest time between two wakings.
+    pub fn nap_ns(self) -> u64 {
+        match self {
+            Waiting::Exact => 0,
+            Waiting::Gentle => 250_000,
+        }
+    }
+}
+
+/// A clock that can be waited on.
+pub trait Clock {
+    /// Nanoseconds since some instant.
+    fn now_ns(&self) -> u64;
+    /// Returns at `ns` or later.
+    fn wait_until(&mut self, ns: u64);
+}
+
+/// The host's monotonic clock, from 0 when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Monotonic {
+    origin: Instant,
+    waiting: Waiting,
+}
+
+impl Monotonic {
+    /// More time than this is slept through,
+    const SLEEP_NS: u64 = 200_000;
+    /// up to this much before the end, which is spun.
+    const SPIN_NS: u64 = 100_000;
+
+    /// Starts the clock. Shortens the calling thread's timer slack, so that short sleeps end in time.
+    pub fn start(waiting: Waiting) -> Self {
+        // Refused nowhere that is known; without it naps last 50 µs longer.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        Monotonic { origin: Instant::now(), waiting }
+    }
+}
+
+impl Clock for Monotonic {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    #[inline]
+    fn wait_until(&mut self, ns: u64) {
+        loop {
+            let left = ns.saturating_sub(self.now_ns());
+            match self.waiting {
+                _ if left == 0 => return,
+                Waiting::Gentle => std::thread::sleep(Duration::from_nanos(left)),
+                Waiting::Exact if left > Self::SLEEP_NS => {
+                    std::thread::sleep(Duration::from_nanos(left - Self::SPIN_NS));
+                }
+                Waiting::Exact => std::hint::spin_loop(),
+            }
+        }
+    }
+}
+
+/// How far after their due times packets were released.
+#[derive(Clone, Debug)]
+pub struct Lateness {
+    histogram: Histogram<u64>,
+}
+
+/// The longest lateness told apart: one minute.
+const LATEST_NS: u64 = 60_000_000_000;
+
+/// A packet later than this is a late release.
+pub const LATE_NS: u64 = 1_000_000;
+
+impl Default for Lateness {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATEST_NS, 2);
+        Lateness { histogram: histogram.expect("the bounds are constants in order") }
+    }
+}
+
+impl Lateness {
+    /// One packet went out `ns` after it was due.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+    }
+
+    /// The figures that are reported.
+    pub fn summary(&self) -> LatenessSummary {
+        let at = |quantile| self.histogram.value_at_quantile(quantile);
+        let late = self.histogram.count_between(LATE_NS, LATEST_NS);
+        let mut buckets = Vec::new();
+        let mut low = 0;
+        let mut high = 1000;
+        while low <= self.histogram.max() && !self.histogram.is_empty() {
+            buckets.push((high, self.histogram.count_between(low, high - 1)));
+            (low, high) = (high, high * 2);
+        }
+        LatenessSummary {
+            packets: self.histogram.len(),
+            median_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: self.histogram.max(),
+            late,
+            buckets,
+        }
+    }
+}
+
+/// The distance between due and actual release, all packets of a run together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LatenessSummary {
+    /// Packets that had a due time.
+    pub packets: u64,
+    /// Half of them were at most this late.
+    pub median_ns: u64,
+    /// Nine of ten.
+    pub p90_ns: u64,
+    /// All but one in a hundred.
+    pub p99_ns: u64,
+    /// All but one in a thousand.
+    pub p999_ns: u64,
+    /// The latest.
+    pub max_ns: u64,
+    /// Packets more than a millisecond late.
+    pub late: u64,
+    /// The histogram: below so many nanoseconds (and not below the line before), so many packets.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_day_of_frames_ends_on_the_nanosecond() {
+        let period = Period::per_second(32_000);
+        assert_eq!(period.times_ns(32_000 * 86_400), 86_400_000_000_000);
+        // 10⁷ a second for a day, and a rate whose period is no whole number of nanoseconds.
+        assert!(
+            86_400_000_000_000 - Period::per_second(9_999_991).times_ns(9_999_991 * 86_400) < 20
+        );
+        assert_eq!(Period::of_rate(8032, 8032 * 1000).times_ns(1), 1_000_000);
+        assert_eq!(Period::per_second(1000).faster(2.0).times_ns(1), 500_000);
+        for nonsense in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Period::per_second(1000).faster(nonsense).times_ns(1), 1_000_000);
+        }
+    }
+
+    #[test]
+    fn groups_are_the_smallest_that_hold_the_rate() {
+        let gbit = |n: u64| n * 125_000_000;
+        assert_eq!([2, 7, 8, 16, 20].map(|n| group_size(gbit(n))), [1, 1, 2, 2, 8]);
+        assert_eq!(group_size(8 * 257_024_000), 2);
+    }
+
+    /// Sends packets over a clock that jumps forward at some of them, and gives when they went.
+    fn releases(period_ns: u64, stalls: &[(u64, u64)], count: u64) -> Vec<(u64, u64)> {
+        let period = Period(u128::from(period_ns) << PLACES);
+        let mut limit = Limit::new(period, CATCH_UP, 0);
+        let mut now = 0;
+        (0..count)
+            .map(|n| {
+                let due = period.times_ns(n);
+                now = now.max(limit.release_ns(due));
+                now += stalls.iter().filter(|(at, _)| *at == n).map(|(_, ns)| ns).sum::<u64>();
+                limit.released(due, 1, now);
+                (due, now)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_stall_of_a_millisecond_is_made_up_for_in_twenty() {
+        let all = releases(10_000, &[(100, 1_000_000)], 3000);
+        assert_eq!(all[99], (990_000, 990_000));
+        let caught_up = all.iter().position(|(due, at)| *due > 1_000_000 && due == at).unwrap();
+        let took = all[caught_up].1 - all[100].1;
+        assert!((19_000_000..22_000_000).contains(&took), "{took}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_goes_early_and_catching_up_is_bounded(
+            period in 100u64..1_000_000,
+            stalls in prop::collection::vec((0u64..200, 0u64..50_000_000), 0..5),
+        ) {
+            let all = releases(period, &stalls, 300);
+            for (due, at) in &all {
+                prop_assert!(at >= due);
+            }
+            for pair in all.windows(2) {
+                let gap = pair[1].1 - pair[0].1;
+                prop_assert!(gap as f64 >= period as f64 / CATCH_UP - 1.0, "{pair:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lateness_is_told_by_quantiles_and_buckets() {
+        let mut lateness = Lateness::default();
+        for n in 0..1000 {
+            lateness.record(if n < 990 { 1500 } else { 3_000_000 });
+        }
+        let summary = lateness.summary();
+        assert_eq!((summary.packets, summary.late), (1000, 10));
+        assert!((1490..1520).contains(&summary.median_ns), "{summary:?}");
+        assert!(summary.max_ns >= 3_000_000);
+        assert_eq!(summary.buckets.iter().map(|(_, count)| count).sum::<u64>(), 1000);
+        assert_eq!(summary.buckets[1], (2000, 990));
+        assert!(Lateness::default().summary().buckets.is_empty());
+    }
+
+    #[test]
+    fn waiting_ends_at_or_after_the_time_asked_for() {
+        for waiting in [Waiting::Exact, Waiting::Gentle] {
+            let mut clock = Monotonic::start(waiting);
+            let until = clock.now_ns() + 500_000;
+            clock.wait_until(until);
+            assert!(clock.now_ns() >= until);
+        }
+    }
+}
