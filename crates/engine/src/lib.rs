@@ -1,9 +1,11 @@
 //! The Linux data path of fullbore: `source ──► ring ──► sink`.
 //!
 //! - [`ring`]: the block pool and the queues of block handles between threads
+//! - [`store`]: members, their writers, chunk files and the index
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
 pub mod ring;
+pub mod store;
 pub mod sys;

@@ -5,3 +5,4 @@
 #![allow(unsafe_code)]
 
 pub mod memory;
+pub mod uring;
