@@ -2,6 +2,7 @@
 //!
 //! - [`pace`]: when packets go out, and how well that went
 //! - [`ring`]: the block pool and the queues of block handles between threads
+//! - [`store`]: members, their writers, chunk files and the index
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
@@ -11,5 +12,6 @@ pub mod lifecycle;
 pub mod pace;
 pub mod ring;
 pub mod source;
+pub mod store;
 pub mod sys;
 pub mod witness;

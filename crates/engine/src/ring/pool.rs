@@ -48,6 +48,11 @@ impl Pool {
         assert!(self.free.len() <= self.blocks as usize, "block {} was freed twice", block.number);
     }
 
+    /// Whether its blocks are cut from this region.
+    pub fn is_home_of(&self, region: &Arc<Region>) -> bool {
+        Arc::ptr_eq(&self.region, region)
+    }
+
     /// Blocks in all.
     pub fn blocks(&self) -> usize {
         self.blocks as usize

@@ -8,3 +8,4 @@ pub mod memory;
 pub mod receive;
 pub mod sched;
 pub mod send;
+pub mod uring;

@@ -1,0 +1,478 @@
+//! One open chunk file: blocks go in as they come and are let go in their order.
+//!
+//! Writes complete in any order. A block counts as written only when every block before it in the
+//! chunk is, so the file has no holes in what it claims to hold. When a write fails, that block and
+//! all after it are still in memory and can go elsewhere: the chunk is *cut* there.
+//!
+//! ```text
+//! let go as written │ landed │ flying │ landed │ waiting …
+//!                   └ first slot
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullbore_core::gap::Gap;
+use fullbore_core::index::{self, Entry, LENGTHS};
+use fullbore_core::layout::ALIGNMENT;
+use fullbore_core::time::Tai;
+
+use super::journal::Landed;
+use crate::ring::{Block, Filled, Track};
+
+/// A [`Filled`] without its memory, which the disk has.
+#[derive(Debug)]
+pub struct Label {
+    track: Arc<Track>,
+    sequence: u64,
+    chunk: u32,
+    offset: u64,
+    bytes: u32,
+    frames: u32,
+    present: u32,
+    invalid: u32,
+    first: i64,
+    time: Option<Tai>,
+    seen: Tai,
+    gaps: Vec<Gap>,
+    lengths: Vec<u16>,
+}
+
+impl Label {
+    fn split(filled: Filled) -> (Self, Block) {
+        let Filled { block, track, sequence, chunk, offset, bytes, .. } = filled;
+        let Filled { frames, present, invalid, first, time, seen, gaps, lengths, .. } = filled;
+        let label = Self {
+            track,
+            sequence,
+            chunk,
+            offset,
+            bytes,
+            frames,
+            present,
+            invalid,
+            first,
+            time,
+            seen,
+            gaps,
+            lengths,
+        };
+        (label, block)
+    }
+
+    fn join(self, block: Block) -> Filled {
+        let Self { track, sequence, chunk, offset, bytes, .. } = self;
+        let Self { frames, present, invalid, first, time, seen, gaps, lengths, .. } = self;
+        Filled {
+            block,
+            track,
+            sequence,
+            chunk,
+            offset,
+            bytes,
+            frames,
+            present,
+            invalid,
+            first,
+            time,
+            seen,
+            gaps,
+            lengths,
+        }
+    }
+
+    /// What the index says of the block: itself, the gaps that became certain, lengths of its frames.
+    fn entries(self, crc: u32) -> Vec<Entry> {
+        let block = Entry::Block(index::Block {
+            sequence: self.sequence,
+            offset: self.offset,
+            chunk: self.chunk,
+            bytes: self.bytes,
+            crc,
+            frames: self.frames,
+            present: self.present,
+            invalid: self.invalid,
+            first: self.first,
+            time: self.time,
+            seen: self.seen,
+        });
+        let lengths = self.lengths.chunks(LENGTHS).enumerate().map(|(n, lengths)| Entry::Lengths {
+            sequence: self.sequence,
+            first: (n * LENGTHS) as u32,
+            lengths: lengths.to_vec(),
+        });
+        let gaps = self.gaps.into_iter().map(Entry::Gap);
+        [block].into_iter().chain(lengths).chain(gaps).collect()
+    }
+}
+
+/// How far the file of a chunk is.
+#[derive(Debug)]
+pub enum Stage<F> {
+    /// Its stream's directory, or a spare file, is still being made.
+    Wanted,
+    /// It is being made.
+    Making,
+    /// It takes blocks.
+    Open(F),
+    /// All of it is written; it is being put in place.
+    Placing(F),
+    /// It is in place, and closed once all of it is durable.
+    Placed(F),
+    /// It could not be made, and takes nothing.
+    Dead,
+}
+
+/// A chunk that is being filled.
+#[derive(Debug)]
+pub struct Chunk<F> {
+    /// Its number within the stream.
+    pub number: u32,
+    /// Offset of its first block: 0, unless the blocks before lie on another member.
+    pub base: u64,
+    /// How far its file is.
+    pub stage: Stage<F>,
+    /// End of the blocks accepted, padding included.
+    accepted: u64,
+    /// End of the blocks let go as written, without padding.
+    written: u64,
+    /// Blocks let go as written that are not durable yet.
+    pub unpublished: usize,
+    slots: VecDeque<Slot>,
+    /// Ordinal of the first slot.
+    first: u64,
+    /// Ordinal from which on nothing is written any more.
+    cut: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Waiting(usize, Filled, Option<u32>),
+    Flying(usize, Label, u32),
+    Landed(usize, Label, u32, Block),
+    Refused,
+}
+
+/// A block that leaves the chunk, and the lane that it goes back to.
+#[derive(Debug)]
+pub enum Leaving {
+    /// It is written, and so is all before it.
+    Written {
+        /// Which capture thread sent it.
+        lane: usize,
+        /// Its memory.
+        block: Block,
+        /// What the journal has to know.
+        landed: Landed,
+        /// What the index has to say.
+        entries: Vec<Entry>,
+    },
+    /// It goes elsewhere.
+    Refused {
+        /// Which capture thread sent it.
+        lane: usize,
+        /// All of it, as it came.
+        filled: Filled,
+    },
+}
+
+/// What is to be written of a block.
+#[derive(Debug)]
+pub struct Job {
+    /// The memory, padded with zeroes.
+    pub block: Block,
+    /// Where in the file.
+    pub offset: u64,
+    /// How much, padding included.
+    pub bytes: u32,
+}
+
+impl<F: Clone> Chunk<F> {
+    /// A chunk without a file, whose first block lies at `base`.
+    pub fn new(number: u32, base: u64) -> Self {
+        Self {
+            number,
+            base,
+            stage: Stage::Wanted,
+            accepted: base,
+            written: base,
+            unpublished: 0,
+            slots: VecDeque::new(),
+            first: 0,
+            cut: None,
+        }
+    }
+
+    /// Takes a block that follows the last one; gives it back if it does not, or the chunk is cut.
+    pub fn push(&mut self, lane: usize, filled: Filled) -> Result<u64, Filled> {
+        let follows = filled.offset == self.accepted && self.accepted.is_multiple_of(ALIGNMENT);
+        if !follows || self.cut.is_some() {
+            return Err(filled);
+        }
+        self.accepted += u64::from(padded(filled.bytes));
+        self.slots.push_back(Slot::Waiting(lane, filled, None));
+        Ok(self.first + self.slots.len() as u64 - 1)
+    }
+
+    /// How many bytes would be written of a block that waits; `None` if it no longer does.
+    pub fn waiting_bytes(&self, ordinal: u64) -> Option<u32> {
+        match self.slots.get(self.place(ordinal)?) {
+            Some(Slot::Waiting(_, filled, _)) => Some(padded(filled.bytes)),
+            _ => None,
+        }
+    }
+
+    /// Checksums a block that waits, so that it can be sent the moment the disk has room.
+    pub fn prepare(&mut self, ordinal: u64) {
+        let Some(place) = self.place(ordinal) else { return };
+        if let Some(Slot::Waiting(_, filled, crc)) = self.slots.get_mut(place) {
+            crc.get_or_insert_with(|| crc32c::crc32c(&filled.block[..filled.bytes as usize]));
+        }
+    }
+
+    /// Hands out a block that waits, checksummed, to be written.
+    pub fn send(&mut self, ordinal: u64) -> Option<Job> {
+        self.prepare(ordinal);
+        let slot = self.slots.get_mut(usize::try_from(ordinal.checked_sub(self.first)?).ok()?)?;
+        match std::mem::replace(slot, Slot::Refused) {
+            Slot::Waiting(lane, filled, Some(crc)) => {
+                let (label, mut block) = Label::split(filled);
+                let (offset, bytes) = (label.offset, padded(label.bytes));
+                block[label.bytes as usize..bytes as usize].fill(0);
+                *slot = Slot::Flying(lane, label, crc);
+                Some(Job { block, offset, bytes })
+            }
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// The write of a block has completed.
+    pub fn land(&mut self, ordinal: u64, block: Block) {
+        let place = self.place(ordinal).expect("a block that flies has a slot");
+        let slot = std::mem::replace(&mut self.slots[place], Slot::Refused);
+        let Slot::Flying(lane, label, crc) = slot else { unreachable!("landed without flying") };
+        self.slots[place] = Slot::Landed(lane, label, crc, block);
+    }
+
+    /// The write of a block has failed: nothing from it on is written.
+    pub fn fail(&mut self, ordinal: u64, block: Block) {
+        self.land(ordinal, block);
+        self.cut_at(ordinal);
+    }
+
+    /// Nothing that only waits is written any more.
+    pub fn cut_waiting(&mut self) {
+        let waiting = self.slots.iter().position(|slot| matches!(slot, Slot::Waiting(..)));
+        let end = self.slots.len();
+        self.cut_at(self.first + waiting.unwrap_or(end) as u64);
+    }
+
+    /// Nothing that has not been let go counts as written any more.
+    pub fn cut_all(&mut self) {
+        self.cut_at(self.first);
+    }
+
+    fn cut_at(&mut self, ordinal: u64) {
+        self.cut = Some(self.cut.map_or(ordinal, |cut| cut.min(ordinal)));
+    }
+
+    /// Lets go of every block whose fate is known.
+    pub fn release(&mut self) -> Vec<Leaving> {
+        let mut leaving = self.release_written();
+        if let Some(cut) = self.cut {
+            let from = cut.saturating_sub(self.first) as usize;
+            for slot in self.slots.iter_mut().skip(from) {
+                leaving.extend(refuse(slot));
+            }
+            // Flying blocks still refer to their slots by ordinal, so slots leave from the front only.
+            while from == 0 && matches!(self.slots.front(), Some(Slot::Refused)) {
+                self.slots.pop_front();
+                self.first += 1;
+            }
+        }
+        leaving
+    }
+
+    fn release_written(&mut self) -> Vec<Leaving> {
+        let mut leaving = vec![];
+        while self.cut.is_none_or(|cut| self.first < cut)
+            && matches!(self.slots.front(), Some(Slot::Landed(..)))
+        {
+            let Some(Slot::Landed(lane, label, crc, block)) = self.slots.pop_front() else {
+                unreachable!("looked at above");
+            };
+            self.first += 1;
+            self.written = label.offset + u64::from(label.bytes);
+            self.unpublished += 1;
+            let landed =
+                Landed { sequence: label.sequence, chunk: label.chunk, bytes: label.bytes };
+            leaving.push(Leaving::Written { lane, block, landed, entries: label.entries(crc) });
+        }
+        leaving
+    }
+
+    /// Whether no block is left in it.
+    pub fn is_idle(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Ordinals of the blocks that wait.
+    pub fn waiting(&self) -> impl Iterator<Item = u64> + use<'_, F> {
+        let waits = |(place, slot): (usize, &Slot)| {
+            matches!(slot, Slot::Waiting(..)).then_some(self.first + place as u64)
+        };
+        self.slots.iter().enumerate().filter_map(waits)
+    }
+
+    /// End of the blocks accepted.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// End of the blocks written, which is the file's true length.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether anything is in it.
+    pub fn holds_data(&self) -> bool {
+        self.written > self.base
+    }
+
+    /// The file, if there is one.
+    pub fn file(&self) -> Option<F> {
+        match &self.stage {
+            Stage::Open(file) | Stage::Placing(file) | Stage::Placed(file) => Some(file.clone()),
+            Stage::Wanted | Stage::Making | Stage::Dead => None,
+        }
+    }
+
+    fn place(&self, ordinal: u64) -> Option<usize> {
+        usize::try_from(ordinal.checked_sub(self.first)?).ok()
+    }
+}
+
+/// Takes a block out of a slot, unless the disk has its memory.
+fn refuse(slot: &mut Slot) -> Option<Leaving> {
+    if matches!(slot, Slot::Flying(..)) {
+        return None;
+    }
+    match std::mem::replace(slot, Slot::Refused) {
+        Slot::Waiting(lane, filled, _) => Some(Leaving::Refused { lane, filled }),
+        Slot::Landed(lane, label, _, block) => {
+            Some(Leaving::Refused { lane, filled: label.join(block) })
+        }
+        Slot::Refused => None,
+        Slot::Flying(..) => unreachable!("looked at above"),
+    }
+}
+
+/// A length rounded up to what direct I/O takes.
+fn padded(bytes: u32) -> u32 {
+    bytes.next_multiple_of(ALIGNMENT as u32)
+}
+
+/// When a block was sent, and how much of it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    /// Its place in the chunk.
+    pub ordinal: u64,
+    /// Where in the file it goes.
+    pub offset: u64,
+    /// Bytes of it, padding included.
+    pub bytes: u32,
+    /// Of those, written.
+    pub written: u32,
+    /// When it was sent.
+    pub since: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::layout::Geometry;
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ring::Pool;
+    use crate::sys::memory::Region;
+
+    fn filled(pool: &mut Pool, track: &Arc<Track>, sequence: u64) -> Filled {
+        Filled {
+            block: pool.take().unwrap(),
+            track: track.clone(),
+            sequence,
+            chunk: 0,
+            offset: sequence * 4096,
+            bytes: 4096,
+            frames: 1,
+            present: 1,
+            invalid: 0,
+            first: 0,
+            time: None,
+            seen: Tai(0),
+            gaps: vec![],
+            lengths: vec![],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_let_go_once_in_order_and_none_after_a_failed_one_is_written(
+            order in Just((0..12u64).collect::<Vec<_>>()).prop_shuffle(),
+            failing in prop::option::of(0..12u64),
+            cut_after in prop::option::of(0..12usize),
+            sent in 0..=12u64,
+        ) {
+            let mut pool = Pool::new(Arc::new(Region::new(1).unwrap()), 4096, 0);
+            let geometry = Geometry { frame_bytes: 4096, block_bytes: 4096, chunk_blocks: 12 };
+            let directory = "s_a".to_owned();
+            let track = Arc::new(Track { scan: Uuid::nil(), number: 0, directory, geometry });
+            let mut chunk = Chunk::<()>::new(0, 0);
+            let mut flying = std::collections::BTreeMap::new();
+            for sequence in 0..12 {
+                let ordinal = chunk.push(0, filled(&mut pool, &track, sequence)).unwrap();
+                prop_assert_eq!(ordinal, sequence);
+            }
+            for ordinal in 0..sent {
+                flying.insert(ordinal, chunk.send(ordinal).unwrap().block);
+            }
+            let (mut written, mut refused) = (vec![], vec![]);
+            for (turn, ordinal) in order.into_iter().enumerate() {
+                if cut_after == Some(turn) {
+                    chunk.cut_waiting();
+                }
+                let Some(block) = flying.remove(&ordinal) else { continue };
+                if failing == Some(ordinal) {
+                    chunk.fail(ordinal, block);
+                } else {
+                    chunk.land(ordinal, block);
+                }
+                for leaving in chunk.release() {
+                    match leaving {
+                        Leaving::Written { landed, .. } => written.push(landed.sequence),
+                        Leaving::Refused { filled, .. } => refused.push(filled.sequence),
+                    }
+                }
+            }
+            chunk.cut_waiting();
+            for leaving in chunk.release() {
+                match leaving {
+                    Leaving::Written { landed, .. } => written.push(landed.sequence),
+                    Leaving::Refused { filled, .. } => refused.push(filled.sequence),
+                }
+            }
+            prop_assert!(chunk.is_idle());
+            let prefix: Vec<u64> = (0..failing.unwrap_or(12).min(sent)).collect();
+            prop_assert_eq!(chunk.written(), prefix.len() as u64 * 4096);
+            prop_assert_eq!(&written, &prefix);
+            refused.sort_unstable();
+            let rest: Vec<u64> = (prefix.len() as u64..12).collect();
+            prop_assert_eq!(refused, rest);
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The rounds that make a stream durable on one member, as a pure state machine.
+//!
+//! ```text
+//!            Due, something new              Recorded                 last Synced
+//!  Quiet ───────────────────────► Recording ──────────► Syncing ───────────────────► Quiet
+//!    ▲      Record(entries)                  Sync(files)           Publish(blocks)     │
+//!    └─────────────────────────────────────────────────────────────────────────────────┘
+//!            Finish: rounds until nothing is new and no mark is owed, then Closed
+//!            Failed: Broken, for ever; blocks not published are Suspect
+//! ```
+//!
+//! A block is only told of once its write has completed. Its record is written after that, and the
+//! sync is asked for after the record's write has completed, because a sync covers only what had
+//! completed when it was asked for. What a round published is marked in the next round.
+
+use std::collections::BTreeSet;
+use std::mem::take;
+
+use fullbore_core::index::Entry;
+use fullbore_core::time::Tai;
+
+/// A file or directory of the stream that a round may have to sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The member's root directory.
+    Root,
+    /// The stream's directory.
+    Directory,
+    /// The directory of all that is not data.
+    Side,
+    /// The index.
+    Index,
+    /// The chunk of this number.
+    Chunk(u32),
+}
+
+/// A block whose bytes are in its chunk, and those of all blocks before it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Its chunk.
+    pub chunk: u32,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// What happens to a stream.
+#[derive(Debug)]
+pub enum Event {
+    /// A block landed; these are its index entries.
+    Landed(Landed, Vec<Entry>),
+    /// Something for the index that belongs to no block.
+    Noted(Entry),
+    /// A name was made or changed in a directory.
+    Touched(Part),
+    /// It is time for a round, if there is something new.
+    Due,
+    /// The records of the round are written.
+    Recorded,
+    /// A sync of the round has succeeded.
+    Synced(Part, Tai),
+    /// A write of records or a sync has failed.
+    Failed,
+    /// Nothing more will land.
+    Finish,
+}
+
+/// What is to be done about it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write these to the index.
+    Record(Vec<Entry>),
+    /// Sync these.
+    Sync(Vec<Part>),
+    /// These are durable.
+    Publish(Vec<Landed>),
+    /// These were written, and nobody can say whether they are on the disk.
+    Suspect(Vec<Landed>),
+    /// The last round is over.
+    Closed,
+}
+
+/// A stream's way to durability on one member.
+#[derive(Debug, Default)]
+pub struct Journal {
+    phase: Phase,
+    /// Landed since the last round began.
+    news: Vec<Landed>,
+    entries: Vec<Entry>,
+    touched: BTreeSet<Part>,
+    /// Blocks published in all.
+    durable: u64,
+    /// When the last round published, while no record says so.
+    owed: Option<Tai>,
+    finishing: bool,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Quiet,
+    Recording(Vec<Landed>),
+    Syncing(Vec<Landed>, BTreeSet<Part>),
+    Broken,
+    Closed,
+}
+
+impl Journal {
+    /// Whether a round would have something to do.
+    pub fn has_news(&self) -> bool {
+        !self.broken() && !(self.news.is_empty() && self.entries.is_empty())
+    }
+
+    /// Whether a round is being carried out.
+    pub fn in_round(&self) -> bool {
+        matches!(self.phase, Phase::Recording(_) | Phase::Syncing(..))
+    }
+
+    /// Whether a write of records or a sync has failed.
+    pub fn broken(&self) -> bool {
+        matches!(self.phase, Phase::Broken)
+    }
+
+    /// Takes what happened; returns what is to be done, in order.
+    pub fn step(&mut self, event: Event) -> Vec<Action> {
+        match (take(&mut self.phase), event) {
+            (Phase::Broken, Event::Landed(block, _)) => {
+                self.phase = Phase::Broken;
+                vec![Action::Suspect(vec![block])]
+            }
+            (Phase::Broken, Event::Finish) => {
+                self.phase = Phase::Closed;
+                vec![Action::Closed]
+            }
+            // What was still under way when it broke comes in and changes nothing.
+            (
+                phase @ (Phase::Broken | Phase::Closed),
+                Event::Noted(_)
+                | Event::Touched(_)
+                | Event::Due
+                | Event::Recorded
+                | Event::Synced(..)
+                | Event::Failed,
+            ) => {
+                self.phase = phase;
+                vec![]
+            }
+            (Phase::Closed, event @ (Event::Landed(..) | Event::Finish)) => {
+                unreachable!("{event:?} after the last round")
+            }
+            (phase, Event::Landed(block, entries)) => {
+                self.news.push(block);
+                self.entries.extend(entries);
+                self.touched.insert(Part::Chunk(block.chunk));
+                self.stay(phase)
+            }
+            (phase, Event::Noted(entry)) => {
+                self.entries.push(entry);
+                self.stay(phase)
+            }
+            (phase, Event::Touched(part)) => {
+                self.touched.insert(part);
+                self.stay(phase)
+            }
+            (Phase::Quiet, Event::Due) if self.has_news() => self.begin(),
+            (phase, Event::Due) => self.stay(phase),
+            (Phase::Quiet, Event::Finish) => {
+                self.finishing = true;
+                self.go_on()
+            }
+            (phase, Event::Finish) => {
+                self.finishing = true;
+                self.stay(phase)
+            }
+            (Phase::Recording(covered), Event::Recorded) => {
+                // News may have landed since; syncing its chunk early does no harm.
+                let mut parts = take(&mut self.touched);
+                parts.insert(Part::Index);
+                let list = parts.iter().copied().collect();
+                // A chunk with news that this round does not cover has to be synced again in the next.
+                self.touched = self.news.iter().map(|block| Part::Chunk(block.chunk)).collect();
+                self.phase = Phase::Syncing(covered, parts);
+                vec![Action::Sync(list)]
+            }
+            (Phase::Syncing(covered, mut waiting), Event::Synced(part, at)) => {
+                assert!(waiting.remove(&part), "{part:?} was synced and not asked for");
+                if !waiting.is_empty() {
+                    self.phase = Phase::Syncing(covered, waiting);
+                    return vec![];
+                }
+                self.publish(covered, at)
+            }
+            (Phase::Recording(covered) | Phase::Syncing(covered, _), Event::Failed) => {
+                self.break_off(covered)
+            }
+            (Phase::Quiet, Event::Failed) => self.break_off(vec![]),
+            (phase, event @ (Event::Recorded | Event::Synced(..))) => {
+                unreachable!("{event:?} cannot happen while {phase:?}")
+            }
+        }
+    }
+
+    fn stay(&mut self, phase: Phase) -> Vec<Action> {
+        self.phase = phase;
+        vec![]
+    }
+
+    /// Begins a round with everything new, and the mark of the round before.
+    fn begin(&mut self) -> Vec<Action> {
+        let mark = self.owed.take().map(|at| Entry::Mark { blocks: self.durable, at });
+        let entries = mark.into_iter().chain(take(&mut self.entries)).collect();
+        self.phase = Phase::Recording(take(&mut self.news));
+        vec![Action::Record(entries)]
+    }
+
+    fn publish(&mut self, covered: Vec<Landed>, at: Tai) -> Vec<Action> {
+        let mut actions = vec![];
+        if !covered.is_empty() {
+            self.durable += covered.len() as u64;
+            self.owed = Some(at);
+            actions.push(Action::Publish(covered));
+        }
+        actions.extend(self.go_on());
+        actions
+    }
+
+    /// After a round, or when asked to finish in a quiet moment.
+    fn go_on(&mut self) -> Vec<Action> {
+        if self.finishing && (self.has_news() || self.owed.is_some()) {
+            return self.begin();
+        }
+        if self.finishing {
+            self.phase = Phase::Closed;
+            return vec![Action::Closed];
+        }
+        vec![]
+    }
+
+    fn break_off(&mut self, mut suspect: Vec<Landed>) -> Vec<Action> {
+        suspect.append(&mut self.news);
+        self.entries.clear();
+        let closed = self.finishing;
+        self.phase = if closed { Phase::Closed } else { Phase::Broken };
+        let last = closed.then_some(Action::Closed);
+        [Action::Suspect(suspect)].into_iter().chain(last).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A disk that keeps to the least that is promised: what had completed when a sync was asked for
+    /// is safe when the sync succeeds, and nothing else is.
+    #[derive(Default)]
+    struct Environment {
+        journal: Journal,
+        landed: Vec<Landed>,
+        record_wish: Option<Vec<Entry>>,
+        recorded: Vec<Entry>,
+        /// Part, and blocks landed, entries recorded and touches of it when it was asked for.
+        syncs: Vec<(Part, usize, usize, usize)>,
+        safe_data: BTreeSet<u64>,
+        safe_entries: usize,
+        /// How often each directory was touched, and how many of those touches are safe.
+        touches: BTreeMap<Part, usize>,
+        safe_touches: BTreeMap<Part, usize>,
+        /// The touches that came before each block.
+        needs: Vec<BTreeMap<Part, usize>>,
+        published: Vec<u64>,
+        suspect: Vec<u64>,
+        closed: bool,
+        failed: bool,
+    }
+
+    impl Environment {
+        fn tell(&mut self, event: Event) {
+            for action in self.journal.step(event) {
+                match action {
+                    Action::Record(entries) => {
+                        assert!(self.record_wish.replace(entries).is_none(), "two rounds at once");
+                    }
+                    Action::Sync(parts) => {
+                        for part in parts {
+                            let touches = self.touches.get(&part).copied().unwrap_or(0);
+                            let seen = (part, self.landed.len(), self.recorded.len(), touches);
+                            self.syncs.push(seen);
+                        }
+                    }
+                    Action::Publish(blocks) => self.check_published(&blocks),
+                    Action::Suspect(blocks) => {
+                        assert!(self.failed);
+                        self.suspect.extend(blocks.iter().map(|block| block.sequence));
+                    }
+                    Action::Closed => {
+                        assert!(!self.closed, "closed twice");
+                        self.closed = true;
+                    }
+                }
+            }
+        }
+
+        fn check_published(&mut self, blocks: &[Landed]) {
+            let safe = &self.recorded[..self.safe_entries];
+            for block in blocks {
+                let sequence = block.sequence;
+                assert!(self.safe_data.contains(&sequence), "data of {sequence} is not safe");
+                let is_its = |e: &Entry| matches!(e, Entry::Block(b) if b.sequence == sequence);
+                assert!(safe.iter().any(is_its), "record of {sequence} is not safe");
+                for (part, touches) in &self.needs[sequence as usize] {
+                    let safe = self.safe_touches.get(part).copied().unwrap_or(0);
+                    assert!(safe >= *touches, "a name in {part:?} that {sequence} needs is not safe");
+                }
+                self.published.push(sequence);
+            }
+        }
+
+        fn land(&mut self, chunk: u32) {
+            let sequence = self.landed.len() as u64;
+            let block = Landed { sequence, chunk, bytes: 4096 };
+            self.landed.push(block);
+            self.needs.push(self.touches.clone());
+            self.tell(Event::Landed(block, vec![entry(block)]));
+        }
+
+        fn complete_record(&mut self) {
+            if let Some(entries) = self.record_wish.take() {
+                self.recorded.extend(entries);
+                self.tell(Event::Recorded);
+            }
+        }
+
+        fn complete_sync(&mut self, choice: usize) {
+            if self.syncs.is_empty() {
+                return;
+            }
+            let (part, landed, recorded, touches) = self.syncs.remove(choice % self.syncs.len());
+            match part {
+                Part::Index => self.safe_entries = recorded,
+                Part::Chunk(chunk) => {
+                    let covered = self.landed[..landed].iter().filter(|b| b.chunk == chunk);
+                    self.safe_data.extend(covered.map(|block| block.sequence));
+                }
+                Part::Root | Part::Directory | Part::Side => {
+                    self.safe_touches.insert(part, touches);
+                }
+            }
+            self.tell(Event::Synced(part, Tai(1)));
+        }
+
+        fn drain(&mut self) {
+            for _ in 0..1000 {
+                self.complete_record();
+                self.complete_sync(0);
+            }
+        }
+    }
+
+    fn entry(block: Landed) -> Entry {
+        Entry::Block(fullbore_core::index::Block {
+            sequence: block.sequence,
+            offset: 0,
+            chunk: block.chunk,
+            bytes: block.bytes,
+            crc: 0,
+            frames: 1,
+            present: 1,
+            invalid: 0,
+            first: 0,
+            time: None,
+            seen: Tai(0),
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nothing_is_published_before_data_record_and_sync_completed_in_that_order(
+            happenings in prop::collection::vec((0..9u8, any::<u16>()), 0..120)
+        ) {
+            let mut environment = Environment::default();
+            let mut finished = false;
+            for (what, choice) in happenings {
+                match what {
+                    0..=2 if !finished => environment.land(u32::from(choice % 3)),
+                    3 => environment.tell(Event::Due),
+                    4 => environment.complete_record(),
+                    5 | 6 => environment.complete_sync(choice.into()),
+                    7 if !environment.closed => {
+                        let part = [Part::Root, Part::Directory, Part::Side][usize::from(choice % 3)];
+                        *environment.touches.entry(part).or_default() += 1;
+                        environment.tell(Event::Touched(part));
+                    }
+                    8 if choice % 8 == 0 && !finished => {
+                        finished = true;
+                        environment.tell(Event::Finish);
+                    }
+                    _ => {}
+                }
+            }
+            if !finished {
+                environment.tell(Event::Finish);
+            }
+            environment.drain();
+            prop_assert!(environment.closed, "never closed: {:?}", environment.journal);
+            let all: Vec<u64> = (0..environment.landed.len() as u64).collect();
+            prop_assert_eq!(&environment.published, &all, "every block is published once, in order");
+            let marked = environment.recorded.iter().rev().find_map(|entry| match entry {
+                Entry::Mark { blocks, .. } => Some(*blocks),
+                _ => None,
+            });
+            prop_assert_eq!(marked.unwrap_or(0), all.len() as u64, "the last mark covers everything");
+            prop_assert_eq!(environment.safe_entries, environment.recorded.len());
+        }
+
+        #[test]
+        fn after_a_failure_every_block_is_published_or_suspect(
+            happenings in prop::collection::vec((0..6u8, any::<u16>()), 0..60), fail_at in 0..60usize
+        ) {
+            let mut environment = Environment::default();
+            for (step, (what, choice)) in happenings.into_iter().enumerate() {
+                if step == fail_at {
+                    environment.failed = true;
+                    environment.tell(Event::Failed);
+                    environment.record_wish = None;
+                    environment.syncs.clear();
+                }
+                match what {
+                    0..=2 => environment.land(u32::from(choice % 3)),
+                    3 => environment.tell(Event::Due),
+                    4 => environment.complete_record(),
+                    _ => environment.complete_sync(choice.into()),
+                }
+            }
+            environment.tell(Event::Finish);
+            environment.drain();
+            prop_assert!(environment.closed);
+            let mut told = [&environment.published[..], &environment.suspect[..]].concat();
+            told.sort_unstable();
+            let all: Vec<u64> = (0..environment.landed.len() as u64).collect();
+            prop_assert_eq!(told, all);
+        }
+    }
+}

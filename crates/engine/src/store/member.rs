@@ -1,0 +1,340 @@
+//! A member of a disk set: a directory, what it is, and what its file system can do.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fullbore_core::layout::ALIGNMENT;
+use fullbore_core::manifest::SIDE_DIRECTORY;
+use rustix::io::ReadWriteFlags;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::disk::{Access, make_directories, no_cow, open_new};
+use crate::ring::Pool;
+use crate::sys::memory::Region;
+use crate::sys::uring::DONTCACHE;
+
+/// Where a member's identity is kept.
+const IDENTITY_FILE: &str = "member.json";
+
+/// The most that an identity file may hold.
+const IDENTITY_BYTES: u64 = 64 << 10;
+
+/// Why a directory cannot be a member.
+#[derive(Debug, thiserror::Error)]
+pub enum MemberError {
+    /// It cannot be looked at.
+    #[error("{}: cannot be opened as a member: {source}", path.display())]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{}: not a directory", path.display())]
+    NotADirectory {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// Files cannot be made in it.
+    #[error("{}: cannot be written to: {source}", path.display())]
+    NotWritable {
+        /// The file or directory that could not be made.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Its identity file is not one.
+    #[error("{}: not the identity of a member: {why}", path.display())]
+    Identity {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A scan of that name is there.
+    #[error("{}: a scan of this name exists already", path.display())]
+    ScanExists {
+        /// The scan's directory.
+        path: PathBuf,
+    },
+}
+
+impl MemberError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Open { source, path } if source.kind() == io::ErrorKind::NotFound => {
+                Some(format!("make it first: mkdir -p {}", path.display()))
+            }
+            Self::Open { .. } => Some("check the permissions of the directories above it".into()),
+            Self::NotADirectory { .. } => Some("a member is a directory on a mounted disk".into()),
+            Self::NotWritable { source, .. } => Some(match source.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    "it is mounted read-only: look into the kernel's log for an error of the disk, \
+                     then mount it again for writing"
+                        .into()
+                }
+                io::ErrorKind::StorageFull => "the file system is full: remove scans with `fullbore rm`".into(),
+                _ => "check its owner and permissions".into(),
+            }),
+            Self::Identity { path, .. } => Some(format!(
+                "if no recording on this disk is needed any more, remove {}",
+                path.display()
+            )),
+            Self::ScanExists { .. } => {
+                Some("choose another scan name, or remove that scan with `fullbore rm`".into())
+            }
+        }
+    }
+}
+
+/// A directory that streams can be written to.
+#[derive(Clone, Debug)]
+pub struct Member {
+    root: PathBuf,
+    uuid: Uuid,
+    access: Access,
+    file_system: String,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    uuid: Uuid,
+}
+
+impl Member {
+    /// Looks at a directory, gives it an identity if it has none, and finds out how to write there.
+    pub fn open(path: &Path) -> Result<Self, MemberError> {
+        let open = |source| MemberError::Open { path: path.to_owned(), source };
+        let root = path.canonicalize().map_err(open)?;
+        if !root.metadata().map_err(open)?.is_dir() {
+            return Err(MemberError::NotADirectory { path: root });
+        }
+        let file_system = file_system(&root).map_err(open)?;
+        let side = root.join(SIDE_DIRECTORY);
+        let not_writable = |source| MemberError::NotWritable { path: side.clone(), source };
+        make_if_missing(&side).map_err(not_writable)?;
+        let uuid = identity(&side)?;
+        let (access, warnings) = probe(&side, &file_system).map_err(not_writable)?;
+        Ok(Self { root, uuid, access, file_system, warnings })
+    }
+
+    /// The same member, written through the page cache whatever its file system can do.
+    pub fn through_the_cache(mut self) -> Self {
+        self.access.direct = false;
+        self
+    }
+
+    /// Its directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its identity.
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Whether writes go through the page cache, because the file system takes no direct ones.
+    pub fn buffered(&self) -> bool {
+        !self.access.direct
+    }
+
+    /// How its files are written.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Name of its file system's type.
+    pub fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    /// What a user should know before recording on it.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Bytes that this user can still write.
+    pub fn free_bytes(&self) -> Result<u64, MemberError> {
+        let status = rustix::fs::statvfs(&self.root).map_err(|error| MemberError::Open {
+            path: self.root.clone(),
+            source: error.into(),
+        })?;
+        Ok(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    /// Makes a stream's directory, which must be new: whoever makes it has the scan.
+    pub fn claim(&self, directory: &str) -> Result<PathBuf, MemberError> {
+        let path = self.root.join(directory);
+        make_directories(&self.root, directory, self.access, true).map_err(|source| {
+            match source.kind() {
+                io::ErrorKind::AlreadyExists => MemberError::ScanExists { path: path.clone() },
+                _ => MemberError::NotWritable { path: path.clone(), source },
+            }
+        })?;
+        Ok(path)
+    }
+}
+
+/// Reads the member's identity, or gives it one. Two recorders that do so at once agree.
+fn identity(side: &Path) -> Result<Uuid, MemberError> {
+    let path = side.join(IDENTITY_FILE);
+    if !path.exists() {
+        let identity = Identity { uuid: Uuid::now_v7() };
+        publish(side, &path, &identity)
+            .map_err(|source| MemberError::NotWritable { path: path.clone(), source })?;
+    }
+    let wrong = |why: String| MemberError::Identity { path: path.clone(), why };
+    let bytes = path.metadata().map_err(|error| wrong(error.to_string()))?.len();
+    if bytes > IDENTITY_BYTES {
+        return Err(wrong(format!("it has {bytes} bytes")));
+    }
+    let json = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let identity: Identity =
+        serde_json::from_slice(&json).map_err(|error| wrong(error.to_string()))?;
+    Ok(identity.uuid)
+}
+
+/// Writes the identity whole, or leaves the one that another process was faster with.
+fn publish(side: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
+    let draft = side.join(format!("{IDENTITY_FILE}.{}", identity.uuid));
+    let mut file = File::create_new(&draft)?;
+    let written = serde_json::to_writer_pretty(&file, identity)
+        .map_err(io::Error::from)
+        .and_then(|()| file.write_all(b"\n"))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| match std::fs::hard_link(&draft, path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            // File systems without hard links (exFAT): a rename is as whole, and the later one wins.
+            Err(_) => std::fs::copy(&draft, path).map(drop),
+            done => done,
+        })
+        .and_then(|()| File::open(side)?.sync_all());
+    // A draft that stays is clutter; the error that matters is the one before.
+    let _ = std::fs::remove_file(&draft);
+    written
+}
+
+fn make_if_missing(path: &Path) -> io::Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+/// Finds out by trying: what a file system says of itself and what it does are not always the same.
+fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
+    let place = side.join(format!("probe-{}", Uuid::now_v7()));
+    std::fs::create_dir(&place)?;
+    let mut warnings = Vec::new();
+    let no_cow = file_system == "btrfs" && no_cow(&place).is_ok();
+    let direct = takes(&place.join("direct"), true, ReadWriteFlags::empty());
+    let buffered = takes(&place.join("buffered"), false, ReadWriteFlags::empty());
+    let uncached = direct.is_err()
+        && takes(&place.join("uncached"), false, ReadWriteFlags::from_bits_retain(DONTCACHE))
+            .is_ok();
+    // Left behind only if the file system broke in between, and then the error below says so.
+    let _ = std::fs::remove_dir_all(&place);
+    buffered?;
+    if file_system == "btrfs" && !no_cow {
+        warnings.push(
+            "btrfs would not switch copy-on-write off: expect a tenth of the disk's rate".into(),
+        );
+    }
+    if file_system == "zfs" {
+        warnings.push("ZFS copies on write and checksums again: measure before relying on it".into());
+    }
+    if file_system == "tmpfs" {
+        warnings.push("tmpfs is memory: what is recorded here is gone after a reboot".into());
+    }
+    if let Err(error) = &direct {
+        let way = if uncached { "uncached" } else { "ordinary buffered" };
+        warnings.push(format!(
+            "{file_system} takes no direct I/O ({error}): {way} writes cost 25 to 100 times the CPU"
+        ));
+    }
+    Ok((Access { direct: direct.is_ok(), uncached, no_cow }, warnings))
+}
+
+/// Whether a page can be written in this way behind another.
+fn takes(path: &Path, direct: bool, flags: ReadWriteFlags) -> io::Result<()> {
+    let mut pool = Pool::new(Arc::new(Region::new(1)?), ALIGNMENT as usize, 0);
+    let page = pool.take().expect("a region holds a page");
+    let file = open_new(path, direct)?;
+    let bytes = [io::IoSlice::new(&page)];
+    match rustix::io::pwritev2(&file, &bytes, ALIGNMENT, flags)? {
+        written if written == page.len() => Ok(()),
+        written => Err(io::Error::other(format!("{written} of {} bytes written", page.len()))),
+    }
+}
+
+fn file_system(root: &Path) -> io::Result<String> {
+    let magic = rustix::fs::statfs(root)?.f_type as u32;
+    Ok(match magic {
+        0xEF53 => "ext4",
+        0x5846_5342 => "xfs",
+        0x9123_683E => "btrfs",
+        0x0102_1994 => "tmpfs",
+        0x2FC1_2FC1 => "zfs",
+        0xF2F5_2010 => "f2fs",
+        0x6969 => "nfs",
+        0xFF53_4D42 | 0xFE53_4D42 => "smb",
+        0x6573_5546 => "fuse",
+        0x794C_7630 => "overlayfs",
+        0x2011_BAB0 => "exfat",
+        0x4D44 => "vfat",
+        0x7366_746E => "ntfs3",
+        0x0BD0_0BD0 => "lustre",
+        0xCA45_1A4E => "bcachefs",
+        other => return Ok(format!("{other:#x}")),
+    }
+    .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_keeps_its_identity() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Member::open(directory.path()).unwrap();
+        let again = Member::open(&directory.path().join(".")).unwrap();
+        assert_eq!(first.uuid(), again.uuid());
+        assert_eq!(first.root(), again.root());
+        assert!(first.free_bytes().unwrap() > 0);
+        let left: Vec<_> = std::fs::read_dir(first.root().join(SIDE_DIRECTORY))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["member.json"], "nothing but the identity is left behind");
+    }
+
+    #[test]
+    fn what_is_not_a_member_is_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = Member::open(&directory.path().join("none")).unwrap_err();
+        assert!(matches!(missing, MemberError::Open { .. }));
+        assert!(missing.hint().unwrap().starts_with("make it first"));
+        let file = directory.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(matches!(Member::open(&file), Err(MemberError::NotADirectory { .. })));
+        std::fs::create_dir(directory.path().join(SIDE_DIRECTORY)).unwrap();
+        std::fs::write(directory.path().join(SIDE_DIRECTORY).join(IDENTITY_FILE), "{}").unwrap();
+        assert!(matches!(Member::open(directory.path()), Err(MemberError::Identity { .. })));
+    }
+
+    #[test]
+    fn a_scan_is_claimed_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let member = Member::open(directory.path()).unwrap();
+        assert!(member.claim("s_a").unwrap().join(SIDE_DIRECTORY).is_dir());
+        assert!(matches!(member.claim("s_a"), Err(MemberError::ScanExists { .. })));
+    }
+}

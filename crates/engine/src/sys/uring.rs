@@ -1,0 +1,427 @@
+//! A member's ring: writes, syncs, and one descriptor to wake it.
+//!
+//! The ring owns what the kernel reads. A block goes in with its write and comes back with the
+//! completion, so nobody can touch or free its memory in between:
+//!
+//! ```text
+//! Block ──write──► pending[slot] ──kernel──► Done { block, result }
+//! ```
+//!
+//! Completions are only looked for in [`Ring::wait`], which always enters the kernel with a wish for
+//! events: with `DEFER_TASKRUN` nothing completes otherwise.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+
+use super::memory::Region;
+use crate::ring::{Block, Wake};
+
+/// Entries of the submission queue; a writer has far fewer operations under way.
+const ENTRIES: u32 = 256;
+
+/// Slots in the kernel's table of registered buffers.
+const BUFFERS: u16 = 64;
+
+/// The most bytes that the kernel takes as one registered buffer.
+const BUFFER_BYTES: usize = 1 << 30;
+
+/// `RWF_DONTCACHE`: write through the page cache and leave nothing in it (Linux 6.14).
+pub const DONTCACHE: u32 = 0x80;
+
+/// `user_data` of the poll on the wake's descriptor; slots are smaller.
+const WAKE: u64 = u64::MAX;
+
+/// Why a ring could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("io_uring cannot be set up: {source}")]
+pub struct RingError {
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl RingError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self.source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                "the kernel or the container forbids io_uring: see `sysctl kernel.io_uring_disabled` \
+                 and the container's seccomp profile"
+            }
+            Some(libc::ENOSYS) => "this kernel has no io_uring; Linux 5.15 or later is needed",
+            Some(libc::ENOMEM) => "the locked-memory limit (`ulimit -l`) is too small for the ring",
+            Some(libc::EMFILE | libc::ENFILE) => "too many files are open: raise `ulimit -n`",
+            _ => "look into the kernel's log",
+        }
+    }
+}
+
+/// What came of one operation.
+#[derive(Debug)]
+pub struct Done {
+    /// The number it was submitted under.
+    pub token: u64,
+    /// Bytes written, or what went wrong.
+    pub result: io::Result<u32>,
+    /// The block of a write.
+    pub block: Option<Block>,
+}
+
+/// Everything the kernel may still use for one operation.
+struct Pending {
+    token: u64,
+    block: Option<Block>,
+    /// Keeps the descriptor's number from being used for another file before the kernel has looked it up.
+    _file: Arc<OwnedFd>,
+}
+
+/// A region that the kernel was asked to pin.
+struct Registered {
+    region: Arc<Region>,
+    /// Its first slot in the kernel's table; `None` if the kernel refused.
+    slot: Option<u16>,
+}
+
+/// One io_uring, used by the thread that made it.
+pub struct Ring {
+    uring: IoUring,
+    wake: Arc<Wake>,
+    listening: bool,
+    pending: Vec<Option<Pending>>,
+    vacant: Vec<usize>,
+    under_way: usize,
+    /// Whether the kernel has a table for registered buffers.
+    table: bool,
+    next_buffer: u16,
+    registered: Vec<Registered>,
+}
+
+impl Ring {
+    /// A ring for this thread, with the flags that the kernel knows.
+    pub fn new(wake: Arc<Wake>) -> Result<Self, RingError> {
+        let uring = build().map_err(|source| RingError { source })?;
+        let table = uring.submitter().register_buffers_sparse(BUFFERS.into()).is_ok();
+        Ok(Self {
+            uring,
+            wake,
+            listening: false,
+            pending: Vec::new(),
+            vacant: Vec::new(),
+            under_way: 0,
+            table,
+            next_buffer: 0,
+            registered: Vec::new(),
+        })
+    }
+
+    /// Operations that have not completed.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Bytes of block memory that the kernel has pinned.
+    pub fn registered_bytes(&self) -> usize {
+        self.registered.iter().filter(|r| r.slot.is_some()).map(|r| r.region.bytes()).sum()
+    }
+
+    /// Writes bytes `from..from + bytes` of a block at `offset` of a file.
+    pub fn write(
+        &mut self,
+        token: u64,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        block: Block,
+        (from, bytes): (u32, u32),
+        flags: u32,
+    ) {
+        let (region, start) = block.place();
+        let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
+        assert!(inside, "{from}+{bytes} leaves a block of {} bytes", block.len());
+        let (region, start) = (region.clone(), start + from as usize);
+        let pointer = region.pointer(start, bytes as usize).as_ptr().cast_const();
+        let descriptor = Fd(file.as_raw_fd());
+        let entry = match self.buffer(&region, start, bytes as usize) {
+            Some(buffer) => opcode::WriteFixed::new(descriptor, pointer, bytes, buffer)
+                .offset(offset)
+                .rw_flags(flags.cast_signed())
+                .build(),
+            None => opcode::Write::new(descriptor, pointer, bytes)
+                .offset(offset)
+                .rw_flags(flags.cast_signed())
+                .build(),
+        };
+        self.submit(entry, Pending { token, block: Some(block), _file: file });
+        // Handed on at once: the caller may checksum the next block first. What does not go now goes
+        // with the next wait.
+        let _ = self.uring.submit();
+    }
+
+    /// Syncs a file's data and size, or, with `metadata`, all of it. Covers what completed before.
+    pub fn sync(&mut self, token: u64, file: Arc<OwnedFd>, metadata: bool) {
+        let flags = if metadata { FsyncFlags::empty() } else { FsyncFlags::DATASYNC };
+        let entry = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(flags).build();
+        self.submit(entry, Pending { token, block: None, _file: file });
+    }
+
+    /// Hands on what was submitted, waits for a completion, the wake or the timeout, and collects.
+    pub fn wait(&mut self, timeout: Duration, into: &mut Vec<Done>) -> io::Result<()> {
+        self.listen();
+        let time = Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos());
+        let arguments = SubmitArgs::new().timespec(&time);
+        match self.uring.submitter().submit_with_args(1, &arguments) {
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+        self.collect(into);
+        Ok(())
+    }
+
+    /// Gives up pinned memory that only the ring still refers to.
+    pub fn forget_unused(&mut self) {
+        for registered in &mut self.registered {
+            if Arc::strong_count(&registered.region) == 1
+                && let Some(slot) = registered.slot.take()
+            {
+                let empty = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+                for part in 0..buffers_of(&registered.region) {
+                    // SAFETY: an empty entry refers to no memory; it only clears the kernel's slot.
+                    let _ = unsafe {
+                        let submitter = self.uring.submitter();
+                        submitter.register_buffers_update((slot + part).into(), &empty, None)
+                    };
+                }
+            }
+        }
+        self.registered.retain(|registered| Arc::strong_count(&registered.region) > 1);
+        if self.registered.is_empty() {
+            self.next_buffer = 0;
+        }
+    }
+
+    /// The registered buffer that holds this range, registering its region when first seen.
+    fn buffer(&mut self, region: &Arc<Region>, start: usize, bytes: usize) -> Option<u16> {
+        if !self.table {
+            return None;
+        }
+        let known = self.registered.iter().find(|known| Arc::ptr_eq(&known.region, region));
+        let slot = match known {
+            Some(known) => known.slot,
+            None => self.register(region),
+        }?;
+        let part = start / BUFFER_BYTES;
+        let within = part == (start + bytes - 1) / BUFFER_BYTES;
+        within.then(|| slot + part as u16)
+    }
+
+    /// Asks the kernel to pin a region. A refusal (memlock) is remembered and costs only some CPU time.
+    fn register(&mut self, region: &Arc<Region>) -> Option<u16> {
+        let parts = buffers_of(region);
+        let first = self.next_buffer;
+        let mut slot = None;
+        if parts <= BUFFERS - first {
+            let buffers: Vec<libc::iovec> = (0..usize::from(parts))
+                .map(|part| {
+                    let start = part * BUFFER_BYTES;
+                    let length = BUFFER_BYTES.min(region.bytes() - start);
+                    let base = region.pointer(start, length).as_ptr().cast();
+                    libc::iovec { iov_base: base, iov_len: length }
+                })
+                .collect();
+            // SAFETY: the ranges lie in `region` (`pointer` checks), which `registered` keeps mapped
+            // until the slots are cleared in `forget_unused` or the ring is gone.
+            let update = unsafe {
+                self.uring.submitter().register_buffers_update(first.into(), &buffers, None)
+            };
+            if update.is_ok() {
+                self.next_buffer += parts;
+                slot = Some(first);
+            }
+        }
+        self.registered.push(Registered { region: region.clone(), slot });
+        slot
+    }
+
+    /// Sees to it that a write to the wake's descriptor ends a wait.
+    fn listen(&mut self) {
+        if !self.listening {
+            let descriptor = Fd(self.wake.as_fd().as_raw_fd());
+            let entry = opcode::PollAdd::new(descriptor, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(WAKE));
+            self.listening = true;
+        }
+    }
+
+    fn submit(&mut self, entry: squeue::Entry, pending: Pending) {
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.pending.push(None);
+            self.pending.len() - 1
+        });
+        self.pending[slot] = Some(pending);
+        self.under_way += 1;
+        self.push(&entry.user_data(slot as u64));
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the memory that `entry` points to is the block's in `pending`, which stays there until
+        // its completion is collected, or belongs to `wake`'s descriptor, which points to none.
+        while unsafe { self.uring.submission().push(entry) }.is_err() {
+            // A full queue empties on submission. Failing here would mean that the ring itself is broken.
+            let submitted = self.uring.submit();
+            assert!(
+                submitted.is_ok() || submitted.as_ref().is_err_and(is_passing),
+                "the ring takes no submissions: {submitted:?}"
+            );
+        }
+    }
+
+    fn collect(&mut self, into: &mut Vec<Done>) {
+        let mut woken = false;
+        for entry in self.uring.completion() {
+            if entry.user_data() == WAKE {
+                woken = true;
+                continue;
+            }
+            let slot = entry.user_data() as usize;
+            let pending = self.pending[slot].take().expect("an operation completes once");
+            self.vacant.push(slot);
+            self.under_way -= 1;
+            let result = match entry.result() {
+                error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+                bytes => Ok(bytes.unsigned_abs()),
+            };
+            into.push(Done { token: pending.token, result, block: pending.block });
+        }
+        if woken {
+            self.listening = false;
+            // Emptied here, or a count left behind would end every later wait at once.
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+        }
+    }
+}
+
+impl Drop for Ring {
+    /// Waits for the kernel: memory that it still reads must not be filled anew.
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.under_way > 0 {
+            if self.wait(Duration::from_secs(1), &mut done).is_err() {
+                // The kernel answers no more, so what it may still read stays mapped for ever.
+                std::mem::forget(std::mem::take(&mut self.pending));
+                return;
+            }
+            done.clear();
+        }
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open for as long as `uring`, which `self` owns.
+        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
+    }
+}
+
+/// The best ring that this kernel gives: flags that it does not know are left off one by one.
+fn build() -> io::Result<IoUring> {
+    let mut deferring = IoUring::builder();
+    deferring.dontfork().setup_single_issuer().setup_coop_taskrun().setup_defer_taskrun();
+    let mut cooperative = IoUring::builder();
+    cooperative.dontfork().setup_coop_taskrun();
+    let mut plain = IoUring::builder();
+    plain.dontfork();
+    let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EINVAL);
+    match deferring.build(ENTRIES) {
+        Err(error) if refused(&error) => match cooperative.build(ENTRIES) {
+            Err(error) if refused(&error) => plain.build(ENTRIES),
+            ring => ring,
+        },
+        ring => ring,
+    }
+}
+
+/// Slots that a region takes.
+fn buffers_of(region: &Region) -> u16 {
+    u16::try_from(region.bytes().div_ceil(BUFFER_BYTES)).unwrap_or(u16::MAX)
+}
+
+/// Whether a wait merely ended early: time, a signal, or a full completion queue that is read next.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::ring::Pool;
+
+    fn drain(ring: &mut Ring) -> Vec<Done> {
+        let mut done = Vec::new();
+        while ring.under_way() > 0 {
+            ring.wait(Duration::from_secs(5), &mut done).unwrap();
+        }
+        done
+    }
+
+    #[test]
+    fn blocks_are_written_where_they_were_sent_and_come_back() {
+        let wake = Arc::new(Wake::new().unwrap());
+        let mut ring = Ring::new(wake).unwrap();
+        let mut pool = Pool::new(Arc::new(Region::new(2 << 20).unwrap()), 8192, 0);
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(OwnedFd::from(File::create(path.path()).unwrap()));
+        for place in 0..200u64 {
+            let mut block = pool.take().unwrap();
+            block.fill(place as u8);
+            ring.write(place, file.clone(), place * 8192, block, (0, 8192), 0);
+        }
+        let done = drain(&mut ring);
+        assert_eq!(done.len(), 200);
+        for one in done {
+            assert_eq!(one.result.unwrap(), 8192);
+            pool.put(one.block.unwrap());
+        }
+        let bytes = std::fs::read(path.path()).unwrap();
+        assert!(bytes.chunks(8192).enumerate().all(|(n, b)| b.iter().all(|&x| x == n as u8)));
+        assert_eq!(bytes.len(), 200 * 8192);
+    }
+
+    #[test]
+    fn a_wake_ends_a_wait_and_is_forgotten_after() {
+        let wake = Arc::new(Wake::new().unwrap());
+        let mut ring = Ring::new(wake.clone()).unwrap();
+        let mut done = Vec::new();
+        for _ in 0..3 {
+            wake.about_to_sleep();
+            wake.wake();
+            let before = std::time::Instant::now();
+            ring.wait(Duration::from_secs(30), &mut done).unwrap();
+            assert!(before.elapsed() < Duration::from_secs(20), "the wake was slept through");
+            wake.awake();
+            let before = std::time::Instant::now();
+            ring.wait(Duration::from_millis(20), &mut done).unwrap();
+            assert!(before.elapsed() >= Duration::from_millis(15), "an old wake ended the wait");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_is_dropped_waits_for_what_is_under_way() {
+        let mut ring = Ring::new(Arc::new(Wake::new().unwrap())).unwrap();
+        let mut pool = Pool::new(Arc::new(Region::new(2 << 20).unwrap()), 1 << 20, 0);
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let file = Arc::new(OwnedFd::from(File::create(path.path()).unwrap()));
+        ring.write(0, file.clone(), 0, pool.take().unwrap(), (0, 1 << 20), 0);
+        ring.sync(1, file, false);
+        drop(ring);
+        assert_eq!(std::fs::metadata(path.path()).unwrap().len(), 1 << 20);
+    }
+}
