@@ -198,6 +198,10 @@ pub struct Account {
     pub filled: u64,
     /// Written frames that their sender had marked invalid.
     pub invalid: u64,
+    /// Written frames in blocks that `recover` found without an index record: their checksums say what
+    /// was found then, not what was received.
+    #[serde(default)]
+    pub unverified: u64,
     /// Frames that came more than once (apart from the balance).
     pub duplicates: u64,
     /// Frames that came after one with a higher index and were still put in place.
@@ -239,6 +243,7 @@ impl Account {
             bytes: 0,
             filled: 0,
             invalid: 0,
+            unverified: 0,
             duplicates: 0,
             reordered: 0,
             reorder_extent: 0,
@@ -293,7 +298,7 @@ impl Account {
         // A stream that never came, started late or died early left no number that a counter could explain.
         if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
             Verdict::Unexplained
-        } else if self.terms.written == self.terms.expected && count == 0 {
+        } else if self.terms.written == self.terms.expected && count == 0 && self.unverified == 0 {
             Verdict::Proven
         } else {
             Verdict::Consistent

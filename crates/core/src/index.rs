@@ -15,6 +15,7 @@
 //! lengths 8 u64 sequence of the block before  16 u32 first frame spoken of  20 u32 count  24 u16 × count ≤ 52
 //! gap     8 i64 first index  16 u64 count  24 u8 cause
 //! mark    8 u64 blocks of this file made durable so far  16 i64 when (TAI ns)
+//! found   8 u64 first sequence  16 u64 count: blocks that `recover` found without a record
 //! ```
 //!
 //! A record follows the data it speaks of. The first record that does not verify ends the index.
@@ -93,6 +94,14 @@ pub enum Entry {
         blocks: u64,
         /// When.
         at: Tai,
+    },
+    /// Blocks that `recover` found with no record of them: their checksums say what was found then,
+    /// not what was received.
+    Found {
+        /// Sequence of the first.
+        first: u64,
+        /// How many.
+        count: u64,
     },
 }
 
@@ -173,6 +182,7 @@ fn kind(entry: &Entry) -> u8 {
         Entry::Lengths { .. } => 3,
         Entry::Gap(_) => 4,
         Entry::Mark { .. } => 5,
+        Entry::Found { .. } => 6,
     }
 }
 
@@ -214,6 +224,10 @@ fn encode_body(entry: &Entry, put: &mut Put<'_>) {
             put.bytes(&blocks.to_le_bytes());
             put.bytes(&at.0.to_le_bytes());
         }
+        Entry::Found { first, count } => {
+            put.bytes(&first.to_le_bytes());
+            put.bytes(&count.to_le_bytes());
+        }
     }
 }
 
@@ -253,6 +267,7 @@ fn decode_body(kind: u8, take: &mut Take<'_>) -> Option<Entry> {
             Entry::Gap(Gap { first, count, cause: *causes.get(usize::from(cause))? })
         }
         5 => Entry::Mark { blocks: take.u64(), at: Tai(take.i64()) },
+        6 => Entry::Found { first: take.u64(), count: take.u64() },
         _ => return None,
     })
 }
@@ -331,6 +346,7 @@ mod tests {
             })),
             (any::<u64>(), any::<i64>())
                 .prop_map(|(blocks, at)| Entry::Mark { blocks, at: Tai(at) }),
+            any::<[u64; 2]>().prop_map(|[first, count]| Entry::Found { first, count }),
         ]
     }
 

@@ -3,6 +3,7 @@
 //! - [`pace`]: when packets go out, and how well that went
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`store`]: members, their writers, chunk files and the index
+//! - [`store`]: scans on a disk set: finding, reading, verifying, recovering and removing them
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.

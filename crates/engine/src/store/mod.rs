@@ -1,31 +1,54 @@
-//! Where blocks go on disk: members, the writer of each, plain chunk files and their index.
+//! The store: scans as plain chunk files over a disk set, and all that is known of them beside.
 //!
 //! ```text
-//! <member>/.fullbore/member.json                              who the member is
-//! <member>/<scan-stream>/<scan-stream>.00000000 …             chunks that are complete
-//! <member>/<scan-stream>/.fullbore/index                      what each block is
-//! <member>/<scan-stream>/.fullbore/<scan-stream>.00000003     the chunk being filled, at full size
-//! <member>/<scan-stream>/.fullbore/spare                      space for the next one
+//! <member>/.fullbore/member.json                       who this member is
+//! <member>/<scan-stream>/<scan-stream>.00000000 …      chunks that are complete, nothing else
+//! <member>/<scan-stream>/.fullbore/manifest.json       the same on every member
+//!                                  account.json        the same on every member
+//!                                  index               of this member's blocks
+//!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
+//!                                  spare               space for the next one
 //! ```
 //!
 //! A chunk is filled under `.fullbore/`, where its space is taken beforehand at its full size, and
 //! renamed into place when all of it is written (`docs/decisions/0001-chunk-files.md`). So whoever
 //! reads a stream's directory sees whole chunks and nothing else, and after a crash the index says
-//! how much of the file under `.fullbore/` counts. A chunk that begins in the middle, because another
-//! member failed while filling it, stays there, at its own offset; the index says where it belongs.
+//! how much of the `.part` file counts.
+//!
+//! Writing: [`Member`], and [`spawn`] for the writer of each. Reading:
+//!
+//! - [`inventory`]: what files of a scan lie where, and what each of them says
+//! - [`catalogue`]: all scans of a store, and finding one by name
+//! - [`reader`]: a scan's blocks in order, read ahead and checked
+//! - [`verify`]: every block, chunk, index and account held against the others
+//! - [`recover`]: an unsealed scan made a sealed one
+//! - [`remove`]: a scan's files taken away, and no others
+//! - [`lock`]: who records a scan
 
+pub mod catalogue;
 mod chunk;
 mod disk;
+pub mod finding;
+pub mod gaps;
+pub mod inventory;
 mod journal;
+pub mod lock;
 mod member;
 mod pages;
+pub mod read;
+pub mod reader;
+pub mod recover;
+pub mod remove;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod verify;
 mod writer;
 
 #[cfg(test)]
 mod faulty;
 
-pub use disk::{Access, clock};
+pub use disk::Access;
 pub use member::{Member, MemberError};
 pub use writer::{Lane, Settings, Writer, WriterError, spawn};
 

@@ -1,0 +1,451 @@
+//! All scans of a store, and finding one by name.
+//!
+//! A listing reads one manifest per scan and nothing else. A directory that looks like a scan and has
+//! no manifest that can be read is listed as *broken*: it is somebody's data.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use fullbore_core::account::Verdict;
+use fullbore_core::layout::chunk_number;
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::time::Tai;
+use serde::Serialize;
+
+use super::inventory::{
+    self, Copy, Holding, Root, RootError, open_roots, read_manifest, side_file,
+};
+use super::lock;
+
+/// How far a scan has come, as a listing tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Somebody records it now.
+    Recording,
+    /// Its recorder died; `recover` seals it.
+    Unsealed,
+    /// Sealed by a stop.
+    Sealed,
+    /// Sealed by an abort.
+    Aborted,
+    /// Sealed by `recover`.
+    Recovered,
+    /// No copy of its manifest can be read.
+    Broken,
+}
+
+impl Standing {
+    /// As text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Recording => "recording",
+            Standing::Unsealed => "unsealed",
+            Standing::Sealed => "sealed",
+            Standing::Aborted => "aborted",
+            Standing::Recovered => "recovered",
+            Standing::Broken => "broken",
+        }
+    }
+}
+
+/// A scan in a listing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Entry {
+    /// `<session>_<scan>`, or the directory's name where that is none.
+    pub name: String,
+    /// How far it has come.
+    pub state: Standing,
+    /// Time of its first frame, or when it was armed.
+    pub start: Option<Tai>,
+    /// From the first frame to the last, in nanoseconds; from arming to stopping where frames tell no time.
+    pub duration_ns: Option<i64>,
+    /// Bytes recorded, fill included.
+    pub bytes: u64,
+    /// How many streams it has.
+    pub streams: usize,
+    /// The worst verdict of its streams.
+    pub verdict: Option<Verdict>,
+    /// The roots that hold a part of it.
+    pub members: Vec<PathBuf>,
+    /// Why it is broken.
+    pub problem: Option<String>,
+}
+
+/// The scans under some roots.
+#[derive(Debug)]
+pub struct Catalogue {
+    /// In the order of their names.
+    pub entries: Vec<Entry>,
+    /// Roots that could not be read.
+    pub failed_roots: Vec<RootError>,
+}
+
+/// A scan, or one stream of it, as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selected {
+    /// The scan.
+    pub scan: ScanName,
+    /// The stream, if one was named.
+    pub stream: Option<Name>,
+}
+
+/// A scan that could not be found by name.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The roots.
+    #[error(transparent)]
+    Roots(#[from] inventory::Error),
+    /// Nothing begins like this.
+    #[error("there is no scan `{name}` under {}", listed(roots))]
+    NoScan {
+        /// As asked for.
+        name: String,
+        /// Where it was looked for.
+        roots: Vec<PathBuf>,
+    },
+    /// Several names begin like this.
+    #[error("`{name}` may be {}", among(candidates))]
+    Ambiguous {
+        /// As asked for.
+        name: String,
+        /// The scans that it may be.
+        candidates: Vec<String>,
+    },
+    /// The name of a stream that cannot be one.
+    #[error(transparent)]
+    Stream(#[from] fullbore_core::name::Error),
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Roots(error) => error.hint(),
+            Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
+            Error::Ambiguous { .. } => Some("write as much of the name as tells them apart"),
+            Error::Stream(_) => None,
+        }
+    }
+}
+
+fn listed(roots: &[PathBuf]) -> String {
+    roots.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first few of a long list.
+fn among(candidates: &[String]) -> String {
+    const SHOWN: usize = 6;
+    let shown = candidates.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match candidates.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} or {more} others"),
+    }
+}
+
+/// Directories of a scan: which root, and the directory's name.
+type Places = Vec<(usize, String)>;
+
+/// Lists all scans under `paths`.
+pub fn list(paths: &[PathBuf]) -> Result<Catalogue, Error> {
+    let (roots, mut failed_roots) = open_roots(paths)?;
+    let scans: Vec<(String, Places)> = scans_under(&roots, &mut failed_roots).into_iter().collect();
+    let entries = in_parallel(&scans, |(name, places)| entry(&roots, name, places));
+    Ok(Catalogue { entries: entries.into_iter().flatten().collect(), failed_roots })
+}
+
+/// Finds a scan by `session_scan`, `session_scan/stream`, a directory's name, or the beginning of a
+/// scan's name if no other begins so.
+pub fn find(paths: &[PathBuf], name: &str) -> Result<Selected, Error> {
+    let (roots, _) = open_roots(paths)?;
+    let name = name.trim_end_matches('/');
+    let (text, stream) = match name.split_once('/').or_else(|| name.split_once("_ds")) {
+        Some((scan, stream)) => (scan, Some(stream.parse()?)),
+        None => (name, None),
+    };
+    let scans = scans_under(&roots, &mut Vec::new());
+    let scan = match scans.contains_key(text) {
+        true => text.to_owned(),
+        false => by_prefix(&scans, text, &roots)?,
+    };
+    Ok(Selected { scan: scan.parse()?, stream })
+}
+
+/// All scans that are named, or every one of the store.
+fn by_prefix(
+    scans: &BTreeMap<String, Places>,
+    text: &str,
+    roots: &[Root],
+) -> Result<String, Error> {
+    let from = scans.range(text.to_owned()..).map(|(name, _)| name.clone());
+    let mut candidates: Vec<String> =
+        from.take_while(|name| name.starts_with(text) && !text.is_empty()).collect();
+    // A directory that is no scan by its name can be listed, not opened.
+    candidates.retain(|name| name.parse::<ScanName>().is_ok());
+    match candidates.len() {
+        0 => Err(Error::NoScan {
+            name: text.to_owned(),
+            roots: roots.iter().map(|root| root.path.clone()).collect(),
+        }),
+        1 => Ok(candidates.remove(0)),
+        _ => Err(Error::Ambiguous { name: text.to_owned(), candidates }),
+    }
+}
+
+/// Every directory under the roots whose name is that of a scan, by scan.
+fn scans_under(roots: &[Root], failed: &mut Vec<RootError>) -> BTreeMap<String, Places> {
+    let mut scans: BTreeMap<String, Places> = BTreeMap::new();
+    for (number, root) in roots.iter().enumerate() {
+        let entries = match std::fs::read_dir(&root.path) {
+            Ok(entries) => entries,
+            Err(source) => {
+                failed.push(RootError { path: root.path.clone(), source });
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            let directory = entry.file_name().to_string_lossy().into_owned();
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_directory && let Some(scan) = scan_of(&root.path, &directory) {
+                scans.entry(scan).or_default().push((number, directory));
+            }
+        }
+    }
+    for places in scans.values_mut() {
+        places.sort_unstable_by(|a, b| (&a.1, a.0).cmp(&(&b.1, b.0)));
+    }
+    scans
+}
+
+/// The scan that a directory belongs to. One whose name is none, and that holds a manifest, is a scan
+/// by itself: something was renamed.
+fn scan_of(root: &Path, directory: &str) -> Option<String> {
+    match ScanName::of_directory(directory) {
+        Some((scan, _)) => Some(scan.to_string()),
+        None => {
+            side_file(&root.join(directory), MANIFEST_FILE).is_file().then(|| directory.to_owned())
+        }
+    }
+}
+
+fn entry(roots: &[Root], name: &str, places: &Places) -> Option<Entry> {
+    let mut problems = Vec::new();
+    for (root, directory) in places {
+        let path = side_file(&roots[*root].path.join(directory), MANIFEST_FILE);
+        match read_manifest(&path) {
+            Copy::Read(manifest) if manifest.scan.to_string() == name => {
+                let mut entry = of_manifest(roots, &manifest, places);
+                // A recorder that died while it sealed has left copies of both kinds.
+                if entry.state == Standing::Unsealed {
+                    entry.bytes = bytes_on_members(roots, places);
+                }
+                return Some(entry);
+            }
+            Copy::Read(manifest) => {
+                problems.push(format!("{}: the manifest of {}", path.display(), manifest.scan))
+            }
+            Copy::Unreadable(why) => problems.push(format!("{}: {why}", path.display())),
+            Copy::Missing => {}
+        }
+    }
+    if problems.is_empty() {
+        let holds_data = |(root, directory): &(usize, String)| {
+            let path = roots[*root].path.join(directory);
+            path.join(SIDE_DIRECTORY).is_dir() || has_chunks(&path, directory)
+        };
+        // An empty directory of such a name, or one of another program, is no scan of ours.
+        if !places.iter().any(holds_data) {
+            return None;
+        }
+        problems.push("no manifest".into());
+    }
+    Some(broken(roots, name, places, problems.join("; ")))
+}
+
+fn has_chunks(path: &Path, directory: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(path) else { return true };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| chunk_number(directory, &name.to_string_lossy()).is_some())
+}
+
+fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
+    let accounts = || manifest.streams.iter().filter_map(|stream| stream.account.as_ref());
+    let first = accounts().filter_map(|account| account.first).min();
+    let last = accounts().filter_map(|account| account.last).max();
+    let by_frames = first.zip(last).map(|(first, last)| last.since(first));
+    let by_clock = manifest.stopped.map(|stopped| stopped.since(manifest.armed));
+    Entry {
+        name: manifest.scan.to_string(),
+        state: standing(roots, manifest, places),
+        start: Some(first.unwrap_or(manifest.armed)),
+        duration_ns: by_frames.or(by_clock),
+        bytes: manifest.bytes(),
+        streams: manifest.streams.len(),
+        verdict: manifest.verdict(),
+        members: members(roots, places),
+        problem: None,
+    }
+}
+
+fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> Standing {
+    match manifest.state {
+        State::Sealed => Standing::Sealed,
+        State::Aborted => Standing::Aborted,
+        State::Recovered => Standing::Recovered,
+        State::Recording => {
+            // The lock is on the first member, wherever that is mounted today.
+            let mut holders = places.iter().map(|(root, _)| &roots[*root].path);
+            let held = |root: &PathBuf| {
+                lock::lock_path(root, manifest).is_some_and(|path| lock::is_held(&path))
+            };
+            if holders.any(held) { Standing::Recording } else { Standing::Unsealed }
+        }
+    }
+}
+
+fn members(roots: &[Root], places: &Places) -> Vec<PathBuf> {
+    let mut numbers: Vec<usize> = places.iter().map(|(root, _)| *root).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.into_iter().map(|number| roots[number].path.clone()).collect()
+}
+
+fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        state: Standing::Broken,
+        start: None,
+        duration_ns: None,
+        bytes: bytes_on_members(roots, places),
+        streams: {
+            let mut names: Vec<&String> = places.iter().map(|(_, directory)| directory).collect();
+            names.dedup();
+            names.len()
+        },
+        verdict: None,
+        members: members(roots, places),
+        problem: Some(problem),
+    }
+}
+
+fn bytes_on_members(roots: &[Root], places: &Places) -> u64 {
+    let holdings =
+        places.iter().filter_map(|(root, name)| Holding::look(*root, &roots[*root].path, name));
+    holdings.flat_map(|holding| holding.chunks).map(|(_, file)| file.bytes).sum()
+}
+
+/// Applies `work` to every item, in order, on a few threads: most of the time goes into waiting for
+/// directories and small files.
+fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    const THREADS: usize = 4;
+    if items.len() < 64 {
+        return items.iter().map(work).collect();
+    }
+    let work = &work;
+    thread::scope(|scope| {
+        let parts = items.chunks(items.len().div_ceil(THREADS));
+        let running: Vec<_> = parts
+            .map(|part| scope.spawn(move || part.iter().map(work).collect::<Vec<R>>()))
+            .collect();
+        let joined = running.into_iter().map(|thread| match thread.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.flatten().collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::{Store, StreamPlan};
+
+    #[test]
+    fn ten_thousand_scans_on_two_members_are_listed_within_two_seconds() {
+        let store = Store::new(2);
+        store.lay_down_many(10_000);
+        let started = std::time::Instant::now();
+        let catalogue = list(&store.roots()).unwrap();
+        let elapsed = started.elapsed();
+        assert_eq!(catalogue.entries.len(), 10_000);
+        assert!(catalogue.entries.iter().all(|entry| entry.state == Standing::Sealed));
+        assert!(catalogue.entries.iter().all(|entry| entry.members.len() == 2));
+        assert!(elapsed.as_secs_f64() < 2.0, "took {elapsed:?}");
+    }
+
+    #[test]
+    fn a_scan_is_found_by_its_name_a_stream_of_it_or_the_beginning_of_its_name() {
+        let store = Store::new(2);
+        for scan in ["r1_on1", "r1_on2", "r1_on22", "r2_a"] {
+            store.lay_down(scan, &[StreamPlan::vdif("a"), StreamPlan::vdif("b")]);
+        }
+        let roots = store.roots();
+        let found = |text: &str| find(&roots, text).map(|it| (it.scan.to_string(), it.stream));
+        let b: Name = "b".parse().unwrap();
+        assert_eq!(found("r1_on2").unwrap(), ("r1_on2".into(), None));
+        assert_eq!(found("r2").unwrap(), ("r2_a".into(), None));
+        assert_eq!(found("r1_on1/b").unwrap(), ("r1_on1".into(), Some(b.clone())));
+        assert_eq!(found("r1_on1_dsb").unwrap(), ("r1_on1".into(), Some(b)));
+        let error = found("r1_on").unwrap_err().to_string();
+        assert_eq!(error, "`r1_on` may be r1_on1, r1_on2, r1_on22");
+        let error = found("x").unwrap_err().to_string();
+        assert!(error.contains(&roots[1].display().to_string()), "{error}");
+        assert!(found("").is_err());
+    }
+
+    #[test]
+    fn a_directory_without_a_readable_manifest_is_listed_as_broken_and_says_why() {
+        let store = Store::new(2);
+        let scan = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let (first, second) = (scan.manifest_path(0, 0), scan.manifest_path(0, 1));
+        std::fs::remove_file(&first).unwrap();
+        let state = |store: &Store| list(&store.roots()).unwrap().entries[0].clone();
+        assert_eq!(state(&store).state, Standing::Sealed, "one copy is enough");
+        std::fs::write(&second, b"{\"version\":1,").unwrap();
+        let entry = state(&store);
+        assert_eq!(entry.state, Standing::Broken);
+        assert!(entry.bytes > 0);
+        assert!(entry.problem.unwrap().contains(&second.display().to_string()));
+        std::fs::remove_file(&second).unwrap();
+        assert_eq!(state(&store).problem.unwrap(), "no manifest");
+    }
+
+    #[test]
+    fn directories_of_others_are_not_scans() {
+        let store = Store::new(1);
+        let root = &store.roots()[0];
+        for name in ["lost+found", "some_thing", ".fullbore"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("a_file"), b"").unwrap();
+        assert_eq!(list(&store.roots()).unwrap().entries, []);
+        std::fs::write(root.join("some_thing/some_thing.00000000"), b"x").unwrap();
+        assert_eq!(list(&store.roots()).unwrap().entries[0].state, Standing::Broken);
+    }
+
+    #[test]
+    fn a_scan_whose_manifest_is_locked_is_being_recorded() {
+        let store = Store::new(2);
+        let scan = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
+        let state = || list(&store.roots()).unwrap().entries[0].state;
+        assert_eq!(state(), Standing::Unsealed);
+        let lock = crate::store::lock::ScanLock::take(&scan.manifest_path(0, 0)).unwrap();
+        assert_eq!(state(), Standing::Recording);
+        drop(lock);
+        assert_eq!(state(), Standing::Unsealed);
+    }
+
+    #[test]
+    fn a_root_that_does_not_exist_is_named_and_the_others_are_listed() {
+        let store = Store::new(1);
+        store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let nowhere = PathBuf::from("/nowhere/at/all");
+        let catalogue = list(&[nowhere.clone(), store.roots()[0].clone()]).unwrap();
+        assert_eq!(catalogue.entries.len(), 1);
+        assert_eq!(catalogue.failed_roots[0].path, nowhere);
+        let error = list(&[nowhere]).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all"), "{error}");
+    }
+}

@@ -1,0 +1,426 @@
+//! What is wrong with a stored scan, located: which stream, member and file, which frames.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The stream's name, unless it concerns the scan.
+    pub stream: Option<String>,
+    /// The root of the member.
+    pub member: Option<PathBuf>,
+    /// The chunk, index, manifest or account file.
+    pub file: Option<PathBuf>,
+    /// The frames that it concerns, where they are known.
+    pub frames: Option<FrameRange>,
+    /// What it is.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// Frames by index: from the first up to, not including, the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FrameRange {
+    /// Index of the first.
+    pub first: i64,
+    /// Index behind the last.
+    pub end: i64,
+}
+
+impl From<Range<i64>> for FrameRange {
+    fn from(range: Range<i64>) -> Self {
+        Self { first: range.start, end: range.end }
+    }
+}
+
+impl fmt::Display for FrameRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.end.saturating_sub(self.first) {
+            ..=1 => write!(f, "frame {}", self.first),
+            count => write!(f, "frames {}–{} ({count})", self.first, self.end - 1),
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+pub enum What {
+    /// A member of the scan is not among the directories given.
+    MemberAbsent {
+        /// Its identity.
+        uuid: Uuid,
+        /// Where it was when the scan was recorded.
+        was_at: PathBuf,
+    },
+    /// The scan was never sealed.
+    Unsealed,
+    /// A directory of the scan has no manifest.
+    ManifestMissing,
+    /// A manifest that cannot be read.
+    ManifestUnreadable {
+        /// Why.
+        why: String,
+    },
+    /// Two copies of the manifest say different things.
+    ManifestDiffers {
+        /// The copy that was believed.
+        believed: PathBuf,
+    },
+    /// The manifest of another scan of the same name.
+    ManifestForeign {
+        /// That scan's identity.
+        uuid: Uuid,
+    },
+    /// No account is there.
+    AccountMissing,
+    /// An account that cannot be read.
+    AccountUnreadable {
+        /// Why.
+        why: String,
+    },
+    /// Two copies of the account say different things.
+    AccountDiffers {
+        /// The copy that was believed.
+        believed: PathBuf,
+    },
+    /// A directory with chunks has no index, or an empty one.
+    IndexMissing,
+    /// The index cannot be read.
+    IndexUnreadable {
+        /// Why.
+        why: String,
+    },
+    /// The index ends in something that is no record of this scan.
+    IndexCut {
+        /// Records before that.
+        records: u64,
+        /// Bytes behind them.
+        bytes: u64,
+    },
+    /// The index was written for another member or stream.
+    IndexForeign {
+        /// Whose it is.
+        of: String,
+    },
+    /// The index knows a chunk whose file is not there.
+    ChunkMissing {
+        /// Blocks in it.
+        blocks: u64,
+        /// Bytes in it.
+        bytes: u64,
+    },
+    /// A chunk file is shorter than the index says.
+    ChunkTruncated {
+        /// Its bytes.
+        is: u64,
+        /// The bytes that it should have.
+        should: u64,
+        /// Blocks that are not whole.
+        blocks: u64,
+    },
+    /// A chunk file is longer than the index says.
+    ChunkTooLong {
+        /// Its bytes.
+        is: u64,
+        /// The bytes that it should have.
+        should: u64,
+    },
+    /// A chunk file of which no index record speaks.
+    ChunkUnknown {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// A chunk was never completed: it lies under its working name.
+    ChunkUnfinished {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// Two files have the number of one chunk; FlexBuff's readers refuse such a recording.
+    ChunkTwice {
+        /// The other one.
+        other: PathBuf,
+    },
+    /// A file among the chunks that does not belong there.
+    Stranger,
+    /// A file or directory that could not be read.
+    Unreadable {
+        /// Why.
+        why: String,
+    },
+    /// Blocks whose bytes do not have their checksum.
+    BlocksDamaged {
+        /// Sequence of the first.
+        first: u64,
+        /// How many in a row.
+        count: u64,
+        /// Offset of the first in its chunk.
+        offset: u64,
+    },
+    /// Blocks that the disk did not give.
+    BlocksUnreadable {
+        /// Sequence of the first.
+        first: u64,
+        /// How many in a row.
+        count: u64,
+        /// Offset of the first in its chunk.
+        offset: u64,
+        /// What the system said.
+        why: String,
+    },
+    /// Blocks that hold the bytes of other blocks: files were swapped, or a write went astray.
+    BlocksSwapped {
+        /// Sequence of the first.
+        first: u64,
+        /// How many in a row.
+        count: u64,
+        /// Sequence of the block whose bytes lie in the first one's place.
+        holds: u64,
+    },
+    /// Blocks that were recorded and are nowhere.
+    BlocksAbsent {
+        /// Sequence of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Two records speak of one block, and differ.
+    BlockTwice {
+        /// Its sequence.
+        sequence: u64,
+    },
+    /// A record that is whole and says what cannot be.
+    BlockAbsurd {
+        /// The block's sequence.
+        sequence: u64,
+        /// Why.
+        why: String,
+    },
+    /// Frames between two blocks that no gap tells of.
+    FramesUnaccounted,
+    /// Two blocks claim the same frames.
+    FramesTwice,
+    /// Frames whose header does not fit the stream, though their block is as it was written.
+    FramesDamaged {
+        /// How many in this block.
+        count: u64,
+        /// What the first of them has.
+        why: String,
+    },
+    /// Frames whose own time is not that of their place.
+    FramesMisplaced {
+        /// How many in this block.
+        count: u64,
+        /// What the first of them has.
+        why: String,
+    },
+    /// Fill that does not look like fill.
+    FillUnmarked {
+        /// How many frames in this block.
+        count: u64,
+    },
+    /// The stored account says one thing, and the data another.
+    AccountTerm {
+        /// Which term.
+        term: &'static str,
+        /// As stored.
+        stored: String,
+        /// As counted now.
+        counted: String,
+    },
+    /// The stored account does not balance.
+    AccountUnbalanced {
+        /// Expected frames.
+        expected: u64,
+        /// What the other terms add up to.
+        sum: u64,
+    },
+    /// The manifest says one thing, and index or account another.
+    ManifestTerm {
+        /// Which term.
+        term: &'static str,
+        /// As stored.
+        stored: String,
+        /// As counted now.
+        counted: String,
+    },
+}
+
+impl What {
+    /// Whether bytes of the stream are lost or wrong, rather than what is said of them.
+    pub fn is_damage(&self) -> bool {
+        use What::*;
+        match self {
+            MemberAbsent { .. }
+            | IndexMissing
+            | IndexUnreadable { .. }
+            | IndexCut { .. }
+            | IndexForeign { .. }
+            | ChunkMissing { .. }
+            | ChunkTruncated { .. }
+            | Unreadable { .. }
+            | BlocksDamaged { .. }
+            | BlocksUnreadable { .. }
+            | BlocksSwapped { .. }
+            | BlocksAbsent { .. }
+            | BlockAbsurd { .. }
+            | FramesDamaged { .. } => true,
+            Unsealed
+            | ManifestMissing
+            | ManifestUnreadable { .. }
+            | ManifestDiffers { .. }
+            | ManifestForeign { .. }
+            | AccountMissing
+            | AccountUnreadable { .. }
+            | AccountDiffers { .. }
+            | ChunkTooLong { .. }
+            | ChunkUnknown { .. }
+            | ChunkUnfinished { .. }
+            | ChunkTwice { .. }
+            | Stranger
+            | BlockTwice { .. }
+            | FramesUnaccounted
+            | FramesTwice
+            | FramesMisplaced { .. }
+            | FillUnmarked { .. }
+            | AccountTerm { .. }
+            | AccountUnbalanced { .. }
+            | ManifestTerm { .. } => false,
+        }
+    }
+}
+
+/// `block 7`, or `blocks 7–9`.
+struct Blocks(u64, u64);
+
+impl fmt::Display for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            0 | 1 => write!(f, "block {}", self.0),
+            count => write!(f, "blocks {}–{}", self.0, self.0.saturating_add(count - 1)),
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use What::*;
+        match self {
+            MemberAbsent { uuid, was_at } => {
+                write!(f, "the member {uuid} (then at {}) is not given", was_at.display())
+            }
+            Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
+            ManifestMissing => write!(f, "the manifest is not there"),
+            ManifestUnreadable { why } => write!(f, "the manifest cannot be read: {why}"),
+            ManifestDiffers { believed } => {
+                write!(f, "the manifest differs from {}", believed.display())
+            }
+            ManifestForeign { uuid } => write!(f, "the manifest is of another scan, {uuid}"),
+            AccountMissing => write!(f, "the account is not there"),
+            AccountUnreadable { why } => write!(f, "the account cannot be read: {why}"),
+            AccountDiffers { believed } => {
+                write!(f, "the account differs from {}", believed.display())
+            }
+            IndexMissing => write!(f, "the index is not there"),
+            IndexUnreadable { why } => write!(f, "the index cannot be read: {why}"),
+            IndexCut { records, bytes } => {
+                write!(f, "behind {records} records the index has {bytes} bytes that are none")
+            }
+            IndexForeign { of } => write!(f, "the index is that of {of}"),
+            ChunkMissing { blocks, bytes } => {
+                write!(f, "the chunk file is not there ({blocks} blocks, {bytes} bytes)")
+            }
+            ChunkTruncated { is, should, blocks } => {
+                write!(f, "the chunk has {is} bytes of {should}: {blocks} blocks are not whole")
+            }
+            ChunkTooLong { is, should } => {
+                write!(f, "the chunk has {is} bytes where the index knows {should}")
+            }
+            ChunkUnknown { bytes } => write!(f, "no index record knows this chunk ({bytes} bytes)"),
+            ChunkUnfinished { bytes } => write!(f, "the chunk was never completed ({bytes} bytes)"),
+            ChunkTwice { other } => {
+                write!(f, "{} has the same chunk number", other.display())
+            }
+            Stranger => write!(f, "a file that does not belong to the scan"),
+            Unreadable { why } => write!(f, "cannot be read: {why}"),
+            BlocksDamaged { first, count, offset } => {
+                let blocks = Blocks(*first, *count);
+                write!(f, "{blocks} from offset {offset}: the checksum is wrong")
+            }
+            BlocksUnreadable { first, count, offset, why } => {
+                let blocks = Blocks(*first, *count);
+                write!(f, "{blocks} from offset {offset}: {why}")
+            }
+            BlocksSwapped { first, count, holds } => {
+                let (blocks, others) = (Blocks(*first, *count), Blocks(*holds, *count));
+                write!(f, "in the place of {blocks} lies what belongs to {others}")
+            }
+            BlocksAbsent { first, count } => {
+                write!(f, "{} were recorded and are nowhere", Blocks(*first, *count))
+            }
+            BlockTwice { sequence } => write!(f, "two records differ about block {sequence}"),
+            BlockAbsurd { sequence, why } => write!(f, "the record of block {sequence}: {why}"),
+            FramesUnaccounted => write!(f, "no block holds them and no gap tells of them"),
+            FramesTwice => write!(f, "two blocks claim them"),
+            FramesDamaged { count, why } => write!(f, "{count} frames have a bad header: {why}"),
+            FramesMisplaced { count, why } => {
+                write!(f, "{count} frames tell another time than their place: {why}")
+            }
+            FillUnmarked { count } => write!(f, "{count} fill frames are not marked as fill"),
+            AccountTerm { term, stored, counted } => {
+                write!(f, "the account says {term} {stored}, and the recording {counted}")
+            }
+            AccountUnbalanced { expected, sum } => {
+                write!(f, "the account expects {expected} frames and tells of {sum}")
+            }
+            ManifestTerm { term, stored, counted } => {
+                write!(f, "the manifest says {term} {stored}, and the recording {counted}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, &self.member, &self.stream) {
+            (Some(file), _, _) => write!(f, "{}: ", file.display())?,
+            (None, Some(member), _) => write!(f, "{}: ", member.display())?,
+            (None, None, Some(stream)) => write!(f, "stream {stream}: ")?,
+            (None, None, None) => {}
+        }
+        write!(f, "{}", self.what)?;
+        match &self.frames {
+            Some(frames) => write!(f, "; {frames}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_names_file_and_frames() {
+        let finding = Finding {
+            stream: Some("46220".into()),
+            member: Some("/mnt/disk0".into()),
+            file: Some("/mnt/disk0/a_b/a_b.00000003".into()),
+            frames: Some((512..1024).into()),
+            what: What::BlocksDamaged { first: 3, count: 1, offset: 4096 },
+        };
+        assert_eq!(
+            finding.to_string(),
+            "/mnt/disk0/a_b/a_b.00000003: block 3 from offset 4096: the checksum is wrong; \
+             frames 512–1023 (512)"
+        );
+        let json = serde_json::to_value(&finding).unwrap();
+        assert_eq!(json["what"], "blocks-damaged");
+        assert_eq!(json["frames"]["first"], 512);
+    }
+}

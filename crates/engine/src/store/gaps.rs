@@ -1,0 +1,250 @@
+//! The gaps of a stream as one list, however many records spoke of them.
+//!
+//! A frame is first known to be *missing*; when it comes after all it is recorded once more as *late*
+//! or *damaged*. And a gap may stand in the indexes of two members when its block was written twice.
+//! So records are painted over one another: the cause that knows more wins, nothing counts twice.
+
+use std::ops::Range;
+
+use fullbore_core::gap::{Cause, Gap};
+
+/// Causes by how much they know of a frame; later ones paint over earlier ones.
+const LAYERS: [Cause; 4] = [Cause::Missing, Cause::Overrun, Cause::Late, Cause::Damaged];
+
+/// Disjoint gaps in ascending order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    runs: Vec<Run>,
+}
+
+/// A gap as a half-open range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    start: i64,
+    end: i64,
+    cause: Cause,
+}
+
+impl Gaps {
+    /// Makes one list of all that the records say, in whatever order they come.
+    pub fn paint(records: impl IntoIterator<Item = Gap>) -> Self {
+        let mut layers: [Vec<Run>; 4] = Default::default();
+        for gap in records.into_iter().filter(|gap| gap.count > 0) {
+            let end = gap.first.saturating_add_unsigned(gap.count);
+            layers[gap.cause as usize].push(Run { start: gap.first, end, cause: gap.cause });
+        }
+        let mut runs = Vec::new();
+        for cause in LAYERS {
+            let over = joined(std::mem::take(&mut layers[cause as usize]));
+            runs = painted_over(&runs, &over);
+        }
+        Self { runs }
+    }
+
+    /// The gaps in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Gap> + '_ {
+        self.runs.iter().map(|run| Gap {
+            first: run.start,
+            count: run.end.abs_diff(run.start),
+            cause: run.cause,
+        })
+    }
+
+    /// How many gaps there are.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Frames in the gaps of one cause.
+    pub fn total(&self, cause: Cause) -> u64 {
+        self.iter().filter(|gap| gap.cause == cause).map(|gap| gap.count).sum()
+    }
+
+    /// The index behind the last gap.
+    pub fn end(&self) -> Option<i64> {
+        self.runs.last().map(|run| run.end)
+    }
+
+    /// The index of the first gap's first frame.
+    pub fn start(&self) -> Option<i64> {
+        self.runs.first().map(|run| run.start)
+    }
+
+    /// Whether a frame lies in a gap.
+    pub fn contains(&self, index: i64) -> bool {
+        self.from(index).first().is_some_and(|run| run.start <= index)
+    }
+
+    /// Frames of a range that lie in gaps.
+    pub fn overlap(&self, range: Range<i64>) -> u64 {
+        let inside = self.from(range.start).iter().take_while(|run| run.start < range.end);
+        inside.map(|run| run.end.min(range.end).abs_diff(run.start.max(range.start))).sum()
+    }
+
+    /// The parts of a range that no gap covers.
+    pub fn uncovered(&self, range: Range<i64>) -> Vec<Range<i64>> {
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for run in self.from(range.start).iter().take_while(|run| run.start < range.end) {
+            if run.start > at {
+                parts.push(at..run.start);
+            }
+            at = at.max(run.end);
+        }
+        if at < range.end {
+            parts.push(at..range.end);
+        }
+        parts
+    }
+
+    /// The indices of frames that lie one after the other without fill, the first of them at `first`.
+    pub fn present_from(&self, first: i64) -> Present<'_> {
+        Present { runs: self.from(first), at: first }
+    }
+
+    /// The index behind the last of `frames` frames that lie without fill from `first` on.
+    pub fn end_of(&self, first: i64, frames: u64) -> i64 {
+        let (mut at, mut left) = (first, frames);
+        for run in self.from(first) {
+            let before = run.start.saturating_sub(at).max(0) as u64;
+            if left <= before {
+                break;
+            }
+            left -= before;
+            at = run.end;
+        }
+        at.saturating_add_unsigned(left)
+    }
+
+    /// The runs that end behind `index`.
+    fn from(&self, index: i64) -> &[Run] {
+        &self.runs[self.runs.partition_point(|run| run.end <= index)..]
+    }
+}
+
+/// Ascending indices that lie in no gap; without end.
+#[derive(Clone, Debug)]
+pub struct Present<'a> {
+    runs: &'a [Run],
+    at: i64,
+}
+
+impl Iterator for Present<'_> {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        while let Some(run) = self.runs.first()
+            && run.start <= self.at
+        {
+            self.at = self.at.max(run.end);
+            self.runs = &self.runs[1..];
+        }
+        let index = self.at;
+        self.at = self.at.saturating_add(1);
+        Some(index)
+    }
+}
+
+/// Sorted, with touching and overlapping runs made one.
+fn joined(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut list: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match list.last_mut() {
+            Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+            _ => list.push(run),
+        }
+    }
+    list
+}
+
+/// All of `over`, and what of `under` it leaves visible.
+fn painted_over(under: &[Run], over: &[Run]) -> Vec<Run> {
+    let mut list = Vec::with_capacity(under.len() + over.len());
+    let mut next = 0;
+    for run in under {
+        let mut at = run.start;
+        while next < over.len() && over[next].end <= at {
+            next += 1;
+        }
+        let mut look = next;
+        while at < run.end && look < over.len() && over[look].start < run.end {
+            if over[look].start > at {
+                list.push(Run { start: at, end: over[look].start, cause: run.cause });
+            }
+            at = at.max(over[look].end);
+            look += 1;
+        }
+        if at < run.end {
+            list.push(Run { start: at, end: run.end, cause: run.cause });
+        }
+    }
+    list.extend_from_slice(over);
+    list.sort_unstable_by_key(|run| run.start);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn records() -> impl Strategy<Value = Vec<Gap>> {
+        let gap = (0i64..80, 0u64..12, 0usize..4);
+        prop::collection::vec(gap, 0..25).prop_map(|list| {
+            list.into_iter()
+                .map(|(first, count, cause)| Gap { first, count, cause: LAYERS[cause] })
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn painting_agrees_with_a_map_of_single_frames(records in records(), probe in 0i64..90) {
+            let mut oracle: BTreeMap<i64, usize> = BTreeMap::new();
+            for gap in &records {
+                let rank = LAYERS.iter().position(|&cause| cause == gap.cause).unwrap();
+                for index in gap.first..gap.first + gap.count as i64 {
+                    let known = oracle.entry(index).or_insert(rank);
+                    *known = rank.max(*known);
+                }
+            }
+            let gaps = Gaps::paint(records);
+            let all: BTreeMap<i64, usize> = gaps
+                .iter()
+                .flat_map(|g| (g.first..g.first + g.count as i64).map(move |i| (i, g.cause)))
+                .map(|(i, cause)| (i, LAYERS.iter().position(|&c| c == cause).unwrap()))
+                .collect();
+            prop_assert_eq!(&all, &oracle);
+            let frames: u64 = gaps.iter().map(|gap| gap.count).sum();
+            prop_assert_eq!(frames, oracle.len() as u64, "a frame stands in two gaps");
+            prop_assert_eq!(gaps.contains(probe), oracle.contains_key(&probe));
+            let range = probe / 2..probe;
+            let inside = range.clone().filter(|i| oracle.contains_key(i)).count();
+            prop_assert_eq!(gaps.overlap(range.clone()), inside as u64);
+            let free: Vec<i64> = gaps.uncovered(range.clone()).into_iter().flatten().collect();
+            let expected: Vec<i64> = range.filter(|i| !oracle.contains_key(i)).collect();
+            prop_assert_eq!(free, expected);
+            let present: Vec<i64> = gaps.present_from(probe).take(20).collect();
+            let expected: Vec<i64> =
+                (probe..).filter(|i| !oracle.contains_key(i)).take(20).collect();
+            prop_assert_eq!(gaps.end_of(probe, 20), expected[19] + 1);
+            prop_assert_eq!(present, expected);
+        }
+    }
+
+    #[test]
+    fn absurd_records_saturate() {
+        let gaps = Gaps::paint([Gap { first: 5, count: u64::MAX, cause: Cause::Missing }]);
+        assert_eq!(gaps.end(), Some(i64::MAX));
+        assert_eq!(gaps.present_from(0).take(6).last(), Some(i64::MAX));
+    }
+}

@@ -1,0 +1,216 @@
+//! Who records a scan: an exclusive `flock` on the manifest in its first directory.
+//!
+//! The lock goes with the process, so a scan whose manifest says *recording* and whose lock is free
+//! was left by one that died. A manifest is never written in place: the new file is locked before it
+//! takes the old one's name, so no moment is without a lock.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY};
+use rustix::fs::{FlockOperation, flock};
+
+/// A dead owner's lock outlives it by the time the kernel takes to tear its ring down.
+pub const PATIENCE: Duration = Duration::from_millis(250);
+
+/// A lock that could not be had, or a manifest that could not be put under it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody records this scan.
+    #[error("{}: the scan is being recorded by another process", path.display())]
+    Held {
+        /// The manifest that is locked.
+        path: PathBuf,
+    },
+    /// The manifest could not be opened or locked.
+    #[error("{}: locking the manifest: {source}", path.display())]
+    Lock {
+        /// The manifest.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The manifest could not be written.
+    #[error("{}: writing the manifest: {source}", path.display())]
+    Write {
+        /// The manifest.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Held { .. } => {
+                Some("stop the recording first; a process that died frees the scan by itself")
+            }
+            Error::Lock { .. } | Error::Write { .. } => None,
+        }
+    }
+}
+
+/// The lock of one scan, held until it is dropped.
+#[derive(Debug)]
+pub struct ScanLock {
+    path: PathBuf,
+    file: File,
+}
+
+/// Where the lock of a scan lies when `root` is its first member.
+pub fn lock_path(root: &Path, manifest: &Manifest) -> Option<PathBuf> {
+    let first = manifest.streams.first()?;
+    Some(root.join(&first.directory).join(SIDE_DIRECTORY).join(MANIFEST_FILE))
+}
+
+impl ScanLock {
+    /// Locks a manifest that exists, trying again for [`PATIENCE`].
+    pub fn take(path: &Path) -> Result<Self, Error> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(lock) = Self::try_take(path)? {
+                return Ok(lock);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Held { path: path.to_owned() });
+            }
+            std::thread::sleep(PATIENCE / 10);
+        }
+    }
+
+    /// Locks a manifest that exists; `None` if somebody else holds it.
+    pub fn try_take(path: &Path) -> Result<Option<Self>, Error> {
+        Self::try_lock(path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn try_lock(path: &Path, operation: FlockOperation) -> Result<Option<Self>, Error> {
+        let failed = |source| Error::Lock { path: path.to_owned(), source };
+        loop {
+            let file = OpenOptions::new().read(true).open(path).map_err(failed)?;
+            match flock(&file, operation) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(failed(errno.into())),
+            }
+            // A manifest that was replaced meanwhile is no longer the one that others lock.
+            if is_at(&file, path).map_err(failed)? {
+                return Ok(Some(Self { path: path.to_owned(), file }));
+            }
+        }
+    }
+
+    /// Writes the first manifest of a new scan and holds its lock.
+    pub fn create(path: &Path, json: &[u8]) -> Result<Self, Error> {
+        let file = put_locked(path, json)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Puts another manifest in the place of the locked one, and holds the lock on it.
+    pub fn replace(&mut self, json: &[u8]) -> Result<(), Error> {
+        self.file = put_locked(&self.path, json)?;
+        Ok(())
+    }
+
+    /// The manifest that is locked.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Whether somebody holds the lock of this manifest now. Two who only ask do not see one another.
+pub fn is_held(path: &Path) -> bool {
+    matches!(ScanLock::try_lock(path, FlockOperation::NonBlockingLockShared), Ok(None))
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn put_locked(path: &Path, json: &[u8]) -> Result<File, Error> {
+    let put = || {
+        put_whole(path, json, |file| {
+            flock(file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
+        })
+    };
+    put().map_err(|source| Error::Write { path: path.to_owned(), source })
+}
+
+/// Writes a small file so that it is found whole or not at all: aside, synced, then renamed.
+pub fn put_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put_whole(path, bytes, |_| Ok(())).map(drop)
+}
+
+fn put_whole(
+    path: &Path,
+    bytes: &[u8],
+    before_rename: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<File> {
+    let aside = path.with_extension("new");
+    // One that a killed process left is of no use to anybody.
+    match std::fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(&aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    before_rename(&file)?;
+    std::fs::rename(&aside, path)?;
+    sync_directory(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(file)
+}
+
+/// Makes names in a directory durable.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_manifest_stays_locked_and_a_dropped_lock_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("manifest.json");
+        let mut lock = ScanLock::create(&path, b"one").unwrap();
+        assert!(is_held(&path));
+        lock.replace(b"two").unwrap();
+        assert!(is_held(&path), "the new file took the name without its lock");
+        let error = ScanLock::take(&path).unwrap_err();
+        assert!(matches!(&error, Error::Held { path: held } if *held == path), "{error}");
+        drop(lock);
+        assert!(!is_held(&path));
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_lock_that_lingers_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("manifest.json");
+        let held = ScanLock::create(&path, b"").unwrap();
+        let (ready, wait) = std::sync::mpsc::channel();
+        let taker = {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                assert!(is_held(&path));
+                ready.send(()).unwrap();
+                ScanLock::take(&path).is_ok()
+            })
+        };
+        wait.recv().unwrap();
+        drop(held);
+        assert!(taker.join().unwrap());
+    }
+}

@@ -1,0 +1,483 @@
+//! Reading blocks from chunk files: direct where the file system takes it, ahead of who wants them.
+//!
+//! ```text
+//! device 0   thread ─ read ─ check ─┐
+//!            thread ─ read ─ check ─┤  by position
+//! device 1   thread ─ read ─ check ─┼──► ready ──► next() ──► Delivered ──┐
+//!            thread ─ read ─ check ─┘                                     │
+//!                 ▲ pool of blocks in 2 MiB pages ◄───────────────────────┘ dropped
+//! ```
+//!
+//! A thread reads one block and checks it while the others of its device keep the disk busy, so
+//! neither waits for the other, and a block is checked by the core that asked for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use fullbore_core::layout::ALIGNMENT;
+use rustix::fs::{Advice, OFlags, fadvise};
+
+use crate::ring::{Block, Pool};
+use crate::sys::memory::Region;
+
+/// How a reader uses memory and disks.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Threads for each device: as many reads are under way at once. More is slower.
+    pub reads_per_device: usize,
+    /// About how much memory is read ahead into.
+    pub ahead_bytes: usize,
+    /// Deliver blocks whose checksum is wrong, too, marked as such.
+    pub allow_damaged: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { reads_per_device: 3, ahead_bytes: 48 << 20, allow_damaged: false }
+    }
+}
+
+/// Blocks that a consumer may hold while it asks for the next.
+const HELD: usize = 2;
+
+/// Where some bytes lie, and what their checksum is.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// The chunk file.
+    pub path: Arc<PathBuf>,
+    /// The device it lies on.
+    pub device: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// CRC32C of them.
+    pub crc: u32,
+}
+
+/// Why an extent's bytes are not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// They have another checksum; it is told so that misplaced blocks can be found.
+    Checksum {
+        /// That of the bytes found.
+        found: u32,
+    },
+    /// The file ends before them.
+    Short {
+        /// Bytes that are there.
+        got: u32,
+    },
+    /// The system refused.
+    System(String),
+}
+
+/// Reads extents one after the other, and keeps the last file open.
+#[derive(Debug, Default)]
+pub struct ExtentReader {
+    open: Option<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    path: Arc<PathBuf>,
+    file: File,
+    direct: bool,
+}
+
+impl ExtentReader {
+    /// Reads an extent into the start of `block`, which is aligned and long enough, and checks it.
+    pub fn read(&mut self, extent: &Extent, block: &mut [u8]) -> Result<(), Fault> {
+        let wanted = extent.bytes as usize;
+        let got = self
+            .read_at(&extent.path, extent.offset, &mut block[..aligned(wanted)])
+            .map_err(|error| Fault::System(error.to_string()))?;
+        if got < wanted {
+            return Err(Fault::Short { got: got as u32 });
+        }
+        match crc32c::crc32c(&block[..wanted]) {
+            found if found == extent.crc => Ok(()),
+            found => Err(Fault::Checksum { found }),
+        }
+    }
+
+    /// Fills `buffer` from a file as far as the file goes, and says how far.
+    pub fn read_at(
+        &mut self,
+        path: &Arc<PathBuf>,
+        at: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        if self.open.as_ref().is_none_or(|open| open.path != *path) {
+            self.open = Some(open(path)?);
+        }
+        let open = self.open.as_mut().expect("opened above");
+        match fill(&open.file, at, buffer) {
+            // Some file systems take the flag and refuse the read.
+            Err(error) if open.direct && error.raw_os_error() == Some(libc::EINVAL) => {
+                (open.file, open.direct) = (File::open(path.as_path())?, false);
+            }
+            Ok(got) if !open.direct => {
+                // What was read once is of no use in the page cache, and would push out what is.
+                let _ = fadvise(&open.file, at, None, Advice::DontNeed);
+                return Ok(got);
+            }
+            result => return result,
+        }
+        fill(&open.file, at, buffer)
+    }
+}
+
+/// The length that direct I/O wants for so many bytes.
+pub fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGNMENT as usize)
+}
+
+fn open(path: &Arc<PathBuf>) -> io::Result<Opened> {
+    let direct = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32)
+        .open(path.as_path());
+    let (file, direct) = match direct {
+        Ok(file) => (file, true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (buffered(path)?, false),
+        Err(error) => return Err(error),
+    };
+    Ok(Opened { path: path.clone(), file, direct })
+}
+
+fn buffered(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    // Advice only: a refusal changes nothing but the speed.
+    let _ = fadvise(&file, 0, None, Advice::Sequential);
+    Ok(file)
+}
+
+fn fill(file: &File, mut at: u64, mut buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while !buffer.is_empty() {
+        match rustix::io::pread(file, &mut *buffer, at) {
+            Ok(0) => break,
+            Ok(got) => {
+                filled += got;
+                at += got as u64;
+                buffer = &mut buffer[got..];
+                // Direct reads stop short of their length only at the end of the file.
+                if !got.is_multiple_of(ALIGNMENT as usize) {
+                    break;
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(filled)
+}
+
+/// What reading needs could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Memory.
+    #[error("taking {bytes} bytes of memory to read into: {source}")]
+    Memory {
+        /// What was asked for.
+        bytes: usize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Threads.
+    #[error("starting threads to read with: {source}")]
+    Threads {
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A pool of `blocks` blocks to read into.
+pub fn pool(blocks: usize, block_bytes: usize) -> Result<Pool, StartError> {
+    let block_bytes = aligned(block_bytes.max(1));
+    let bytes = blocks * block_bytes;
+    let region = Region::new(bytes).map_err(|source| StartError::Memory { bytes, source })?;
+    Ok(Pool::new(Arc::new(region), block_bytes, 0))
+}
+
+/// Extents in order, read ahead.
+#[derive(Debug)]
+pub struct Ahead {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    next: usize,
+    end: usize,
+}
+
+struct Shared {
+    extents: Vec<Extent>,
+    allow_damaged: bool,
+    /// How far ahead of the consumer a block may be read: all that are have memory.
+    window: usize,
+    state: Mutex<State>,
+    /// A block came back, or the window moved.
+    room: Condvar,
+    /// A block was read.
+    ready: Condvar,
+}
+
+struct State {
+    pool: Pool,
+    /// Positions still to be read, by device.
+    lanes: Vec<VecDeque<usize>>,
+    consumed: usize,
+    done: BTreeMap<usize, (Option<Block>, Option<Fault>)>,
+    closed: bool,
+}
+
+/// A block's memory on loan to the consumer.
+#[derive(Debug)]
+pub struct Loan {
+    block: Option<Block>,
+    bytes: usize,
+    shared: Arc<Shared>,
+}
+
+impl Loan {
+    /// The block's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let block = self.block.as_ref().expect("given back only when dropped");
+        &block[..self.bytes]
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.shared.lock().pool.put(block);
+            self.shared.room.notify_all();
+        }
+    }
+}
+
+/// What became of one extent: its bytes, or why not; both if damaged bytes are wanted.
+pub type Outcome = (Option<Loan>, Option<Fault>);
+
+impl Ahead {
+    /// Starts to read `extents`, none of them longer than `block_bytes`.
+    pub fn start(
+        extents: Vec<Extent>,
+        block_bytes: usize,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let longest = extents.iter().map(|extent| extent.bytes as usize).max().unwrap_or(0);
+        assert!(longest <= block_bytes, "an extent of {longest} bytes in blocks of {block_bytes}");
+        let lanes = lanes(&extents);
+        let devices = lanes.len().max(1);
+        let reads = settings.reads_per_device.max(1);
+        let least = reads * devices + HELD + 1;
+        let wanted = settings.ahead_bytes / aligned(block_bytes.max(1));
+        let blocks = wanted.max(least).min(extents.len() + HELD);
+        let pool = pool(blocks.max(1), block_bytes)?;
+        let window = pool.blocks().saturating_sub(HELD).max(1);
+        let end = extents.len();
+        let shared = Arc::new(Shared {
+            extents,
+            allow_damaged: settings.allow_damaged,
+            window,
+            state: Mutex::new(State {
+                pool,
+                lanes,
+                consumed: 0,
+                done: BTreeMap::new(),
+                closed: false,
+            }),
+            room: Condvar::new(),
+            ready: Condvar::new(),
+        });
+        let mut ahead = Self { shared, threads: Vec::new(), next: 0, end };
+        for number in 0..devices * reads {
+            match ahead.spawn(number % devices, number / devices) {
+                Ok(thread) => ahead.threads.push(thread),
+                // Every device has a thread already; fewer than wished for are only slower.
+                Err(_) if number >= devices => break,
+                Err(source) => return Err(StartError::Threads { source }),
+            }
+        }
+        Ok(ahead)
+    }
+
+    fn spawn(&self, lane: usize, number: usize) -> io::Result<JoinHandle<()>> {
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new().name(format!("read {lane}.{number}"));
+        thread.spawn(move || read_lane(&shared, lane))
+    }
+
+    /// The next extent's outcome, in order.
+    pub fn next(&mut self) -> Option<Outcome> {
+        if self.next == self.end {
+            return None;
+        }
+        let mut state = self.shared.lock();
+        let (block, fault) = loop {
+            if let Some(outcome) = state.done.remove(&self.next) {
+                break outcome;
+            }
+            state = self.shared.ready.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        };
+        state.consumed = self.next + 1;
+        drop(state);
+        self.shared.room.notify_all();
+        let bytes = self.shared.extents[self.next].bytes as usize;
+        self.next += 1;
+        let loan =
+            block.map(|block| Loan { block: Some(block), bytes, shared: self.shared.clone() });
+        Some((loan, fault))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.room.notify_all();
+        for thread in self.threads.drain(..) {
+            // A reader that panicked has said so on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// A thread that panicked left the state whole: every change of it is one statement.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shared({} extents, {} ahead)", self.extents.len(), self.window)
+    }
+}
+
+/// Positions by device, each in order.
+fn lanes(extents: &[Extent]) -> Vec<VecDeque<usize>> {
+    let mut lanes: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
+    for (position, extent) in extents.iter().enumerate() {
+        lanes.entry(extent.device).or_default().push_back(position);
+    }
+    lanes.into_values().collect()
+}
+
+fn read_lane(shared: &Shared, lane: usize) {
+    let mut reader = ExtentReader::default();
+    while let Some((position, mut block)) = claim(shared, lane) {
+        let fault = reader.read(&shared.extents[position], &mut block).err();
+        let wanted = match &fault {
+            None => true,
+            Some(Fault::Checksum { .. }) => shared.allow_damaged,
+            Some(Fault::Short { .. } | Fault::System(_)) => false,
+        };
+        let mut state = shared.lock();
+        let block = if wanted {
+            Some(block)
+        } else {
+            state.pool.put(block);
+            None
+        };
+        state.done.insert(position, (block, fault));
+        drop(state);
+        shared.ready.notify_one();
+    }
+}
+
+/// The next position of a lane, once it is within the window, with memory for it.
+fn claim(shared: &Shared, lane: usize) -> Option<(usize, Block)> {
+    let mut state = shared.lock();
+    loop {
+        if state.closed {
+            return None;
+        }
+        let position = *state.lanes.get(lane)?.front()?;
+        if position < state.consumed + shared.window
+            && let Some(block) = state.pool.take()
+        {
+            state.lanes[lane].pop_front();
+            return Some((position, block));
+        }
+        state = shared.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 8192;
+
+    fn file(directory: &Path, name: &str, blocks: u8) -> Vec<Extent> {
+        let path = Arc::new(directory.join(name));
+        let bytes: Vec<u8> = (0..blocks).flat_map(|block| vec![block; BLOCK]).collect();
+        std::fs::write(path.as_path(), &bytes).unwrap();
+        (0..blocks)
+            .map(|block| Extent {
+                path: path.clone(),
+                device: u64::from(name.as_bytes()[0]),
+                offset: u64::from(block) * BLOCK as u64,
+                bytes: BLOCK as u32,
+                crc: crc32c::crc32c(&vec![block; BLOCK]),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn blocks_of_two_devices_come_in_the_order_asked_for_whatever_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let (a, b) = (file(directory.path(), "a", 40), file(directory.path(), "b", 40));
+        let extents: Vec<Extent> =
+            a.chunks(7).zip(b.chunks(7)).flat_map(|(a, b)| [a, b].concat()).collect();
+        let expected: Vec<u8> = extents.iter().map(|e| (e.offset / BLOCK as u64) as u8).collect();
+        let settings = Settings { ahead_bytes: 0, ..Settings::default() };
+        let mut ahead = Ahead::start(extents, BLOCK, settings).unwrap();
+        let mut held = VecDeque::new();
+        let mut got = Vec::new();
+        while let Some((loan, fault)) = ahead.next() {
+            assert_eq!(fault, None);
+            let loan = loan.unwrap();
+            got.push(loan.bytes()[BLOCK - 1]);
+            held.push_back(loan);
+            if held.len() > HELD - 1 {
+                held.pop_front();
+            }
+        }
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn damaged_bytes_are_given_only_when_asked_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut extents = file(directory.path(), "a", 3);
+        extents[1].crc ^= 1;
+        extents.push(Extent { offset: 3 * BLOCK as u64 - 4096, ..extents[2].clone() });
+        for allow_damaged in [false, true] {
+            let settings = Settings { allow_damaged, ..Settings::default() };
+            let mut ahead = Ahead::start(extents.clone(), BLOCK, settings).unwrap();
+            let outcomes: Vec<(bool, Option<Fault>)> = std::iter::from_fn(|| ahead.next())
+                .map(|(loan, fault)| (loan.is_some(), fault))
+                .collect();
+            assert_eq!(outcomes[0], (true, None));
+            assert_eq!(outcomes[1].0, allow_damaged);
+            assert!(matches!(outcomes[1].1, Some(Fault::Checksum { .. })));
+            assert_eq!(outcomes[3], (false, Some(Fault::Short { got: 4096 })));
+        }
+    }
+
+    #[test]
+    fn a_reader_can_be_dropped_before_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let extents = file(directory.path(), "a", 40);
+        let mut ahead = Ahead::start(extents, BLOCK, Settings::default()).unwrap();
+        assert!(ahead.next().is_some());
+    }
+}
