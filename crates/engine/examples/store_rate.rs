@@ -132,8 +132,7 @@ fn link(
     let lane = Lane { commands: receiver, returned: sender };
     let settings = Settings { depth_bytes: arguments.depth_bytes, ..Settings::of_member(number) };
     let root = member.root().to_owned();
-    let writer =
-        store::spawn(&member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
+    let writer = store::spawn(&member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
     Ok(Link { commands, returned, wake, gauge, writer, root })
 }
 
@@ -217,7 +216,7 @@ fn collect(pool: &mut Pool, links: &mut [Link]) -> anyhow::Result<()> {
     for link in links {
         while let Ok(returned) = link.returned.pop() {
             match returned {
-                Returned::Written(block) => pool.put(block),
+                Returned::Written { block, .. } => pool.put(block),
                 Returned::Refused(_) => bail!("{} refuses", link.root.display()),
             }
         }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::SPARE_FILE;
 use super::chunk::{Chunk, Stage};
+use super::inventory::PART_SUFFIX;
 use super::journal::{Journal, Part};
 use super::pages::Pages;
 use crate::ring::{Block, Track};
@@ -137,7 +138,7 @@ impl<F: Clone> Stream<F> {
     /// Where a chunk is filled.
     pub fn filling_path(&self, chunk: u32) -> String {
         let directory = &self.track.directory;
-        format!("{directory}/{SIDE_DIRECTORY}/{}", chunk_file(directory, chunk))
+        format!("{directory}/{SIDE_DIRECTORY}/{}{PART_SUFFIX}", chunk_file(directory, chunk))
     }
 
     /// Where a chunk is when it is complete.

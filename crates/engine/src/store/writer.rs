@@ -433,7 +433,8 @@ impl<D: Disk> Engine<D> {
                 self.ready.pop_front();
                 continue;
             };
-            if self.flying_bytes > 0 && self.flying_bytes + u64::from(bytes) > self.settings.depth_bytes
+            if self.flying_bytes > 0
+                && self.flying_bytes + u64::from(bytes) > self.settings.depth_bytes
             {
                 chunk.prepare(ordinal);
                 return;
@@ -457,6 +458,7 @@ impl<D: Disk> Engine<D> {
     /// Lets go of what is written or refused in a chunk, and puts it in place when it is complete.
     fn release(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
+        let owner = stream.track.clone();
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         for leaving in chunk.release() {
             match leaving {
@@ -466,7 +468,8 @@ impl<D: Disk> Engine<D> {
                     self.gauge.backlog_bytes.fetch_sub(bytes, Relaxed);
                     self.gauge.written_bytes.fetch_add(bytes, Relaxed);
                     self.fresh_bytes += bytes;
-                    self.gates[lane].give_back(Returned::Written(block));
+                    let (track, bytes) = (owner.clone(), landed.bytes);
+                    self.gates[lane].give_back(Returned::Written { block, track, bytes });
                     self.tell(key, Event::Landed(landed, entries));
                 }
             }
@@ -523,7 +526,8 @@ impl<D: Disk> Engine<D> {
             return;
         }
         let chunk_bytes = stream.track.geometry.chunk_bytes();
-        let wanted = |chunk: &Chunk<_>| matches!(chunk.stage, Stage::Wanted).then_some(chunk.number);
+        let wanted =
+            |chunk: &Chunk<_>| matches!(chunk.stage, Stage::Wanted).then_some(chunk.number);
         let numbers: Vec<u32> = stream.chunks.values().filter_map(wanted).collect();
         for number in numbers {
             self.make(key, number, chunk_bytes);
@@ -801,7 +805,9 @@ impl<D: Disk> Engine<D> {
         let Some(PageWrite { offset, block, bytes }) = stream.pages.next_write() else {
             return self.tell(key, Event::Recorded);
         };
-        let file = stream.file_of(Part::Index).expect("records are of blocks, and those of an open stream");
+        let file = stream
+            .file_of(Part::Index)
+            .expect("records are of blocks, and those of an open stream");
         let (ordinal, since) = (0, self.desk.disk.now());
         let flight = Flight { ordinal, offset, bytes, written: 0, since };
         let grow = (!stream.index_growing
@@ -1145,7 +1151,9 @@ fn key(track: &Track) -> Key {
 fn progress(mut flight: Flight, result: io::Result<u32>) -> io::Result<Option<Flight>> {
     let written = match result {
         Ok(written) => written,
-        Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
+        {
             return Ok(Some(flight));
         }
         Err(error) => return Err(error),
@@ -1157,7 +1165,10 @@ fn progress(mut flight: Flight, result: io::Result<u32>) -> io::Result<Option<Fl
     let whole = written / ALIGNMENT as u32 * ALIGNMENT as u32;
     if whole == 0 {
         let left = flight.bytes - flight.written;
-        return Err(io::Error::new(io::ErrorKind::WriteZero, format!("{written} of {left} bytes were written")));
+        return Err(io::Error::new(
+            io::ErrorKind::WriteZero,
+            format!("{written} of {left} bytes were written"),
+        ));
     }
     flight.written += whole;
     Ok(Some(flight))
