@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod lifecycle;
 pub mod pace;
+pub mod recorder;
 pub mod ring;
 pub mod source;
 pub mod store;

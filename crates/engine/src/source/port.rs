@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::{CountedBy, Layer, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::endpoint::{Gro, UdpSource};
+use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
 use uuid::Uuid;
@@ -170,6 +171,14 @@ impl Port {
     /// The memory its blocks are cut from.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    /// The most blocks that its memory can be cut into.
+    pub fn most_blocks(&self) -> usize {
+        // Blocks come near to their wanted size, and at least to half of it.
+        let wanted = self.source.block.map_or(BLOCK_BYTES, |size| size.0);
+        let wanted = wanted.min(self.region.bytes() as u64 / 16).max(4096);
+        2 * self.region.bytes() / wanted as usize + 1
     }
 
     /// Its counters.

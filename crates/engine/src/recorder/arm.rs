@@ -1,0 +1,444 @@
+//! Everything that can fail, before anything is promised.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU16;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::layout::CHUNK_BYTES;
+use fullbore_core::manifest;
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteSize;
+
+use super::event::{Armed, Event, MemberState, Tell};
+use super::scan::Scan;
+use super::supervise::Supervisor;
+use crate::clock::Clock;
+use crate::ring::{Gauge, Report, Wake};
+use crate::source::{Capture, Lane, Notice, Port, PortError, Scratch, Settings};
+use crate::store::{self, Member, MemberError, WriterError};
+use crate::witness;
+
+/// Block memory if nothing is said, for all sources together.
+const POOL_BYTES: u64 = 1 << 30;
+
+/// The least block memory a source works with.
+const LEAST_POOL_BYTES: u64 = 16 << 20;
+
+/// Receive buffer of each socket if nothing is said: doubled by the kernel, 30 ms at 16 Gbit/s.
+const RECEIVE_BUFFER: u64 = 64 << 20;
+
+/// No scan is begun with less room than this on any member.
+const LEAST_FREE_BYTES: u64 = 16 << 20;
+
+/// What is to be recorded.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where frames come from.
+    pub sources: Vec<UdpSource>,
+    /// Directories of the disk set.
+    pub members: Vec<PathBuf>,
+    /// Names of the scans, one after the other without a pause.
+    pub scans: Vec<ScanName>,
+    /// When each scan ends.
+    pub limit: Limit,
+    /// Block memory for all sources together.
+    pub buffer: Option<ByteSize>,
+    /// About how large chunk files are.
+    pub chunk: Option<ByteSize>,
+    /// Capture threads; by default as many as the machine carries.
+    pub capture_threads: Option<usize>,
+    /// Cores for the capture threads and then the writers, if they are to stay on some.
+    pub cpus: Vec<usize>,
+    /// How often data is made durable at least.
+    pub sync_interval: Option<Duration>,
+}
+
+/// When a scan ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    /// After this time from when it was armed.
+    pub duration: Option<Duration>,
+    /// After so many bytes received in all streams.
+    pub bytes: Option<u64>,
+    /// At this instant.
+    pub until: Option<Tai>,
+}
+
+/// A recording that could not be armed.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Nothing to record from.
+    #[error("no source was given")]
+    NoSource,
+    /// Nothing to record to.
+    #[error("no member of the disk set was given")]
+    NoMember,
+    /// Two sources of one name.
+    #[error("two sources are named `{name}`")]
+    SameName {
+        /// The name.
+        name: Name,
+    },
+    /// Two members are one directory.
+    #[error("{} is given twice", path.display())]
+    SameMember {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A time that has passed.
+    #[error("the recording is to end at {until}, which has passed")]
+    Past {
+        /// The time asked for.
+        until: Tai,
+    },
+    /// A member.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A scan of this name exists.
+    #[error("{} exists: the scan {scan} has been recorded already", path.display())]
+    ScanExists {
+        /// The scan.
+        scan: ScanName,
+        /// What is there.
+        path: PathBuf,
+    },
+    /// Not enough room.
+    #[error("{}: {free} free, and {needed} are needed", path.display())]
+    NoSpace {
+        /// The member, or the first of the set.
+        path: PathBuf,
+        /// What is free.
+        free: ByteSize,
+        /// What is needed at least.
+        needed: ByteSize,
+    },
+    /// A socket or its memory.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// More block memory than the machine has.
+    #[error("{wanted} of block memory were asked for, and {available} are available")]
+    Memory {
+        /// Asked for.
+        wanted: ByteSize,
+        /// By the kernel's count.
+        available: ByteSize,
+    },
+    /// Less block memory than the sources need.
+    #[error("{given} of block memory for {sources} sources; each needs {least} at least")]
+    SmallBuffer {
+        /// Asked for.
+        given: ByteSize,
+        /// How many sources.
+        sources: usize,
+        /// The least for each.
+        least: ByteSize,
+    },
+    /// A writer.
+    #[error(transparent)]
+    Writer(#[from] WriterError),
+    /// A thread.
+    #[error("starting a capture thread: {0}")]
+    Thread(#[source] io::Error),
+    /// The manifest of the new scan.
+    #[error(transparent)]
+    Manifest(#[from] store::lock::Error),
+    /// Copies of the manifest, or directories.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl RecordError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif".into(),
+            RecordError::NoMember => "give a directory with --store".into(),
+            RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
+            RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
+            RecordError::Past { .. } => "give a time to come, in UTC".into(),
+            RecordError::Member(error) => return error.hint(),
+            RecordError::ScanExists { .. } => {
+                "choose another --scan, or remove the old one with `fullbore rm`".into()
+            }
+            RecordError::NoSpace { .. } => {
+                "free some space (`fullbore ls` shows what is there), or record less".into()
+            }
+            RecordError::Port(PortError::Listen(error)) => match error.source.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another program listens there; `ss -ulnp` shows which".into()
+                }
+                io::ErrorKind::AddrNotAvailable => {
+                    "no interface of this host has that address; `ip addr` lists them".into()
+                }
+                io::ErrorKind::PermissionDenied => {
+                    "ports below 1024 need the right to bind them".into()
+                }
+                _ => return None,
+            },
+            RecordError::Memory { .. } | RecordError::Port(PortError::Memory { .. }) => {
+                "ask for less with --buffer".into()
+            }
+            RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
+            RecordError::Writer(error) => error.hint().into(),
+            _ => return None,
+        })
+    }
+}
+
+/// A recording that is armed.
+pub struct Recorder {
+    pub(super) supervisor: Supervisor,
+}
+
+impl Recorder {
+    /// Opens, maps and faults in everything, makes the first scan's directories, and begins to listen.
+    pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
+        check(&plan)?;
+        let members = open_members(&plan.members)?;
+        check_space(&plan, &members)?;
+        for member in &members {
+            for text in member.warnings() {
+                tell(&Event::Warning { text: text.clone() });
+            }
+        }
+        let mut ports = open_ports(&plan)?;
+        judge_buffers(&plan, &ports, tell);
+        let clock = Clock::new();
+        let first = plan.scans.first().expect("checked: there is a scan").clone();
+        let mut scan = Scan::open(first, &plan, &members, clock.now())?;
+        let armed = Armed {
+            scan: scan.manifest.scan.clone(),
+            at: scan.manifest.armed,
+            sources: ports
+                .iter()
+                .map(|port| (port.source().endpoint.to_string(), port.receiver().buffer_bytes()))
+                .collect(),
+            pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum(),
+            locked: ports.iter().all(|port| port.region().locked()),
+            members: members.iter().map(|member| member_state(member, None)).collect(),
+        };
+        let threads = start(&plan, &members, &mut ports).inspect_err(|_| scan.discard())?;
+        scan.shared = witness::Reading::take(Path::new("/"));
+        let supervisor = Supervisor::new(plan, members, threads, scan, clock);
+        supervisor.begin_first();
+        tell(&Event::Armed(armed));
+        Ok(Self { supervisor })
+    }
+}
+
+/// What the threads of a recording are reached by.
+pub(super) struct Running {
+    pub captures: Vec<Capture>,
+    pub writers: Vec<store::Writer>,
+    pub gauges: Vec<Arc<Gauge>>,
+    pub notices: mpsc::Receiver<Notice>,
+    pub reports: mpsc::Receiver<Report>,
+}
+
+fn check(plan: &Plan) -> Result<(), RecordError> {
+    if plan.sources.is_empty() {
+        return Err(RecordError::NoSource);
+    }
+    if plan.members.is_empty() {
+        return Err(RecordError::NoMember);
+    }
+    let mut names: BTreeMap<&Name, SocketAddr> = BTreeMap::new();
+    for source in &plan.sources {
+        if names.insert(&source.name, source.address).is_some() {
+            return Err(RecordError::SameName { name: source.name.clone() });
+        }
+    }
+    if let Some(until) = plan.limit.until
+        && until <= Clock::new().now()
+    {
+        return Err(RecordError::Past { until });
+    }
+    Ok(())
+}
+
+fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
+    let mut members: Vec<Member> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let member = Member::open(path)?;
+        if members.iter().any(|other| other.root() == member.root()) {
+            return Err(RecordError::SameMember { path: path.clone() });
+        }
+        members.push(member);
+    }
+    Ok(members)
+}
+
+/// Refuses a recording for which the disk set has no room from the start.
+fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
+    let mut total = 0u64;
+    let mut most = (0, members[0].root());
+    for member in members {
+        let free = member.free_bytes()?;
+        total = total.saturating_add(free);
+        if free >= most.0 {
+            most = (free, member.root());
+        }
+    }
+    let no_space = |free: u64, needed: u64| {
+        let path = most.1.to_owned();
+        Err(RecordError::NoSpace { path, free: ByteSize(free), needed: ByteSize(needed) })
+    };
+    if most.0 < LEAST_FREE_BYTES {
+        return no_space(most.0, LEAST_FREE_BYTES);
+    }
+    let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
+    if needed > total { no_space(total, needed) } else { Ok(()) }
+}
+
+/// Opens every socket and maps its share of the block memory.
+fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
+    let sources = plan.sources.len() as u64;
+    let available = available_memory();
+    let wanted = plan.buffer.map_or_else(
+        || POOL_BYTES.min(available / 4).max(sources * LEAST_POOL_BYTES),
+        |size| size.0,
+    );
+    let share = wanted / sources;
+    if share < LEAST_POOL_BYTES {
+        return Err(RecordError::SmallBuffer {
+            given: ByteSize(wanted),
+            sources: plan.sources.len(),
+            least: ByteSize(LEAST_POOL_BYTES),
+        });
+    }
+    if wanted > available {
+        let (wanted, available) = (ByteSize(wanted), ByteSize(available));
+        return Err(RecordError::Memory { wanted, available });
+    }
+    let single = |source: &UdpSource| source.threads != Threads::Split;
+    // Streams that are known beforehand come first in the manifest; threads that are split off follow.
+    let known = plan.sources.iter().filter(|source| single(source)).count() as u16;
+    let next_number = Arc::new(AtomicU16::new(known));
+    let mut number = 0;
+    let mut ports = Vec::with_capacity(plan.sources.len());
+    for source in &plan.sources {
+        let own = if single(source) { number } else { u16::MAX };
+        number += u16::from(single(source));
+        let chunk = plan.chunk.map_or(CHUNK_BYTES, |size| size.0);
+        let buffer = source.receive_buffer.map_or(RECEIVE_BUFFER, |size| size.0);
+        let port = Port::open(
+            source.clone(),
+            own,
+            next_number.clone(),
+            share as usize,
+            chunk,
+            buffer as usize,
+        )?;
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+/// `MemAvailable`, or no limit where the kernel does not say.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib * 1024)
+}
+
+/// Warns of sockets whose buffer holds less than 50 ms of their stream, or is small where no rate is known.
+fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
+    for (port, source) in ports.iter().zip(&plan.sources) {
+        let held = port.receiver().buffer_bytes() as u64 / 2;
+        let rate = source.frames_per_second.zip(source.frame_bytes);
+        let needed = rate.map_or(16 << 20, |(fps, bytes)| fps * u64::from(bytes) / 20);
+        if held < needed {
+            let text = format!(
+                "the receive buffer of {} holds {}, and 50 ms of its stream are {}; \
+                 allow more with `sysctl net.core.rmem_max={}`, or run with CAP_NET_ADMIN",
+                source.endpoint,
+                ByteSize(held),
+                ByteSize(needed),
+                RECEIVE_BUFFER,
+            );
+            tell(&Event::Warning { text });
+        }
+    }
+}
+
+/// Starts the writers and the capture threads, with a queue from each of these to each of those.
+fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Running, RecordError> {
+    let count = plan.capture_threads.unwrap_or_else(default_threads).clamp(1, ports.len());
+    let mut groups: Vec<Vec<Port>> = (0..count).map(|_| Vec::new()).collect();
+    let mut scratch = Scratch::new();
+    for (number, mut port) in ports.drain(..).enumerate() {
+        port.drain(&mut scratch).map_err(RecordError::Thread)?;
+        groups[number % count].push(port);
+    }
+    let (reports, report_receiver) = mpsc::channel();
+    let (notices, notice_receiver) = mpsc::channel();
+    let mut lanes: Vec<Vec<Lane>> = (0..count).map(|_| Vec::new()).collect();
+    let (mut writers, mut gauges) = (Vec::new(), Vec::new());
+    let mut cpus = plan.cpus.iter().copied().skip(count).cycle();
+    for (number, member) in members.iter().enumerate() {
+        let gauge = Arc::new(Gauge::default());
+        let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
+        let mut sides = Vec::new();
+        for (group, lanes) in groups.iter().zip(&mut lanes) {
+            let room = group.iter().map(Port::most_blocks).sum::<usize>() + 4096;
+            let (commands, from_capture) = rtrb::RingBuffer::new(room);
+            let (to_capture, returned) = rtrb::RingBuffer::new(room);
+            sides.push(store::Lane { commands: from_capture, returned: to_capture });
+            lanes.push(Lane { commands, returned, gauge: gauge.clone(), wake: wake.clone() });
+        }
+        let mut settings = store::Settings::of_member(number);
+        settings.cpu = cpus.next();
+        if let Some(interval) = plan.sync_interval {
+            settings.round_interval = interval;
+        }
+        let writer = store::spawn(member, sides, gauge.clone(), reports.clone(), wake, settings)?;
+        writers.push(writer);
+        gauges.push(gauge);
+    }
+    let mut captures = Vec::new();
+    for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
+        let settings = Settings { cpu: plan.cpus.get(number).copied() };
+        let capture = Capture::start(number, group, lanes, notices.clone(), settings);
+        captures.push(capture.map_err(RecordError::Thread)?);
+    }
+    Ok(Running { captures, writers, gauges, notices: notice_receiver, reports: report_receiver })
+}
+
+/// One capture thread serves many sockets; more pay on machines that have cores to spare.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
+}
+
+pub(super) fn member_state(member: &Member, failure: Option<&str>) -> MemberState {
+    MemberState {
+        path: member.root().to_owned(),
+        buffered: member.buffered(),
+        written_bytes: 0,
+        rate: 0,
+        backlog_bytes: 0,
+        free_bytes: member.free_bytes().unwrap_or(0),
+        longest_write_ns: 0,
+        failure: failure.map(str::to_owned),
+    }
+}
+
+pub(super) fn manifest_member(member: &Member) -> manifest::Member {
+    manifest::Member {
+        uuid: member.uuid(),
+        path: member.root().to_owned(),
+        failure: None,
+        buffered: member.buffered(),
+    }
+}

@@ -1,0 +1,258 @@
+//! One scan while it is recorded: its directories, its manifest, and what has been heard of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fullbore_core::account::Account;
+use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
+use fullbore_core::gap::Ranges;
+use fullbore_core::manifest::{
+    ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
+};
+use fullbore_core::name::ScanName;
+use fullbore_core::time::Tai;
+use uuid::Uuid;
+
+use super::arm::{Plan, RecordError, manifest_member};
+use crate::lifecycle::Lifecycle;
+use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
+use crate::store::lock::{ScanLock, put_file};
+use crate::store::{Member, MemberError};
+use crate::witness;
+
+/// A scan that is not sealed.
+pub struct Scan {
+    /// What capture threads know of it.
+    pub opening: Arc<Opening>,
+    /// Its manifest, as it stands.
+    pub manifest: Manifest,
+    /// Where it is in its life.
+    pub life: Lifecycle,
+    /// Accounts of streams that have ended.
+    pub accounts: BTreeMap<u16, Account>,
+    /// Counters of streams that run.
+    pub gauges: BTreeMap<u16, Arc<StreamGauge>>,
+    /// Durable blocks and bytes of each stream.
+    pub durable: BTreeMap<u16, (Ranges, u64)>,
+    /// Shared counters when it was armed.
+    pub shared: witness::Reading,
+    /// Shared counters when its last frame had been read.
+    pub shared_after: Option<witness::Reading>,
+    /// Roots of the members.
+    pub roots: Vec<PathBuf>,
+    /// Directories that were made for it.
+    claimed: Vec<PathBuf>,
+    lock: Option<ScanLock>,
+}
+
+impl Scan {
+    /// Makes the directories of a new scan on every member, with its manifest. If one cannot be made,
+    /// none is left.
+    pub fn open(
+        name: ScanName,
+        plan: &Plan,
+        members: &[Member],
+        armed: Tai,
+    ) -> Result<Self, RecordError> {
+        let known: Vec<&UdpSource> =
+            plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
+        let single = plan.sources.len() == 1 && known.len() == 1;
+        let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan: name.clone(), single });
+        refuse_existing(&name, members)?;
+        let streams: Vec<Stream> = known.iter().map(|source| stream(source, &opening)).collect();
+        let manifest = Manifest {
+            version: VERSION,
+            uuid: opening.uuid,
+            scan: name,
+            state: State::Recording,
+            software: concat!("fullbore ", env!("CARGO_PKG_VERSION")).to_owned(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            armed,
+            stopped: None,
+            members: members.iter().map(manifest_member).collect(),
+            streams,
+        };
+        let numbers = 0..manifest.streams.len() as u16;
+        let mut scan = Self {
+            opening,
+            life: Lifecycle::new(numbers, members.len()),
+            manifest,
+            accounts: BTreeMap::new(),
+            gauges: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            shared: witness::Reading::default(),
+            shared_after: None,
+            roots: members.iter().map(|member| member.root().to_owned()).collect(),
+            claimed: Vec::new(),
+            lock: None,
+        };
+        let made = scan.claim(members);
+        if made.is_err() {
+            scan.discard();
+        }
+        made.map(|()| scan)
+    }
+
+    fn claim(&mut self, members: &[Member]) -> Result<(), RecordError> {
+        for stream in &self.manifest.streams {
+            for member in members {
+                let made = member.claim(&stream.directory).map_err(|error| match error {
+                    MemberError::ScanExists { path } => {
+                        RecordError::ScanExists { scan: self.manifest.scan.clone(), path }
+                    }
+                    other => other.into(),
+                })?;
+                self.claimed.push(made);
+            }
+        }
+        self.write_manifests()
+    }
+
+    /// Writes the manifest beside every stream on every member.
+    pub fn write_manifests(&mut self) -> Result<(), RecordError> {
+        let json = self.manifest.to_json();
+        for (number, path) in self.side_files(MANIFEST_FILE).into_iter().enumerate() {
+            match (&mut self.lock, number) {
+                (Some(lock), _) if lock.path() == path => lock.replace(&json)?,
+                (None, 0) => self.lock = Some(ScanLock::create(&path, &json)?),
+                _ => put_file(&path, &json)
+                    .map_err(|source| RecordError::File { path: path.clone(), source })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the account of a stream on every member.
+    pub fn write_account(&self, number: u16, account: &Account) -> Result<(), RecordError> {
+        let directory = &self.manifest.streams[usize::from(number)].directory;
+        let mut json =
+            serde_json::to_vec_pretty(account).expect("an account has only plain fields");
+        json.push(b'\n');
+        for root in &self.roots {
+            let path = root.join(directory).join(SIDE_DIRECTORY).join(ACCOUNT_FILE);
+            if path.parent().is_some_and(std::path::Path::is_dir) {
+                put_file(&path, &json).map_err(|source| RecordError::File { path, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file beside every stream on every member that has the stream's directory.
+    fn side_files(&self, file: &str) -> Vec<PathBuf> {
+        let paths = self.manifest.streams.iter().flat_map(|stream| {
+            let side = |root: &PathBuf| root.join(&stream.directory).join(SIDE_DIRECTORY);
+            self.roots.iter().map(side).filter(|side| side.is_dir())
+        });
+        paths.map(|side| side.join(file)).collect()
+    }
+
+    /// Takes a stream into the manifest, or what is now known of one that is there.
+    pub fn stream_opened(&mut self, shape: &Shape, format: Format, gauge: Arc<StreamGauge>) {
+        let number = usize::from(shape.number);
+        if number >= self.manifest.streams.len() {
+            // Threads are numbered as they are discovered, so none is ever skipped for long.
+            while self.manifest.streams.len() <= number {
+                self.manifest.streams.push(discovered(shape, &format, &self.opening));
+            }
+        }
+        let stream = &mut self.manifest.streams[number];
+        stream.name = shape.name.clone();
+        stream.directory = self.opening.directory(&shape.name);
+        stream.geometry = Some(shape.geometry);
+        stream.fill = shape.fill;
+        stream.stripped_bytes = shape.stripped_bytes;
+        stream.format = format;
+        self.gauges.insert(shape.number, gauge);
+        for root in &self.roots {
+            let side = root.join(&self.manifest.streams[number].directory).join(SIDE_DIRECTORY);
+            // The writer makes it too; whoever is second finds it there.
+            let _ = std::fs::create_dir_all(side);
+        }
+    }
+
+    /// Takes note of durable blocks.
+    pub fn blocks_durable(&mut self, number: u16, sequences: &[u64], bytes: u64) {
+        let (ranges, total) = self.durable.entry(number).or_default();
+        for &sequence in sequences {
+            ranges.insert(sequence as i64..sequence as i64 + 1);
+        }
+        *total += bytes;
+    }
+
+    /// Bytes from the start of a stream that are safe on disk.
+    pub fn durable_bytes(&self, number: u16) -> u64 {
+        let Some((ranges, total)) = self.durable.get(&number) else { return 0 };
+        let blocks = ranges.end_of_run_from(0) as u64;
+        if blocks == ranges.total() {
+            return *total;
+        }
+        let geometry = self.manifest.streams[usize::from(number)].geometry;
+        geometry.map_or(0, |geometry| blocks * u64::from(geometry.block_bytes))
+    }
+
+    /// Removes what was made of a scan that does not begin after all.
+    pub fn discard(&mut self) {
+        self.lock = None;
+        for directory in self.claimed.drain(..) {
+            // What cannot be removed is left: the error that brought us here is the one to be told.
+            let side = directory.join(SIDE_DIRECTORY);
+            let _ = std::fs::remove_file(side.join(MANIFEST_FILE));
+            let _ = std::fs::remove_dir(side);
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+/// Refuses a name of which any directory exists on any member.
+fn refuse_existing(name: &ScanName, members: &[Member]) -> Result<(), RecordError> {
+    for member in members {
+        let Ok(entries) = std::fs::read_dir(member.root()) else { continue };
+        for entry in entries.flatten() {
+            let directory = entry.file_name();
+            let taken = directory.to_str().and_then(ScanName::of_directory);
+            if taken.is_some_and(|(scan, _)| scan == *name) {
+                return Err(RecordError::ScanExists { scan: name.clone(), path: entry.path() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stream(source: &UdpSource, opening: &Opening) -> Stream {
+    let format = match source.format {
+        SourceFormat::Vdif => Format::Vdif {
+            frames_per_second: source.frames_per_second,
+            derived: false,
+            threads: Vec::new(),
+        },
+        SourceFormat::Raw => Format::Raw,
+    };
+    Stream {
+        name: source.name.clone(),
+        directory: opening.directory(&source.name),
+        source: source.endpoint.to_string(),
+        format,
+        stripped_bytes: stripped_bytes(source),
+        geometry: None,
+        fill: source.fill,
+        blocks: 0,
+        bytes: 0,
+        account: None,
+    }
+}
+
+fn discovered(shape: &Shape, format: &Format, opening: &Opening) -> Stream {
+    Stream {
+        name: shape.name.clone(),
+        directory: opening.directory(&shape.name),
+        source: shape.source.clone(),
+        format: format.clone(),
+        stripped_bytes: shape.stripped_bytes,
+        geometry: Some(shape.geometry),
+        fill: shape.fill,
+        blocks: 0,
+        bytes: 0,
+        account: None,
+    }
+}

@@ -1,0 +1,86 @@
+//! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
+
+use fullbore_core::account::{Account, CountedBy, Presence};
+use fullbore_core::endpoint::{SourceFormat, UdpSource};
+use fullbore_core::manifest::{State, Summary};
+use fullbore_core::time::Tai;
+
+use super::arm::RecordError;
+use super::event::Sealed;
+use super::scan::Scan;
+
+/// A stream that lacks so much at either end, while another has it, is said to.
+const NOTICEABLE_NS: i64 = 250_000_000;
+
+/// Completes the accounts of a scan and writes it down as finished.
+pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sealed, RecordError> {
+    add_silent_streams(scan, sources);
+    add_witnesses(scan, sources);
+    add_presence(scan);
+    for (number, account) in &mut scan.accounts {
+        assert!(account.terms.balance(), "stream {number}: {:?}", account.terms);
+        account.verdict = account.judge();
+    }
+    for (number, account) in &scan.accounts {
+        scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));
+        scan.write_account(*number, account)?;
+    }
+    scan.manifest.state = if aborted { State::Aborted } else { State::Sealed };
+    scan.write_manifests()?;
+    let accounts = scan.accounts.values().cloned().collect();
+    Ok(Sealed { manifest: scan.manifest.clone(), accounts })
+}
+
+/// The account of a stream that never came.
+fn add_silent_streams(scan: &mut Scan, sources: &[UdpSource]) {
+    for (number, stream) in scan.manifest.streams.iter().enumerate() {
+        let source = sources.iter().find(|source| source.endpoint.to_string() == stream.source);
+        let counted_by = source.map_or(CountedBy::Nothing, counted_by);
+        scan.accounts.entry(number as u16).or_insert_with(|| Account::new(counted_by));
+    }
+}
+
+/// By what a source's frames would be counted.
+pub fn counted_by(source: &UdpSource) -> CountedBy {
+    match source.format {
+        SourceFormat::Vdif if source.packet_number => CountedBy::PacketNumber,
+        SourceFormat::Vdif => CountedBy::FrameTime,
+        SourceFormat::Raw if source.sequence.is_some() => CountedBy::SequenceField,
+        SourceFormat::Raw => CountedBy::Nothing,
+    }
+}
+
+/// The shared counters on the way of each stream; its own socket's is there already.
+fn add_witnesses(scan: &mut Scan, sources: &[UdpSource]) {
+    let Some(after) = &scan.shared_after else { return };
+    for (number, account) in &mut scan.accounts {
+        let endpoint = &scan.manifest.streams[usize::from(*number)].source;
+        let Some(source) = sources.iter().find(|s| s.endpoint.to_string() == *endpoint) else {
+            continue;
+        };
+        let shared = scan.shared.until(after, source.address.ip(), source.interface.as_deref());
+        account.witnesses.extend(shared);
+    }
+}
+
+/// What the streams show of one another: who began last, who ended first, who never came.
+fn add_presence(scan: &mut Scan) {
+    let seen = |account: &Account| Some((account.first?.seen, account.last?.seen));
+    let ends: Vec<(Tai, Tai)> = scan.accounts.values().filter_map(seen).collect();
+    let earliest = ends.iter().map(|ends| ends.0).min();
+    let latest = ends.iter().map(|ends| ends.1).max();
+    for account in scan.accounts.values_mut() {
+        let (Some(first), Some(last)) = (account.first, account.last) else {
+            account.presence.push(Presence::NeverCame);
+            continue;
+        };
+        let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
+        if late > NOTICEABLE_NS {
+            account.presence.push(Presence::StartedLate { ns: late });
+        }
+        let early = latest.map_or(0, |latest| latest.since(last.seen));
+        if early > NOTICEABLE_NS {
+            account.presence.push(Presence::DiedEarly { ns: early });
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The thread that decides: when scans end, when they are sealed, what is told.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use fullbore_core::account::Account;
+
+use super::arm::{Plan, RecordError, Recorder, Running, member_state};
+use super::event::{Event, MemberState, Progress, Sealed, StreamState, Tell};
+use super::scan::Scan;
+use super::seal::seal;
+use crate::clock::Clock;
+use crate::lifecycle::Event as Step;
+use crate::ring::Report;
+use crate::source::{Notice, Order};
+use crate::store::Member;
+use crate::witness;
+
+/// Time between two looks at everything.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Time between two progress events.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// How a recording is ended from outside: by a signal, say.
+#[derive(Debug, Default)]
+pub struct Control {
+    asked: AtomicU8,
+}
+
+impl Control {
+    /// Finish what is held, then end. Asked a second time: abort.
+    pub fn stop(&self) {
+        let _ =
+            self.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| Some((n + 1).min(2)));
+    }
+
+    /// End now; what is held is counted and dropped.
+    pub fn abort(&self) {
+        self.asked.store(2, Ordering::SeqCst);
+    }
+
+    /// How often an end was asked for: 0, 1 (stop) or 2 (abort).
+    pub fn asked(&self) -> u8 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Everything the supervisor knows.
+pub struct Supervisor {
+    plan: Plan,
+    members: Vec<Member>,
+    failures: Vec<Option<String>>,
+    running: Running,
+    /// Scans that are not sealed; the newest is being recorded.
+    scans: VecDeque<Scan>,
+    /// Scans begun so far.
+    begun: usize,
+    clock: Clock,
+    since: Instant,
+    stopping: u8,
+    captures_left: usize,
+    sealed: Vec<Sealed>,
+    broken: Vec<String>,
+    told: Told,
+}
+
+/// What the last progress said, for rates.
+struct Told {
+    at: Instant,
+    streams: Vec<u64>,
+    members: Vec<u64>,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        plan: Plan,
+        members: Vec<Member>,
+        running: Running,
+        first: Scan,
+        clock: Clock,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            failures: vec![None; members.len()],
+            captures_left: running.captures.len(),
+            told: Told { at: now, streams: Vec::new(), members: vec![0; members.len()] },
+            plan,
+            members,
+            running,
+            scans: VecDeque::from([first]),
+            begun: 1,
+            clock,
+            since: now,
+            stopping: 0,
+            sealed: Vec::new(),
+            broken: Vec::new(),
+        }
+    }
+
+    pub(super) fn begin_first(&self) {
+        let opening = self.scans[0].opening.clone();
+        self.order(|| Order::Begin(opening.clone()));
+    }
+
+    fn order(&self, order: impl Fn() -> Order) {
+        self.running.captures.iter().for_each(|capture| capture.order(order()));
+    }
+
+    fn newest(&mut self) -> &mut Scan {
+        self.scans.back_mut().expect("a scan is being recorded")
+    }
+
+    /// Whether the scan being recorded has reached its limit.
+    fn limit_reached(&mut self) -> bool {
+        let limit = self.plan.limit;
+        let now = self.clock.now();
+        limit.duration.is_some_and(|duration| self.since.elapsed() >= duration)
+            || limit.until.is_some_and(|until| now >= until)
+            || limit.bytes.is_some_and(|bytes| self.received_bytes() >= bytes)
+    }
+
+    /// Bytes received in the scan being recorded.
+    fn received_bytes(&self) -> u64 {
+        let scan = self.scans.back().expect("a scan is being recorded");
+        scan.gauges.values().map(|gauge| gauge.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Ends the scan being recorded: with the next one, or for good.
+    fn end_scan(&mut self, tell: &mut Tell<'_>) {
+        if self.begun >= self.plan.scans.len() {
+            self.stop(1);
+            return;
+        }
+        let name = self.plan.scans[self.begun].clone();
+        match Scan::open(name, &self.plan, &self.members, self.clock.now()) {
+            Ok(mut next) => {
+                next.shared = witness::Reading::take(Path::new("/"));
+                let before = self.newest();
+                // Streams go on with their numbers, names and counters.
+                next.manifest.streams = before.manifest.streams.clone();
+                next.gauges = before.gauges.clone();
+                for stream in &mut next.manifest.streams {
+                    stream.directory = next.opening.directory(&stream.name);
+                    (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
+                }
+                (0..next.manifest.streams.len() as u16).for_each(|number| {
+                    next.life.step(Step::Opened(number));
+                });
+                before.manifest.stopped = Some(next.manifest.armed);
+                let opening = next.opening.clone();
+                self.close_newest();
+                self.scans.push_back(next);
+                self.begun += 1;
+                self.since = Instant::now();
+                self.order(|| Order::Begin(opening.clone()));
+            }
+            Err(error) => {
+                let text = format!("the next scan cannot begin: {error}");
+                self.broken.push(text.clone());
+                tell(&Event::Warning { text });
+                self.stop(1);
+            }
+        }
+    }
+
+    fn close_newest(&mut self) {
+        let action = self.newest().life.step(Step::Close);
+        debug_assert!(action.is_none(), "its streams have not ended yet");
+    }
+
+    fn stop(&mut self, urgency: u8) {
+        if self.stopping >= urgency {
+            return;
+        }
+        if self.stopping == 0 {
+            let now = self.clock.now();
+            self.newest().manifest.stopped = Some(now);
+            self.close_newest();
+        }
+        self.stopping = urgency;
+        self.order(|| if urgency > 1 { Order::Abort } else { Order::Stop });
+    }
+
+    /// Takes what the threads have to say.
+    fn listen(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+        match self.running.notices.recv_timeout(TICK) {
+            Ok(notice) => self.notice(notice, tell),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => self.captures_gone(),
+        }
+        loop {
+            match self.running.notices.try_recv() {
+                Ok(notice) => self.notice(notice, tell),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.captures_gone();
+                    break;
+                }
+            }
+        }
+        while let Ok(report) = self.running.reports.try_recv() {
+            self.report(report, tell);
+        }
+        self.seal_ready(tell)
+    }
+
+    fn captures_gone(&mut self) {
+        self.captures_left = 0;
+        for scan in &mut self.scans {
+            scan.life.step(Step::CaptureGone);
+        }
+    }
+
+    fn scan_mut(&mut self, uuid: uuid::Uuid) -> Option<&mut Scan> {
+        self.scans.iter_mut().find(|scan| scan.opening.uuid == uuid)
+    }
+
+    fn notice(&mut self, notice: Notice, tell: &mut Tell<'_>) {
+        match notice {
+            Notice::Opened { scan, shape, format, gauge } => {
+                // A stream discovered in one scan goes on in all that were begun since.
+                let from = self.scans.iter().position(|s| s.opening.uuid == scan).unwrap_or(0);
+                for scan in self.scans.iter_mut().skip(from) {
+                    scan.stream_opened(&shape, format.clone(), gauge.clone());
+                    scan.life.step(Step::Opened(shape.number));
+                }
+                let scan = self.newest().manifest.scan.clone();
+                let frames_per_second = match format {
+                    fullbore_core::manifest::Format::Vdif { frames_per_second, .. } => {
+                        frames_per_second
+                    }
+                    fullbore_core::manifest::Format::Raw => None,
+                };
+                tell(&Event::Opened {
+                    scan,
+                    stream: shape.name,
+                    frame_bytes: shape.geometry.frame_bytes,
+                    frames_per_second,
+                });
+            }
+            Notice::Ended { scan, number, format, blocks, bytes, account } => {
+                let Some(scan) = self.scan_mut(scan) else { return };
+                let stream = &mut scan.manifest.streams[usize::from(number)];
+                (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
+                scan.shared_after = Some(witness::Reading::take(Path::new("/")));
+                scan.accounts.insert(number, *account);
+                scan.life.step(Step::Ended(number));
+            }
+            Notice::Silent { scan, number, foreign, witnesses } => {
+                let sources = self.plan.sources.clone();
+                let Some(scan) = self.scan_mut(scan) else { return };
+                let source = &scan.manifest.streams[usize::from(number)].source;
+                let found = sources.iter().find(|s| s.endpoint.to_string() == *source);
+                let mut account =
+                    Account::new(found.map_or(
+                        fullbore_core::account::CountedBy::Nothing,
+                        super::seal::counted_by,
+                    ));
+                account.foreign = foreign;
+                account.witnesses = witnesses;
+                scan.shared_after = Some(witness::Reading::take(Path::new("/")));
+                scan.accounts.insert(number, account);
+                scan.life.step(Step::Silent(number));
+            }
+            Notice::Done => {
+                self.captures_left = self.captures_left.saturating_sub(1);
+                if self.captures_left == 0 {
+                    self.captures_gone();
+                }
+            }
+            Notice::Broken { why } => {
+                self.broken.push(why.clone());
+                tell(&Event::Warning { text: why });
+            }
+        }
+    }
+
+    fn report(&mut self, report: Report, tell: &mut Tell<'_>) {
+        match report {
+            Report::Durable { track, sequences, bytes } => {
+                if let Some(scan) = self.scan_mut(track.scan) {
+                    scan.blocks_durable(track.number, &sequences, bytes);
+                }
+            }
+            Report::Failed { member, why, suspect } => {
+                let blocks: usize = suspect.iter().map(|(_, sequences)| sequences.len()).sum();
+                let text = format!(
+                    "{} takes no more data: {why}{}",
+                    self.members[member].root().display(),
+                    if blocks > 0 {
+                        format!("; {blocks} blocks written there may not be durable")
+                    } else {
+                        String::new()
+                    }
+                );
+                for scan in &mut self.scans {
+                    scan.manifest.members[member].failure.get_or_insert_with(|| why.clone());
+                }
+                self.failures[member].get_or_insert(why);
+                tell(&Event::Warning { text });
+            }
+            Report::Finished { member, track } => {
+                if let Some(scan) = self.scan_mut(track.scan) {
+                    scan.life.step(Step::Finished { member, stream: track.number });
+                }
+            }
+        }
+    }
+
+    /// Seals every scan that is ready, oldest first.
+    fn seal_ready(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+        while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
+            let mut scan = self.scans.pop_front().expect("just seen");
+            let sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
+            tell(&Event::Sealed(Box::new(sealed.clone())));
+            self.sealed.push(sealed);
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self) -> Progress {
+        let seconds = self.told.at.elapsed().as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+        let members = self.member_states(rate);
+        let scan = self.scans.back().expect("a scan is being recorded");
+        let mut streams = Vec::with_capacity(scan.gauges.len());
+        for (number, gauge) in &scan.gauges {
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let bytes = read(&gauge.bytes);
+            let place = usize::from(*number);
+            if self.told.streams.len() <= place {
+                self.told.streams.resize(place + 1, 0);
+            }
+            let before = std::mem::replace(&mut self.told.streams[place], bytes);
+            streams.push(StreamState {
+                name: scan.manifest.streams[place].name.clone(),
+                frames: read(&gauge.frames),
+                bytes,
+                rate: rate(bytes, before),
+                missing: read(&gauge.missing),
+                overrun: read(&gauge.overrun),
+                damaged: read(&gauge.damaged),
+                late: read(&gauge.late),
+                foreign: read(&gauge.foreign),
+                high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
+                used_blocks: read(&gauge.used_blocks),
+                durable_bytes: scan.durable_bytes(*number),
+            });
+        }
+        self.told.at = Instant::now();
+        let total: u64 = streams.iter().map(|stream| stream.rate).sum();
+        let free: u64 =
+            members.iter().filter(|m| m.failure.is_none()).map(|member| member.free_bytes).sum();
+        Progress {
+            scan: scan.manifest.scan.clone(),
+            seconds: self.since.elapsed().as_secs_f64(),
+            bytes: streams.iter().map(|stream| stream.bytes).sum(),
+            durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
+            seconds_left: self.seconds_left(),
+            seconds_until_full: (total > 0).then(|| free as f64 / total as f64),
+            streams,
+            members,
+        }
+    }
+
+    fn seconds_left(&self) -> Option<f64> {
+        let limit = self.plan.limit;
+        let by_duration = limit
+            .duration
+            .map(|duration| duration.saturating_sub(self.since.elapsed()).as_secs_f64());
+        let by_clock = limit.until.map(|until| until.since(self.clock.now()) as f64 / 1e9);
+        [by_duration, by_clock].into_iter().flatten().reduce(f64::min)
+    }
+
+    fn member_states(&mut self, rate: impl Fn(u64, u64) -> u64) -> Vec<MemberState> {
+        let mut states = Vec::with_capacity(self.members.len());
+        for (number, member) in self.members.iter().enumerate() {
+            let gauge = &self.running.gauges[number];
+            let written = gauge.written_bytes.load(Ordering::Relaxed);
+            let before = std::mem::replace(&mut self.told.members[number], written);
+            states.push(MemberState {
+                written_bytes: written,
+                rate: rate(written, before),
+                backlog_bytes: gauge.backlog_bytes.load(Ordering::Relaxed),
+                longest_write_ns: gauge.longest_write_ns.load(Ordering::Relaxed),
+                ..member_state(member, self.failures[number].as_deref())
+            });
+        }
+        states
+    }
+}
+
+impl Recorder {
+    /// Records until a limit is reached or an end is asked for. Gives every scan that was sealed.
+    pub fn run(
+        self,
+        control: &Arc<Control>,
+        tell: &mut Tell<'_>,
+    ) -> Result<Vec<Sealed>, RecordError> {
+        let mut supervisor = self.supervisor;
+        let mut told = Instant::now();
+        while !supervisor.scans.is_empty() {
+            supervisor.listen(tell)?;
+            if supervisor.scans.is_empty() {
+                break;
+            }
+            match control.asked() {
+                0 => {}
+                urgency => supervisor.stop(urgency),
+            }
+            if supervisor.stopping == 0 && supervisor.limit_reached() {
+                supervisor.end_scan(tell);
+            }
+            if supervisor.captures_left == 0 && supervisor.stopping == 0 {
+                supervisor.stop(1);
+            }
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                let progress = supervisor.progress();
+                tell(&Event::Progress(progress));
+            }
+        }
+        let Supervisor { running, sealed, .. } = supervisor;
+        running.captures.into_iter().for_each(|capture| capture.join());
+        for writer in running.writers {
+            if writer.join().is_err() {
+                let text = "a writer failed; what was written can be recovered".to_owned();
+                tell(&Event::Warning { text });
+            }
+        }
+        Ok(sealed)
+    }
+}
