@@ -2,6 +2,8 @@
 
 mod config;
 mod output;
+mod screen;
+mod store_arg;
 mod verbs;
 
 use std::process::ExitCode;
@@ -31,7 +33,9 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-enum Verb {}
+enum Verb {
+    Record(verbs::record::Args),
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -47,5 +51,7 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse_from(config::with_file(std::env::args_os())?);
     let output = Output { json: arguments.json };
-    match arguments.verb {}
+    match arguments.verb {
+        Verb::Record(args) => verbs::record::run(args, output),
+    }
 }

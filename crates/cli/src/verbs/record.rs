@@ -1,0 +1,207 @@
+//! `fullbore record`: streams from the network into a store, with an account.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args as ClapArgs;
+use fullbore_core::account::Verdict;
+use fullbore_core::endpoint::UdpSource;
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::recorder::{Control, Event, Limit, Plan, Recorder, Sealed};
+
+use crate::output::{self, Output};
+use crate::screen::Screen;
+use crate::store_arg::StoreArg;
+
+/// Record streams into a store, with an account of every frame.
+///
+/// Each SOURCE is a port, or a range of ports, that datagrams come to:
+///
+///   udp://0.0.0.0:46220?format=vdif                  one VDIF stream, counted by its own time
+///   udp://0.0.0.0:46220-46235?format=vdif            sixteen of them
+///   udp://0.0.0.0:46220?format=vdif&threads=split    a stream for each thread
+///   udp://0.0.0.0:46220?format=vtp                   a packet number before each frame
+///   udp://239.1.1.1:5000?interface=eth0              a multicast group
+///   udp://[::]:5000?format=raw&seq=0:4:be            anything with a counter in it
+///
+/// It says `armed` once everything is mapped and listening. Ctrl-C stops: what is held is written and
+/// the scan is sealed. A second Ctrl-C aborts.
+///
+/// Exit codes: 0 every frame is accounted for; 1 frames are missing that no counter of this host
+/// explains; 2 the recording could not be made.
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment, after_help = parameters())]
+pub struct Args {
+    /// Where frames come from.
+    #[arg(required = true, value_name = "SOURCE")]
+    source: Vec<String>,
+    #[command(flatten)]
+    store: StoreArg,
+    /// Name of the session: letters, digits, `-` and `+`.
+    #[arg(long, value_name = "NAME")]
+    session: String,
+    /// Name of the scan. With --scans, a number is put behind it.
+    #[arg(long, value_name = "NAME")]
+    scan: String,
+    /// Record so many scans one after the other, without losing a frame between them.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    scans: u32,
+    /// End each scan after this time, for example `40s` or `2h 30m`.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// End each scan once so many bytes have been received, for example `10GB`.
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<ByteSize>,
+    /// End at this time, in UTC: `2026-11-21T18:00:00`.
+    #[arg(long, value_name = "UTC")]
+    until: Option<Tai>,
+    /// Block memory for all sources together [default: 1 GiB, or a quarter of what is free]
+    #[arg(long, value_name = "SIZE")]
+    buffer: Option<ByteSize>,
+    /// About how large chunk files are [default: 256 MB]
+    #[arg(long, value_name = "SIZE")]
+    chunk: Option<ByteSize>,
+    /// Capture threads [default: one for every four cores]
+    #[arg(long, value_name = "N")]
+    capture_threads: Option<usize>,
+    /// Cores to stay on: first those of the capture threads, then those of the writers.
+    #[arg(long, value_name = "CPU[,CPU…]", value_delimiter = ',')]
+    cpus: Vec<usize>,
+    /// How often what was written is made durable at the latest [default: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    sync: Option<Duration>,
+    /// Draw no live screen.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What a source's endpoint may say, for the help.
+fn parameters() -> String {
+    let mut text = String::from("What may follow the `?` of a source:\n");
+    for parameter in UdpSource::PARAMETERS {
+        text += &format!(
+            "  {:<10} {}  (e.g. {})\n",
+            parameter.name, parameter.meaning, parameter.example
+        );
+    }
+    text
+}
+
+/// Records.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet;
+    let plan = resolve(args)?;
+    let control = Arc::new(Control::default());
+    stop_on_signals(&control)?;
+    let mut screen = Screen::new(output, quiet);
+    let mut tell = |event: &Event| screen.event(event);
+    let recorder = Recorder::arm(plan, &mut tell).map_err(with_hint)?;
+    let sealed = recorder.run(&control, &mut tell).map_err(with_hint)?;
+    screen.end();
+    Ok(ExitCode::from(judge(&sealed)))
+}
+
+/// From what was typed to what was meant.
+fn resolve(args: Args) -> anyhow::Result<Plan> {
+    let mut sources = Vec::new();
+    for text in &args.source {
+        let ports = UdpSource::parse(text).map_err(|error| match error.hint() {
+            Some(hint) => anyhow::anyhow!("{error}\n  {hint}"),
+            None => error.into(),
+        })?;
+        sources.extend(ports);
+    }
+    let session = Name::session(&args.session).context("--session")?;
+    let scans = scan_names(&session, &args.scan, args.scans)?;
+    for (name, size) in
+        [("--bytes", args.bytes), ("--buffer", args.buffer), ("--chunk", args.chunk)]
+    {
+        anyhow::ensure!(size != Some(ByteSize(0)), "{name} is zero");
+    }
+    anyhow::ensure!(args.duration != Some(Duration::ZERO), "--duration is zero");
+    if args.scans > 1 {
+        let ends = args.duration.is_some() || args.bytes.is_some();
+        anyhow::ensure!(ends, "--scans needs --duration or --bytes, to know where a scan ends");
+        anyhow::ensure!(
+            args.until.is_none(),
+            "--until ends all scans: use --duration with --scans"
+        );
+    }
+    Ok(Plan {
+        sources,
+        members: args.store.members_to_write()?,
+        scans,
+        limit: Limit {
+            duration: args.duration,
+            bytes: args.bytes.map(|size| size.0),
+            until: args.until,
+        },
+        buffer: args.buffer,
+        chunk: args.chunk,
+        capture_threads: args.capture_threads,
+        cpus: args.cpus,
+        sync_interval: args.sync,
+    })
+}
+
+/// One name, or as many as there are scans: `no0001`, `no0002`, …
+fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<ScanName>> {
+    anyhow::ensure!(count > 0, "--scans is zero: there would be nothing to record");
+    let name = |text: String| -> anyhow::Result<ScanName> {
+        Ok(ScanName { session: session.clone(), scan: text.parse().context("--scan")? })
+    };
+    if count == 1 {
+        return Ok(vec![name(scan.to_owned())?]);
+    }
+    (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
+}
+
+/// The first signal stops, the second aborts.
+fn stop_on_signals(control: &Arc<Control>) -> anyhow::Result<()> {
+    let control = control.clone();
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])
+    .context("listening to signals")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().for_each(|_| control.stop()))
+        .context("starting the thread for signals")?;
+    Ok(())
+}
+
+fn with_hint(error: fullbore_engine::recorder::RecordError) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => anyhow::Error::from(error).context(format!("cannot record ({hint})")),
+        None => anyhow::Error::from(error).context("cannot record"),
+    }
+}
+
+/// Good unless something is missing that nothing explains.
+fn judge(sealed: &[Sealed]) -> u8 {
+    let unexplained = sealed
+        .iter()
+        .flat_map(|scan| &scan.accounts)
+        .any(|account| account.verdict == Verdict::Unexplained);
+    if unexplained { output::FOUND } else { output::GOOD }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_scans_are_numbered() {
+        let session = Name::session("s").unwrap();
+        let names = scan_names(&session, "no", 3).unwrap();
+        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["s_no0001", "s_no0002", "s_no0003"]);
+        assert!(scan_names(&session, "no", 0).is_err());
+        assert!(scan_names(&session, "../x", 1).is_err());
+    }
+}
