@@ -32,7 +32,7 @@ const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const LOOK: Duration = Duration::from_millis(2);
 
 /// After a stop, what the sockets still hold is read for at most so long.
-const LAST_READ: Duration = Duration::from_secs(2);
+const LAST_READ: Duration = Duration::from_millis(500);
 
 /// How a capture thread runs.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +111,7 @@ struct Work {
     notices: Vec<Notice>,
     epoll: rustix::fd::OwnedFd,
     clock: Clock,
-    stopping: Option<Instant>,
+    stopping: bool,
 }
 
 impl Work {
@@ -138,7 +138,7 @@ impl Work {
             notices: Vec::new(),
             epoll,
             clock: Clock::new(),
-            stopping: None,
+            stopping: false,
         })
     }
 
@@ -150,11 +150,11 @@ impl Work {
             if looked.elapsed() >= LOOK || taken == 0 {
                 looked = Instant::now();
                 self.look();
-                if self.stopping.is_some() && self.ports.iter().all(Port::is_done) {
+                if self.stopping && self.ports.iter().all(Port::is_done) {
                     break;
                 }
             }
-            if self.stopping.is_none() && (1..FEW).contains(&taken) {
+            if !self.stopping && (1..FEW).contains(&taken) {
                 std::thread::sleep(GATHER);
             }
         }
@@ -169,11 +169,14 @@ impl Work {
                     self.each_port(|port, lender| port.begin(opening.clone(), lender))
                 }
                 Ok(Order::Stop) => {
-                    self.stopping.get_or_insert_with(Instant::now);
+                    self.stopping = true;
+                    (0..self.ports.len()).for_each(|number| self.read_last(number));
+                    self.each_port(Port::end);
+                    return;
                 }
                 Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
                     self.dealer.abort();
-                    self.stopping.get_or_insert_with(Instant::now);
+                    self.stopping = true;
                     self.each_port(Port::end);
                     return;
                 }
@@ -184,13 +187,13 @@ impl Work {
 
     /// Receives from every socket that has something. Gives the datagrams taken.
     fn round(&mut self) -> usize {
-        if self.stopping.is_some_and(|since| since.elapsed() > LAST_READ) {
-            self.each_port(Port::end);
+        if self.stopping {
+            // Nothing more is taken: only the answers of the writers are awaited.
+            std::thread::sleep(Duration::from_millis(1));
+            return 0;
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
-        let timeout =
-            if self.stopping.is_some() { Timespec { tv_sec: 0, tv_nsec: 1_000_000 } } else { IDLE };
-        let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+        let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64() as usize).collect(),
             // Interrupted by a signal: the next round is as good.
             Err(_) => return 0,
@@ -199,11 +202,13 @@ impl Work {
         for number in ready {
             taken += self.receive(number);
         }
-        if taken == 0 && self.stopping.is_some() {
-            // The last read found nothing more.
-            self.each_port(Port::end);
-        }
         taken
+    }
+
+    /// Reads what a socket holds, up to the moment it is empty: what comes later is after the stop.
+    fn read_last(&mut self, number: usize) {
+        let since = Instant::now();
+        while self.receive(number) > 0 && since.elapsed() < LAST_READ {}
     }
 
     fn receive(&mut self, number: usize) -> usize {
