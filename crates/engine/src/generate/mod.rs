@@ -30,6 +30,7 @@ pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 use crate::pace::{LatenessSummary, Waiting};
 use crate::sys::send;
 use lane::Lane;
+pub(crate) use lane::cpu_seconds;
 
 /// What is to be sent.
 #[derive(Clone, Debug)]
