@@ -1,6 +1,8 @@
 //! The Linux data path of fullbore: `source ──► ring ──► sink`.
 //!
+//! - [`generate`]: streams made for tests, with faults on purpose
 //! - [`pace`]: when packets go out, and how well that went
+//! - [`replayer`]: recorded frames sent again, in step
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`store`]: members, their writers, chunk files and the index
 //! - [`store`]: scans on a disk set: finding, reading, verifying, recovering and removing them
@@ -9,9 +11,11 @@
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
 pub mod clock;
+pub mod generate;
 pub mod lifecycle;
 pub mod pace;
 pub mod recorder;
+pub mod replayer;
 pub mod ring;
 pub mod source;
 pub mod store;

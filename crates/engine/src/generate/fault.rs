@@ -1,0 +1,453 @@
+//! What is done to a stream on purpose, decided by a seed before anything is sent.
+//!
+//! A port's frames have *places*: with several threads on it, place = index × threads + rank, so that
+//! the places of a port count its frames in sending order. A [`Course`] goes through the places one by
+//! one and says what happens at each: the frame goes, is dropped, or is held back until some places
+//! later, and copies and rubbish come between. It does no I/O; the same seed gives the same course.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::time::Duration;
+
+use fullbore_core::pattern::mixed;
+use serde::Serialize;
+
+/// Rules by which frames suffer. Every frame suffers one fate at most; all shares together are at most 1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Faults {
+    /// Another seed chooses other frames.
+    pub seed: u64,
+    /// Share of frames that are never sent.
+    pub drop: f64,
+    /// Frames dropped in a row each time; 0 is taken as 1.
+    pub drop_run: u64,
+    /// Share of frames that are sent twice.
+    pub duplicate: f64,
+    /// Share of frames that are overtaken by later ones.
+    pub reorder: f64,
+    /// By how many at most; 0 is taken as 1.
+    pub reorder_distance: u64,
+    /// Share of frames that are damaged, or followed by a datagram of rubbish.
+    pub damage: f64,
+    /// Share of frames that are held back for longer than any window.
+    pub late: f64,
+    /// By how many frames.
+    pub late_distance: u64,
+    /// Stretches of time in which nothing is sent.
+    pub silences: Vec<Silence>,
+}
+
+/// A stretch of time in which a stream sends nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Silence {
+    /// The stream; `None`: all of them.
+    pub stream: Option<String>,
+    /// From the start of the run.
+    pub from: Duration,
+    /// Up to here; `None`: for ever.
+    pub to: Option<Duration>,
+}
+
+/// Rules that cannot be followed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// Not a share.
+    #[error("{what} is {value}, and must be a share from 0 to 1, such as 1e-4")]
+    Share {
+        /// Which rule.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// More fates than frames.
+    #[error("all shares of faults together are {total}, and can be at most 1")]
+    Total {
+        /// Their sum.
+        total: f64,
+    },
+    /// A distance that holds back too much.
+    #[error("{what} is {value} frames, and can be at most {}", Faults::FURTHEST)]
+    Distance {
+        /// Which distance.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+}
+
+impl Faults {
+    /// The largest distance, which bounds what is held back.
+    pub const FURTHEST: u64 = 1 << 24;
+
+    /// Refuses rules that cannot be followed.
+    pub fn check(&self) -> Result<(), Error> {
+        let shares = [
+            ("drop", self.drop),
+            ("duplicate", self.duplicate),
+            ("reorder", self.reorder),
+            ("damage", self.damage),
+            ("late", self.late),
+        ];
+        for (what, value) in shares {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(Error::Share { what, value });
+            }
+        }
+        let total: f64 = shares.iter().map(|(_, share)| share).sum();
+        if total > 1.0 {
+            return Err(Error::Total { total });
+        }
+        let distances = [
+            ("drop-run", self.drop_run),
+            ("reorder-distance", self.reorder_distance),
+            ("late-distance", self.late_distance),
+        ];
+        for (what, value) in distances {
+            if value > Self::FURTHEST {
+                return Err(Error::Distance { what, value });
+            }
+        }
+        Ok(())
+    }
+
+    /// The places in which a stream of so many places a second is silent, from its first place on.
+    fn silent_places(&self, stream: &str, places_per_second: u64) -> Vec<Range<u64>> {
+        let place = |time: Duration| {
+            let place = time.as_nanos() * u128::from(places_per_second) / 1_000_000_000;
+            u64::try_from(place).unwrap_or(u64::MAX)
+        };
+        let concerned =
+            |silence: &&Silence| silence.stream.as_deref().is_none_or(|name| name == stream);
+        let range = |silence: &Silence| place(silence.from)..silence.to.map_or(u64::MAX, place);
+        self.silences.iter().filter(concerned).map(range).collect()
+    }
+}
+
+/// In what way a datagram is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damage {
+    /// Cut short.
+    Truncated,
+    /// Bytes too many.
+    Extended,
+    /// The header tells another length.
+    LengthField,
+    /// The header is all zeros.
+    ZeroedHeader,
+}
+
+/// What happens at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Its frame is sent.
+    Sent,
+    /// Its frame is sent long after its turn, by the rule for late frames.
+    SentLate,
+    /// Its frame is sent once more.
+    Copy,
+    /// Its frame is sent damaged; `amount` chooses how much, by whoever makes the datagram.
+    Damaged {
+        /// In what way.
+        damage: Damage,
+        /// Any number.
+        amount: u64,
+    },
+    /// A datagram without sense is sent; `amount` chooses which.
+    Rubbish {
+        /// Any number.
+        amount: u64,
+    },
+    /// Its frame is never sent.
+    Dropped,
+    /// Its frame is never sent, because the stream is silent.
+    Silent,
+}
+
+/// Something that happens to the frame of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The place, from the first one of the run.
+    pub place: u64,
+    /// What happens.
+    pub what: What,
+}
+
+/// The fates of a port's frames, in the order in which they are to be carried out.
+#[derive(Clone, Debug)]
+pub struct Course {
+    faults: Faults,
+    /// The seed and the stream's own.
+    seed: u64,
+    /// Kinds of damage that the stream's format has.
+    damages: &'static [Option<Damage>],
+    silent: Vec<Range<u64>>,
+    next: u64,
+    end: u64,
+    dropping: u64,
+    /// Release place, then what; earliest first.
+    held: BinaryHeap<Reverse<(u64, u64, Kept)>>,
+}
+
+/// What is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kept {
+    Frame,
+    LateFrame,
+    Copy,
+}
+
+/// What damage to VDIF frames can be; `None` is rubbish after a good frame.
+pub const VDIF_DAMAGES: &[Option<Damage>] = &[
+    Some(Damage::Truncated),
+    Some(Damage::Extended),
+    Some(Damage::LengthField),
+    Some(Damage::ZeroedHeader),
+    None,
+];
+
+/// What damage to datagrams without a known header can be.
+pub const RAW_DAMAGES: &[Option<Damage>] = &[Some(Damage::Truncated), Some(Damage::Extended), None];
+
+/// A copy comes at most so many places after its frame.
+const COPY_DISTANCE: u64 = 4;
+
+impl Course {
+    /// The course of `stream`, of `places` frames at `places_per_second`.
+    pub fn new(
+        faults: &Faults,
+        stream: &str,
+        damages: &'static [Option<Damage>],
+        places: u64,
+        places_per_second: u64,
+    ) -> Self {
+        let own = stream.bytes().fold(faults.seed, |seed, byte| mixed(seed, u64::from(byte)));
+        Course {
+            silent: faults.silent_places(stream, places_per_second),
+            faults: faults.clone(),
+            seed: own,
+            damages,
+            next: 0,
+            end: places,
+            dropping: 0,
+            held: BinaryHeap::new(),
+        }
+    }
+
+    /// Appends what happens at the next place and gives its number; `None` when all is done. What is
+    /// still held back at the end comes with a place of its own behind the last.
+    #[inline]
+    pub fn step(&mut self, events: &mut Vec<Event>) -> Option<u64> {
+        let place = self.next;
+        if place >= self.end {
+            return self.release_all(events).then_some(place);
+        }
+        self.next += 1;
+        self.decide(place, events);
+        while let Some(&Reverse((release, ..))) = self.held.peek()
+            && release <= place
+        {
+            self.release(events);
+        }
+        Some(place)
+    }
+
+    /// Ends the run before the next place; what is held back still comes.
+    pub fn stop(&mut self) {
+        self.end = self.end.min(self.next);
+    }
+
+    /// Places gone through.
+    pub fn passed(&self) -> u64 {
+        self.next
+    }
+
+    fn release(&mut self, events: &mut Vec<Event>) {
+        let Some(Reverse((_, place, kept))) = self.held.pop() else { return };
+        let what = match kept {
+            Kept::Frame => What::Sent,
+            Kept::LateFrame => What::SentLate,
+            Kept::Copy => What::Copy,
+        };
+        events.push(Event { place, what });
+    }
+
+    fn release_all(&mut self, events: &mut Vec<Event>) -> bool {
+        let any = !self.held.is_empty();
+        while !self.held.is_empty() {
+            self.release(events);
+        }
+        any
+    }
+
+    fn hold(&mut self, place: u64, distance: u64, kept: Kept) {
+        self.held.push(Reverse((place + distance.max(1), place, kept)));
+    }
+
+    /// One draw chooses the fate of a frame.
+    fn decide(&mut self, place: u64, events: &mut Vec<Event>) {
+        if self.silent.iter().any(|range| range.contains(&place)) {
+            self.dropping = 0;
+            return events.push(Event { place, what: What::Silent });
+        }
+        if self.dropping > 0 {
+            self.dropping -= 1;
+            return events.push(Event { place, what: What::Dropped });
+        }
+        let draw = mixed(self.seed, place.wrapping_mul(2));
+        let amount = mixed(self.seed, place.wrapping_mul(2).wrapping_add(1));
+        let mut rest = (draw >> 11) as f64 / (1u64 << 53) as f64;
+        let mut chosen = |share: f64| {
+            let hit = rest < share;
+            rest -= share;
+            hit
+        };
+        let run = self.faults.drop_run.max(1);
+        if chosen(self.faults.drop / run as f64) {
+            self.dropping = run - 1;
+            events.push(Event { place, what: What::Dropped });
+        } else if chosen(self.faults.duplicate) {
+            events.push(Event { place, what: What::Sent });
+            match amount % (COPY_DISTANCE + 1) {
+                0 => events.push(Event { place, what: What::Copy }),
+                distance => self.hold(place, distance, Kept::Copy),
+            }
+        } else if chosen(self.faults.reorder) {
+            let distance = 1 + amount % self.faults.reorder_distance.max(1);
+            self.hold(place, distance, Kept::Frame);
+        } else if chosen(self.faults.damage) {
+            let (kind, amount) = (amount % self.damages.len() as u64, mixed(amount, 0));
+            match self.damages[kind as usize] {
+                Some(damage) => {
+                    events.push(Event { place, what: What::Damaged { damage, amount } });
+                }
+                None => {
+                    events.push(Event { place, what: What::Sent });
+                    events.push(Event { place, what: What::Rubbish { amount } });
+                }
+            }
+        } else if chosen(self.faults.late) {
+            self.hold(place, self.faults.late_distance, Kept::LateFrame);
+        } else {
+            events.push(Event { place, what: What::Sent });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(faults: &Faults, places: u64) -> Vec<Event> {
+        let mut course = Course::new(faults, "46220", VDIF_DAMAGES, places, 1000);
+        let mut events = Vec::new();
+        let mut steps = 0;
+        while course.step(&mut events).is_some() {
+            steps += 1;
+            assert!(steps <= places + 1, "the course does not end");
+        }
+        events
+    }
+
+    #[test]
+    fn without_faults_every_frame_goes_in_order() {
+        let events = all(&Faults::default(), 1000);
+        let expected = (0..1000).map(|place| Event { place, what: What::Sent });
+        assert_eq!(events, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn shares_and_runs_are_as_asked_for() {
+        let faults = Faults { seed: 1, drop: 0.1, drop_run: 5, ..Faults::default() };
+        let events = all(&faults, 100_000);
+        let dropped: Vec<u64> =
+            events.iter().filter(|e| e.what == What::Dropped).map(|e| e.place).collect();
+        assert!((9_000..11_000).contains(&dropped.len()), "{}", dropped.len());
+        let starts = dropped.iter().filter(|p| !dropped.contains(&p.wrapping_sub(1))).count();
+        assert!((1700..2200).contains(&starts), "{starts}");
+    }
+
+    #[test]
+    fn a_silence_concerns_its_stream_alone() {
+        let silence = |stream: Option<&str>| Faults {
+            silences: vec![Silence {
+                stream: stream.map(str::to_owned),
+                from: Duration::from_millis(100),
+                to: Some(Duration::from_millis(200)),
+            }],
+            ..Faults::default()
+        };
+        let silent = |faults| all(&faults, 1000).iter().filter(|e| e.what == What::Silent).count();
+        assert_eq!(silent(silence(None)), 100);
+        assert_eq!(silent(silence(Some("46220"))), 100);
+        assert_eq!(silent(silence(Some("46221"))), 0);
+    }
+
+    #[test]
+    fn rules_that_cannot_be_followed_are_refused() {
+        let share = Faults { drop: 1.5, ..Faults::default() };
+        assert!(matches!(share.check(), Err(Error::Share { what: "drop", .. })));
+        let nan = Faults { late: f64::NAN, ..Faults::default() };
+        assert!(nan.check().is_err());
+        let total = Faults { drop: 0.6, late: 0.6, ..Faults::default() };
+        assert!(matches!(total.check(), Err(Error::Total { .. })));
+        let far = Faults { late_distance: 1 << 40, ..Faults::default() };
+        assert!(matches!(far.check(), Err(Error::Distance { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn every_frame_has_one_fate_and_the_sums_agree(
+            seed in any::<u64>(),
+            drop in 0.0..0.2f64,
+            drop_run in 0u64..5,
+            duplicate in 0.0..0.2f64,
+            reorder in 0.0..0.2f64,
+            reorder_distance in 0u64..20,
+            damage in 0.0..0.2f64,
+            late in 0.0..0.2f64,
+            late_distance in 0u64..200,
+            places in 0u64..500,
+            stop in prop::option::of(0u64..500),
+        ) {
+            let faults = Faults {
+                seed, drop, drop_run, duplicate, reorder, reorder_distance, damage, late,
+                late_distance, silences: vec![],
+            };
+            prop_assert!(faults.check().is_ok());
+            let mut course = Course::new(&faults, "a", VDIF_DAMAGES, places, 1000);
+            let mut events = Vec::new();
+            let mut fates: BTreeMap<u64, Vec<What>> = BTreeMap::new();
+            while let Some(now) = course.step(&mut events) {
+                for event in events.drain(..) {
+                    let distance = now - event.place.min(now);
+                    match event.what {
+                        What::SentLate => prop_assert!(distance <= late_distance.max(1)),
+                        _ => prop_assert!(distance <= reorder_distance.max(COPY_DISTANCE)),
+                    }
+                    fates.entry(event.place).or_default().push(event.what);
+                }
+                if stop == Some(now) {
+                    course.stop();
+                }
+            }
+            let meant = stop.map_or(places, |at| places.min(at + 1));
+            prop_assert_eq!(course.passed(), meant);
+            prop_assert_eq!(fates.len() as u64, meant);
+            for (place, fate) in fates {
+                let main = fate.iter().filter(|what| {
+                    !matches!(what, What::Copy | What::Rubbish { .. })
+                });
+                prop_assert_eq!(main.count(), 1, "place {}: {:?}", place, fate);
+                prop_assert!(fate.len() <= 2);
+                let extra = matches!(fate[0], What::Copy | What::Rubbish { .. });
+                prop_assert!(!extra, "place {}: {:?}", place, fate);
+            }
+        }
+    }
+}

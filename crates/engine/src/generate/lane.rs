@@ -1,0 +1,303 @@
+//! One port being sent to, and the loop that serves them all.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fullbore_core::format::vdif::Second;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::datagram::{HEAD_BYTES, Made, Maker};
+use super::fault::{Course, Event, RAW_DAMAGES, VDIF_DAMAGES};
+use super::payload::Payloads;
+use super::truth::{Done, StreamTruth, Tally};
+use super::{Form, Pace, Plan, Progress, StreamPlan, first_frame};
+use crate::pace::{Clock, Lateness, Monotonic, Period, Released, Waiting, group_size};
+use crate::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
+
+/// What one message may hold.
+const LARGEST_MESSAGE: usize = 65_507;
+
+/// A port, its socket, and where it has come to.
+pub struct Lane {
+    sender: Sender,
+    course: Course,
+    maker: Maker,
+    /// From place to place.
+    period: Period,
+    /// When the first place is due.
+    phase_ns: u64,
+    /// Place of the first frame of the run.
+    first_place: u64,
+    /// Places to take at once when it is this lane's turn.
+    group: u64,
+    /// The most that may be taken at once.
+    most: u64,
+    events: Vec<Event>,
+    heads: Box<[[u8; HEAD_BYTES]; MOST_PACKETS]>,
+    truth: StreamTruth,
+}
+
+/// How the loop went.
+pub struct Ran {
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    pub lateness: Lateness,
+}
+
+impl Lane {
+    pub fn open(stream: &StreamPlan, plan: &Plan, number: usize) -> Result<Self, Error> {
+        let sender = Sender::connect(&Destination::of(&stream.target)?)?;
+        let threads = stream.threads.len() as u64;
+        let places_per_second = stream.frames_per_second * threads;
+        let (first_second, frame) = first_frame(plan.start, stream.frames_per_second);
+        let damages = match stream.form {
+            Form::Vdif { .. } => VDIF_DAMAGES,
+            Form::Raw { .. } => RAW_DAMAGES,
+        };
+        let places = plan.frames.map_or(u64::MAX, |frames| frames.saturating_mul(threads));
+        let course = Course::new(&plan.faults, &stream.name, damages, places, places_per_second);
+        let shift = number as u64 * 7;
+        let maker = Maker::new(
+            since_half_year(&stream.form, first_second),
+            &stream.threads,
+            stream.frames_per_second,
+            first_second,
+            stream.first_number,
+            shift,
+        );
+        let datagram = stream.form.datagram_bytes();
+        let period = Period::per_second(places_per_second);
+        let fits = (LARGEST_MESSAGE / datagram as usize).clamp(1, MOST_PACKETS) as u64;
+        let (group, most) = match plan.pace {
+            Pace::FlatOut => (fits, fits),
+            Pace::Nominal { waiting: Waiting::Gentle, .. } => (1, fits),
+            Pace::Nominal { waiting: Waiting::Exact, .. } => {
+                let group = (group_size(total_rate(plan)) as u64).min(fits);
+                (group, group)
+            }
+        };
+        let vdif = matches!(stream.form, Form::Vdif { .. });
+        let numbered = !matches!(
+            stream.form,
+            Form::Vdif { packet_number: false, .. } | Form::Raw { sequence: None, .. }
+        );
+        Ok(Lane {
+            sender,
+            course,
+            maker,
+            period,
+            // Lanes of one rate take turns instead of going all at once.
+            phase_ns: period.times_ns(number as u64) / plan.streams.len() as u64,
+            first_place: frame * threads,
+            group,
+            most,
+            events: Vec::with_capacity(2 * MOST_PACKETS),
+            heads: Box::new([[0; HEAD_BYTES]; MOST_PACKETS]),
+            truth: StreamTruth {
+                name: stream.name.clone(),
+                target: stream.target.to_string(),
+                format: stream.form.name(),
+                frame_bytes: stream.form.frame_bytes(),
+                datagram_bytes: datagram,
+                frames_per_second: stream.frames_per_second,
+                threads: stream.threads.clone(),
+                first_second: first_second.start(),
+                vdif_second: vdif.then(|| header_second(first_second)),
+                first_number: numbered.then_some(stream.first_number),
+                payload_shift: shift,
+                port: Tally::default(),
+                by_thread: vec![Tally::default(); if threads > 1 { threads as usize } else { 0 }],
+            },
+        })
+    }
+
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    pub fn into_truth(self) -> StreamTruth {
+        self.truth
+    }
+
+    fn due_ns(&self, place: u64) -> u64 {
+        self.phase_ns + self.period.times_ns(place)
+    }
+
+    /// When the last place of the next group is due.
+    fn group_due_ns(&self) -> u64 {
+        self.due_ns(self.course.passed() + self.group - 1)
+    }
+
+    /// Takes the places that are due up to `until_ns`, at least one; `false` when there are no more.
+    fn take(&mut self, until_ns: u64, now_ns: u64, lateness: &mut Lateness) -> bool {
+        self.events.clear();
+        for taken in 0..self.most {
+            let due_ns = self.due_ns(self.course.passed());
+            if taken > 0 && due_ns > until_ns {
+                break;
+            }
+            if self.course.step(&mut self.events).is_none() {
+                return taken > 0;
+            }
+            lateness.record(now_ns.saturating_sub(due_ns));
+        }
+        true
+    }
+
+    /// The same without regard to time.
+    fn take_at_once(&mut self) -> bool {
+        self.events.clear();
+        (0..self.most).take_while(|_| self.course.step(&mut self.events).is_some()).count() > 0
+    }
+
+    /// Sends what was taken.
+    fn send(&mut self, payloads: &Payloads, progress: &Progress) -> Result<(), Error> {
+        let events = std::mem::take(&mut self.events);
+        for chunk in events.chunks(MOST_PACKETS) {
+            self.send_chunk(chunk, payloads, progress)?;
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn send_chunk(
+        &mut self,
+        events: &[Event],
+        payloads: &Payloads,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let mut made = [Made::default(); MOST_PACKETS];
+        let mut done = [(Done::Dropped, None); MOST_PACKETS];
+        let mut count = 0;
+        for (event, done) in events.iter().zip(&mut done) {
+            let event = Event { place: event.place + self.first_place, ..*event };
+            let (fate, datagram) = self.maker.make(event, payloads, &mut self.heads[count]);
+            *done = (fate, datagram.map(|_| count));
+            if let Some(datagram) = datagram {
+                made[count] = datagram;
+                count += 1;
+            }
+        }
+        let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
+        let mut bytes = 0;
+        for ((packet, made), head) in packets.iter_mut().zip(&made[..count]).zip(self.heads.iter())
+        {
+            let payload = made.payload(payloads);
+            bytes += (made.head + payload.len()) as u64;
+            *packet = [IoSlice::new(&head[..made.head]), IoSlice::new(payload)];
+        }
+        let refused = self.sender.send(&packets[..count])?;
+        for (event, (fate, packet)) in events.iter().zip(done) {
+            let fate = match packet {
+                Some(packet) if refused >> packet & 1 == 1 => refused_fate(fate),
+                _ => fate,
+            };
+            self.note(event.place + self.first_place, fate);
+        }
+        progress.add(count as u64, bytes);
+        Ok(())
+    }
+
+    #[inline]
+    fn note(&mut self, place: u64, done: Done) {
+        let truth = &mut self.truth;
+        truth.port.note(place.cast_signed(), done);
+        let threads = truth.by_thread.len() as u64;
+        if threads > 1 {
+            let (index, rank) = (place / threads, place % threads);
+            truth.by_thread[rank as usize].note(index.cast_signed(), done);
+        }
+    }
+}
+
+fn refused_fate(done: Done) -> Done {
+    match done {
+        Done::Copy | Done::Rubbish | Done::RefusedExtra => Done::RefusedExtra,
+        Done::Sent { .. } | Done::Damaged { .. } | Done::Dropped | Done::Silent | Done::Refused => {
+            Done::Refused
+        }
+    }
+}
+
+fn total_rate(plan: &Plan) -> u64 {
+    let rate = |stream: &StreamPlan| {
+        let frames = stream.frames_per_second * stream.threads.len() as u64;
+        frames * u64::from(stream.form.datagram_bytes())
+    };
+    plan.streams.iter().map(rate).sum()
+}
+
+/// Headers count from the half-year in which the run begins, also when it lasts into the next.
+fn since_half_year(form: &Form, first: Second) -> Form {
+    match form {
+        Form::Vdif { template, packet_number } => {
+            let (epoch, _) = header_second(first);
+            let template = template.with_reference_epoch(epoch).with_invalid(false);
+            Form::Vdif { template, packet_number: *packet_number }
+        }
+        raw @ Form::Raw { .. } => raw.clone(),
+    }
+}
+
+/// Reference epoch and seconds, counted from the half-year that the second lies in.
+fn header_second(second: Second) -> (u32, u32) {
+    let (epoch, _) = second.start().half_year();
+    second.since_epoch(epoch)
+}
+
+/// Serves the lanes, whichever is due next, until all are at their end or `stop` is set.
+pub fn run(
+    lanes: &mut [Lane],
+    payloads: &Payloads,
+    pace: Pace,
+    stop: &AtomicBool,
+    progress: &Progress,
+) -> Result<Ran, Error> {
+    let (waiting, catch_up, timed) = match pace {
+        Pace::Nominal { waiting, catch_up } => (waiting, catch_up, true),
+        Pace::FlatOut => (Waiting::Exact, 1.0, false),
+    };
+    let mut clock = Monotonic::start(waiting);
+    let mut released = Released::new(catch_up, waiting.slack_ns());
+    let cpu_before = cpu_seconds();
+    let mut lateness = Lateness::default();
+    let mut turns: BinaryHeap<Reverse<(u64, usize)>> =
+        lanes.iter().enumerate().map(|(n, lane)| Reverse((lane.group_due_ns(), n))).collect();
+    let mut stopping = false;
+    let mut awake_ns = 0;
+    while let Some(Reverse((due_ns, number))) = turns.pop() {
+        if !stopping && stop.load(Ordering::Relaxed) {
+            stopping = true;
+            lanes.iter_mut().for_each(|lane| lane.course.stop());
+        }
+        let lane = &mut lanes[number];
+        let more = if !timed || stopping {
+            lane.take_at_once()
+        } else {
+            let mut now_ns = clock.now_ns();
+            let release_ns = released.clock_ns(due_ns);
+            if release_ns > now_ns {
+                // Whoever naps sends everything that has become due meanwhile, and then naps again.
+                clock.wait_until(release_ns.max(awake_ns));
+                now_ns = clock.now_ns();
+                awake_ns = now_ns + waiting.nap_ns();
+            }
+            released.next_is(due_ns, now_ns);
+            lane.take(released.at(now_ns), now_ns, &mut lateness)
+        };
+        lane.send(payloads, progress)?;
+        if more {
+            turns.push(Reverse((lanes[number].group_due_ns(), number)));
+        }
+    }
+    let seconds = clock.now_ns() as f64 / 1e9;
+    Ok(Ran { seconds, cpu_seconds: cpu_seconds() - cpu_before, lateness })
+}
+
+/// CPU time of this thread.
+pub(crate) fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

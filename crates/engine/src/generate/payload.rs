@@ -1,0 +1,185 @@
+//! Payloads made beforehand: a ring in memory that frames take theirs from, none of them ever copied.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use fullbore_core::format::vdif::Header;
+use fullbore_core::pattern::Pattern;
+use serde::Serialize;
+
+/// Where payloads come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PayloadSource {
+    /// Known bytes.
+    Pattern(Pattern),
+    /// The payloads of a VDIF file, one after the other, again and again.
+    Sample(PathBuf),
+}
+
+/// A sample that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// It cannot be read.
+    #[error("{}: reading the sample", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Larger than what is kept in memory.
+    #[error("{}: {bytes} bytes are more than the {LARGEST_SAMPLE} that a sample can have", path.display())]
+    Large {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Not VDIF, or not from its start.
+    #[error("{}: no VDIF frame stands at byte {offset}", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Where a frame was expected.
+        offset: usize,
+    },
+}
+
+/// What a sample may take of memory.
+const LARGEST_SAMPLE: u64 = 1 << 30;
+
+/// A ring of patterns is about so long, to stay in the cache of the sending core.
+const RING_BYTES: usize = 512 << 10;
+
+/// Bytes behind the last payload, so that any of them can be sent with some too many.
+pub const SPARE_BYTES: usize = 64;
+
+/// The ring.
+#[derive(Debug)]
+pub struct Payloads {
+    bytes: Vec<u8>,
+    /// Bytes of one payload.
+    each: usize,
+    count: usize,
+    /// The first header of the sample.
+    template: Option<Header>,
+}
+
+impl Payloads {
+    /// Pieces of a pattern, one after the other from its start.
+    pub fn of_pattern(pattern: &Pattern, each: usize) -> Self {
+        let count = (RING_BYTES / each.max(1)).clamp(8, 4096);
+        let mut bytes = vec![0; count * each + SPARE_BYTES];
+        pattern.fill(&mut bytes, 0);
+        Payloads { bytes, each, count, template: None }
+    }
+
+    /// The payloads of a file of VDIF frames of one length. What follows the last whole one is left out.
+    pub fn of_sample(path: &Path) -> Result<Self, SampleError> {
+        let error = |source| SampleError::Read { path: path.to_owned(), source };
+        let mut file = std::fs::File::open(path).map_err(error)?;
+        let bytes = file.metadata().map_err(error)?.len();
+        if bytes > LARGEST_SAMPLE {
+            return Err(SampleError::Large { path: path.to_owned(), bytes });
+        }
+        let mut content = Vec::with_capacity(bytes as usize);
+        (&mut file).take(LARGEST_SAMPLE).read_to_end(&mut content).map_err(error)?;
+        Self::of_frames(&content)
+            .map_err(|offset| SampleError::Form { path: path.to_owned(), offset })
+    }
+
+    /// The payloads of consecutive frames; the error is where the first of them is none.
+    fn of_frames(content: &[u8]) -> Result<Self, usize> {
+        let template = Header::read(content).map_err(|_| 0usize)?;
+        let (frame_bytes, header_bytes) =
+            (template.frame_bytes() as usize, template.header_bytes());
+        if frame_bytes <= header_bytes || frame_bytes > content.len() {
+            return Err(0);
+        }
+        let each = frame_bytes - header_bytes;
+        let mut bytes = Vec::with_capacity(content.len());
+        for (number, frame) in content.chunks_exact(frame_bytes).enumerate() {
+            let same = Header::read(frame).is_ok_and(|header| {
+                (header.frame_bytes() as usize, header.header_bytes())
+                    == (frame_bytes, header_bytes)
+            });
+            if !same {
+                return Err(number * frame_bytes);
+            }
+            bytes.extend_from_slice(&frame[header_bytes..]);
+        }
+        let count = bytes.len() / each;
+        bytes.resize(bytes.len() + SPARE_BYTES, 0);
+        Ok(Payloads { bytes, each, count, template: Some(template) })
+    }
+
+    /// The first header of the sample, if it was one.
+    pub fn template(&self) -> Option<Header> {
+        self.template
+    }
+
+    /// Bytes of one payload.
+    pub fn each(&self) -> usize {
+        self.each
+    }
+
+    /// How many different ones there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The payload of a frame.
+    #[inline]
+    pub fn of(&self, frame: u64) -> &[u8] {
+        self.cut(frame, self.each)
+    }
+
+    /// The same, shorter or up to [`SPARE_BYTES`] longer.
+    #[inline]
+    pub fn cut(&self, frame: u64, length: usize) -> &[u8] {
+        let start = (frame % self.count as u64) as usize * self.each;
+        &self.bytes[start..start + length.min(self.each + SPARE_BYTES)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(frames: usize) -> Vec<u8> {
+        let header = Header::default().with_frame_bytes(40);
+        let frame = |n: usize| [header.as_bytes(), &[n as u8; 8]].concat();
+        (0..frames).flat_map(frame).collect()
+    }
+
+    #[test]
+    fn a_sample_gives_its_payloads_again_and_again() {
+        let payloads = Payloads::of_frames(&sample(3)).unwrap();
+        assert_eq!((payloads.each(), payloads.count()), (8, 3));
+        assert_eq!(payloads.of(4), [1; 8]);
+        assert_eq!(payloads.cut(5, 12).len(), 12);
+        assert_eq!(payloads.template().unwrap().frame_bytes(), 40);
+    }
+
+    #[test]
+    fn what_is_no_sample_is_told_with_the_place() {
+        assert_eq!(Payloads::of_frames(&[]).err(), Some(0));
+        assert_eq!(Payloads::of_frames(&[0; 100]).err(), Some(0));
+        let mut broken = sample(3);
+        broken[80..].fill(0xFF);
+        assert_eq!(Payloads::of_frames(&broken).err(), Some(80));
+        assert_eq!(Payloads::of_frames(&sample(3)[..110]).unwrap().count(), 2);
+        let error = Payloads::of_sample(Path::new("/nowhere.vdif")).unwrap_err();
+        assert!(error.to_string().contains("/nowhere.vdif"));
+    }
+
+    #[test]
+    fn a_pattern_goes_on_from_payload_to_payload() {
+        let pattern: Pattern = "counter".parse().unwrap();
+        let payloads = Payloads::of_pattern(&pattern, 8000);
+        assert_eq!(payloads.of(0)[..8], [0; 8]);
+        assert_eq!(payloads.of(1)[..8], 1000u64.to_le_bytes());
+        assert_eq!(payloads.of(payloads.count() as u64), payloads.of(0));
+    }
+}

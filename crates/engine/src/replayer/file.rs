@@ -1,0 +1,200 @@
+//! A plain file of VDIF frames, played like a recording.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fullbore_core::format::FILL;
+use fullbore_core::format::vdif::{Header, Timeline};
+use fullbore_core::time::{Tai, frame_ns};
+
+use super::{Frame, FrameSource, SourceError};
+
+/// About how much is read at once.
+const RUN_BYTES: usize = 4 << 20;
+
+/// Headers looked at to learn the frame rate: more than a second of any stream known.
+const MOST_LOOKED_AT: u64 = 1 << 21;
+
+/// A file that cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{}: reading {length} bytes at offset {offset}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// How much.
+        length: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be opened.
+    #[error("{}: opening it", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It does not begin with a VDIF frame.
+    #[error("{}: it does not begin with a whole VDIF frame", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The frames of a file; all have the length of the first.
+#[derive(Debug)]
+pub struct VdifFile {
+    path: PathBuf,
+    file: File,
+    frame_bytes: usize,
+    /// Frames per second of each thread, if known.
+    frames_per_second: Option<u64>,
+    /// Whole frames in the file.
+    frames: u64,
+    /// The next frame to load.
+    next: u64,
+    run: Vec<u8>,
+    told: Vec<Told>,
+    /// The time of the last frame that is to be trusted.
+    latest: Option<Tai>,
+}
+
+/// What the header of a frame says.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    time: Option<Tai>,
+    fill: bool,
+}
+
+impl VdifFile {
+    /// Opens a file and learns its frame rate from its headers, unless it is given.
+    pub fn open(path: &Path, frames_per_second: Option<u64>) -> Result<Self, FileError> {
+        let open = |source| FileError::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(open)?;
+        let bytes = file.metadata().map_err(open)?.len();
+        let form = || FileError::Form { path: path.to_owned() };
+        let mut start = [0; Header::BYTES];
+        if bytes < start.len() as u64 {
+            return Err(form());
+        }
+        read_at(&file, path, &mut start, 0)?;
+        let header = Header::read(&start).map_err(|_| form())?;
+        let frame_bytes = header.frame_bytes() as usize;
+        if header.payload_bytes() == 0 || frame_bytes as u64 > bytes {
+            return Err(form());
+        }
+        let mut this = VdifFile {
+            path: path.to_owned(),
+            file,
+            frame_bytes,
+            frames_per_second,
+            frames: bytes / frame_bytes as u64,
+            next: 0,
+            run: Vec::new(),
+            told: Vec::new(),
+            latest: None,
+        };
+        if this.frames_per_second.is_none() {
+            this.frames_per_second = this.learn_rate(header)?;
+        }
+        Ok(this)
+    }
+
+    /// Frames per second of each thread, given or learned.
+    pub fn frames_per_second(&self) -> Option<u64> {
+        self.frames_per_second
+    }
+
+    /// Follows the thread of the first frame over the first change of seconds.
+    fn learn_rate(&self, first: Header) -> Result<Option<u64>, FileError> {
+        let mut timeline = Timeline::new(None);
+        let mut bytes = [0; Header::BYTES];
+        for frame in 0..self.frames.min(MOST_LOOKED_AT) {
+            read_at(&self.file, &self.path, &mut bytes, frame * self.frame_bytes as u64)?;
+            let Ok(header) = Header::read(&bytes) else { continue };
+            if header.thread() != first.thread() || header.frame_bytes() != first.frame_bytes() {
+                continue;
+            }
+            timeline.observe(&header);
+            if timeline.frames_per_second().is_some() {
+                break;
+            }
+        }
+        Ok(timeline.frames_per_second())
+    }
+
+    /// What the header of a frame says. Frames marked invalid may tell wrong times, so theirs is
+    /// believed only if it comes within a second of the last good one.
+    fn told(&mut self, frame: &[u8]) -> Told {
+        let Ok(header) = Header::read(frame) else {
+            return Told { time: self.latest, fill: false };
+        };
+        let time = self.frames_per_second.map(|rate| {
+            let after = frame_ns(u64::from(header.frame_number()), rate);
+            header.second().start().plus_ns(after)
+        });
+        let whole = header.frame_bytes() as usize == self.frame_bytes;
+        if whole && !header.invalid() {
+            self.latest = time;
+            return Told { time, fill: false };
+        }
+        let near = |time: Tai, latest: Tai| time.since(latest).abs() < 1_000_000_000;
+        let time = match (time, self.latest) {
+            (Some(time), Some(latest)) if !near(time, latest) => Some(latest),
+            (time, latest) => time.or(latest),
+        };
+        let mut words = frame[header.header_bytes()..].chunks_exact(4);
+        let fill = header.invalid() && words.all(|word| word == FILL.to_le_bytes());
+        Told { time, fill }
+    }
+}
+
+fn read_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), FileError> {
+    let length = buffer.len();
+    file.read_exact_at(buffer, offset).map_err(|source| FileError::Read {
+        path: path.to_owned(),
+        offset,
+        length,
+        source,
+    })
+}
+
+impl FrameSource for VdifFile {
+    fn advance(&mut self) -> Result<bool, SourceError> {
+        let most = (RUN_BYTES / self.frame_bytes).max(1) as u64;
+        let count = most.min(self.frames - self.next);
+        let mut run = std::mem::take(&mut self.run);
+        run.resize(count as usize * self.frame_bytes, 0);
+        read_at(&self.file, &self.path, &mut run, self.next * self.frame_bytes as u64)?;
+        self.told.clear();
+        for frame in run.chunks_exact(self.frame_bytes) {
+            let told = self.told(frame);
+            self.told.push(told);
+        }
+        self.run = run;
+        self.next += count;
+        Ok(count > 0)
+    }
+
+    fn count(&self) -> usize {
+        self.told.len()
+    }
+
+    fn frame(&self, n: usize) -> Frame<'_> {
+        let Told { time, fill } = self.told[n];
+        let bytes = &self.run[n * self.frame_bytes..(n + 1) * self.frame_bytes];
+        Frame { bytes, time, fill }
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        (self.next, self.latest) = (0, None);
+        Ok(())
+    }
+}

@@ -1,0 +1,621 @@
+//! Recorded frames sent again: several streams in step with one another, by one thread.
+//!
+//! ```text
+//! FrameSource (a run of frames in memory) ─┐
+//! FrameSource ─────────────────────────────┼─► whichever frame is due next ─► its Sender
+//! FrameSource ─────────────────────────────┘
+//! ```
+//!
+//! The frames of a stream keep their order whatever their times say; between streams the recorded
+//! times decide. What was lost when recording has fill in its place, which is left out unless asked
+//! for: what was lost is not sent.
+
+mod file;
+mod stored;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteRate;
+use serde::Serialize;
+
+pub use file::{FileError, VdifFile};
+pub use stored::{StoredError, StoredFrames};
+
+use crate::generate::{Progress, cpu_seconds, rate};
+use crate::pace::{
+    Clock, Lateness, LatenessSummary, Monotonic, Period, Released, Waiting, group_size,
+};
+use crate::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
+
+/// What went wrong in a source; it names the file or scan itself.
+pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A frame of the run that is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// All of it.
+    pub bytes: &'a [u8],
+    /// When it was due, if that is known.
+    pub time: Option<Tai>,
+    /// It stands in the place of a frame that is not there.
+    pub fill: bool,
+}
+
+/// The frames of one stream in order, a run of them at a time.
+pub trait FrameSource {
+    /// Loads the next run of frames in the place of the one before; `false` at the end.
+    fn advance(&mut self) -> Result<bool, SourceError>;
+    /// How many frames the run has.
+    fn count(&self) -> usize;
+    /// A frame of the run.
+    fn frame(&self, n: usize) -> Frame<'_>;
+    /// Goes back before the first run.
+    fn rewind(&mut self) -> Result<(), SourceError>;
+    /// What should have been there and could not be read, so far.
+    fn losses(&self) -> &[String] {
+        &[]
+    }
+}
+
+/// A stream and where it goes.
+pub struct Track<'a> {
+    /// Name of the stream.
+    pub name: String,
+    /// Its frames.
+    pub source: Box<dyn FrameSource + 'a>,
+    /// Where they go.
+    pub target: UdpTarget,
+}
+
+/// How fast frames go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// As recorded, times a factor.
+    Recorded {
+        /// 2 is twice as fast.
+        factor: f64,
+    },
+    /// At so many bytes per second, all streams together.
+    Rate(ByteRate),
+    /// As fast as possible.
+    FlatOut,
+}
+
+/// What is to be done with the tracks.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How fast.
+    pub speed: Speed,
+    /// How to wait for due times.
+    pub waiting: Waiting,
+    /// How much faster it may be after a stall.
+    pub catch_up: f64,
+    /// How often all is played; `None`: until stopped.
+    pub times: Option<u64>,
+    /// Frames before this time are passed over.
+    pub from: Option<Tai>,
+    /// Frames at this time and later too.
+    pub to: Option<Tai>,
+    /// Fill is sent like frames.
+    pub fills: bool,
+    /// A 64-bit packet number, lowest byte first, goes before each frame (VTP).
+    pub packet_numbers: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            speed: Speed::Recorded { factor: 1.0 },
+            waiting: Waiting::Exact,
+            catch_up: crate::pace::CATCH_UP,
+            times: Some(1),
+            from: None,
+            to: None,
+            fills: false,
+            packet_numbers: false,
+        }
+    }
+}
+
+/// A replay that cannot be, or that did not reach its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No stream at all.
+    #[error("there is no stream to play")]
+    NoTracks,
+    /// No frame between the two times, or none at all.
+    #[error("there is no frame to play")]
+    NoFrames,
+    /// No pace to keep.
+    #[error("the frames of {name} carry no time to play them by")]
+    NoTime {
+        /// The stream.
+        name: String,
+    },
+    /// A factor that is no speed.
+    #[error("{factor} times the recorded speed cannot be played")]
+    Factor {
+        /// What was asked for.
+        factor: f64,
+    },
+    /// A frame with which its head is too long for a datagram.
+    #[error("{name} has a frame of {bytes} bytes, which fits no datagram")]
+    Long {
+        /// The stream.
+        name: String,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A source.
+    #[error("reading {name}")]
+    Source {
+        /// The stream.
+        name: String,
+        /// What went wrong.
+        source: SourceError,
+    },
+    /// A socket.
+    #[error(transparent)]
+    Send(#[from] send::Error),
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::NoTime { .. } => Some("give a rate, such as --rate 2Gbit/s, or --flat-out"),
+            Error::Send(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// What was played of a stream.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TrackReport {
+    /// Its name.
+    pub name: String,
+    /// Where it went.
+    pub target: String,
+    /// Frames that the kernel took.
+    pub frames: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Fill that was left out.
+    pub fills_left_out: u64,
+    /// Frames outside the times asked for.
+    pub passed_over: u64,
+    /// Frames that the kernel refused.
+    pub refused: u64,
+    /// What could not be read.
+    pub losses: Vec<String>,
+}
+
+/// How a replay went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Seconds from the first frame to the last.
+    pub seconds: f64,
+    /// Frames that the kernel took.
+    pub frames: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Bytes per second.
+    pub rate: ByteRate,
+    /// CPU time of the sending thread, in seconds.
+    pub cpu_seconds: f64,
+    /// Frames that the kernel refused.
+    pub refused: u64,
+    /// Times a socket was full.
+    pub stalls: u64,
+    /// Times a receiver said that nobody listens.
+    pub unreachable: u64,
+    /// How often all was played to its end.
+    pub times: u64,
+    /// How far after their due times frames went; empty when flat out.
+    pub lateness: LatenessSummary,
+    /// Each stream.
+    pub streams: Vec<TrackReport>,
+}
+
+/// Tracks with their sockets open, at their first frames.
+pub struct Replay<'a> {
+    playing: Vec<Playing<'a>>,
+    settings: Settings,
+}
+
+/// A track and where it has come to.
+struct Playing<'a> {
+    source: Box<dyn FrameSource + 'a>,
+    sender: Sender,
+    /// The next frame of the run.
+    at: usize,
+    /// Number of the next frame, for those who want one.
+    number: u64,
+    /// Frames never go back before this time, so that their order stays.
+    latest: Tai,
+    report: TrackReport,
+}
+
+impl<'a> Playing<'a> {
+    fn open(track: Track<'a>) -> Result<Self, Error> {
+        let Track { name, source, target } = track;
+        let sender = Sender::connect(&Destination::of(&target)?)?;
+        let report = TrackReport { name, target: target.to_string(), ..TrackReport::default() };
+        Ok(Playing { source, sender, at: 0, number: 0, latest: Tai(i64::MIN), report })
+    }
+
+    fn error(&self, source: SourceError) -> Error {
+        Error::Source { name: self.report.name.clone(), source }
+    }
+
+    /// Comes to the next frame that is to be sent, loading runs as needed; `false` at the end.
+    fn settle(&mut self, settings: &Settings) -> Result<bool, Error> {
+        loop {
+            while self.at < self.source.count() {
+                match fate(&self.source.frame(self.at), settings) {
+                    Fate::Send => return Ok(true),
+                    Fate::LeaveOut => self.report.fills_left_out += 1,
+                    Fate::PassOver => self.report.passed_over += 1,
+                }
+                self.at += 1;
+            }
+            self.at = 0;
+            if !self.source.advance().map_err(|error| self.error(error))? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The time of the next frame, no earlier than any before it.
+    fn time(&self) -> Option<Tai> {
+        Some(self.source.frame(self.at).time?.max(self.latest))
+    }
+
+    /// Bytes per second of the run that is loaded, by its times.
+    fn rate(&self) -> Option<u64> {
+        let count = self.source.count();
+        let first = self.source.frame(0).time?;
+        let last = self.source.frame(count.checked_sub(1)?).time?;
+        let ns = u64::try_from(last.since(first)).ok().filter(|ns| *ns > 0)?;
+        let bytes: u64 = (0..count).map(|n| self.source.frame(n).bytes.len() as u64).sum();
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).ok()
+    }
+}
+
+/// What becomes of a frame.
+enum Fate {
+    Send,
+    LeaveOut,
+    PassOver,
+}
+
+fn fate(frame: &Frame<'_>, settings: &Settings) -> Fate {
+    let outside = |time: Tai| {
+        settings.from.is_some_and(|from| time < from) || settings.to.is_some_and(|to| time >= to)
+    };
+    match frame.time {
+        Some(time) if outside(time) => Fate::PassOver,
+        _ if frame.fill && !settings.fills => Fate::LeaveOut,
+        _ => Fate::Send,
+    }
+}
+
+/// From recorded times to due times.
+struct Due {
+    speed: Speed,
+    /// The earliest time of all streams.
+    origin: Tai,
+    /// When the present turn of the loop began.
+    base_ns: u64,
+    /// Time of one byte, at a given rate.
+    byte: Period,
+    bytes: u64,
+}
+
+impl Due {
+    /// When a frame of that time is due, if `ahead` more bytes go before it.
+    fn ns(&self, time: Option<Tai>, ahead: u64) -> u64 {
+        match (self.speed, time) {
+            (Speed::Recorded { factor }, Some(time)) => {
+                let after = time.since(self.origin).max(0);
+                let after = if factor == 1.0 { after } else { (after as f64 / factor) as i64 };
+                self.base_ns.saturating_add(after as u64)
+            }
+            (Speed::Rate(_), _) => self.byte.times_ns(self.bytes + ahead),
+            (Speed::Recorded { .. }, None) | (Speed::FlatOut, _) => 0,
+        }
+    }
+}
+
+impl<'a> Replay<'a> {
+    /// Opens the sockets and comes to the first frames.
+    pub fn prepare(tracks: Vec<Track<'a>>, settings: Settings) -> Result<Self, Error> {
+        if tracks.is_empty() {
+            return Err(Error::NoTracks);
+        }
+        if let Speed::Recorded { factor } = settings.speed
+            && !(factor.is_finite() && factor > 0.0)
+        {
+            return Err(Error::Factor { factor });
+        }
+        let playing = tracks.into_iter().map(Playing::open).collect::<Result<_, _>>()?;
+        Ok(Replay { playing, settings })
+    }
+
+    /// Sends until all is sent or `stop` is set.
+    pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
+        let (mut times, cpu_before) = (0, cpu_seconds());
+        let mut pacer = None;
+        while self.settings.times.is_none_or(|wanted| times < wanted) {
+            if times > 0 {
+                self.rewind()?;
+            }
+            let Some(start) = self.start()? else { break };
+            let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
+            pacer.turn(start);
+            if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
+                break;
+            }
+            times += 1;
+        }
+        let Some(pacer) = pacer else { return Err(Error::NoFrames) };
+        Ok(self.report(times, &pacer, cpu_seconds() - cpu_before))
+    }
+
+    fn rewind(&mut self) -> Result<(), Error> {
+        for playing in &mut self.playing {
+            playing.source.rewind().map_err(|error| playing.error(error))?;
+            (playing.at, playing.latest) = (0, Tai(i64::MIN));
+            // The run that was loaded is over.
+            playing.at = playing.source.count();
+        }
+        Ok(())
+    }
+
+    /// Comes to the first frame of each stream and gives the earliest time; `None` without any frame.
+    fn start(&mut self) -> Result<Option<Tai>, Error> {
+        let (mut any, mut earliest) = (false, None);
+        for playing in &mut self.playing {
+            if !playing.settle(&self.settings)? {
+                continue;
+            }
+            any = true;
+            let time = playing.time();
+            if time.is_none() && matches!(self.settings.speed, Speed::Recorded { .. }) {
+                return Err(Error::NoTime { name: playing.report.name.clone() });
+            }
+            earliest = match (earliest, time) {
+                (Some(earliest), Some(time)) => Some(std::cmp::min(earliest, time)),
+                (earliest, time) => earliest.or(time),
+            };
+        }
+        Ok(any.then(|| earliest.unwrap_or(Tai(0))))
+    }
+
+    fn report(self, times: u64, pacer: &Pacer, cpu_seconds: f64) -> Report {
+        let sum = |of: fn(&send::Tally) -> u64| {
+            self.playing.iter().map(|playing| of(&playing.sender.tally())).sum::<u64>()
+        };
+        let seconds = pacer.clock.now_ns() as f64 / 1e9;
+        let bytes = self.playing.iter().map(|playing| playing.report.bytes).sum();
+        Report {
+            seconds,
+            frames: sum(|tally| tally.sent),
+            bytes,
+            rate: rate(bytes, seconds),
+            cpu_seconds,
+            refused: sum(|tally| tally.refused),
+            stalls: sum(|tally| tally.stalls),
+            unreachable: sum(|tally| tally.unreachable),
+            times,
+            lateness: pacer.lateness.summary(),
+            streams: self
+                .playing
+                .into_iter()
+                .map(|playing| {
+                    let losses = playing.source.losses().to_vec();
+                    TrackReport { losses, ..playing.report }
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Keeps the pace of all tracks.
+struct Pacer {
+    clock: Monotonic,
+    released: Released,
+    due: Due,
+    lateness: Lateness,
+    waiting: Waiting,
+    timed: bool,
+    /// Frames to wait for before a group goes, and the most of one group.
+    group: usize,
+    most: usize,
+    awake_ns: u64,
+    /// When the next turn of a loop begins.
+    end_ns: u64,
+}
+
+impl Pacer {
+    fn start(playing: &[Playing<'_>], settings: &Settings) -> Self {
+        let recorded = playing.iter().filter_map(Playing::rate).sum::<u64>();
+        let rate = match settings.speed {
+            Speed::Recorded { factor } => (recorded as f64 * factor) as u64,
+            Speed::Rate(rate) => rate.0,
+            Speed::FlatOut => u64::MAX,
+        };
+        let (group, most) = match settings.waiting {
+            Waiting::Exact => (group_size(rate), group_size(rate)),
+            Waiting::Gentle => (1, MOST_PACKETS),
+        };
+        let byte = match settings.speed {
+            Speed::Rate(rate) => Period::of_rate(1, rate.0),
+            Speed::Recorded { .. } | Speed::FlatOut => Period::of_rate(1, u64::MAX),
+        };
+        Pacer {
+            clock: Monotonic::start(settings.waiting),
+            released: Released::new(settings.catch_up, settings.waiting.slack_ns()),
+            due: Due { speed: settings.speed, origin: Tai(0), base_ns: 0, byte, bytes: 0 },
+            lateness: Lateness::default(),
+            waiting: settings.waiting,
+            timed: settings.speed != Speed::FlatOut,
+            group,
+            most,
+            awake_ns: 0,
+            end_ns: 0,
+        }
+    }
+
+    /// Begins a turn of the loop whose earliest frame has this time.
+    fn turn(&mut self, origin: Tai) {
+        (self.due.origin, self.due.base_ns) = (origin, self.end_ns);
+    }
+
+    /// Plays all tracks to their ends; `false` if stopped before.
+    fn play(
+        &mut self,
+        playing: &mut [Playing<'_>],
+        settings: &Settings,
+        stop: &AtomicBool,
+        progress: &Progress,
+    ) -> Result<bool, Error> {
+        let mut turns = BinaryHeap::new();
+        for (number, track) in playing.iter().enumerate() {
+            if track.at < track.source.count() {
+                turns.push(Reverse((self.order(track, settings), number)));
+            }
+        }
+        while let Some(Reverse((_, number))) = turns.pop() {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let track = &mut playing[number];
+            let (until_ns, now_ns) = self.wait(track, settings);
+            self.send(track, settings, until_ns, now_ns, progress)?;
+            if track.settle(settings)? {
+                turns.push(Reverse((self.order(track, settings), number)));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whose turn it is: by due time, where a rate is given by recorded time, else by frames sent.
+    fn order(&self, track: &Playing<'_>, settings: &Settings) -> u64 {
+        match (settings.speed, track.time()) {
+            (Speed::Recorded { .. }, _) => self.group_due_ns(track, settings),
+            (_, Some(time)) => time.since(self.due.origin).max(0) as u64,
+            (_, None) => track.report.frames,
+        }
+    }
+
+    /// When the last frame of a track's next group is due.
+    fn group_due_ns(&self, track: &Playing<'_>, settings: &Settings) -> u64 {
+        let (mut ahead, mut due_ns, mut frames) = (0, 0, 0);
+        for n in track.at..track.source.count() {
+            let frame = track.source.frame(n);
+            if !matches!(fate(&frame, settings), Fate::Send) {
+                continue;
+            }
+            let time = frame.time.map(|time| time.max(track.latest));
+            due_ns = self.due.ns(time, ahead).max(due_ns);
+            ahead += frame.bytes.len() as u64;
+            frames += 1;
+            if frames == self.group {
+                break;
+            }
+        }
+        due_ns
+    }
+
+    /// Waits for the track's turn; gives up to which due time frames may go, and what the clock says.
+    fn wait(&mut self, track: &Playing<'_>, settings: &Settings) -> (u64, u64) {
+        if !self.timed {
+            return (u64::MAX, 0);
+        }
+        let due_ns = self.group_due_ns(track, settings);
+        let mut now_ns = self.clock.now_ns();
+        let release_ns = self.released.clock_ns(due_ns);
+        if release_ns > now_ns {
+            self.clock.wait_until(release_ns.max(self.awake_ns));
+            now_ns = self.clock.now_ns();
+            self.awake_ns = now_ns + self.waiting.nap_ns();
+        }
+        self.released.next_is(due_ns, now_ns);
+        (self.released.at(now_ns).max(due_ns), now_ns)
+    }
+
+    /// Sends the frames of a track's run that are due, at least one.
+    fn send(
+        &mut self,
+        track: &mut Playing<'_>,
+        settings: &Settings,
+        until_ns: u64,
+        now_ns: u64,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        let mut numbers = [[0; 8]; MOST_PACKETS];
+        if settings.packet_numbers {
+            for (n, number) in numbers.iter_mut().take(self.most).enumerate() {
+                *number = track.number.wrapping_add(n as u64).to_le_bytes();
+            }
+        }
+        let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
+        let (mut count, mut bytes, mut left_out, mut passed_over) = (0, 0, 0, 0);
+        let (mut at, mut latest) = (track.at, track.latest);
+        while at < track.source.count() && count < self.most {
+            let frame = track.source.frame(at);
+            match fate(&frame, settings) {
+                Fate::Send => {
+                    let time = frame.time.map(|time| time.max(latest));
+                    let due_ns = self.due.ns(time, bytes);
+                    if count > 0 && due_ns > until_ns {
+                        break;
+                    }
+                    if self.timed {
+                        self.lateness.record(now_ns.saturating_sub(due_ns));
+                        self.end_ns = self.end_ns.max(due_ns);
+                    }
+                    latest = time.unwrap_or(latest);
+                    let number: &[u8] = if settings.packet_numbers { &numbers[count] } else { &[] };
+                    packets[count] = [IoSlice::new(number), IoSlice::new(frame.bytes)];
+                    bytes += frame.bytes.len() as u64;
+                    count += 1;
+                }
+                Fate::LeaveOut => left_out += 1,
+                Fate::PassOver => passed_over += 1,
+            }
+            at += 1;
+        }
+        let longest = packets[..count].iter().map(|packet| packet[0].len() + packet[1].len()).max();
+        if let Some(bytes) = longest.filter(|bytes| *bytes > LARGEST_DATAGRAM) {
+            return Err(Error::Long { name: track.report.name.clone(), bytes });
+        }
+        let refused = track.sender.send(&packets[..count])?;
+        let refused_bytes: u64 =
+            (0..count).filter(|n| refused >> n & 1 == 1).map(|n| packets[n][1].len() as u64).sum();
+        self.due.bytes += bytes;
+        (track.at, track.latest) = (at, latest);
+        track.number = track.number.wrapping_add(count as u64);
+        let report = &mut track.report;
+        report.fills_left_out += left_out;
+        report.passed_over += passed_over;
+        report.refused += u64::from(refused.count_ones());
+        report.frames += count as u64 - u64::from(refused.count_ones());
+        report.bytes += bytes - refused_bytes;
+        progress.add(count as u64, bytes);
+        Ok(())
+    }
+}
+
+/// The largest payload of a UDP datagram over IPv4.
+const LARGEST_DATAGRAM: usize = fullbore_core::endpoint::LARGEST_DATAGRAM as usize;
+
+#[cfg(test)]
+mod tests;

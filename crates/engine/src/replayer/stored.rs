@@ -1,0 +1,292 @@
+//! A stream of a stored scan, played block by block as it is read and checked.
+
+use std::collections::VecDeque;
+use std::io;
+
+use fullbore_core::time::{Tai, frame_ns};
+
+use super::{Frame, FrameSource, SourceError};
+use crate::store::read::{Settings, StartError};
+use crate::store::reader::{Delivered, Item, Placed, Scan, Stream, StreamReader};
+
+/// What could not be read is told in so many lines, and counted beyond.
+const MOST_LOSSES: usize = 1000;
+
+/// A stream that cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// The reader could not start.
+    #[error("starting to read stream {stream}")]
+    Start {
+        /// The stream.
+        stream: String,
+        /// What went wrong.
+        source: StartError,
+    },
+    /// The lengths of its frames could not be read.
+    #[error("stream {stream}: reading the lengths of the frames of block {block}")]
+    Lengths {
+        /// The stream.
+        stream: String,
+        /// The block's number in the stream.
+        block: u64,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The frames of a stored stream. Blocks that fail their checksum are not played.
+pub struct StoredFrames<'a> {
+    scan: &'a Scan,
+    stream: &'a Stream,
+    settings: Settings,
+    /// Positions of the blocks to play.
+    first: usize,
+    end: usize,
+    reader: StreamReader<'a>,
+    run: Run<'a>,
+    joined: Joined,
+    frames: Vec<Told>,
+    losses: Vec<String>,
+}
+
+/// Where a frame lies in the run, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    start: usize,
+    end: usize,
+    time: Option<Tai>,
+    fill: bool,
+}
+
+/// The bytes that are loaded.
+enum Run<'a> {
+    Nothing,
+    /// A block as it was read.
+    Block(Delivered<'a>),
+    /// Bytes of several blocks, see [`Joined`].
+    Joined,
+}
+
+/// Frames of varying length straddle blocks, so what the last block left stands before the next. All
+/// places here count the stream's bytes from its first block on, whether they could be read or not.
+#[derive(Debug, Default)]
+struct Joined {
+    bytes: Vec<u8>,
+    /// Where `bytes` begin.
+    start: u64,
+    /// Where the next block begins.
+    end: u64,
+    /// The number of the next block.
+    sequence: u64,
+    /// Where the next frame begins.
+    frame: u64,
+    /// Lengths of frames that have begun and were not listed yet.
+    lengths: VecDeque<u16>,
+}
+
+impl<'a> StoredFrames<'a> {
+    /// Plays the blocks that hold what was recorded between two times. Blocks are read whole, so
+    /// frames just outside come too.
+    pub fn open(
+        scan: &'a Scan,
+        stream: &'a Stream,
+        from: Option<Tai>,
+        to: Option<Tai>,
+        settings: Settings,
+    ) -> Result<Self, StoredError> {
+        let position = |time: Tai| stream.position_of(stream.index_at(time)?);
+        let varying = stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
+        // Without the blocks before it, it is not known where a block's first whole frame begins.
+        let first = from.filter(|_| !varying).and_then(position).unwrap_or(0);
+        let end = to.and_then(position).map_or(stream.blocks.len(), |last| last + 1);
+        Ok(StoredFrames {
+            scan,
+            stream,
+            settings,
+            first,
+            end,
+            reader: start(stream, first, end, settings)?,
+            run: Run::Nothing,
+            joined: Joined::default(),
+            frames: Vec::new(),
+            losses: Vec::new(),
+        })
+    }
+
+    fn lost(&mut self, what: String) {
+        if self.losses.len() < MOST_LOSSES {
+            self.losses.push(what);
+        }
+    }
+
+    /// Lists the frames of a block whose frames have one length.
+    fn list_fixed(&mut self, block: &Delivered<'a>) {
+        let clock = BlockClock::of(self.stream, block.placed);
+        let mut start = 0;
+        for frame in self.stream.frames(&block.placed.block, block.bytes()) {
+            let end = start + frame.bytes.len();
+            let time = clock.time(frame.index, self.frames.len());
+            self.frames.push(Told { start, end, time: Some(time), fill: frame.fill });
+            start = end;
+        }
+    }
+
+    /// Joins a block to what the last one left, and lists the frames that are whole.
+    fn join(&mut self, block: &Delivered<'a>) -> Result<(), StoredError> {
+        let placed = block.placed;
+        if self.joined.lengths.is_empty() && self.joined.end == 0 {
+            self.joined.sequence = self.stream.blocks.first().map_or(0, |it| it.block.sequence);
+        }
+        self.pass_over_lost(placed)?;
+        let lengths = self.lengths(placed)?;
+        let joined = &mut self.joined;
+        let listed = joined.frame.saturating_sub(joined.start) as usize;
+        joined.bytes.drain(..listed.min(joined.bytes.len()));
+        joined.start = joined.end - joined.bytes.len() as u64;
+        joined.bytes.extend_from_slice(block.bytes());
+        joined.end += block.bytes().len() as u64;
+        joined.sequence = placed.block.sequence + 1;
+        joined.lengths.extend(lengths);
+        let clock = BlockClock::of(self.stream, placed);
+        while let Some(&length) = joined.lengths.front()
+            && joined.frame + u64::from(length) <= joined.end
+        {
+            joined.lengths.pop_front();
+            let start = joined.frame;
+            joined.frame += u64::from(length);
+            // A frame that began in a block that could not be read is lost with it.
+            if let Some(start) = start.checked_sub(joined.start) {
+                let (start, end) = (start as usize, start as usize + usize::from(length));
+                let time = Some(clock.time(placed.block.first, self.frames.len()));
+                self.frames.push(Told { start, end, time, fill: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks that could not be read still say how long their frames were.
+    fn pass_over_lost(&mut self, placed: &Placed) -> Result<(), StoredError> {
+        let stream = self.stream;
+        while self.joined.sequence < placed.block.sequence {
+            let sequence = self.joined.sequence;
+            if let Ok(at) = stream.blocks.binary_search_by_key(&sequence, |it| it.block.sequence) {
+                let lost = &stream.blocks[at];
+                let lengths = self.lengths(lost)?;
+                self.joined.lengths.extend(lengths);
+                self.joined.end += u64::from(lost.block.bytes);
+            } else {
+                self.joined.lengths.clear();
+            }
+            self.joined.bytes.clear();
+            self.joined.start = self.joined.end;
+            self.joined.sequence += 1;
+        }
+        Ok(())
+    }
+
+    fn lengths(&self, placed: &Placed) -> Result<Vec<u16>, StoredError> {
+        self.scan.lengths(placed).map_err(|source| StoredError::Lengths {
+            stream: self.stream.name.clone(),
+            block: placed.block.sequence,
+            source,
+        })
+    }
+}
+
+/// When the frames of a block are due.
+struct BlockClock {
+    start: Tai,
+    first: i64,
+    /// By frame time, with so many frames a second; else spread evenly until the next block.
+    rate: Option<u64>,
+    ns_per_frame: i64,
+}
+
+impl BlockClock {
+    fn of(stream: &Stream, placed: &Placed) -> Self {
+        let block = &placed.block;
+        let start = stream.time_of_block(block);
+        let rate = stream.frames_per_second().filter(|_| block.time.is_some());
+        let next =
+            stream.blocks.binary_search_by_key(&(block.sequence + 1), |it| it.block.sequence);
+        let ns = match (rate, next) {
+            (None, Ok(next)) => stream.time_of_block(&stream.blocks[next].block).since(start),
+            _ => 0,
+        };
+        let ns_per_frame = ns.max(0) / i64::from(block.frames.max(1));
+        BlockClock { start, first: block.first, rate, ns_per_frame }
+    }
+
+    /// The time of a frame of this index, the `n`th in the block.
+    fn time(&self, index: i64, n: usize) -> Tai {
+        match self.rate {
+            Some(rate) => {
+                let after = index.saturating_sub(self.first).max(0).unsigned_abs();
+                self.start.plus_ns(frame_ns(after, rate))
+            }
+            None => self.start.plus_ns(self.ns_per_frame.saturating_mul(n as i64)),
+        }
+    }
+}
+
+fn start(
+    stream: &Stream,
+    first: usize,
+    end: usize,
+    settings: Settings,
+) -> Result<StreamReader<'_>, StoredError> {
+    let error = |source| StoredError::Start { stream: stream.name.clone(), source };
+    stream.read(first..end, settings).map_err(error)
+}
+
+impl FrameSource for StoredFrames<'_> {
+    fn advance(&mut self) -> Result<bool, SourceError> {
+        let varying = self.stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
+        self.frames.clear();
+        loop {
+            // The block is given back before the next is asked for.
+            self.run = Run::Nothing;
+            match self.reader.next() {
+                None => return Ok(false),
+                Some(Item::Lost(finding)) => self.lost(finding.to_string()),
+                Some(Item::Block(block)) if varying => {
+                    self.join(&block)?;
+                    self.run = Run::Joined;
+                    return Ok(true);
+                }
+                Some(Item::Block(block)) => {
+                    self.list_fixed(&block);
+                    self.run = Run::Block(block);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn frame(&self, n: usize) -> Frame<'_> {
+        let Told { start, end, time, fill } = self.frames[n];
+        let bytes = match &self.run {
+            Run::Nothing => &[],
+            Run::Block(block) => block.bytes(),
+            Run::Joined => &self.joined.bytes,
+        };
+        Frame { bytes: &bytes[start..end], time, fill }
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.run = Run::Nothing;
+        self.joined = Joined::default();
+        self.frames.clear();
+        self.reader = start(self.stream, self.first, self.end, self.settings)?;
+        Ok(())
+    }
+
+    fn losses(&self) -> &[String] {
+        &self.losses
+    }
+}

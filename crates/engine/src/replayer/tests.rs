@@ -1,0 +1,241 @@
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use fullbore_core::format::FILL;
+use fullbore_core::format::vdif::{self, Header, Second};
+use fullbore_core::gap::Cause;
+
+use super::*;
+use crate::store::reader::Scan;
+use crate::store::testing::{Store, StreamPlan};
+
+/// A receiver on loopback and the target that leads there.
+fn receiver() -> (UdpSocket, UdpTarget) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, UdpTarget { host: "127.0.0.1".into(), port, ttl: None, interface: None })
+}
+
+fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    let mut datagrams = Vec::new();
+    let mut datagram = [0; 4096];
+    while let Ok(length) = socket.recv(&mut datagram) {
+        datagrams.push(datagram[..length].to_vec());
+    }
+    datagrams
+}
+
+/// VDIF frames of two seconds at 50 a second, of which some are invalid.
+fn file(threads: u16, invalid: &[usize]) -> (tempfile::NamedTempFile, Vec<Vec<u8>>) {
+    let frames: Vec<Vec<u8>> = (0..100 * usize::from(threads))
+        .map(|n| {
+            let index = n / usize::from(threads);
+            let mut header = Header::default()
+                .with_frame_bytes(64)
+                .with_thread(n as u16 % threads)
+                .with_reference_epoch(53)
+                .with_invalid(invalid.contains(&n));
+            header.set_time(Second::of(53, 1000 + index as u32 / 50), index as u32 % 50);
+            let payload =
+                if header.invalid() { FILL.to_le_bytes().repeat(8) } else { vec![n as u8; 32] };
+            [header.as_bytes(), &payload].concat()
+        })
+        .collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), frames.concat()).unwrap();
+    (file, frames)
+}
+
+fn track(path: &Path, target: UdpTarget) -> Track<'static> {
+    let source = VdifFile::open(path, None).unwrap();
+    assert_eq!(source.frames_per_second(), Some(50));
+    Track { name: "file".into(), source: Box::new(source), target }
+}
+
+fn play(tracks: Vec<Track<'_>>, settings: Settings) -> Report {
+    let replay = Replay::prepare(tracks, settings).unwrap();
+    replay.run(&AtomicBool::new(false), &Progress::default()).unwrap()
+}
+
+fn fast() -> Settings {
+    Settings { speed: Speed::FlatOut, ..Settings::default() }
+}
+
+#[test]
+fn a_file_is_played_in_order_without_its_fill() {
+    let (file, mut frames) = file(2, &[7, 8, 150]);
+    let (socket, target) = receiver();
+    let report = play(vec![track(file.path(), target.clone())], fast());
+    assert_eq!((report.frames, report.streams[0].fills_left_out), (197, 3));
+    let fills = Settings { fills: true, packet_numbers: true, ..fast() };
+    let first = all_received(&socket);
+    play(vec![track(file.path(), target)], fills);
+    let second = all_received(&socket);
+    assert_eq!(second.len(), 200);
+    for (n, (datagram, frame)) in second.iter().zip(&frames).enumerate() {
+        assert_eq!(datagram[..8], (n as u64).to_le_bytes());
+        assert_eq!(datagram[8..], *frame);
+    }
+    for n in [150, 8, 7] {
+        frames.remove(n);
+    }
+    assert_eq!(first, frames);
+}
+
+#[test]
+fn recorded_times_are_kept_at_any_speed_and_between_streams() {
+    let (file, _) = file(1, &[]);
+    for waiting in [Waiting::Exact, Waiting::Gentle] {
+        let (socket, target) = receiver();
+        let tracks = (0..2).map(|_| track(file.path(), target.clone())).collect();
+        let speed = Speed::Recorded { factor: 10.0 };
+        let report = play(tracks, Settings { speed, waiting, ..Settings::default() });
+        assert!((0.197..1.0).contains(&report.seconds), "{waiting:?}: {}", report.seconds);
+        assert_eq!(report.lateness.packets, 200);
+        // Both streams go to one socket, so their frames come in pairs of one time.
+        let numbers: Vec<u32> = all_received(&socket)
+            .iter()
+            .map(|datagram| vdif::check(datagram, 64).unwrap().frame_number())
+            .collect();
+        assert_eq!(numbers.len(), 200);
+        assert!(numbers.chunks(2).all(|pair| pair[0] == pair[1]), "{numbers:?}");
+    }
+}
+
+#[test]
+fn a_rate_can_be_given_and_the_loop_goes_on_at_it() {
+    let (file, _) = file(1, &[]);
+    let (socket, target) = receiver();
+    let speed = Speed::Rate(ByteRate(64 * 1000));
+    let settings = Settings { speed, times: Some(2), ..Settings::default() };
+    let report = play(vec![track(file.path(), target)], settings);
+    assert_eq!((report.frames, report.times), (200, 2));
+    assert!((0.198..1.0).contains(&report.seconds), "{}", report.seconds);
+    assert_eq!(all_received(&socket).len(), 200);
+}
+
+#[test]
+fn a_loop_at_recorded_speed_takes_its_time_each_turn() {
+    let (file, _) = file(1, &[]);
+    let (_socket, target) = receiver();
+    let speed = Speed::Recorded { factor: 20.0 };
+    let settings = Settings { speed, times: Some(3), ..Settings::default() };
+    let report = play(vec![track(file.path(), target)], settings);
+    assert!((0.29..1.0).contains(&report.seconds), "{}", report.seconds);
+}
+
+#[test]
+fn only_what_lies_between_two_times_is_played() {
+    let (file, frames) = file(1, &[]);
+    let (socket, target) = receiver();
+    let begin = Second::of(53, 1000).start();
+    let settings = Settings {
+        from: Some(begin.plus_ns(500_000_000)),
+        to: Some(begin.plus_ns(1_000_000_000)),
+        ..fast()
+    };
+    let report = play(vec![track(file.path(), target.clone())], settings);
+    assert_eq!((report.frames, report.streams[0].passed_over), (25, 75));
+    assert_eq!(all_received(&socket), frames[25..50]);
+    let nothing = Settings { from: Some(begin.plus_ns(1_000_000_000_000)), ..fast() };
+    let replay = Replay::prepare(vec![track(file.path(), target)], nothing).unwrap();
+    let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
+    assert!(matches!(error, Error::NoFrames), "{error}");
+}
+
+#[test]
+fn what_cannot_be_played_is_told_with_the_way_out() {
+    let short = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(short.path(), [0; 100]).unwrap();
+    assert!(matches!(VdifFile::open(short.path(), None), Err(FileError::Form { .. })));
+    assert!(
+        VdifFile::open(Path::new("/nowhere"), None).unwrap_err().to_string().contains("/nowhere")
+    );
+    // Less than a second of frames: nobody knows how many a second has.
+    let (file, frames) = file(1, &[]);
+    std::fs::write(file.path(), frames[..20].concat()).unwrap();
+    let (_socket, target) = receiver();
+    let source = VdifFile::open(file.path(), None).unwrap();
+    assert_eq!(source.frames_per_second(), None);
+    let track = Track { name: "short".into(), source: Box::new(source), target };
+    let replay = Replay::prepare(vec![track], Settings::default()).unwrap();
+    let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
+    assert!(error.to_string().contains("short") && error.hint().unwrap().contains("--rate"));
+    assert!(matches!(Replay::prepare(vec![], fast()), Err(Error::NoTracks)));
+}
+
+#[test]
+fn a_stored_scan_is_played_without_its_fill() {
+    let store = Store::new(2);
+    let plans = [
+        StreamPlan::vdif("a").gap(40, 5, Cause::Missing).gap(700, 1, Cause::Damaged),
+        StreamPlan::varying("b").frames(300),
+    ];
+    let laid = store.lay_down("r1_no0001", &plans);
+    let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let (sockets, targets): (Vec<_>, Vec<_>) = (0..2).map(|_| receiver()).unzip();
+    let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
+    let tracks = scan
+        .streams
+        .iter()
+        .zip(targets)
+        .map(|(stream, target)| Track {
+            name: stream.name.clone(),
+            source: Box::new(StoredFrames::open(&scan, stream, None, None, small).unwrap()),
+            target,
+        })
+        .collect();
+    // Slow enough for receivers that are not read meanwhile, as their buffers hold it all.
+    let report = std::thread::scope(|scope| {
+        let readers: Vec<_> =
+            sockets.iter().map(|socket| scope.spawn(|| all_received(socket))).collect();
+        let settings = Settings { speed: Speed::Rate(ByteRate(5_000_000)), ..Settings::default() };
+        let report = play(tracks, settings);
+        let received: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert_eq!(received[0].len(), 994);
+        let fixed = &laid.bytes[0];
+        let kept = fixed.chunks(512).enumerate();
+        let kept = kept.filter(|(n, _)| !(40..45).contains(n) && *n != 700).map(|(_, f)| f);
+        assert!(kept.eq(received[0].iter().map(Vec::as_slice)));
+        assert_eq!(received[1].len(), 300);
+        assert!(received[1].concat() == laid.bytes[1]);
+        report
+    });
+    assert_eq!(report.streams[0].fills_left_out, 6);
+    assert!(report.streams.iter().all(|stream| stream.losses.is_empty()));
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_told_and_the_rest_is_played() {
+    let store = Store::new(1);
+    for plan in [StreamPlan::raw("a").frames(320), StreamPlan::varying("a").frames(320)] {
+        let name = format!("r1_{}", uuid::Uuid::now_v7().simple());
+        let laid = store.lay_down(&name, &[plan]);
+        let path = laid.chunk_path(0, 1);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[10] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+        let (socket, target) = receiver();
+        let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
+        let source = StoredFrames::open(&scan, &scan.streams[0], None, None, small).unwrap();
+        let track = Track { name: "a".into(), source: Box::new(source), target };
+        let settings = Settings { speed: Speed::Rate(ByteRate(5_000_000)), ..Settings::default() };
+        let (report, received) = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| all_received(&socket));
+            (play(vec![track], settings), reader.join().unwrap())
+        });
+        let stream = &report.streams[0];
+        assert_eq!(stream.losses.len(), 1, "{:?}", stream.losses);
+        assert_eq!(received.len() as u64, stream.frames);
+        assert!((250..320).contains(&received.len()), "{}", received.len());
+        // Everything that came is a piece of what was recorded.
+        let mut rest = laid.bytes[0].as_slice();
+        for frame in &received {
+            let at = rest.windows(frame.len()).position(|piece| piece == frame).unwrap();
+            rest = &rest[at + frame.len()..];
+        }
+    }
+}
