@@ -275,7 +275,9 @@ impl Files {
                 let directory = File::open(self.root.join(path))?;
                 Ok(Some(directory.into()))
             }
-            Operation::Extend { file, offset, bytes } => take_space(&file, offset, bytes).map(|()| None),
+            Operation::Extend { file, offset, bytes } => {
+                take_space(&file, offset, bytes).map(|()| None)
+            }
             Operation::Settle { file, bytes, rename } => {
                 if let Some(bytes) = bytes {
                     ftruncate(&file, bytes)?;

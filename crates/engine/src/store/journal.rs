@@ -314,7 +314,10 @@ mod tests {
                 assert!(safe.iter().any(is_its), "record of {sequence} is not safe");
                 for (part, touches) in &self.needs[sequence as usize] {
                     let safe = self.safe_touches.get(part).copied().unwrap_or(0);
-                    assert!(safe >= *touches, "a name in {part:?} that {sequence} needs is not safe");
+                    assert!(
+                        safe >= *touches,
+                        "a name in {part:?} that {sequence} needs is not safe"
+                    );
                 }
                 self.published.push(sequence);
             }

@@ -78,7 +78,9 @@ impl MemberError {
                      then mount it again for writing"
                         .into()
                 }
-                io::ErrorKind::StorageFull => "the file system is full: remove scans with `fullbore rm`".into(),
+                io::ErrorKind::StorageFull => {
+                    "the file system is full: remove scans with `fullbore rm`".into()
+                }
                 _ => "check its owner and permissions".into(),
             }),
             Self::Identity { path, .. } => Some(format!(
@@ -162,22 +164,20 @@ impl Member {
 
     /// Bytes that this user can still write.
     pub fn free_bytes(&self) -> Result<u64, MemberError> {
-        let status = rustix::fs::statvfs(&self.root).map_err(|error| MemberError::Open {
-            path: self.root.clone(),
-            source: error.into(),
-        })?;
+        let status = rustix::fs::statvfs(&self.root)
+            .map_err(|error| MemberError::Open { path: self.root.clone(), source: error.into() })?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
     /// Makes a stream's directory, which must be new: whoever makes it has the scan.
     pub fn claim(&self, directory: &str) -> Result<PathBuf, MemberError> {
         let path = self.root.join(directory);
-        make_directories(&self.root, directory, self.access, true).map_err(|source| {
-            match source.kind() {
+        make_directories(&self.root, directory, self.access, true).map_err(
+            |source| match source.kind() {
                 io::ErrorKind::AlreadyExists => MemberError::ScanExists { path: path.clone() },
                 _ => MemberError::NotWritable { path: path.clone(), source },
-            }
-        })?;
+            },
+        )?;
         Ok(path)
     }
 }
@@ -248,7 +248,8 @@ fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
         );
     }
     if file_system == "zfs" {
-        warnings.push("ZFS copies on write and checksums again: measure before relying on it".into());
+        warnings
+            .push("ZFS copies on write and checksums again: measure before relying on it".into());
     }
     if file_system == "tmpfs" {
         warnings.push("tmpfs is memory: what is recorded here is gone after a reboot".into());

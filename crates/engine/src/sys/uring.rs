@@ -351,10 +351,7 @@ fn buffers_of(region: &Region) -> u16 {
 
 /// Whether a wait merely ended early: time, a signal, or a full completion queue that is read next.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
-    )
+    matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
 
 #[cfg(test)]
