@@ -1,6 +1,7 @@
 //! How fast the store writes, and for how much CPU: blocks of a pattern over one or more members.
 //!
-//! `store_rate [--gigabytes N] [--streams N] [--chunk-megabytes N] [--depth-megabytes N] DIRECTORY…`
+//! `store_rate [--gigabytes N] [--streams N] [--chunk-megabytes N] [--depth-megabytes N] [--pool-blocks N]
+//! [--round-megabytes N] [--round-milliseconds N] [--buffered] DIRECTORY…`
 //!
 //! Prints one line per run: rate with checksum, index and rounds of syncs included, from the first
 //! block to the last file closed, and the CPU time of the whole process, kernel threads of its rings
@@ -29,6 +30,9 @@ struct Arguments {
     chunk_bytes: u64,
     depth_bytes: u64,
     buffered: bool,
+    pool_blocks: usize,
+    round_bytes: u64,
+    round_interval: Duration,
     directories: Vec<PathBuf>,
 }
 
@@ -57,7 +61,7 @@ fn main() -> anyhow::Result<()> {
         Arc::new(Track { scan, number, directory, geometry: frame })
     };
     let tracks: Vec<Arc<Track>> = (0..arguments.streams).map(track).collect();
-    let mut pool = pattern_pool(frame.block_bytes as usize)?;
+    let mut pool = pattern_pool(arguments.pool_blocks, frame.block_bytes as usize)?;
 
     let (begun, cpu) = (Instant::now(), cpu_seconds());
     let bytes = feed(&arguments, &tracks, &mut links, &mut pool)?;
@@ -93,6 +97,9 @@ fn parse() -> anyhow::Result<Arguments> {
         chunk_bytes: 256_000_000,
         depth_bytes: 16 << 20,
         buffered: false,
+        pool_blocks: 64,
+        round_bytes: 256 << 20,
+        round_interval: Duration::from_millis(250),
         directories: vec![],
     };
     let mut words = std::env::args().skip(1);
@@ -104,6 +111,11 @@ fn parse() -> anyhow::Result<Arguments> {
             "--streams" => arguments.streams = u16::try_from(number()?)?.max(1),
             "--chunk-megabytes" => arguments.chunk_bytes = number()? * 1_000_000,
             "--depth-megabytes" => arguments.depth_bytes = number()? << 20,
+            "--pool-blocks" => arguments.pool_blocks = usize::try_from(number()?)?.clamp(2, 256),
+            "--round-megabytes" => arguments.round_bytes = number()? * 1_000_000,
+            "--round-milliseconds" => {
+                arguments.round_interval = Duration::from_millis(number()?);
+            }
             "--buffered" => arguments.buffered = true,
             flag if flag.starts_with('-') => bail!("{flag} is not known"),
             directory => arguments.directories.push(directory.into()),
@@ -130,15 +142,20 @@ fn link(
     let (sender, returned) = rtrb::RingBuffer::new(256);
     let (wake, gauge) = (Arc::new(Wake::new()?), Arc::new(Gauge::default()));
     let lane = Lane { commands: receiver, returned: sender };
-    let settings = Settings { depth_bytes: arguments.depth_bytes, ..Settings::of_member(number) };
+    let settings = Settings {
+        depth_bytes: arguments.depth_bytes,
+        round_bytes: arguments.round_bytes,
+        round_interval: arguments.round_interval,
+        ..Settings::of_member(number)
+    };
     let root = member.root().to_owned();
     let writer = store::spawn(&member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
     Ok(Link { commands, returned, wake, gauge, writer, root })
 }
 
-/// 64 blocks full of something that is not zero: more than the caches hold, as in a recording.
-fn pattern_pool(block_bytes: usize) -> anyhow::Result<Pool> {
-    let region = Arc::new(Region::new(64 * block_bytes)?);
+/// Blocks full of something that is not zero; 64 of them are more than most caches hold.
+fn pattern_pool(blocks: usize, block_bytes: usize) -> anyhow::Result<Pool> {
+    let region = Arc::new(Region::new(blocks * block_bytes)?);
     let mut pool = Pool::new(region, block_bytes, 0);
     let mut blocks: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
     let mut word = 0x9E37_79B9_7F4A_7C15u64;

@@ -114,7 +114,7 @@ pub enum Stage<F> {
     Wanted,
     /// It is being made.
     Making,
-    /// It takes blocks.
+    /// It takes blocks. A spare file does so while it is still being named.
     Open(F),
     /// All of it is written; it is being put in place.
     Placing(F),
@@ -133,6 +133,8 @@ pub struct Chunk<F> {
     pub base: u64,
     /// How far its file is.
     pub stage: Stage<F>,
+    /// Whether its file bears its number; nothing counts as written before, as nobody could find it.
+    pub named: bool,
     /// End of the blocks accepted, padding included.
     accepted: u64,
     /// End of the blocks let go as written, without padding.
@@ -195,6 +197,7 @@ impl<F: Clone> Chunk<F> {
             number,
             base,
             stage: Stage::Wanted,
+            named: false,
             accepted: base,
             written: base,
             unpublished: 0,
@@ -299,7 +302,8 @@ impl<F: Clone> Chunk<F> {
 
     fn release_written(&mut self) -> Vec<Leaving> {
         let mut leaving = vec![];
-        while self.cut.is_none_or(|cut| self.first < cut)
+        while self.named
+            && self.cut.is_none_or(|cut| self.first < cut)
             && matches!(self.slots.front(), Some(Slot::Landed(..)))
         {
             let Some(Slot::Landed(lane, label, crc, block)) = self.slots.pop_front() else {
@@ -433,6 +437,7 @@ mod tests {
             let directory = "s_a".to_owned();
             let track = Arc::new(Track { scan: Uuid::nil(), number: 0, directory, geometry });
             let mut chunk = Chunk::<()>::new(0, 0);
+            chunk.named = true;
             let mut flying = std::collections::BTreeMap::new();
             for sequence in 0..12 {
                 let ordinal = chunk.push(0, filled(&mut pool, &track, sequence)).unwrap();

@@ -543,8 +543,10 @@ impl<D: Disk> Engine<D> {
         if whole && let Spare::Ready(file) = &stream.spare {
             let file = file.clone();
             stream.spare = Spare::Leaving(file.clone());
-            let settle = Operation::Settle { file, bytes: None, rename: Some((spare_path, path)) };
-            // Taken for this chunk; another spare is made when this one is half full.
+            let rename = Some((spare_path, path));
+            let settle = Operation::Settle { file: file.clone(), bytes: None, rename };
+            chunk.stage = Stage::Open(file);
+            self.ready.extend(chunk.waiting().map(|ordinal| (key, number, ordinal)));
             return self.chore(key, Purpose::Name(key, number), settle);
         }
         if self.standing != Standing::Taking {
@@ -572,6 +574,15 @@ impl<D: Disk> Engine<D> {
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.stage = Stage::Open(file);
         self.ready.extend(chunk.waiting().map(|ordinal| (key, number, ordinal)));
+        self.named(key, number);
+    }
+
+    /// A chunk's file bears its number: what is written of it counts once that name is safe, too.
+    fn named(&mut self, key: Key, number: u32) {
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        if let Some(chunk) = stream.chunks.get_mut(&number) {
+            chunk.named = true;
+        }
         self.tell(key, Event::Touched(Part::Side));
         self.release(key, number);
     }
@@ -689,10 +700,8 @@ impl<D: Disk> Engine<D> {
                 self.not_made(path, source);
             }
             (Purpose::Name(_, number), Ok(_)) => {
-                let Spare::Leaving(file) = std::mem::replace(&mut stream.spare, Spare::None) else {
-                    unreachable!("the spare stays until it has its name");
-                };
-                self.opened(key, number, file);
+                stream.spare = Spare::None;
+                self.named(key, number);
                 self.make_wanted(key);
                 self.make_spare(key, number);
             }
@@ -745,11 +754,10 @@ impl<D: Disk> Engine<D> {
         if let Some(chunk) = stream.chunks.get_mut(&number)
             && let Some(file) = chunk.file()
         {
+            // Found after a crash under either name, so these names need no sync before the last one.
             chunk.stage = Stage::Placed(file);
         }
         stream.retire(number);
-        self.tell(key, Event::Touched(Part::Directory));
-        self.tell(key, Event::Touched(Part::Side));
     }
 }
 
@@ -938,6 +946,10 @@ impl<D: Disk> Engine<D> {
             let number = chunk.number;
             let (from, to) = (stream.filling_path(number), stream.place_path(number));
             let Stage::Open(file) = &chunk.stage else { continue };
+            if !chunk.named {
+                // Its file is the spare still.
+                continue;
+            }
             let operation = if chunk.holds_data() {
                 let bytes = (chunk.written() < end).then_some(chunk.written());
                 let rename = (chunk.base == 0).then_some((from, to));
@@ -1078,15 +1090,16 @@ impl<D: Disk> Engine<D> {
     /// A chunk could not be given its name. It stays where it is and takes no more.
     fn not_settled(&mut self, key: Key, number: u32, path: String, source: io::Error) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let file = stream.chunks.get(&number).and_then(Chunk::file);
-        match (file, stream.chunks.get_mut(&number)) {
-            (Some(file), Some(chunk)) => chunk.stage = Stage::Open(file),
-            _ => {
+        let Some(chunk) = stream.chunks.get_mut(&number) else { return };
+        match (chunk.file(), chunk.named) {
+            (Some(file), true) => chunk.stage = Stage::Open(file),
+            (_, _) => {
                 // It was to get the spare, which is still where it was.
                 if let Spare::Leaving(file) = &stream.spare {
                     stream.spare = Spare::Ready(file.clone());
                 }
-                self.lose_chunk(key, number);
+                chunk.cut_all();
+                self.release(key, number);
             }
         }
         let root = self.root.clone();
