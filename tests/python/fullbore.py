@@ -212,3 +212,21 @@ def balanced(account):
             listed = sum(g["count"] for f in flows for g in f["gaps"] if g["cause"] == cause)
             assert listed == terms[cause], (cause, terms, listed)
     return account
+
+
+def generate_command(target, **rules):
+    """`fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`."""
+    options = []
+    for rule, value in rules.items():
+        option = f"--{rule.replace('_', '-')}"
+        options += [option] if value is True else [option, str(value)]
+    if isinstance(target, int):
+        target = f"udp://127.0.0.1:{target}"
+    return [BINARY, "generate", target, *options]
+
+
+def generate(target, **rules):
+    """Sends made-up streams and returns the truth about them, if it was asked to be written down."""
+    command = generate_command(target, **rules)
+    run(*command[1:])
+    return json.loads(Path(rules["truth"]).read_text())["streams"] if "truth" in rules else None
