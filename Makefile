@@ -1,0 +1,77 @@
+# What one does with this repository, one word each. `make` alone lists them.
+#
+# Needed on the machine: Rust (rustup.rs; 1.88 or later), a C linker, Python 3.10 with venv.
+# Everything else is fetched by cargo and pip into target/ and .venv/.
+
+CARGO ?= cargo
+PYTHON ?= python3
+VENV   := .venv
+PYTEST := $(VENV)/bin/python -m pytest tests/python
+DEBUG  := target/debug/fullbore
+RELEASE := target/release/fullbore
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check soak long bench docs fuzz binary release rust
+
+help:            ## This list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: release    ## The main job in under a minute: record, verify and play back eight streams.
+	$(RELEASE) demo
+
+test: binary $(VENV)/tests  ## All tests but the long ones.
+	$(CARGO) test --workspace --locked
+	FULLBORE=$(DEBUG) $(PYTEST)
+
+check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --workspace --locked --lib --bins
+	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow"
+
+soak: long
+long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.
+	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
+	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 $(PYTEST)
+
+fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	@for target in $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//'); do \
+	    echo "fuzz: $$target"; \
+	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target --sanitizer none -- \
+	        -max_total_time=$${FUZZ_SECONDS:-60} -print_final_stats=0 || exit 1; \
+	done
+
+bench: release   ## Lossless rate and CPU per GB against the peers: a table, and JSON in benches/results/.
+	$(CARGO) build --release --locked -p fullbore-engine --examples
+	$(PYTHON) benches/record.py $(BENCH)
+
+docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	$(VENV)/bin/python -m sphinx -W --keep-going -q docs target/docs
+	@echo "target/docs/index.html"
+
+binary: rust
+	$(CARGO) build --locked -p fullbore
+
+release: rust
+	$(CARGO) build --release --locked -p fullbore
+
+rust:
+	@command -v $(CARGO) >/dev/null || { \
+	    echo "cargo is not here: install Rust 1.88 or later as rustup.rs says, then call make again"; exit 1; }
+	@command -v cc >/dev/null || { \
+	    echo "no C linker (cc) is here: install gcc, on Debian with: apt install build-essential"; exit 1; }
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	    echo "Python's venv is not here: on Debian, apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/tests: tests/python/requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(VENV)/docs: docs/requirements.txt | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@

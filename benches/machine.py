@@ -1,0 +1,166 @@
+"""The machine that a benchmark runs on: its facts, its clocks of CPU time, the wires laid inside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SENDER_CPU, RECEIVER_CPU = 0, 1
+TICK = os.sysconf("SC_CLK_TCK")
+IS_ROOT = os.geteuid() == 0
+
+
+def read(path, default=""):
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return default
+
+
+def facts(directory: Path) -> dict:
+    """What figures depend on."""
+    cpu = next((l.split(":")[1].strip() for l in read("/proc/cpuinfo").splitlines() if l.startswith("model name")), platform.machine())
+    where = subprocess.run(
+        ["findmnt", "-n", "-o", "SOURCE,FSTYPE,OPTIONS", "-T", directory], capture_output=True, text=True
+    ).stdout.split()
+    memory = next(line.split()[1] for line in read("/proc/meminfo").splitlines())
+    return {
+        "cpu": cpu,
+        "cpus": os.cpu_count(),
+        "memory_GB": round(int(memory) / 1e6, 1),
+        "kernel": platform.release(),
+        "disk": where[0] if where else "unknown",
+        "file_system": where[1] if len(where) > 1 else "unknown",
+        "mount_options": where[2] if len(where) > 2 else "",
+        "rmem_max": int(read("/proc/sys/net/core/rmem_max", "0")),
+        "transparent_huge_pages": read("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "root": IS_ROOT,
+    }
+
+
+def version(*command) -> str:
+    """The first line that a program says of itself."""
+    if shutil.which(command[0]) is None:
+        return "not installed"
+    done = subprocess.run(command, capture_output=True, text=True)
+    return next(iter((done.stdout + done.stderr).splitlines()), "").strip()
+
+
+class Busy:
+    """Seconds that each CPU spent on anything: programs, system, interrupts, kernel threads."""
+
+    def __init__(self):
+        self.seconds, self.interrupts = [], 0.0
+        for line in read("/proc/stat").splitlines():
+            name, *ticks = line.split()
+            if name.startswith("cpu") and name != "cpu":
+                user, nice, system, _idle, _wait, irq, softirq = map(int, ticks[:7])
+                self.seconds.append((user + nice + system + irq + softirq) / TICK)
+                self.interrupts += (irq + softirq) / TICK
+        self.kernel_threads = kernel_threads()
+
+    def since(self, before: Busy) -> list[float]:
+        return [now - then for now, then in zip(self.seconds, before.seconds)]
+
+    def by_programs_since(self, before: Busy) -> float:
+        """What neither interrupts nor kernel threads explain."""
+        others = self.interrupts - before.interrupts + self.kernel_threads - before.kernel_threads
+        return max(0.0, sum(self.since(before)) - others)
+
+
+def kernel_threads() -> float:
+    """Seconds that all threads of the kernel have run: write-back, softirq threads, io_uring's helpers."""
+    ticks = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := read(entry / "stat").rpartition(")")[2].split()):
+            if fields[1] == "2":
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICK
+
+
+def cpu_of(pid) -> float:
+    """Seconds that a running process and its threads have used so far."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK if fields else 0.0
+
+
+def quietly(*command):
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def setting(path, value):
+    """Sets a file of /proc or /sys for a while, where that is allowed."""
+    before = read(path)
+    try:
+        Path(path).write_text(str(value))
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):
+            Path(path).write_text(before)
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Where the sender sends to, and how commands are run at either end."""
+
+    name: str
+    address: str
+    interface: str
+    sender: tuple[str, ...] = ()
+    receiver: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def cut_packets(interface):
+    """Makes the kernel cut what the sender hands it into packets before any tap sees them."""
+    if shutil.which("ethtool") is None:
+        raise RuntimeError("ethtool is needed to set offloads: apt install ethtool")
+    quietly("ethtool", "-K", interface, "tx-udp-segmentation", "off")
+    try:
+        yield
+    finally:
+        quietly("ethtool", "-K", interface, "tx-udp-segmentation", "on")
+
+
+@contextlib.contextmanager
+def loopback():
+    yield Wire("loopback", "127.0.0.1", "lo")
+
+
+@contextlib.contextmanager
+def veth():
+    """Two namespaces and a cable. Packets are cut to size before the cable, and the receiving core is
+    made to do all the work behind it, as with a network card whose interrupts go there."""
+    here, there = f"fbtx{os.getpid()}", f"fbrx{os.getpid()}"
+    try:
+        for name in (here, there):
+            quietly("ip", "netns", "add", name)
+        quietly("ip", "link", "add", "fb0", "netns", here, "type", "veth", "peer", "name", "fb0", "netns", there)
+        for name, address in ((here, "10.199.7.1/24"), (there, "10.199.7.2/24")):
+            quietly("ip", "-n", name, "link", "set", "lo", "up")
+            quietly("ip", "-n", name, "address", "add", address, "dev", "fb0")
+            quietly("ip", "-n", name, "link", "set", "fb0", "mtu", "9000", "up")
+        quietly("ip", "netns", "exec", here, "ethtool", "-K", "fb0", "tx-udp-segmentation", "off")
+        mask = f"{1 << RECEIVER_CPU:x}"
+        steer = f"echo {mask} > /sys/class/net/fb0/queues/rx-0/rps_cpus"
+        quietly("ip", "netns", "exec", there, "sh", "-c", steer)
+        inside = lambda name: ("ip", "netns", "exec", name)
+        with setting("/proc/sys/net/core/netdev_max_backlog", 30_000):
+            yield Wire("veth", "10.199.7.2", "fb0", inside(here), inside(there))
+    finally:
+        for name in (here, there):
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+WIRES = {"loopback": loopback, "veth": veth}

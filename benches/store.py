@@ -1,0 +1,115 @@
+"""The disk, the store on it, and reading back: fullbore beside dd and fio, same blocks and depth.
+
+Each is run several times in turn, so that a disk that is faster in one minute than in the next treats
+all alike; the middle of each is told, and its share of fio's.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import machine
+from tools import FULLBORE, REPOSITORY
+
+GIGABYTES = 4
+ROUNDS = 3
+STORE_RATE = REPOSITORY / "target/release/examples/store_rate"
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+def timed(command):
+    """Seconds on the clock, and of CPU, that a command took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.monotonic()
+    done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
+    seconds = time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.stdout, seconds, cpu
+
+
+def fio(file, rw, huge):
+    words = [
+        "fio", "--name=bench", f"--filename={file}", f"--size={GIGABYTES}g", "--bs=4m", "--iodepth=4",
+        "--ioengine=io_uring", "--direct=1", "--fixedbufs=1", "--registerfiles=1", f"--rw={rw}",
+        "--output-format=json", *(["--mem=mmaphuge"] if huge else []),
+    ]  # fmt: skip
+    out, _, _ = timed(words)
+    told = json.loads(out[out.index("{") :])["jobs"][0]
+    side = told["write" if rw == "write" else "read"]
+    cpu = (told["usr_cpu"] + told["sys_cpu"]) / 100 * side["runtime"] / 1000
+    return {"GB_per_s": side["bw_bytes"] / 1e9, "cpu_s_per_gb": cpu / (side["io_bytes"] / 1e9)}
+
+
+def dd(file):
+    count = GIGABYTES * 256
+    _, seconds, cpu = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={count}", "oflag=direct"])
+    gigabytes = count * (4 << 20) / 1e9
+    return {"GB_per_s": gigabytes / seconds, "cpu_s_per_gb": cpu / gigabytes}
+
+
+def store_rate(directory):
+    """The writers alone, with checksums and index, fed from memory."""
+    out, _, _ = timed([STORE_RATE, directory, "--bytes", f"{GIGABYTES}GiB", "--json"])
+    told = json.loads(out.splitlines()[-1])
+    return {"GB_per_s": told["GB_per_s"], "cpu_s_per_gb": told["cpu_s_per_gb"]}
+
+
+def verify(directory, scan, size):
+    DROP_CACHES.write_text("1")
+    _, seconds, cpu = timed([FULLBORE, "verify", scan, "--store", directory])
+    return {"GB_per_s": size / 1e9 / seconds, "cpu_s_per_gb": cpu / (size / 1e9)}
+
+
+def contenders(scratch, huge):
+    """Name and one run, writers first; each leaves nothing behind but the file to read."""
+    file = scratch / "disk"
+    yield "fio write", lambda: fio(file, "write", huge)
+    yield "fio write, 4 KiB pages", lambda: fio(file, "write", False)
+    yield "dd write", lambda: dd(file)
+    if STORE_RATE.exists():
+        yield "fullbore store, CRC32C", lambda: emptied(scratch / "member", store_rate)
+    yield "fio read", lambda: fio(file, "read", huge)
+    yield "fio read, 4 KiB pages", lambda: fio(file, "read", False)
+
+
+def emptied(directory, measured):
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    try:
+        return measured(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def measure(scratch):
+    scratch.mkdir(parents=True, exist_ok=True)
+    found: dict[str, list] = {}
+    with machine.setting("/proc/sys/vm/nr_hugepages", 64) as huge:
+        for _ in range(ROUNDS):
+            for name, once in contenders(scratch, huge):
+                found.setdefault(name, []).append(once())
+    (scratch / "disk").unlink(missing_ok=True)
+    return [middle(name, rounds) for name, rounds in found.items()]
+
+
+def middle(name, rounds):
+    keys = rounds[0].keys()
+    return {"name": name, **{key: statistics.median(r[key] for r in rounds) for key in keys}, "rounds": rounds}
+
+
+def table(results):
+    by_name = {row["name"]: row for row in results}
+    lines = ["", "| store alone | GB/s | of fio | CPU s/GB |", "|---|---|---|---|"]
+    for name, row in by_name.items():
+        against = by_name["fio read" if "read" in name or "verify" in name else "fio write"]
+        share = row["GB_per_s"] / against["GB_per_s"]
+        lines.append(f"| {name} | {row['GB_per_s']:.2f} | {share:.2f} | {row['cpu_s_per_gb']:.3f} |")
+    return "\n".join(lines)

@@ -1,0 +1,232 @@
+"""The binary under test: run it, talk to it, wait for what it says.
+
+A recording is a context manager. Its `--json` lines are kept as they come, so that a test waits for
+an event and never for a clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BINARY = str(Path(os.environ.get("FULLBORE", REPOSITORY / "target/debug/fullbore")).absolute())
+PATIENCE = 60  # seconds until a test gives up on an event
+
+GOOD, FOUND, REFUSED = 0, 1, 2
+
+
+def run(*words, code=GOOD, **options):
+    """Runs one command to its end and checks its exit code; the text of both its ends is kept."""
+    command = [BINARY, *map(str, words)]
+    done = subprocess.run(
+        command, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, **options
+    )
+    told = f"{' '.join(command)}\nexit {done.returncode}\n{text(done.stdout)}\n{text(done.stderr)}"
+    if code is not None:
+        assert done.returncode == code, told
+    return done
+
+
+def ask(*words, code=GOOD):
+    """Runs one command with `--json` and reads its answer."""
+    done = run(*words, "--json", code=code)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def text(raw: bytes) -> str:
+    return raw.decode(errors="replace")[-4000:]
+
+
+class Recording:
+    """`fullbore record … --json` while it runs. Leaving the block stops it."""
+
+    def __init__(self, *sources, store, session="test", scan="one", options=(), wrap=()):
+        self.scan = f"{session}_{scan}"
+        self.stores = [Path(member) for member in (store if isinstance(store, (list, tuple)) else [store])]
+        members = ",".join(map(str, self.stores))
+        self.command = [
+            *wrap, BINARY, "record", *map(str, sources), "--store", members,
+            "--session", session, "--scan", scan, "--json", *map(str, options),
+        ]  # fmt: skip
+        self.events: list[dict] = []
+        self._news = threading.Condition()
+        self._ended = False
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        )
+        self._complaints = bytearray()
+        self._readers = [
+            threading.Thread(target=self._listen, daemon=True),
+            threading.Thread(
+                target=lambda: self._complaints.extend(self.process.stderr.read()), daemon=True
+            ),
+        ]
+        for reader in self._readers:
+            reader.start()
+        self.wait("armed")
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.process.poll() is None:
+            if kind is None:
+                self.stop(code=None)
+            else:
+                self.kill()
+
+    def _listen(self):
+        for line in self.process.stdout:
+            with self._news:
+                self.events.append(json.loads(line))
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def wait(self, event, where=lambda told: True):
+        """The first event of that name for which `where` holds."""
+        found = lambda: next((e for e in self.events if e["event"] == event and where(e)), None)
+        with self._news:
+            done = self._news.wait_for(lambda: found() or self._ended, PATIENCE)
+            told = found()
+        assert told is not None, (
+            f"no `{event}` {'before the end' if done else f'within {PATIENCE} s'}\n"
+            f"{' '.join(self.command)}\n{self.events[-3:]}\n{text(bytes(self._complaints))}"
+        )
+        return told
+
+    def last(self, event):
+        with self._news:
+            return next((e for e in reversed(self.events) if e["event"] == event), None)
+
+    def stop(self, code=GOOD):
+        """One Ctrl-C: what was sent before is recorded, and the scan is sealed."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.sealed(code)
+
+    def sealed(self, code=GOOD):
+        """Waits for the end that the recording comes to by itself."""
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join()
+        told = text(bytes(self._complaints))
+        if code is not None:
+            assert self.process.returncode == code, (self.process.returncode, told)
+        return self.wait("sealed")
+
+    def kill(self):
+        """SIGKILL; returns the last progress that was reported."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join()
+        return self.last("progress")
+
+    def on_disk(self):
+        return Scan(self.scan, self.stores)
+
+
+@dataclass
+class Scan:
+    """A scan as its files show it, read without fullbore."""
+
+    name: str
+    stores: list[Path]
+    streams: dict[str, list[Path]] = field(init=False)
+
+    def __post_init__(self):
+        self.streams = {}
+        for member in self.stores:
+            for directory in member.glob(f"{self.name}*"):
+                found = directory.name
+                if found != self.name and not found.startswith(f"{self.name}_ds"):
+                    continue
+                self.streams.setdefault(found, []).extend(
+                    path for path in directory.iterdir() if path.is_file()
+                )
+        for chunks in self.streams.values():
+            chunks.sort(key=lambda path: path.suffix)
+
+    def chunks(self, stream=None):
+        return self.streams[self.name if stream is None else f"{self.name}_ds{stream}"]
+
+    def bytes(self, stream=None):
+        """What `cat` of the chunk files in the order of their names gives."""
+        return b"".join(path.read_bytes() for path in self.chunks(stream))
+
+    def document(self, name, stream=None):
+        """`manifest.json` or `account.json` of a stream."""
+        side = self.chunks(stream)[0].parent / ".fullbore" if self.streams else None
+        return json.loads((side / name).read_text())
+
+    def account(self, stream=None):
+        return self.document("account.json", stream)
+
+
+def accounts(sealed):
+    """Account by name of stream, from a `sealed` event."""
+    names = [stream["name"] for stream in sealed["manifest"]["streams"]]
+    return dict(zip(names, sealed["accounts"], strict=True))
+
+
+def free_ports(count=1, family=socket.AF_INET):
+    """`count` neighbouring UDP ports that nobody holds."""
+    kind = "::" if family == socket.AF_INET6 else ""
+    for first in range(40_000 + os.getpid() % 10_000, 65_000 - count, count):
+        held = []
+        try:
+            for port in range(first, first + count):
+                one = socket.socket(family, socket.SOCK_DGRAM)
+                held.append(one)
+                one.bind((kind, port))
+            return list(range(first, first + count))
+        except OSError:
+            continue
+        finally:
+            for one in held:
+                one.close()
+    raise AssertionError("no free ports")
+
+
+def free_port(family=socket.AF_INET):
+    return free_ports(1, family)[0]
+
+
+def balanced(account):
+    """The books balance, and the gaps listed add up to the terms."""
+    terms = account["terms"]
+    parts = ("written", "missing", "overrun", "damaged", "late")
+    assert terms["expected"] == sum(terms[part] for part in parts), terms
+    if account["gaps_unlisted"] == 0:
+        flows = account["flows"] or [account]
+        for cause in parts[1:]:
+            listed = sum(g["count"] for f in flows for g in f["gaps"] if g["cause"] == cause)
+            assert listed == terms[cause], (cause, terms, listed)
+    return account
+
+
+def generate_command(target, **rules):
+    """`fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`."""
+    options = []
+    for rule, value in rules.items():
+        option = f"--{rule.replace('_', '-')}"
+        options += [option] if value is True else [option, str(value)]
+    if isinstance(target, int):
+        target = f"udp://127.0.0.1:{target}"
+    return [BINARY, "generate", target, *options]
+
+
+def generate(target, **rules):
+    """Sends made-up streams and returns the truth about them, if it was asked to be written down."""
+    command = generate_command(target, **rules)
+    run(*command[1:])
+    return json.loads(Path(rules["truth"]).read_text())["streams"] if "truth" in rules else None

@@ -1,0 +1,73 @@
+"""SIGKILL at any moment: `recover` seals the scan, and all that was reported durable verifies."""
+
+import os
+import random
+import subprocess
+import threading
+
+import pytest
+from fullbore import (
+    GOOD,
+    PATIENCE,
+    Recording,
+    ask,
+    free_ports,
+    generate_command,
+    run,
+)
+
+KILLS = int(os.environ.get("FULLBORE_KILLS", 3))
+FIRST = int(os.environ.get("FULLBORE_SEED", 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + KILLS))
+def test_nothing_reported_durable_is_lost_by_a_kill(seed, stores):
+    chance = random.Random(seed)
+    ports = free_ports(4)
+    members = ",".join(map(str, stores))
+    range_of_ports = f"127.0.0.1:{ports[0]}-{ports[-1]}"
+    source = f"udp://{range_of_ports}?format=vdif"
+    sender = generate_command(f"udp://{range_of_ports}", frame=8032, fps=16_000, duration="30s")
+    with Recording(source, store=stores) as recording:
+        sending = subprocess.Popen(sender, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+            # Chance decides where between two reports, writes and syncs the end falls.
+            threading.Event().wait(chance.uniform(0, 1.5))
+            last = recording.kill()
+        finally:
+            sending.kill()
+            sending.wait(PATIENCE)
+    assert ask("info", recording.scan, "--store", members)["state"] == "recording"
+    run("recover", recording.scan, "--store", members)
+    found = ask("info", recording.scan, "--store", members)
+    assert found["state"] == "recovered"
+    kept = {stream["name"]: stream["bytes"] for stream in found["streams"]}
+    for stream in last["streams"]:
+        assert kept[stream["name"]] >= stream["durable_bytes"], f"seed {seed}"
+    run("verify", recording.scan, "--store", members, code=GOOD)
+    frames = {len(recording.on_disk().bytes(port)) % 8032 for port in ports}
+    assert frames == {0}
+
+
+def test_a_scan_killed_before_any_frame_came_is_recovered_as_empty(store):
+    with Recording(f"udp://127.0.0.1:{free_ports(1)[0]}?format=vdif", store=store) as recording:
+        recording.kill()
+    run("recover", recording.scan, "--store", store)
+    assert ask("info", recording.scan, "--store", store)["state"] == "recovered"
+
+
+def test_recovering_twice_changes_nothing(stores):
+    (port,) = free_ports(1)
+    members = ",".join(map(str, stores))
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=stores) as recording:
+        sender = generate_command(port, frame=8032, fps=16_000, duration="2s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        recording.kill()
+    run("recover", recording.scan, "--store", members)
+    first = recording.on_disk().bytes()
+    run("recover", recording.scan, "--store", members, code=None)
+    assert recording.on_disk().bytes() == first
+    run("verify", recording.scan, "--store", members, code=GOOD)

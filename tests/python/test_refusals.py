@@ -1,0 +1,146 @@
+"""Bad input: the message names the thing, the exit code says it, and nothing half-made stays."""
+
+import os
+import socket
+
+import pytest
+import wire
+from fullbore import REFUSED, Recording, free_port, run
+
+
+def tree(root):
+    """Everything below `root` but a member's own identity."""
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.relative_to(root).parts[0] != ".fullbore"
+    )
+
+
+def refused(*words, naming):
+    done = run(*words, code=REFUSED)
+    told = done.stderr.decode()
+    assert naming.lower() in told.lower(), told
+    assert "panicked" not in told and "RUST_BACKTRACE" not in told, told
+    return told
+
+
+# what is wrong, the source, further words, what the message must name
+BAD_RECORDINGS = [
+    ("an unknown format", "udp://127.0.0.1:{port}?format=vdiff", [], "vdiff"),
+    ("an unknown parameter", "udp://127.0.0.1:{port}?formt=vdif", [], "formt"),
+    ("a parameter twice", "udp://127.0.0.1:{port}?fps=1&fps=2", [], "fps"),
+    ("an unknown scheme", "rtp://127.0.0.1:{port}", [], "rtp"),
+    ("no endpoint at all", "hello", [], "hello"),
+    ("port zero", "udp://127.0.0.1:0", [], "0"),
+    ("a port beyond the last", "udp://127.0.0.1:65536", [], "65536"),
+    ("a range from high to low", "udp://127.0.0.1:5001-5000", [], "5001-5000"),
+    ("a host that is no address", "udp://not an address:5000", [], "not an address"),
+    ("an address of another host", "udp://203.0.113.9:{port}", [], "203.0.113.9"),
+    ("an interface that is not there", "udp://127.0.0.1:{port}?interface=nope0", [], "nope0"),
+    ("a frame of no bytes", "udp://127.0.0.1:{port}?frame=0", [], "frame"),
+    ("a frame beyond a datagram", "udp://127.0.0.1:{port}?frame=70000", [], "70000"),
+    ("a VDIF frame of odd length", "udp://127.0.0.1:{port}?frame=8033", [], "8033"),
+    ("an absurd block", "udp://127.0.0.1:{port}?block=1TiB", [], "block"),
+    ("an absurd buffer", "udp://127.0.0.1:{port}?rcvbuf=lots", [], "lots"),
+    ("a sequence field of 9 bytes", "udp://127.0.0.1:{port}?format=raw&seq=0:9:le", [], "seq"),
+    ("threads that are none", "udp://127.0.0.1:{port}?threads=0-9999", [], "threads"),
+    ("a stream name with a slash", "udp://127.0.0.1:{port}?name=a%2Fb", [], "a/b"),
+    ("a duration that is none", "udp://127.0.0.1:{port}", ["--duration", "soon"], "soon"),
+    ("bytes that are none", "udp://127.0.0.1:{port}", ["--bytes", "-3"], "-3"),
+    ("a word nobody knows", "udp://127.0.0.1:{port}", ["--durration", "3s"], "durration"),
+    ("the same port twice", "udp://127.0.0.1:{port}", ["udp://127.0.0.1:{port}"], "{port}"),
+]
+
+
+@pytest.mark.parametrize(
+    "source, words, naming", [row[1:] for row in BAD_RECORDINGS], ids=[row[0] for row in BAD_RECORDINGS]
+)
+def test_a_bad_recording_is_refused_by_name(source, words, naming, store):
+    port = free_port()
+    filled = [word.format(port=port) for word in [source, *words]]
+    refused(
+        "record", *filled, "--store", store, "--session", "bad", "--scan", "one",
+        naming=naming.format(port=port),
+    )  # fmt: skip
+    assert tree(store) == []
+
+
+@pytest.mark.parametrize("session, scan, naming", [
+    ("bad", "../../etc", "../../etc"), ("..", "one", ".."), ("a/b", "one", "a/b"),
+    ("two_parts", "one", "two_parts"), ("bad", "a_dsb", "a_dsb"), ("bad", "x" * 200, "x" * 20),
+    ("", "one", "name"), ("bad", "nul\u00e4", "nul\u00e4"),
+])  # fmt: skip
+def test_a_name_that_would_leave_the_store_is_refused(session, scan, naming, store):
+    words = ["--store", store, "--session", session, "--scan", scan]
+    refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=naming)
+    assert tree(store) == [] and tree(store.parent) == [store.name]
+
+
+def test_no_stream_at_all_is_refused(store):
+    refused("record", "--store", store, "--session", "bad", "--scan", "one", naming="source")
+    assert tree(store) == []
+
+
+def test_a_port_in_use_is_named(store):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        words = ["--store", store, "--session", "bad", "--scan", "one"]
+        refused("record", f"udp://127.0.0.1:{port}", *words, naming=str(port))
+    assert tree(store) == []
+
+
+def test_places_that_cannot_be_members_are_named(store, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    for place in (tmp_path / "nowhere", file, "/proc"):
+        for members in (str(place), f"{store},{place}"):
+            words = ["--store", members, "--session", "bad", "--scan", "one"]
+            refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=str(place))
+    assert tree(store) == [] and not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_member_that_may_not_be_written_is_named(store):
+    store.chmod(0o500)
+    words = ["--store", store, "--session", "bad", "--scan", "one"]
+    refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=str(store))
+
+
+def test_a_scan_that_exists_is_never_touched(store):
+    port, frames = free_port(), wire.run_of_frames(100)
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+    with Recording(source, store=store) as recording:
+        wire.send(frames, port)
+    before = tree(store)
+    words = ["--store", store, "--session", "test", "--scan", "one"]
+    refused("record", source, *words, naming="test_one")
+    assert tree(store) == before and recording.on_disk().bytes() == b"".join(frames)
+
+
+@pytest.mark.parametrize("verb", ["verify", "info", "cat", "rm", "recover", "play"])
+def test_a_scan_that_is_not_there_is_named(verb, store):
+    extra = ["--to", f"udp://127.0.0.1:{free_port()}"] if verb == "play" else []
+    refused(verb, "no_such", "--store", store, *extra, naming="no_such")
+
+
+@pytest.mark.parametrize("words, naming", [
+    (["generate", "udp://127.0.0.1"], "port"),
+    (["generate", "tcp://127.0.0.1:5000"], "tcp"),
+    (["generate", "udp://127.0.0.1:5000", "--drop", "2"], "drop"),
+    (["generate", "udp://127.0.0.1:5000", "--duration", "never"], "never"),
+    (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
+    (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
+    (["frobnicate"], "frobnicate"),
+])  # fmt: skip
+def test_other_bad_commands_are_refused_by_name(words, naming):
+    refused(*words, naming=naming)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["record", "play", "verify", "ls", "info", "recover", "rm", "cat", "generate", "demo"],
+)
+def test_every_verb_teaches_itself(verb):
+    assert len(run(verb, "--help").stdout) > 400

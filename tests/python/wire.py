@@ -1,0 +1,101 @@
+"""A sender that is not ours, and VDIF headers put together here, bit by bit, from the specification."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from baseband import data, vdif
+
+
+def send(datagrams: Iterable[bytes], port, host="127.0.0.1", pause=2e-5, **options):
+    """Sends datagrams in order from an ordinary socket, `pause` seconds apart; returns what it sent."""
+    sent = list(datagrams)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sender:
+        if ttl := options.get("ttl"):
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
+        if interface := options.get("interface"):
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
+        if source := options.get("source"):
+            sender.bind((source, 0))
+        due = time.perf_counter()
+        for datagram in sent:
+            sender.sendto(datagram, (host, port))
+            due += pause
+            while time.perf_counter() < due:
+                pass
+    return sent
+
+
+def cut(raw: bytes, length: int) -> list[bytes]:
+    """Bytes in pieces of `length`; the last may be shorter."""
+    return [raw[at : at + length] for at in range(0, len(raw), length)]
+
+
+def sample(name: str) -> bytes:
+    with open(getattr(data, name), "rb") as file:
+        return file.read()
+
+
+@dataclass(frozen=True)
+class Vdif:
+    """The fields of a VDIF header; `frame(...)` makes the datagram."""
+
+    second: int = 1000
+    number: int = 0
+    thread: int = 0
+    epoch: int = 53
+    station: int = 0x4266  # "fB"
+    payload_bytes: int = 1024
+    bits: int = 2
+    invalid: bool = False
+    legacy: bool = False
+
+    def header(self) -> bytes:
+        length = self.payload_bytes + (16 if self.legacy else 32)
+        words = [
+            self.second | self.legacy << 30 | self.invalid << 31,
+            self.number | self.epoch << 24,
+            length // 8 | 1 << 29,
+            self.station | self.thread << 16 | (self.bits - 1) << 26,
+        ]
+        return struct.pack("<4I", *words) + (b"" if self.legacy else bytes(16))
+
+    def frame(self, fill: int | None = None) -> bytes:
+        """Header and a payload that tells the frame's own number, or `fill`."""
+        word = self.number * 64 + self.thread if fill is None else fill
+        return self.header() + struct.pack("<I", word & 0xFFFFFFFF) * (self.payload_bytes // 4)
+
+
+def run_of_frames(count, fps=1000, thread=0, first=0, **fields):
+    """`count` frames in a row from frame `first` of the run, seconds wrapping as they must."""
+    start = fields.pop("second", 1000)
+    return [
+        Vdif(second=start + k // fps, number=k % fps, thread=thread, **fields).frame()
+        for k in range(first, first + count)
+    ]
+
+
+def thread_of(frame: bytes) -> int:
+    return struct.unpack_from("<H", frame, 14)[0] & 0x3FF
+
+
+def is_invalid(frame: bytes) -> bool:
+    return bool(frame[3] & 0x80)
+
+
+def read_by_baseband(path, **options):
+    """Headers and samples of a VDIF file, as the oracle reads them."""
+    with vdif.open(path, "rb") as file:
+        headers = []
+        while True:
+            try:
+                frame = file.read_frame()
+            except EOFError:
+                break
+            headers.append((tuple(frame.header.words), frame.data.tobytes()))
+    return headers
