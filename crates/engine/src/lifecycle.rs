@@ -7,7 +7,7 @@
 //! Streams end in any order, members finish in any order, streams may be discovered late and members
 //! may be lost at any moment. The scan is sealed once, after the last of all that was awaited.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// What happens to a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +54,10 @@ pub struct Lifecycle {
     members: BTreeSet<usize>,
     /// Streams that have not ended.
     running: BTreeSet<u16>,
-    /// Streams that have ended, with the members that have not finished them.
-    finishing: BTreeMap<u16, BTreeSet<usize>>,
+    /// Streams that have ended.
+    ended: BTreeSet<u16>,
+    /// Streams that members have finished. A writer's word may come before the capture thread's.
+    finished: BTreeSet<(u16, usize)>,
 }
 
 impl Lifecycle {
@@ -65,7 +67,8 @@ impl Lifecycle {
             phase: Phase::Recording,
             members: (0..members).collect(),
             running: streams.into_iter().collect(),
-            finishing: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            finished: BTreeSet::new(),
         }
     }
 
@@ -77,7 +80,7 @@ impl Lifecycle {
             // Asking twice is harmless.
             (Phase::Draining, Event::Close) => {}
             (_, Event::Opened(stream)) => {
-                if !self.finishing.contains_key(&stream) {
+                if !self.ended.contains(&stream) {
                     self.running.insert(stream);
                 }
             }
@@ -86,18 +89,13 @@ impl Lifecycle {
             }
             (_, Event::Ended(stream)) => {
                 self.running.remove(&stream);
-                self.finishing.insert(stream, self.members.clone());
+                self.ended.insert(stream);
             }
             (_, Event::Finished { member, stream }) => {
-                if let Some(waiting) = self.finishing.get_mut(&stream) {
-                    waiting.remove(&member);
-                }
+                self.finished.insert((stream, member));
             }
             (_, Event::MemberGone(member)) => {
                 self.members.remove(&member);
-                self.finishing.values_mut().for_each(|waiting| {
-                    waiting.remove(&member);
-                });
             }
             (_, Event::CaptureGone) => self.running.clear(),
         }
@@ -105,7 +103,9 @@ impl Lifecycle {
     }
 
     fn seal_if_done(&mut self) -> Option<Action> {
-        let finished = self.finishing.values().all(BTreeSet::is_empty);
+        let mut awaited =
+            self.ended.iter().flat_map(|&stream| self.members.iter().map(move |&m| (stream, m)));
+        let finished = awaited.all(|both| self.finished.contains(&both));
         if self.phase == Phase::Draining && self.running.is_empty() && finished {
             self.phase = Phase::Sealed;
             return Some(Action::Seal);
@@ -135,7 +135,7 @@ mod tests {
             }
             events.push((Event::Ended(stream), Some(Event::Close)));
             let finished = |member| Event::Finished { member, stream };
-            events.extend((0..members).map(|m| (finished(m), Some(Event::Ended(stream)))));
+            events.extend((0..members).map(|m| (finished(m), None)));
         }
         events
     }

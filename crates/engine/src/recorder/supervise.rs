@@ -191,7 +191,10 @@ impl Supervisor {
         match self.running.notices.recv_timeout(TICK) {
             Ok(notice) => self.notice(notice, tell),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.captures_gone(),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.captures_gone();
+                std::thread::sleep(TICK);
+            }
         }
         loop {
             match self.running.notices.try_recv() {
@@ -203,8 +206,15 @@ impl Supervisor {
                 }
             }
         }
-        while let Ok(report) = self.running.reports.try_recv() {
-            self.report(report, tell);
+        loop {
+            match self.running.reports.try_recv() {
+                Ok(report) => self.report(report, tell),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.writers_gone();
+                    break;
+                }
+            }
         }
         self.seal_ready(tell)
     }
@@ -213,6 +223,15 @@ impl Supervisor {
         self.captures_left = 0;
         for scan in &mut self.scans {
             scan.life.step(Step::CaptureGone);
+        }
+    }
+
+    /// Every writer has ended: nothing more will be heard of any member.
+    fn writers_gone(&mut self) {
+        for scan in &mut self.scans {
+            (0..self.members.len()).for_each(|member| {
+                scan.life.step(Step::MemberGone(member));
+            });
         }
     }
 
