@@ -1,4 +1,3 @@
-
 //! A disk in memory that fails by a seed, and the writer's promises checked on it.
 //!
 //! It keeps to the least that a file system promises: operations complete in any order; a sync makes
