@@ -35,6 +35,8 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     Record(verbs::record::Args),
+    Play(verbs::play::Args),
+    Generate(verbs::generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -53,5 +55,7 @@ fn run() -> anyhow::Result<ExitCode> {
     let output = Output { json: arguments.json };
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, output),
+        Verb::Play(args) => verbs::play::run(args, output),
+        Verb::Generate(args) => verbs::generate::run(args, output),
     }
 }

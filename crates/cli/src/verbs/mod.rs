@@ -2,4 +2,7 @@
 //!
 //! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
 
+pub mod generate;
+pub mod play;
 pub mod record;
+mod sending;

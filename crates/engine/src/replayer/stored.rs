@@ -44,7 +44,8 @@ pub struct StoredFrames<'a> {
     first: usize,
     end: usize,
     reader: StreamReader<'a>,
-    run: Run<'a>,
+    /// The block that is loaded; with varying lengths its bytes are in `joined` instead.
+    block: Option<Delivered<'a>>,
     joined: Joined,
     frames: Vec<Told>,
     losses: Vec<String>,
@@ -57,15 +58,6 @@ struct Told {
     end: usize,
     time: Option<Tai>,
     fill: bool,
-}
-
-/// The bytes that are loaded.
-enum Run<'a> {
-    Nothing,
-    /// A block as it was read.
-    Block(Delivered<'a>),
-    /// Bytes of several blocks, see [`Joined`].
-    Joined,
 }
 
 /// Frames of varying length straddle blocks, so what the last block left stands before the next. All
@@ -107,7 +99,7 @@ impl<'a> StoredFrames<'a> {
             first,
             end,
             reader: start(stream, first, end, settings)?,
-            run: Run::Nothing,
+            block: None,
             joined: Joined::default(),
             frames: Vec::new(),
             losses: Vec::new(),
@@ -246,18 +238,17 @@ impl FrameSource for StoredFrames<'_> {
         self.frames.clear();
         loop {
             // The block is given back before the next is asked for.
-            self.run = Run::Nothing;
+            self.block = None;
             match self.reader.next() {
                 None => return Ok(false),
                 Some(Item::Lost(finding)) => self.lost(finding.to_string()),
                 Some(Item::Block(block)) if varying => {
                     self.join(&block)?;
-                    self.run = Run::Joined;
                     return Ok(true);
                 }
                 Some(Item::Block(block)) => {
                     self.list_fixed(&block);
-                    self.run = Run::Block(block);
+                    self.block = Some(block);
                     return Ok(true);
                 }
             }
@@ -270,16 +261,12 @@ impl FrameSource for StoredFrames<'_> {
 
     fn frame(&self, n: usize) -> Frame<'_> {
         let Told { start, end, time, fill } = self.frames[n];
-        let bytes = match &self.run {
-            Run::Nothing => &[],
-            Run::Block(block) => block.bytes(),
-            Run::Joined => &self.joined.bytes,
-        };
+        let bytes = self.block.as_ref().map_or(self.joined.bytes.as_slice(), Delivered::bytes);
         Frame { bytes: &bytes[start..end], time, fill }
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
-        self.run = Run::Nothing;
+        self.block = None;
         self.joined = Joined::default();
         self.frames.clear();
         self.reader = start(self.stream, self.first, self.end, self.settings)?;

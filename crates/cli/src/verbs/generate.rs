@@ -1,0 +1,495 @@
+//! `fullbore generate`: a test source for the network.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args as Arguments, ValueEnum};
+use fullbore_core::endpoint::{UdpTarget, thread_list};
+use fullbore_core::format::sequence::Field;
+use fullbore_core::format::vdif::{Header, Mode, station_number};
+use fullbore_core::pattern::Pattern;
+use fullbore_core::time::Tai;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::clock::Clock;
+use fullbore_engine::generate::{
+    Error, Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
+    StreamPlan, Tally, VdifForm,
+};
+use fullbore_engine::pace::{CATCH_UP, Waiting};
+
+use super::sending;
+use crate::output::{FOUND, GOOD, Output};
+
+/// Send test streams to the network: VDIF with true headers, or any datagrams.
+///
+/// One stream goes to each port:
+///
+///   fullbore generate --to udp://127.0.0.1:46220-46227 --duration 10s
+///
+/// sends eight streams of 32000 frames of 8032 bytes a second (the mode VDIF_8000-2048-16-2) for ten
+/// seconds. Frames can be dropped, duplicated, reordered, held back and damaged, by shares and a seed;
+/// what was really done is written to --truth, so that a recorder's account can be compared with it:
+///
+///   fullbore generate --to udp://127.0.0.1:46220 --frames 100000 --drop 1e-4 --reorder 1e-3 \
+///     --seed 7 --truth truth.json
+///
+/// Ctrl-C ends it early, with the report. The exit code is 1 if the kernel refused to send something.
+#[derive(Arguments, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
+    #[arg(long, required = true, value_name = "ENDPOINT")]
+    to: Vec<String>,
+
+    /// What the datagrams are.
+    #[arg(long, value_enum, default_value_t = Format::Vdif, help_heading = "Streams")]
+    format: Format,
+    /// Frame length, rate, channels and bits at once, as VLBI recorders say them; VDIFL_ for legacy
+    /// headers, VDIFC_ for complex samples. [default: VDIF_8000-2048-16-2]
+    #[arg(long, value_name = "MODE", help_heading = "Streams")]
+    mode: Option<Mode>,
+    /// Bytes of each frame, header included.
+    #[arg(long, value_name = "BYTES", help_heading = "Streams")]
+    frame: Option<u32>,
+    /// Frames per second of each thread.
+    #[arg(long, value_name = "N", conflicts_with = "rate", help_heading = "Streams")]
+    fps: Option<u64>,
+    /// Payload rate of each stream, all its threads together, such as 2Gbit/s; the nearest whole
+    /// number of frames per second is taken.
+    #[arg(long, value_name = "RATE", help_heading = "Streams")]
+    rate: Option<ByteRate>,
+    /// VDIF threads that take turns in each stream, such as 0-7,9.
+    #[arg(long, value_name = "LIST", default_value = "0", help_heading = "Streams")]
+    threads: String,
+    /// Station of the first stream: two letters, or a number.
+    #[arg(long, default_value = "Fb", help_heading = "Streams")]
+    station: String,
+    /// Extended data version of the headers: 0, 1 or 3.
+    #[arg(long, value_name = "EDV", default_value_t = 0, help_heading = "Streams")]
+    edv: u8,
+    /// Headers of 16 bytes.
+    #[arg(long, help_heading = "Streams")]
+    legacy: bool,
+    /// Bits of a sample.
+    #[arg(long, value_name = "N", help_heading = "Streams")]
+    bits: Option<u32>,
+    /// Channels, a power of two.
+    #[arg(long, value_name = "N", help_heading = "Streams")]
+    channels: Option<u32>,
+    /// Samples are complex.
+    #[arg(long, help_heading = "Streams")]
+    complex: bool,
+    /// Where raw datagrams carry their number: offset, width in bytes, le or be, such as 0:8:le.
+    #[arg(long, value_name = "FIELD", help_heading = "Streams")]
+    seq: Option<Field>,
+    /// Packet or sequence number of frame 0 of the first second.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        help_heading = "Streams"
+    )]
+    first_number: i64,
+
+    /// Payload: prbs7, prbs15, prbs23, prbs31, counter, random, noise (Gaussian, 2 bits; with a seed:
+    /// noise:7), or a word such as 0x11223344.
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        default_value = "prbs31",
+        conflicts_with = "sample",
+        help_heading = "Payload"
+    )]
+    payload: Pattern,
+    /// Take payloads, and all of the header but time and thread, from this file of VDIF frames, again
+    /// and again.
+    #[arg(long, value_name = "FILE", help_heading = "Payload")]
+    sample: Option<PathBuf>,
+
+    /// The time that the first frames carry (UTC). [default: the present second]
+    #[arg(long, value_name = "TIME", help_heading = "Time")]
+    start: Option<Tai>,
+    /// End after so many frames of each thread.
+    #[arg(long, value_name = "N", conflicts_with = "duration", help_heading = "Time")]
+    frames: Option<u64>,
+    /// End after this time, such as 40s. [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = sending::duration, help_heading = "Time")]
+    duration: Option<Duration>,
+    /// Send as fast as possible.
+    #[arg(long, help_heading = "Time")]
+    flat_out: bool,
+    /// Sleep between bursts of a quarter of a millisecond instead of spinning: leaves the core to
+    /// others, such as a recorder on the same machine.
+    #[arg(long, conflicts_with = "flat_out", help_heading = "Time")]
+    gentle: bool,
+    /// How much faster than nominal to go after a stall.
+    #[arg(long, value_name = "FACTOR", default_value_t = CATCH_UP, help_heading = "Time")]
+    catch_up: f64,
+
+    /// Chooses which frames suffer.
+    #[arg(long, default_value_t = 0, help_heading = "Faults")]
+    seed: u64,
+    /// Share of frames that are not sent.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    drop: f64,
+    /// Drop so many frames in a row each time.
+    #[arg(long, value_name = "FRAMES", default_value_t = 1, help_heading = "Faults")]
+    drop_run: u64,
+    /// Share of frames that are sent twice.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    duplicate: f64,
+    /// Share of frames that are overtaken.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    reorder: f64,
+    /// By how many frames at most.
+    #[arg(long, value_name = "FRAMES", default_value_t = 8, help_heading = "Faults")]
+    reorder_distance: u64,
+    /// Share of frames that are damaged: truncated, extended, with a wrong length field, with a zeroed
+    /// header, or followed by rubbish.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    damage: f64,
+    /// Share of frames that are held back beyond any window.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    late: f64,
+    /// By how many frames.
+    #[arg(long, value_name = "FRAMES", default_value_t = 20_000, help_heading = "Faults")]
+    late_distance: u64,
+    /// Send nothing in this time: [STREAM@]FROM..TO, such as 2s..3s or 46221@5s.. (for ever).
+    #[arg(long, value_name = "TIMES", value_parser = silence, help_heading = "Faults")]
+    silence: Vec<Silence>,
+    /// Write what was really sent to this file, as JSON.
+    #[arg(long, value_name = "FILE", help_heading = "Faults")]
+    truth: Option<PathBuf>,
+}
+
+/// What datagrams are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A VDIF frame each.
+    Vdif,
+    /// A VDIF frame behind a packet number of 8 bytes.
+    Vtp,
+    /// Anything, with a sequence number if asked for.
+    Raw,
+}
+
+/// The mode of the VLBI streams that this was first made for.
+const USUAL_MODE: &str = "VDIF_8000-2048-16-2";
+
+/// Its rate, of payload alone.
+const USUAL_RATE: ByteRate = ByteRate(256_000_000);
+
+/// Reads `[STREAM@]FROM..TO`.
+fn silence(text: &str) -> Result<Silence, String> {
+    let (stream, times) = match text.split_once('@') {
+        Some((stream, times)) => (Some(stream.to_owned()), times),
+        None => (None, text),
+    };
+    let (from, to) =
+        times.split_once("..").ok_or("write FROM..TO, for example 2s..3s, or 46221@5s..")?;
+    let time = |text: &str, empty: Option<Duration>| match text.trim() {
+        "" => Ok(empty),
+        text => sending::duration(text).map(Some),
+    };
+    let from = time(from, Some(Duration::ZERO))?.unwrap_or_default();
+    let to = time(to, None)?;
+    if to.is_some_and(|to| to <= from) {
+        return Err("it ends before it begins".to_owned());
+    }
+    Ok(Silence { stream, from, to })
+}
+
+/// Sends, tells how it went, and writes the truth.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let plan = plan(&args)?;
+    let stop = sending::stop_on_signal()?;
+    let generator = Generator::prepare(plan).map_err(explained)?;
+    let truth_file = args.truth.as_deref().map(create).transpose()?;
+    let progress = Progress::default();
+    let report = sending::with_progress(output, &progress, || generator.run(&stop, &progress))
+        .map_err(explained)?;
+    if let (Some(file), Some(path)) = (truth_file, &args.truth) {
+        serde_json::to_writer_pretty(std::io::BufWriter::new(file), &report.truth)
+            .with_context(|| format!("writing the truth to {}", path.display()))?;
+    }
+    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    Ok(ExitCode::from(if report.refused == 0 { GOOD } else { FOUND }))
+}
+
+fn create(path: &Path) -> anyhow::Result<std::fs::File> {
+    std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
+}
+
+fn explained(error: Error) -> anyhow::Error {
+    let hint = error.hint();
+    sending::with_hint(error.into(), hint)
+}
+
+/// From what was typed to what is meant.
+fn plan(args: &Args) -> anyhow::Result<Plan> {
+    let targets = sending::targets(&args.to)?;
+    let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
+    let payload = match &args.sample {
+        Some(path) => PayloadSource::Sample(path.clone()),
+        None => PayloadSource::Pattern(args.payload),
+    };
+    let (form, frames_per_second) = form(args, threads.len() as u64)?;
+    let pace = match (args.flat_out, args.gentle) {
+        (true, _) => Pace::FlatOut,
+        (false, gentle) => {
+            let waiting = if gentle { Waiting::Gentle } else { Waiting::Exact };
+            ensure!(args.catch_up >= 1.0, "--catch-up {} would never catch up", args.catch_up);
+            Pace::Nominal { waiting, catch_up: args.catch_up }
+        }
+    };
+    let frames = match (args.frames, args.duration) {
+        (None, Some(duration)) => {
+            let frames = duration.as_nanos() * u128::from(frames_per_second) / 1_000_000_000;
+            Some(u64::try_from(frames).context("--duration is too long to be counted in frames")?)
+        }
+        (frames, _) => frames,
+    };
+    let several_hosts = targets.iter().any(|target| target.host != targets[0].host);
+    let stream = |target: &UdpTarget| StreamPlan {
+        name: match several_hosts {
+            false => target.port.to_string(),
+            true => format!("{}:{}", target.host, target.port),
+        },
+        target: target.clone(),
+        form: form.clone(),
+        frames_per_second,
+        threads: threads.clone(),
+        first_number: args.first_number,
+    };
+    Ok(Plan {
+        streams: targets.iter().map(stream).collect(),
+        payload,
+        start: args.start.unwrap_or_else(present_second),
+        frames,
+        pace,
+        faults: faults(args),
+    })
+}
+
+fn present_second() -> Tai {
+    let now = Clock::new().now();
+    Tai(now.0 - now.0.rem_euclid(1_000_000_000))
+}
+
+fn faults(args: &Args) -> Faults {
+    Faults {
+        seed: args.seed,
+        drop: args.drop,
+        drop_run: args.drop_run,
+        duplicate: args.duplicate,
+        reorder: args.reorder,
+        reorder_distance: args.reorder_distance,
+        damage: args.damage,
+        late: args.late,
+        late_distance: args.late_distance,
+        silences: args.silence.clone(),
+    }
+}
+
+/// What datagrams are, and how many of each thread go in a second.
+fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
+    if args.format == Format::Raw {
+        return raw_form(args);
+    }
+    ensure!(args.seq.is_none(), "--seq is for --format raw; VDIF frames are counted by their time");
+    let packet_number = args.format == Format::Vtp;
+    if let Some(path) = &args.sample {
+        let template = sample_template(args, path)?;
+        let payload = template.payload_bytes();
+        let given = rate_of(args, payload, threads)?;
+        let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, payload, threads));
+        return Ok((Form::Vdif { template, packet_number }, frames_per_second));
+    }
+    let mode = args.mode.map_or_else(|| Mode::parse(USUAL_MODE), Ok)?;
+    let legacy = args.legacy || mode.legacy;
+    let header = if legacy { Header::LEGACY_BYTES } else { Header::BYTES } as u32;
+    let frame_bytes = args.frame.unwrap_or(mode.payload + header);
+    ensure!(frame_bytes > header, "frames of {frame_bytes} bytes have no room behind their header");
+    let given = rate_of(args, frame_bytes - header, threads)?;
+    let frames_per_second = match given {
+        Some(given) => given,
+        None if args.frame.is_none() => {
+            let total = mode.frames_per_second();
+            ensure!(
+                total.is_multiple_of(threads),
+                "{threads} threads cannot share the {total} frames a second of {mode}; give --fps"
+            );
+            total / threads
+        }
+        None => nearest(ByteRate(u64::from(mode.mbits) * 125_000), frame_bytes - header, threads),
+    };
+    let station = station_number(&args.station)?;
+    let template = VdifForm {
+        frame_bytes,
+        frames_per_second,
+        bits: args.bits.unwrap_or(mode.bits),
+        channels: args.channels.unwrap_or(mode.channels),
+        complex: args.complex || mode.complex,
+        station,
+        legacy,
+        edv: args.edv,
+    }
+    .template()
+    .map_err(|why| anyhow!(why))?;
+    Ok((Form::Vdif { template, packet_number }, frames_per_second))
+}
+
+fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
+    ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of --format raw");
+    ensure!(args.sample.is_none(), "--sample is for VDIF, and not for --format raw");
+    let frame_bytes = args.frame.unwrap_or(8000);
+    ensure!(frame_bytes > 0, "datagrams without a byte carry nothing");
+    let given = rate_of(args, frame_bytes, 1)?;
+    let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, frame_bytes, 1));
+    Ok((Form::Raw { frame_bytes, sequence: args.seq }, frames_per_second))
+}
+
+/// Frames per second as asked for.
+fn rate_of(args: &Args, payload: u32, threads: u64) -> anyhow::Result<Option<u64>> {
+    match (args.fps, args.rate) {
+        (Some(0), _) => bail!("--fps 0 sends nothing"),
+        (Some(fps), _) => Ok(Some(fps)),
+        (None, Some(rate)) => Ok(Some(nearest(rate, payload, threads))),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The whole number of frames per second of each thread that comes nearest to a payload rate.
+fn nearest(rate: ByteRate, payload: u32, threads: u64) -> u64 {
+    let each = u64::from(payload) * threads;
+    ((rate.0 + each / 2) / each.max(1)).max(1)
+}
+
+/// The header of a sample; a frame length that was asked for must be its own.
+fn sample_template(args: &Args, path: &Path) -> anyhow::Result<Header> {
+    let sample = Payloads::of_sample(path).map_err(|error| explained(error.into()))?;
+    let template = sample.template().context("a sample without a header")?;
+    if let Some(asked) = args.frame {
+        ensure!(
+            template.frame_bytes() == asked,
+            "{} has frames of {} bytes, not {asked}",
+            path.display(),
+            template.frame_bytes()
+        );
+    }
+    Ok(template)
+}
+
+/// The report for people.
+fn told(report: &Report, stopped: bool) -> String {
+    let streams = &report.truth.streams;
+    let ports =
+        if streams.len() == 1 { "1 port".into() } else { format!("{} ports", streams.len()) };
+    let mut text = format!(
+        "{:<8} {} datagrams, {}, to {ports} in {:.2} s: {}, {:.3} CPU s/GB\n",
+        if stopped { "stopped" } else { "sent" },
+        report.datagrams,
+        ByteSize(report.bytes),
+        report.seconds,
+        report.rate,
+        sending::cost(report.cpu_seconds, report.bytes),
+    );
+    text += &sending::pacing(&report.lateness);
+    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let sum = |of: fn(&Tally) -> u64| streams.iter().map(|stream| of(&stream.port)).sum::<u64>();
+    let kinds: [(&str, u64); 8] = [
+        ("dropped", sum(|tally| tally.dropped.count())),
+        ("in silence", sum(|tally| tally.silent.count())),
+        ("damaged", sum(Tally::damaged_count)),
+        ("rubbish", sum(|tally| tally.rubbish)),
+        ("duplicated", sum(|tally| tally.duplicated.len() as u64)),
+        ("reordered", sum(|tally| tally.reordered.len() as u64)),
+        ("of those late", sum(|tally| tally.late.len() as u64)),
+        ("refused", sum(|tally| tally.refused.count())),
+    ];
+    let done: Vec<String> = kinds
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect();
+    if !done.is_empty() {
+        let meant = sum(|tally| tally.meant);
+        text += &format!("faults   of {meant} frames: {}\n", done.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn typed(words: &str) -> anyhow::Result<Plan> {
+        let words = ["generate"].into_iter().chain(words.split_whitespace());
+        plan(&Typed::try_parse_from(words)?.args)
+    }
+
+    #[test]
+    fn nothing_said_means_the_usual_mode_until_stopped() {
+        let plan = typed("--to udp://127.0.0.1:46220-46227").unwrap();
+        assert_eq!(plan.streams.len(), 8);
+        assert_eq!((plan.streams[7].name.as_str(), plan.frames), ("46227", None));
+        assert_eq!(plan.streams[0].frames_per_second, 32_000);
+        let Form::Vdif { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
+        assert_eq!((template.frame_bytes(), template.channels()), (8032, 16));
+        assert_eq!(plan.start.0 % 1_000_000_000, 0);
+    }
+
+    #[test]
+    fn rates_lengths_and_times_are_counted_in_frames() {
+        let plan = typed("--to udp://[::1]:1 --frame 1032 --rate 80Mbit/s --duration 2s").unwrap();
+        assert_eq!((plan.streams[0].frames_per_second, plan.frames), (10_000, Some(20_000)));
+        let plan = typed("--to udp://[::1]:1 --threads 0-3 --mode VDIFL_5000-1024-8-2").unwrap();
+        assert_eq!(plan.streams[0].frames_per_second, 6400);
+        let Form::Vdif { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
+        assert_eq!((template.legacy(), template.frame_bytes()), (true, 5016));
+        let raw = typed("--to udp://[::1]:1 --format raw --seq 0:8:le --frame 1312").unwrap();
+        assert!(matches!(raw.streams[0].form, Form::Raw { frame_bytes: 1312, sequence: Some(_) }));
+    }
+
+    #[test]
+    fn a_silence_is_times_and_perhaps_a_stream() {
+        let one = silence("46221@5s..").unwrap();
+        assert_eq!((one.stream.as_deref(), one.from.as_secs(), one.to), (Some("46221"), 5, None));
+        assert_eq!(silence("..3s").unwrap().to, Some(Duration::from_secs(3)));
+        assert!(silence("3s..2s").is_err() && silence("3s").is_err() && silence("a..b").is_err());
+    }
+
+    #[test]
+    fn bad_words_are_refused_with_the_reason() {
+        for (words, reason) in [
+            ("--to udp://:5000", "is not an IP address"),
+            ("--to tcp://a:1", "cannot be used as a target"),
+            ("--to udp://[::1]:1 --threads 0,0", "twice"),
+            ("--to udp://[::1]:1 --fps 0", "sends nothing"),
+            ("--to udp://[::1]:1 --frame 8", "no room"),
+            ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
+            ("--to udp://[::1]:1 --edv 7", "EDV 0, 1 or 3"),
+            ("--to udp://[::1]:1 --seq 0:8:le", "--format raw"),
+            ("--to udp://[::1]:1 --format raw --sample /x", "--sample is for VDIF"),
+            ("--to udp://[::1]:1 --threads 0-2", "cannot share"),
+            ("--to udp://[::1]:1 --catch-up 0.5", "never catch up"),
+            ("--to udp://[::1]:1 --sample /nowhere.vdif", "/nowhere.vdif"),
+            ("--to udp://[::1]:1 --payload zeros", "prbs31"),
+            ("--to udp://[::1]:1 --start yesterday", "UTC"),
+        ] {
+            let error = format!("{:#}", typed(words).unwrap_err());
+            assert!(error.contains(reason), "{words}: {error}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! `fullbore play`: a recording sent to the network again.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args as Arguments;
+use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::time::Tai;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::generate::Progress;
+use fullbore_engine::pace::{CATCH_UP, Waiting};
+use fullbore_engine::replayer::{
+    Error, Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile,
+};
+use fullbore_engine::store::read;
+use fullbore_engine::store::reader::{Scan, Stream};
+
+use super::sending;
+use crate::output::{FOUND, GOOD, Output};
+use crate::store_arg::StoreArg;
+
+/// Send a recording to the network again, with its timing.
+///
+///   fullbore play r1234_no0001 --to udp://192.0.2.7:46220-46227
+///
+/// sends each stream of a scan to a port of its own, in the order of their names, at the pace at which
+/// it was recorded and the streams in step. If there is one port only, all streams go there. A plain
+/// file of VDIF frames can be played too: file:x.vdif.
+///
+/// What was lost when recording has invalid frames in its place; they are left out unless --fills is
+/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or sent.
+#[derive(Arguments, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// What to play: a scan (SESSION_SCAN), one stream of it (store:SESSION_SCAN/STREAM), or a file
+    /// (file:PATH); several are played in step.
+    #[arg(required = true, value_name = "SCAN")]
+    input: Vec<String>,
+    /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
+    #[arg(long, required = true, value_name = "ENDPOINT")]
+    to: Vec<String>,
+    #[command(flatten)]
+    store: StoreArg,
+    /// Only these streams of a scan, separated by commas.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    stream: Vec<String>,
+
+    /// So many times the recorded speed.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Speed")]
+    factor: f64,
+    /// At this rate, all streams together, such as 2Gbit/s.
+    #[arg(long, value_name = "RATE", conflicts_with = "factor", help_heading = "Speed")]
+    rate: Option<ByteRate>,
+    /// As fast as possible.
+    #[arg(long, conflicts_with_all = ["factor", "rate"], help_heading = "Speed")]
+    flat_out: bool,
+    /// Frames per second of each thread, where a file does not tell.
+    #[arg(long, value_name = "N", help_heading = "Speed")]
+    fps: Option<u64>,
+    /// Sleep between bursts of a quarter of a millisecond instead of spinning: leaves the core to others.
+    #[arg(long, conflicts_with = "flat_out", help_heading = "Speed")]
+    gentle: bool,
+    /// How much faster than nominal to go after a stall.
+    #[arg(long, value_name = "SPEED", default_value_t = CATCH_UP, help_heading = "Speed")]
+    catch_up: f64,
+
+    /// Begin with the frames of this time (UTC).
+    #[arg(long, value_name = "TIME", help_heading = "What to send")]
+    from: Option<Tai>,
+    /// End before the frames of this time (UTC).
+    #[arg(long, value_name = "TIME", help_heading = "What to send")]
+    until: Option<Tai>,
+    /// Play it so many times; 0 plays until Ctrl-C.
+    #[arg(long = "loop", value_name = "TIMES", default_value_t = 1, num_args = 0..=1, default_missing_value = "0", help_heading = "What to send")]
+    times: u64,
+    /// Also send the frames that stand in the place of lost ones.
+    #[arg(long, help_heading = "What to send")]
+    fills: bool,
+    /// Put a packet number of 8 bytes before each frame (VTP).
+    #[arg(long, help_heading = "What to send")]
+    vtp: bool,
+}
+
+/// Plays, and tells how it went.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let targets = sending::targets(&args.to)?;
+    let settings = settings(&args)?;
+    let inputs = args.input.iter().map(|text| input(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let scans = open_scans(&args, &inputs)?;
+    let tracks = tracks(&args, &inputs, &scans, targets)?;
+    let stop = sending::stop_on_signal()?;
+    let progress = Progress::default();
+    let replay = Replay::prepare(tracks, settings).map_err(explained)?;
+    let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
+        .map_err(explained)?;
+    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    let good = report.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    Ok(ExitCode::from(if good { GOOD } else { FOUND }))
+}
+
+fn explained(error: Error) -> anyhow::Error {
+    let hint = error.hint();
+    sending::with_hint(error.into(), hint)
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    ensure!(args.catch_up >= 1.0, "--catch-up {} would never catch up", args.catch_up);
+    if let (Some(from), Some(until)) = (args.from, args.until) {
+        ensure!(from < until, "--from {from} is not before --until {until}");
+    }
+    let speed = match (args.flat_out, args.rate) {
+        (true, _) => Speed::FlatOut,
+        (false, Some(ByteRate(0))) => bail!("--rate 0 sends nothing"),
+        (false, Some(rate)) => Speed::Rate(rate),
+        (false, None) => Speed::Recorded { factor: args.factor },
+    };
+    Ok(Settings {
+        speed,
+        waiting: if args.gentle { Waiting::Gentle } else { Waiting::Exact },
+        catch_up: args.catch_up,
+        times: (args.times > 0).then_some(args.times),
+        from: args.from,
+        to: args.until,
+        fills: args.fills,
+        packet_numbers: args.vtp,
+    })
+}
+
+/// One thing to play.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Input {
+    File(PathBuf),
+    Scan { scan: ScanName, stream: Option<Name> },
+}
+
+fn input(text: &str) -> anyhow::Result<Input> {
+    if !text.contains(':') {
+        let scan = text.parse().with_context(|| format!("`{text}` names no scan"))?;
+        return Ok(Input::Scan { scan, stream: None });
+    }
+    let error = |error| sending::endpoint_error(text, &error);
+    let end: Endpoint = text.parse().map_err(error)?;
+    match end.scheme.as_str() {
+        "store" => {
+            let (scan, stream) = endpoint::stored(&end).map_err(error)?;
+            Ok(Input::Scan { scan, stream })
+        }
+        _ => Ok(Input::File(endpoint::file_path(&end).map_err(error)?)),
+    }
+}
+
+/// Opens every scan that is to be played, once.
+fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName, Scan>> {
+    let mut scans = HashMap::new();
+    for input in inputs {
+        if let Input::Scan { scan: name, .. } = input
+            && !scans.contains_key(name)
+        {
+            scans.insert(name.clone(), Scan::open(&args.store.members()?, name)?);
+        }
+    }
+    Ok(scans)
+}
+
+/// What is played to where: one target each, or one for all.
+fn tracks<'a>(
+    args: &Args,
+    inputs: &[Input],
+    scans: &'a HashMap<ScanName, Scan>,
+    targets: Vec<UdpTarget>,
+) -> anyhow::Result<Vec<Track<'a>>> {
+    let mut sources: Vec<(String, Source<'a>)> = Vec::new();
+    for input in inputs {
+        match input {
+            Input::File(path) => {
+                sources.push((path.display().to_string(), Source::File(path.clone())))
+            }
+            Input::Scan { scan, stream } => {
+                let scan = &scans[scan];
+                for stream in chosen(args, scan, stream.as_ref())? {
+                    sources.push((stream.name.clone(), Source::Stored(scan, stream)));
+                }
+            }
+        }
+    }
+    ensure!(
+        targets.len() == sources.len() || targets.len() == 1,
+        "{} streams are to be played, and --to gives {} ports; give one port each, or one for all",
+        sources.len(),
+        targets.len()
+    );
+    let streams = sources.len();
+    let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
+    let open = |(n, (name, source)): (usize, (String, Source<'a>))| {
+        let source = source.open(args, streams)?;
+        Ok(Track { name, source, target: target(n) })
+    };
+    sources.into_iter().enumerate().map(open).collect()
+}
+
+/// The streams of a scan that are to be played.
+fn chosen<'a>(
+    args: &Args,
+    scan: &'a Scan,
+    stream: Option<&Name>,
+) -> anyhow::Result<Vec<&'a Stream>> {
+    let wanted: Vec<&str> = match stream {
+        Some(stream) => vec![stream.as_str()],
+        None if args.stream.is_empty() => return Ok(scan.streams.iter().collect()),
+        None => args.stream.iter().map(String::as_str).collect(),
+    };
+    let find = |name: &str| {
+        scan.stream(name).ok_or_else(|| {
+            let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
+            let scan = &scan.manifest.scan;
+            anyhow!("{scan} has no stream {name}; it has {}", known.join(", "))
+        })
+    };
+    wanted.into_iter().map(find).collect()
+}
+
+/// Where frames come from.
+enum Source<'a> {
+    File(PathBuf),
+    Stored(&'a Scan, &'a Stream),
+}
+
+/// Memory that all streams of a replay read ahead into.
+const AHEAD_BYTES: usize = 128 << 20;
+
+impl<'a> Source<'a> {
+    fn open(
+        self,
+        args: &Args,
+        streams: usize,
+    ) -> anyhow::Result<Box<dyn fullbore_engine::replayer::FrameSource + 'a>> {
+        Ok(match self {
+            Source::File(path) => Box::new(VdifFile::open(&path, args.fps)?),
+            Source::Stored(scan, stream) => {
+                let settings = read::Settings {
+                    reads_per_device: if streams > 2 { 1 } else { 2 },
+                    ahead_bytes: (AHEAD_BYTES / streams).max(8 << 20),
+                    allow_damaged: false,
+                };
+                Box::new(StoredFrames::open(scan, stream, args.from, args.until, settings)?)
+            }
+        })
+    }
+}
+
+/// The report for people.
+fn told(report: &Report, stopped: bool) -> String {
+    let mut text = format!(
+        "{:<8} {} frames, {}, in {:.2} s: {}, {:.3} CPU s/GB\n",
+        if stopped { "stopped" } else { "played" },
+        report.frames,
+        ByteSize(report.bytes),
+        report.seconds,
+        report.rate,
+        sending::cost(report.cpu_seconds, report.bytes),
+    );
+    text += &sending::pacing(&report.lateness);
+    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    for stream in &report.streams {
+        text +=
+            &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);
+        if stream.fills_left_out > 0 {
+            text += &format!(", {} in the place of lost ones left out", stream.fills_left_out);
+        }
+        text.push('\n');
+        for loss in &stream.losses {
+            text += &format!("  lost   {loss}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn typed(words: &str) -> anyhow::Result<Args> {
+        let words = ["play"].into_iter().chain(words.split_whitespace());
+        Ok(Typed::try_parse_from(words)?.args)
+    }
+
+    #[test]
+    fn what_is_to_be_played_is_a_scan_a_stream_or_a_file() {
+        let scan = |scan: &str, stream: Option<&str>| Input::Scan {
+            scan: scan.parse().unwrap(),
+            stream: stream.map(|name| name.parse().unwrap()),
+        };
+        assert_eq!(input("r1_a").unwrap(), scan("r1_a", None));
+        assert_eq!(input("store:r1_a/46220").unwrap(), scan("r1_a", Some("46220")));
+        assert_eq!(input("file:/x.vdif").unwrap(), Input::File("/x.vdif".into()));
+        for text in ["", "../x", "udp://a:1", "file:"] {
+            assert!(input(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn speeds_and_loops_are_read() {
+        let of =
+            |words: &str| settings(&typed(&format!("a_b --to udp://[::1]:1 {words}")).unwrap());
+        assert_eq!(of("").unwrap().speed, Speed::Recorded { factor: 1.0 });
+        assert_eq!(of("--rate 2Gbit/s").unwrap().speed, Speed::Rate(ByteRate(250_000_000)));
+        assert_eq!(of("--flat-out").unwrap().speed, Speed::FlatOut);
+        assert_eq!((of("--loop").unwrap().times, of("--loop 3").unwrap().times), (None, Some(3)));
+        assert!(of("--rate 0").is_err());
+        assert!(of("--from 2026-01-02T00:00:00 --until 2026-01-01T00:00:00").is_err());
+        assert!(typed("a_b --to udp://[::1]:1 --flat-out --factor 2").is_err());
+    }
+
+    #[test]
+    fn ports_and_streams_must_be_as_many() {
+        let args = typed("file:/a file:/b --to udp://[::1]:1-3").unwrap();
+        let inputs = [Input::File("/a".into()), Input::File("/b".into())];
+        let targets = sending::targets(&args.to).unwrap();
+        let error = tracks(&args, &inputs, &HashMap::new(), targets).err().unwrap().to_string();
+        assert!(error.contains("2 streams") && error.contains("3 ports"), "{error}");
+    }
+}

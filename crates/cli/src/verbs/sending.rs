@@ -1,0 +1,137 @@
+//! What `generate` and `play` have in common: waiting, stopping, progress, and how the pace is told.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use fullbore_core::endpoint::{self, UdpTarget};
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::generate::Progress;
+use fullbore_engine::pace::LatenessSummary;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::output::Output;
+
+/// A flag that the first Ctrl-C sets; a second one ends the process at once.
+pub fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag unset and only sets it.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .context("listening for Ctrl-C")?;
+    }
+    Ok(stop)
+}
+
+/// Does `work` on this thread, with a line of progress once a second for whoever watches.
+pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce() -> T) -> T {
+    if !output.progress() {
+        return work();
+    }
+    std::thread::scope(|scope| {
+        let (done, ended) = channel::<()>();
+        scope.spawn(move || {
+            let (start, mut before) = (Instant::now(), 0);
+            while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+                let bytes = progress.bytes();
+                let rate = ByteRate(bytes - before);
+                before = bytes;
+                let frames = progress.frames();
+                let seconds = start.elapsed().as_secs();
+                eprint!("\r{seconds} s  {rate}  {frames} datagrams, {}   ", ByteSize(bytes));
+                let _ = std::io::stderr().flush();
+            }
+            eprint!("\r\x1b[K");
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+/// The ports of all `--to` endpoints, in the order given.
+pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
+    let mut targets: Vec<UdpTarget> = Vec::new();
+    for text in texts {
+        let some = UdpTarget::parse(text).map_err(|error| endpoint_error(text, &error))?;
+        targets.extend(some);
+    }
+    Ok(targets)
+}
+
+/// An error of an endpoint, with what could stand there.
+pub fn endpoint_error(text: &str, error: &endpoint::Error) -> anyhow::Error {
+    with_hint(anyhow!("{text}: {error}"), error.hint().as_deref())
+}
+
+/// An error with what to do about it.
+pub fn with_hint(error: anyhow::Error, hint: Option<&str>) -> anyhow::Error {
+    match hint {
+        Some(hint) => anyhow!("{error:#}\n  hint: {hint}"),
+        None => error,
+    }
+}
+
+/// A length of time as people write it: `40s`, `1m 30s`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write for example 40s"))
+}
+
+/// `1.9 µs`, `31 ms`.
+pub fn short_time(ns: u64) -> String {
+    match ns as f64 {
+        ns if ns < 1e3 => format!("{ns:.0} ns"),
+        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        ns => format!("{:.1} s", ns / 1e9),
+    }
+}
+
+/// The distance from due times as lines of text.
+pub fn pacing(lateness: &LatenessSummary) -> String {
+    if lateness.packets == 0 {
+        return String::new();
+    }
+    let LatenessSummary { median_ns, p99_ns, p999_ns, max_ns, late, .. } = *lateness;
+    let [median, p99, p999, max] = [median_ns, p99_ns, p999_ns, max_ns].map(short_time);
+    let mut text = format!(
+        "pacing   after the due time: median {median}, p99 {p99}, p99.9 {p999}, at most {max}; {late} later than 1 ms\n"
+    );
+    let most = lateness.buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+    for (below, count) in lateness.buckets.iter().filter(|(_, count)| *count > 0) {
+        let bar = "█".repeat((count * 40 / most) as usize);
+        text += &format!("         < {:>8} {count:>10} {bar}\n", short_time(*below));
+    }
+    text
+}
+
+/// What the sockets had to say, if anything.
+pub fn socket_notes(refused: u64, stalls: u64, unreachable: u64) -> String {
+    let mut text = String::new();
+    if refused > 0 {
+        text += &format!(
+            "refused  {refused} datagrams by the kernel: a queue on the way out was full\n"
+        );
+    }
+    if stalls > 0 {
+        text += &format!("stalls   {stalls} times a socket was full and had to be waited for\n");
+    }
+    if unreachable > 0 {
+        text += &format!("nobody   listened {unreachable} times, as the other end said\n");
+    }
+    text
+}
+
+/// Whether a stop was asked for.
+pub fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Relaxed)
+}
+
+/// CPU seconds per gigabyte.
+pub fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
+    if bytes == 0 { 0.0 } else { cpu_seconds * 1e9 / bytes as f64 }
+}
