@@ -2,8 +2,10 @@
 //! disk is full, turns read-only or vanishes.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Shell;
+use std::process::{Command as Shell, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -400,5 +402,85 @@ fn nothing_is_called_durable_on_a_file_system_that_turned_read_only() {
     if aborted {
         assert_eq!(durable, 3, "nothing is durable on an aborted file system");
         assert!(!failures.is_empty());
+    }
+}
+
+/// Says to the child of a crash test where to record.
+const CRASH_DIRECTORY: &str = "FULLBORE_CRASH_DIRECTORY";
+
+/// Not a test of its own: records without end, printing what is durable, until it is killed.
+#[test]
+fn child_of_the_crash_test() {
+    let Some(directory) = std::env::var_os(CRASH_DIRECTORY) else { return };
+    let member = Member::open(Path::new(&directory)).unwrap();
+    let tracks = [track(0, 4), track(1, 9)];
+    let mut recorder = Recorder::new(&member);
+    let mut told = 0;
+    for sequence in 0.. {
+        for track in &tracks {
+            recorder.send(track, sequence, BLOCK);
+        }
+        recorder.collect();
+        for (number, sequence) in &recorder.durable[told..] {
+            println!("durable {number} {sequence}");
+        }
+        told = recorder.durable.len();
+    }
+}
+
+#[test]
+fn what_was_durable_is_found_after_a_sigkill() {
+    for lines in [1, 40, 150] {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut child = Shell::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_of_the_crash_test", "--nocapture"])
+            .env(CRASH_DIRECTORY, directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut durable: Vec<(u16, u64)> = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["durable", number, sequence] = words[..] {
+                durable.push((number.parse().unwrap(), sequence.parse().unwrap()));
+            }
+            if durable.len() >= lines {
+                // Whatever else it has printed by then was durable, too, and is left unread.
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(durable.len() >= lines, "the child ended on its own");
+        for track in [track(0, 4), track(1, 9)] {
+            let sequences = durable.iter().filter(|(number, _)| *number == track.number);
+            found_after_crash(directory.path(), &track, sequences.map(|(_, sequence)| *sequence));
+        }
+    }
+}
+
+/// Looks for blocks as `recover` would: by the index, in the chunk's place or where it was being filled.
+fn found_after_crash(root: &Path, track: &Track, sequences: impl Iterator<Item = u64>) {
+    let directory = root.join(&track.directory);
+    let side = directory.join(SIDE_DIRECTORY);
+    let index = std::fs::read(side.join(INDEX_FILE)).unwrap_or_default();
+    let (entries, _) = Codec::of_scan(track.scan).decode_file(&index);
+    let found: BTreeMap<u64, _> = entries
+        .into_iter()
+        .filter_map(|(_, entry)| match entry {
+            Entry::Block(block) => Some((block.sequence, block)),
+            _ => None,
+        })
+        .collect();
+    for sequence in sequences {
+        let block = found.get(&sequence).unwrap_or_else(|| panic!("no record of {sequence}"));
+        let name = chunk_file(&track.directory, block.chunk);
+        let file = std::fs::File::open(directory.join(&name))
+            .or_else(|_| std::fs::File::open(side.join(&name)))
+            .unwrap_or_else(|error| panic!("the chunk of {sequence}: {error}"));
+        let mut bytes = vec![0; block.bytes as usize];
+        file.read_exact_at(&mut bytes, block.offset).unwrap();
+        assert_eq!(crc32c::crc32c(&bytes), block.crc, "block {sequence}");
     }
 }
