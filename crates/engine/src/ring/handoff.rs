@@ -107,7 +107,8 @@ pub enum Report {
         /// Blocks of a stream that were written, not durable, and are no longer held: (track, sequences).
         suspect: Vec<(Arc<Track>, Vec<u64>)>,
     },
-    /// All that a stream has on this member is durable, trimmed and closed.
+    /// The one answer to `Finish`: all that a stream has on this member is durable, trimmed and closed,
+    /// but for blocks that a `Failed` named as suspect before.
     Finished {
         /// Which member of the disk set.
         member: usize,

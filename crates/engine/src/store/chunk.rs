@@ -207,15 +207,18 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// Takes a block that follows the last one; gives it back if it does not, or the chunk is cut.
-    pub fn push(&mut self, lane: usize, filled: Filled) -> Result<u64, Filled> {
+    /// Whether a block follows the last one, and the chunk is not cut.
+    pub fn takes(&self, filled: &Filled) -> bool {
         let follows = filled.offset == self.accepted && self.accepted.is_multiple_of(ALIGNMENT);
-        if !follows || self.cut.is_some() {
-            return Err(filled);
-        }
+        follows && self.cut.is_none()
+    }
+
+    /// Takes such a block, and returns its ordinal.
+    pub fn push(&mut self, lane: usize, filled: Filled) -> u64 {
+        assert!(self.takes(&filled), "a block at {} after {}", filled.offset, self.accepted);
         self.accepted += u64::from(padded(filled.bytes));
         self.slots.push_back(Slot::Waiting(lane, filled, None));
-        Ok(self.first + self.slots.len() as u64 - 1)
+        self.first + self.slots.len() as u64 - 1
     }
 
     /// How many bytes would be written of a block that waits; `None` if it no longer does.
@@ -440,7 +443,7 @@ mod tests {
             chunk.named = true;
             let mut flying = std::collections::BTreeMap::new();
             for sequence in 0..12 {
-                let ordinal = chunk.push(0, filled(&mut pool, &track, sequence)).unwrap();
+                let ordinal = chunk.push(0, filled(&mut pool, &track, sequence));
                 prop_assert_eq!(ordinal, sequence);
             }
             for ordinal in 0..sent {

@@ -129,7 +129,7 @@ pub trait Disk {
 pub struct Access {
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Through the page cache without staying there (`RWF_DONTCACHE`).
+    /// Where not direct: through the page cache without staying there (`RWF_DONTCACHE`).
     pub uncached: bool,
     /// New directories are told not to copy on write (btrfs).
     pub no_cow: bool,
@@ -161,7 +161,7 @@ impl Local {
         Ok(Self {
             ring,
             done: Vec::new(),
-            flags: if access.uncached { DONTCACHE } else { 0 },
+            flags: if access.uncached && !access.direct { DONTCACHE } else { 0 },
             wake,
             chores: Some(chores),
             answers,

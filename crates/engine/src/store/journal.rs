@@ -109,7 +109,7 @@ enum Phase {
 impl Journal {
     /// Whether a round would have something to do.
     pub fn has_news(&self) -> bool {
-        !self.broken() && !(self.news.is_empty() && self.entries.is_empty())
+        !self.broken() && (!self.news.is_empty() || !self.entries.is_empty())
     }
 
     /// Whether a round is being carried out.

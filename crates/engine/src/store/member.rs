@@ -236,9 +236,8 @@ fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
     let no_cow = file_system == "btrfs" && no_cow(&place).is_ok();
     let direct = takes(&place.join("direct"), true, ReadWriteFlags::empty());
     let buffered = takes(&place.join("buffered"), false, ReadWriteFlags::empty());
-    let uncached = direct.is_err()
-        && takes(&place.join("uncached"), false, ReadWriteFlags::from_bits_retain(DONTCACHE))
-            .is_ok();
+    let dont_cache = ReadWriteFlags::from_bits_retain(DONTCACHE);
+    let uncached = takes(&place.join("uncached"), false, dont_cache).is_ok();
     // Left behind only if the file system broke in between, and then the error below says so.
     let _ = std::fs::remove_dir_all(&place);
     buffered?;

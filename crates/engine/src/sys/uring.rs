@@ -11,7 +11,7 @@
 //! events: with `DEFER_TASKRUN` nothing completes otherwise.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,11 +121,6 @@ impl Ring {
     /// Operations that have not completed.
     pub fn under_way(&self) -> usize {
         self.under_way
-    }
-
-    /// Bytes of block memory that the kernel has pinned.
-    pub fn registered_bytes(&self) -> usize {
-        self.registered.iter().filter(|r| r.slot.is_some()).map(|r| r.region.bytes()).sum()
     }
 
     /// Writes bytes `from..from + bytes` of a block at `offset` of a file.
@@ -316,13 +311,6 @@ impl Drop for Ring {
             }
             done.clear();
         }
-    }
-}
-
-impl AsFd for Ring {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open for as long as `uring`, which `self` owns.
-        unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) }
     }
 }
 
