@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_scans_on_two_members_are_listed_within_two_seconds() {
-        let store = Store::new(2);
+        let store = Store::in_memory(2);
         store.lay_down_many(10_000);
         let started = std::time::Instant::now();
         let catalogue = list(&store.roots()).unwrap();

@@ -23,8 +23,11 @@ use uuid::Uuid;
 /// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
 pub const MEMBER_FILE: &str = "member.json";
 
-/// What a chunk file is called, behind its final name, while it is being filled.
+/// What may follow the name of a chunk that is being filled, in [`SIDE_DIRECTORY`].
 pub const PART_SUFFIX: &str = ".part";
+
+/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], that another member holds as well.
+pub const SUPERSEDED_SUFFIX: &str = ".superseded";
 
 /// No manifest or member file is larger; an account of 100 000 gaps has about 8 MB.
 const LARGEST_JSON: u64 = 64 << 20;
@@ -195,6 +198,8 @@ pub struct Holding {
     pub path: PathBuf,
     /// Chunk files by number. A number can stand here twice: finished and unfinished.
     pub chunks: Vec<(u32, ChunkFile)>,
+    /// Chunk files that `recover` moved out of sight, because another member holds them as well.
+    pub superseded: Vec<PathBuf>,
     /// The manifest's copy.
     pub manifest: Copy<Manifest>,
     /// Entries that look like nothing of ours.
@@ -216,6 +221,7 @@ impl Holding {
             manifest: read_manifest(&side_file(&path, MANIFEST_FILE)),
             path,
             chunks: Vec::new(),
+            superseded: Vec::new(),
             strangers: Vec::new(),
             unlisted: Vec::new(),
         };
@@ -259,8 +265,13 @@ impl Holding {
             return;
         }
         for (name, path, metadata) in self.entries(&side) {
-            let whole = name.strip_suffix(PART_SUFFIX);
-            if let Some(number) = whole.and_then(|name| chunk_number(&self.name, name)) {
+            let aside = name.strip_suffix(SUPERSEDED_SUFFIX);
+            if aside.is_some_and(|name| chunk_number(&self.name, name).is_some()) {
+                self.superseded.push(path);
+                continue;
+            }
+            let whole = name.strip_suffix(PART_SUFFIX).unwrap_or(&name);
+            if let Some(number) = chunk_number(&self.name, whole) {
                 self.add(number, path, metadata.len(), true);
             }
         }

@@ -21,7 +21,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::finding::{Finding, What};
-use super::gaps::{Gaps, Present};
+use super::gaps::Gaps;
 use super::inventory::{self, BlockRecord, ChunkFile, Copy, Holding, Index, Inventory};
 use super::read::{Ahead, Extent, Fault, Loan, Settings, StartError};
 
@@ -226,8 +226,9 @@ impl<'a> Merge<'a> {
         let account = self.account();
         let records = indexes.iter().flat_map(|(_, index)| index.gaps.iter().copied());
         let listed = account.iter().flat_map(|account| account.gaps.iter().copied());
-        // What stands in an index is what was done; the account helps out where that is not whole.
-        let gaps: Gaps = if self.complete {
+        // What stands in an index is what was done; the account helps out where that is not whole. Where
+        // frames lie as they came, its gaps are counted by time, and blocks by arrival.
+        let gaps: Gaps = if self.complete || told.fill == Fill::Omit {
             Gaps::paint(records)
         } else {
             Gaps::paint(records.chain(listed).collect::<Vec<Gap>>())
@@ -410,13 +411,13 @@ impl<'a> Merge<'a> {
         let unseen = blocks_told.saturating_sub(known);
         if unseen > 0 {
             let last = stream.blocks.last().map(|placed| &placed.block);
-            let edge = stream.account.as_ref().and_then(|account| account.last);
+            let edge = stream.placed_edges().map(|(_, last)| last);
             let end = last.map(|block| stream.end_of(block));
             absent.push(Absent {
                 position: stream.blocks.len(),
                 first: last.map_or(0, |block| block.sequence + 1),
                 count: unseen,
-                frames: end.zip(edge).map(|(end, edge)| end..edge.index.saturating_add(1).max(end)),
+                frames: end.zip(edge).map(|(end, edge)| end..edge.saturating_add(1).max(end)),
             });
         }
         self.findings.extend(absent.iter().map(|it| it.finding(stream)));
@@ -485,9 +486,11 @@ fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
 /// Holes in the sequence, at the start and between blocks, that gaps do not explain.
 fn holes(stream: &Stream) -> Vec<Absent> {
     let mut absent = Vec::new();
-    let account_first = stream.account.as_ref().and_then(|account| account.first);
     let mut next = 0;
-    let mut end = account_first.map(|edge| edge.index);
+    let mut end = match stream.is_filled() {
+        true => stream.placed_edges().map(|(first, _)| first),
+        false => Some(0),
+    };
     for (position, placed) in stream.blocks.iter().enumerate() {
         let block = &placed.block;
         if block.sequence > next {
@@ -517,18 +520,21 @@ pub struct Frame<'a> {
 }
 
 impl Stream {
-    /// Whether frames that are not there have a place in the blocks.
+    /// Whether frames have places, those that are not there too. Else they lie as they came, and an index
+    /// counts arrivals.
     pub fn is_filled(&self) -> bool {
         self.fill != Fill::Omit
     }
 
+    /// The first and the last index by the account, where indices are places.
+    pub fn placed_edges(&self) -> Option<(i64, i64)> {
+        let account = self.account.as_ref().filter(|_| self.is_filled())?;
+        Some((account.first?.index, account.last?.index))
+    }
+
     /// The index behind a block's last frame.
     pub fn end_of(&self, block: &Block) -> i64 {
-        if self.is_filled() {
-            block.first.saturating_add(block.frames.into())
-        } else {
-            self.gaps.end_of(block.first, block.frames.into())
-        }
+        block.first.saturating_add(block.frames.into())
     }
 
     /// Bytes of all blocks known.
@@ -544,23 +550,15 @@ impl Stream {
     /// The frames of a block, for streams whose frames have one length.
     pub fn frames<'a>(&'a self, block: &Block, bytes: &'a [u8]) -> Frames<'a> {
         let frame_bytes = self.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
-        let indices = if self.is_filled() {
-            Indices::Each(block.first)
-        } else {
-            Indices::Present(self.gaps.present_from(block.first))
-        };
         let frames = if frame_bytes == 0 { 0 } else { bytes.len() / frame_bytes };
-        Frames { stream: self, indices, bytes, frame_bytes: frame_bytes.max(1), frames }
+        let next = block.first;
+        Frames { stream: self, next, bytes, frame_bytes: frame_bytes.max(1), frames }
     }
 
     /// Frames of the stream per second, all threads together, where the format tells.
     pub fn frames_per_second(&self) -> Option<u64> {
-        match &self.format {
-            Format::Vdif { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
-                Some(rate.saturating_mul(threads.len().max(1) as u64))
-            }
-            Format::Vdif { .. } | Format::Raw => None,
-        }
+        let (rate, threads) = self.rate_of_thread()?;
+        Some(rate.saturating_mul(threads.unsigned_abs()))
     }
 
     /// When a block begins: by its frames' own time, else when it was received.
@@ -568,34 +566,53 @@ impl Stream {
         block.time.unwrap_or(block.seen)
     }
 
-    /// The time of a frame, where the format tells it.
+    /// The time of a frame, where it follows from its place. (Else the frame itself tells it, if any.)
     pub fn time_of(&self, index: i64) -> Option<Tai> {
+        if !self.is_filled() {
+            return None;
+        }
         let block = &self.blocks.get(self.position_of(index)?)?.block;
-        let rate = self.frames_per_second()?;
-        let after = index.saturating_sub(block.first);
-        let ns = frame_ns(after.unsigned_abs(), rate);
-        Some(block.time?.plus_ns(if after < 0 { -ns } else { ns }))
+        let (rate, threads) = self.rate_of_thread()?;
+        let slots = index.div_euclid(threads).saturating_sub(block.first.div_euclid(threads));
+        let ns = frame_ns(slots.unsigned_abs(), rate);
+        Some(block.time?.plus_ns(if slots < 0 { -ns } else { ns }))
     }
 
-    /// The index of the first frame at or after an instant; the first of a block where frames do not
-    /// tell their time.
+    /// Frames of each thread per second, and how many threads lie frame by frame.
+    fn rate_of_thread(&self) -> Option<(u64, i64)> {
+        match &self.format {
+            Format::Vdif { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
+                Some((*rate, threads.len().max(1) as i64))
+            }
+            Format::Vdif { .. } | Format::Raw => None,
+        }
+    }
+
+    /// The index of the first frame at or after an instant; the first of the block that holds it where
+    /// time does not follow from the place.
     pub fn index_at(&self, time: Tai) -> Option<i64> {
         let after = self.blocks.partition_point(|it| self.time_of_block(&it.block) <= time);
         let Some(block) = after.checked_sub(1).map(|at| &self.blocks[at].block) else {
             return self.blocks.first().map(|placed| placed.block.first);
         };
         let ns = time.since(self.time_of_block(block)).max(0);
-        match (self.frames_per_second(), block.time) {
-            (Some(rate), Some(_)) => {
-                let frames = (i128::from(ns) * i128::from(rate) + 999_999_999) / 1_000_000_000;
-                Some(block.first.saturating_add(i64::try_from(frames).unwrap_or(i64::MAX)))
+        match (self.rate_of_thread(), block.time) {
+            (Some((rate, threads)), Some(_)) if self.is_filled() && ns > 0 => {
+                let slots = (i128::from(ns) * i128::from(rate) + 999_999_999) / 1_000_000_000;
+                let slots = i64::try_from(slots).unwrap_or(i64::MAX);
+                let slot = block.first.div_euclid(threads).saturating_add(slots);
+                Some(slot.saturating_mul(threads))
             }
-            _ if ns == 0 => Some(block.first),
-            _ => match self.blocks.get(after) {
-                Some(next) => Some(next.block.first),
-                None => Some(self.end_of(block)),
-            },
+            _ if after == self.blocks.len() && time > self.end_time() => Some(self.end_of(block)),
+            _ => Some(block.first),
         }
+    }
+
+    /// The time of the last frame, or when the last block was received.
+    fn end_time(&self) -> Tai {
+        let told = self.account.as_ref().and_then(|account| account.last);
+        let seen = self.blocks.last().map_or(Tai(i64::MIN), |placed| placed.block.seen);
+        told.map_or(seen, |edge| edge.time.unwrap_or(edge.seen))
     }
 
     /// The position of the block that holds a frame: the last one that begins at or before it.
@@ -671,18 +688,10 @@ impl Placed {
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
     stream: &'a Stream,
-    indices: Indices<'a>,
+    next: i64,
     bytes: &'a [u8],
     frame_bytes: usize,
     frames: usize,
-}
-
-#[derive(Clone, Debug)]
-enum Indices<'a> {
-    /// One after the other: what is not there has fill in its place.
-    Each(i64),
-    /// Those that are there.
-    Present(Present<'a>),
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -692,14 +701,9 @@ impl<'a> Iterator for Frames<'a> {
         self.frames = self.frames.checked_sub(1)?;
         let (bytes, rest) = self.bytes.split_at(self.frame_bytes);
         self.bytes = rest;
-        let (index, fill) = match &mut self.indices {
-            Indices::Each(next) => {
-                let index = *next;
-                *next = next.saturating_add(1);
-                (index, self.stream.gaps.contains(index))
-            }
-            Indices::Present(present) => (present.next()?, false),
-        };
+        let index = self.next;
+        self.next = index.saturating_add(1);
+        let fill = self.stream.is_filled() && self.stream.gaps.contains(index);
         Some(Frame { index, fill, bytes })
     }
 }
@@ -858,27 +862,37 @@ mod tests {
     fn frames_are_found_by_index_and_by_time() {
         let store = Store::new(2);
         let plan = StreamPlan::vdif("a").threads(&[0, 1]).gap(64, 40, Cause::Missing);
-        let laid = store.lay_down("r1_a", &[plan.clone(), plan.fill(Fill::Omit)].map(rename()));
+        let laid = store.lay_down("r1_a", &[plan]);
         let scan = opened(&store, &laid);
-        for stream in &scan.streams {
-            assert_eq!(stream.frames_per_second(), Some(2 * RATE));
-            for index in [0, 1, 63, 64, 104, 500, 999] {
-                let at = stream.position_of(index).unwrap();
-                let block = &stream.blocks[at].block;
-                assert!((block.first..stream.end_of(block).max(104)).contains(&index), "{index}");
-                let time = stream.time_of(index).unwrap();
-                assert_eq!(time, start().plus_ns(index * 5_000_000), "{index}");
-                assert_eq!(stream.index_at(time), Some(index));
-            }
-            assert_eq!(stream.index_at(Tai(0)), Some(0));
-            assert!(stream.index_at(start().plus_ns(1 << 60)).unwrap() >= 1000);
+        let stream = &scan.streams[0];
+        assert_eq!(stream.frames_per_second(), Some(2 * RATE));
+        for index in [0, 2, 62, 64, 104, 500, 998] {
+            let at = stream.position_of(index).unwrap();
+            let block = &stream.blocks[at].block;
+            assert!((block.first..stream.end_of(block)).contains(&index), "{index}");
+            let time = stream.time_of(index).unwrap();
+            assert_eq!(time, start().plus_ns(index / 2 * 10_000_000), "{index}");
+            assert_eq!(stream.index_at(time), Some(index));
         }
+        assert_eq!(stream.time_of(501), stream.time_of(500), "threads of one instant");
+        assert_eq!(stream.index_at(Tai(0)), Some(0));
+        assert!(stream.index_at(start().plus_ns(1 << 60)).unwrap() >= 1000);
     }
 
-    /// Gives the streams of a list names in order.
-    fn rename() -> impl FnMut(StreamPlan) -> StreamPlan {
-        let mut names = ["a", "b"].into_iter();
-        move |plan| plan.named(names.next().unwrap())
+    #[test]
+    fn where_frames_lie_as_they_came_a_time_finds_their_block() {
+        let store = Store::new(2);
+        let plan = StreamPlan::vdif("a").fill(Fill::Omit).gap(64, 40, Cause::Missing);
+        let laid = store.lay_down("r1_a", &[plan]);
+        let scan = opened(&store, &laid);
+        let stream = &scan.streams[0];
+        for placed in &stream.blocks {
+            let time = placed.block.time.unwrap();
+            assert_eq!(stream.index_at(time), Some(placed.block.first));
+            assert_eq!(stream.index_at(time.plus_ns(1)), Some(placed.block.first));
+        }
+        let after = start().plus_ns(1 << 60);
+        assert_eq!(stream.index_at(after), Some(960));
     }
 
     #[test]
@@ -890,14 +904,13 @@ mod tests {
         let scan = opened(&store, &laid);
         for (stream, bytes) in scan.streams.iter().zip(&laid.bytes) {
             let block = &stream.blocks[0].block;
-            let frames: Vec<(i64, bool)> = stream
+            let fill: Vec<i64> = stream
                 .frames(block, &bytes[..block.bytes as usize])
-                .map(|frame| (frame.index, frame.fill))
+                .filter(|frame| frame.fill)
+                .map(|frame| frame.index)
                 .collect();
-            let present: Vec<i64> = frames.iter().filter(|it| !it.1).map(|it| it.0).collect();
-            let end = if stream.is_filled() { 32 } else { 37 };
-            assert_eq!(present, (0..10).chain(15..end).collect::<Vec<_>>());
-            assert_eq!(frames.len(), 32);
+            let expected = if stream.is_filled() { 10..15 } else { 0..0 };
+            assert_eq!(fill, expected.collect::<Vec<i64>>());
         }
     }
 

@@ -1,1 +1,240 @@
+//! Taking a scan's files away, and no others.
+//!
+//! Only what the store itself makes is removed: chunk files by their names, and the known files
+//! beside them. Whatever else lies in a scan's directories stays, and so do these directories.
+//! Chunks go first and manifests last, so that a removal cut short leaves a scan that can be removed
+//! again.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fullbore_core::manifest::{
+    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State,
+};
+use fullbore_core::name::ScanName;
+use serde::Serialize;
+
+use super::SPARE_FILE;
+use super::inventory::{self, Copy, Holding, is_of_scan, open_roots};
+use super::lock::{self, ScanLock};
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// The scan.
+    pub scan: String,
+    /// Files.
+    pub files: u64,
+    /// Bytes of them on the disk, space taken beforehand included.
+    pub bytes: u64,
+    /// Directories that are gone.
+    pub directories: Vec<PathBuf>,
+    /// What does not belong to the scan and was left where it lies.
+    pub kept: Vec<PathBuf>,
+}
+
+/// A scan that could not be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The roots.
+    #[error(transparent)]
+    Roots(#[from] inventory::Error),
+    /// It is being recorded.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
+    /// A file would not go. What was removed before it is told.
+    #[error("{}: removing it: {source}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Roots(error) => error.hint(),
+            Error::Lock(error) => error.hint(),
+            Error::File { .. } => Some("mend that, and remove the scan again"),
+        }
+    }
+}
+
+/// Removes a scan, also a broken one.
+pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
+    let name = scan.to_string();
+    let holdings = holdings(roots, &name)?;
+    let _locks = lock_all(&holdings)?;
+    let mut removed = Removed { scan: name, ..Removed::default() };
+    for holding in &holdings {
+        removed.chunks_of(holding)?;
+    }
+    for holding in &holdings {
+        removed.sides_of(holding)?;
+    }
+    Ok(removed)
+}
+
+fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
+    let (roots, _) = open_roots(paths)?;
+    let mut holdings = Vec::new();
+    for (number, root) in roots.iter().enumerate() {
+        let failed = |source| Error::File { path: root.path.clone(), source };
+        for entry in std::fs::read_dir(&root.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // A link may lead out of the store: it is none of the scan's directories.
+            let is_directory = entry.file_type().map_err(failed)?.is_dir();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_directory && is_of_scan(&name, scan) {
+                holdings.extend(Holding::look(number, &root.path, &name));
+            }
+        }
+    }
+    if holdings.is_empty() {
+        let roots = roots.into_iter().map(|root| root.path).collect();
+        return Err(inventory::Error::NoScan { scan: scan.to_owned(), roots }.into());
+    }
+    Ok(holdings)
+}
+
+/// Holds every manifest of a scan that may still be recorded: whichever of them carries the recorder's
+/// lock, it would be met.
+fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
+    let open = |holding: &&Holding| {
+        matches!(&holding.manifest, Copy::Read(Manifest { state: State::Recording, .. }))
+    };
+    let locks =
+        holdings.iter().filter(open).map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE)));
+    locks.collect()
+}
+
+impl Removed {
+    fn chunks_of(&mut self, holding: &Holding) -> Result<(), Error> {
+        let chunks = holding.chunks.iter().map(|(_, chunk)| &chunk.path);
+        chunks.chain(&holding.superseded).try_for_each(|path| self.file(path))
+    }
+
+    fn sides_of(&mut self, holding: &Holding) -> Result<(), Error> {
+        let side = holding.path.join(SIDE_DIRECTORY);
+        for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MANIFEST_FILE] {
+            let path = side.join(name);
+            self.file(&path.with_extension("new"))?;
+            self.file(&path)?;
+        }
+        self.directory(&side)?;
+        self.directory(&holding.path)
+    }
+
+    fn file(&mut self, path: &Path) -> Result<(), Error> {
+        use std::os::unix::fs::MetadataExt;
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        let taken = match std::fs::symlink_metadata(path) {
+            Ok(metadata) => metadata.blocks() * 512,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        std::fs::remove_file(path).map_err(failed)?;
+        self.files += 1;
+        self.bytes += taken;
+        Ok(())
+    }
+
+    /// Removes a directory that is empty now; what lies in one that is not is told.
+    fn directory(&mut self, path: &Path) -> Result<(), Error> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        match std::fs::remove_dir(path) {
+            Ok(()) => self.directories.push(path.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                for entry in std::fs::read_dir(path).map_err(failed)? {
+                    let path = entry.map_err(failed)?.path();
+                    if path.file_name() != Some(SIDE_DIRECTORY.as_ref()) {
+                        self.kept.push(path);
+                    }
+                }
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::{Laid, Store, StreamPlan};
+
+    fn names(store: &Store) -> Vec<String> {
+        let mut all = Vec::new();
+        for root in store.roots() {
+            let entries = std::fs::read_dir(root).unwrap().flatten();
+            all.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
+        all.retain(|name| name != SIDE_DIRECTORY);
+        all.sort();
+        all
+    }
+
+    fn two(store: &Store) -> (Laid, Laid) {
+        let streams = [StreamPlan::vdif("a").unsealed(), StreamPlan::raw("b").unsealed()];
+        let first = store.lay_down("r1_a", &streams);
+        let other = store.lay_down("r1_ab", &[StreamPlan::vdif("a")]);
+        (first, other)
+    }
+
+    #[test]
+    fn a_scan_goes_whole_and_its_neighbour_stays() {
+        let store = Store::new(2);
+        let (laid, _) = two(&store);
+        let removed = remove(&store.roots(), &laid.name).unwrap();
+        assert_eq!(names(&store), ["r1_ab", "r1_ab"]);
+        assert_eq!(removed.kept, Vec::<PathBuf>::new());
+        let bytes: usize = laid.bytes.iter().map(Vec::len).sum();
+        assert!(removed.bytes >= bytes as u64);
+    }
+
+    #[test]
+    fn what_does_not_belong_to_it_stays_and_is_named() {
+        let store = Store::new(1);
+        let (laid, _) = two(&store);
+        let notes = laid.directory(0, 0).join("notes.txt");
+        let stranger = laid.directory(0, 0).join(".fullbore/other");
+        std::fs::write(&notes, b"x").unwrap();
+        std::fs::write(&stranger, b"x").unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("precious"), b"x").unwrap();
+        let link = store.roots()[0].join("r1_a_dslink");
+        std::os::unix::fs::symlink(outside.path(), &link).unwrap();
+        let removed = remove(&store.roots(), &laid.name).unwrap();
+        assert_eq!(removed.kept, [stranger.clone(), notes.clone()]);
+        assert!(notes.exists() && stranger.exists() && link.exists());
+        assert!(outside.path().join("precious").exists());
+    }
+
+    #[test]
+    fn a_scan_that_is_being_recorded_is_refused_and_untouched() {
+        let store = Store::new(2);
+        let (laid, _) = two(&store);
+        let lock = ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
+        let error = remove(&store.roots(), &laid.name).unwrap_err();
+        assert!(matches!(error, Error::Lock(lock::Error::Held { .. })), "{error}");
+        assert!(laid.chunk_path(0, 0).exists());
+        drop(lock);
+        remove(&store.roots(), &laid.name).unwrap();
+    }
+
+    #[test]
+    fn a_broken_scan_can_be_removed() {
+        let store = Store::new(1);
+        let (laid, _) = two(&store);
+        std::fs::write(laid.manifest_path(0, 0), b"{").unwrap();
+        std::fs::remove_file(laid.manifest_path(1, 0)).unwrap();
+        remove(&store.roots(), &laid.name).unwrap();
+        assert_eq!(names(&store), ["r1_ab"]);
+        let error = remove(&store.roots(), &laid.name).unwrap_err().to_string();
+        assert!(error.contains("r1_a"), "{error}");
+    }
+}

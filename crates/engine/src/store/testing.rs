@@ -212,8 +212,18 @@ impl Laid {
 impl Store {
     /// A disk set of so many members.
     pub fn new(members: usize) -> Self {
+        Self::under(&std::env::temp_dir(), members)
+    }
+
+    /// One that lies in memory where the system has such a place: for many small files.
+    pub fn in_memory(members: usize) -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::under(memory, members) } else { Self::new(members) }
+    }
+
+    fn under(place: &Path, members: usize) -> Self {
         let member = |number: usize| {
-            let root = tempfile::tempdir().expect("a temporary directory");
+            let root = tempfile::tempdir_in(place).expect("a temporary directory");
             let uuid = Uuid::from_u128(0xD15C_0000 + number as u128);
             let side = root.path().join(SIDE_DIRECTORY);
             std::fs::create_dir(&side).expect("a directory in our own one");
@@ -457,8 +467,9 @@ fn make(plan: &StreamPlan, members: usize) -> Made {
         offset += next.bytes.len() as u64;
         made.push(next);
     }
-    // A gap is told with the first block that begins behind it, or with the last one.
-    for gap in &plan.gaps {
+    // A gap is told with the first block that begins behind it, or with the last one; where frames lie
+    // as they came it has no place among them, and only the account knows it.
+    for gap in plan.gaps.iter().filter(|_| plan.fill != Fill::Omit) {
         let end = gap.first + gap.count as i64;
         let at = made.iter().position(|it| it.block.first >= end);
         let at = at.unwrap_or(made.len().saturating_sub(1));
@@ -575,6 +586,7 @@ fn fixed_blocks(plan: &StreamPlan) -> Vec<MadeBlock> {
     let gaps = Gaps::paint(plan.gaps.iter().copied());
     let filled = plan.fill != Fill::Omit;
     let mut blocks: Vec<MadeBlock> = Vec::new();
+    let mut arrived = 0;
     for index in 0..plan.frames as i64 {
         let skipped = plan.skipped.as_ref().is_some_and(|skipped| skipped.contains(&index));
         let missing = gaps.contains(index);
@@ -582,8 +594,12 @@ fn fixed_blocks(plan: &StreamPlan) -> Vec<MadeBlock> {
             continue;
         }
         if blocks.last().is_none_or(|it| u64::from(it.block.frames) == BLOCK_FRAMES) {
-            blocks.push(empty(plan, index));
+            let mut next = empty(plan, index);
+            // Where frames lie as they came, blocks count arrivals.
+            next.block.first = if filled { index } else { arrived };
+            blocks.push(next);
         }
+        arrived += 1;
         let made = blocks.last_mut().expect("one was pushed");
         made.block.frames += 1;
         if missing {

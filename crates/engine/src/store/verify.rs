@@ -61,8 +61,10 @@ pub struct StreamResult {
     pub good_blocks: u64,
     /// Blocks that the index knows.
     pub blocks: u64,
-    /// The terms as the index and the data have them.
-    pub counted: Terms,
+    /// Received frames in the recording, by the index.
+    pub written: u64,
+    /// Frames that are not in it, by the gaps of the index; nothing where frames lie as they came.
+    pub absent: Option<u64>,
     /// The terms as stored.
     pub stored: Option<Terms>,
     /// The verdict as stored.
@@ -244,16 +246,49 @@ impl Odd {
 }
 
 /// The frames of one thread in a block, by their own time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct ThreadSpan {
+    station: u16,
     thread: u16,
-    /// Frames since 1970 minus the place in the stream, which is one number for the whole scan.
+    /// All of them.
+    frames: u64,
+    /// Those that are valid: only their time is to be believed.
+    timed: Option<Timed>,
+}
+
+/// Frames by their time: frames since 1970 where frames per second are certain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Timed {
+    /// Time minus the place in the stream, which is one number for the whole scan.
     offset: i64,
-    /// The second of `offset` where frames per second are not given for certain.
+    /// The second of `offset`, where frames per second are not certain.
     second: i64,
     first: i64,
     last: i64,
     frames: u64,
+}
+
+impl ThreadSpan {
+    fn add(&mut self, more: &ThreadSpan) {
+        self.frames += more.frames;
+        match (&mut self.timed, more.timed) {
+            (Some(timed), Some(more)) => {
+                timed.frames += more.frames;
+                timed.first = timed.first.min(more.first);
+                timed.last = timed.last.max(more.last);
+            }
+            (timed @ None, more) => *timed = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Times between the first and the last that no frame has.
+    fn holes(&self) -> u64 {
+        self.timed.map_or(0, |timed| {
+            let span = timed.last.abs_diff(timed.first).saturating_add(1);
+            span.saturating_sub(timed.frames)
+        })
+    }
 }
 
 /// By what the place of a frame follows from its time.
@@ -276,7 +311,7 @@ impl Clock {
             Format::Vdif { frames_per_second, derived, threads } => Self {
                 rate: frames_per_second.filter(|_| !derived).and_then(|it| it.try_into().ok()),
                 threads: threads.len().max(1) as i64,
-                places: by_time && restarts == 0 && !threads.is_empty(),
+                places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
             },
             Format::Raw => Self { rate: None, threads: 1, places: false },
         }
@@ -296,10 +331,7 @@ fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
         match vdif::check(frame.bytes, frame.bytes.len()) {
             Ok(header) => {
                 walk.invalid += u64::from(header.invalid());
-                // The time of an invalid frame may be wrong.
-                if !header.invalid() {
-                    walk.place(stream, clock, &frame, &header);
-                }
+                walk.place(stream, clock, &frame, &header);
             }
             Err(damage) => walk.bad.add(|| format!("frame {}: {damage}", frame.index)),
         }
@@ -317,8 +349,18 @@ fn is_fill(fill: Fill, frame: &[u8]) -> bool {
 
 impl Walk {
     fn place(&mut self, stream: &Stream, clock: Clock, frame: &Frame<'_>, header: &Header) {
-        let slot = frame.index.div_euclid(clock.threads);
-        let thread = header.thread();
+        let (station, thread) = (header.station(), header.thread());
+        let known = self.threads.iter().position(|it| (it.station, it.thread) == (station, thread));
+        let at = known.unwrap_or_else(|| {
+            self.threads.push(ThreadSpan { station, thread, frames: 0, timed: None });
+            self.threads.len() - 1
+        });
+        let span = &mut self.threads[at];
+        span.frames += 1;
+        // The time of an invalid frame may be wrong.
+        if header.invalid() {
+            return;
+        }
         if clock.places
             && let Format::Vdif { threads, .. } = &stream.format
         {
@@ -331,20 +373,18 @@ impl Walk {
         let second = header.second().0;
         let number = i64::from(header.frame_number());
         let time = second.saturating_mul(clock.rate.unwrap_or(0)).saturating_add(number);
-        let offset = time.saturating_sub(slot);
-        let known = self.threads.iter_mut().find(|span| span.thread == thread);
-        let Some(span) = known else {
-            let span = ThreadSpan { thread, offset, second, first: time, last: time, frames: 1 };
-            self.threads.push(span);
+        let offset = time.saturating_sub(frame.index.div_euclid(clock.threads));
+        let Some(timed) = &mut span.timed else {
+            span.timed = Some(Timed { offset, second, first: time, last: time, frames: 1 });
             return;
         };
-        span.frames += 1;
-        (span.first, span.last) = (span.first.min(time), span.last.max(time));
-        if clock.rate.is_none() && span.second != second {
+        timed.frames += 1;
+        (timed.first, timed.last) = (timed.first.min(time), timed.last.max(time));
+        if clock.rate.is_none() && timed.second != second {
             // Without a certain rate two seconds cannot be compared.
-            (span.second, span.offset) = (second, offset);
-        } else if clock.places && span.offset != offset {
-            let off = offset - span.offset;
+            (timed.second, timed.offset) = (second, offset);
+        } else if clock.places && timed.offset != offset {
+            let off = offset.saturating_sub(timed.offset);
             self.misplaced.add(|| format!("frame {} is {off:+} frames off", frame.index));
         }
     }
@@ -352,11 +392,13 @@ impl Walk {
 
 /// Chunk files too many, too long, twice, or unfinished.
 fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
-    let mut known: HashMap<(usize, u32), u64> = HashMap::new();
+    // Where the blocks of each chunk begin and end.
+    let mut known: HashMap<(usize, u32), (u64, u64)> = HashMap::new();
     for placed in &stream.blocks {
-        let end = placed.block.offset + u64::from(placed.block.bytes);
-        let longest = known.entry((placed.holding, placed.block.chunk)).or_default();
-        *longest = end.max(*longest);
+        let begin = placed.block.offset;
+        let end = begin + u64::from(placed.block.bytes);
+        let extent = known.entry((placed.holding, placed.block.chunk)).or_insert((begin, end));
+        *extent = (begin.min(extent.0), end.max(extent.1));
     }
     let mut findings = Vec::new();
     let unsealed = scan.manifest.state == State::Recording;
@@ -371,11 +413,13 @@ fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
         for (number, file) in &holding.chunks {
             let is = file.bytes;
             match known.get(&(at, *number)) {
+                // The rest of a chunk that another member began stays there.
+                Some(&(begin, _)) if file.unfinished && begin > 0 => {}
                 _ if file.unfinished && !unsealed => {
                     tell(&file.path, What::ChunkUnfinished { bytes: is });
                 }
                 None if !unsealed => tell(&file.path, What::ChunkUnknown { bytes: is }),
-                Some(&should) if is > should && !unsealed => {
+                Some(&(_, should)) if is > should && !unsealed => {
                     tell(&file.path, What::ChunkTooLong { is, should });
                 }
                 _ => {}
@@ -518,11 +562,12 @@ fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Finding> {
             tell(What::FramesMisplaced { count: walk.misplaced.count, why });
         } else if clock.places && clock.rate.is_some() {
             for span in &walk.threads {
-                let known = *offsets.entry(span.thread).or_insert(span.offset);
-                if known != span.offset {
-                    let off = span.offset - known;
+                let Some(timed) = span.timed else { continue };
+                let known = *offsets.entry(span.thread).or_insert(timed.offset);
+                if known != timed.offset {
+                    let off = timed.offset.saturating_sub(known);
                     let why = format!("thread {} is {off:+} frames off", span.thread);
-                    tell(What::FramesMisplaced { count: span.frames, why });
+                    tell(What::FramesMisplaced { count: timed.frames, why });
                 }
             }
         }
@@ -532,14 +577,15 @@ fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Finding> {
 
 /// The account as index and data have it, and where the stored one differs.
 fn account(scan: &Scan, stream: &Stream, results: &Results) -> (StreamResult, Vec<Finding>) {
-    let counted = count(stream);
+    let counted = Counted::of(stream);
     let good_blocks = results.values().filter(|it| it.fault.is_none()).count() as u64;
     let stored = stream.account.as_ref();
     let result = StreamResult {
         name: stream.name.clone(),
         good_blocks,
         blocks: stream.blocks.len() as u64,
-        counted,
+        written: counted.written,
+        absent: counted.absent,
         stored: stored.map(|account| account.terms),
         verdict: stored.map(|account| account.verdict),
     };
@@ -553,20 +599,34 @@ fn account(scan: &Scan, stream: &Stream, results: &Results) -> (StreamResult, Ve
     (result, books.findings)
 }
 
-/// The terms by index and gaps.
-pub(super) fn count(stream: &Stream) -> Terms {
-    let written = stream.blocks.iter().map(|it| u64::from(it.block.present)).sum();
-    let gaps = &stream.gaps;
-    let mut terms = Terms {
-        expected: 0,
-        written,
-        missing: gaps.total(Cause::Missing),
-        overrun: gaps.total(Cause::Overrun),
-        damaged: gaps.total(Cause::Damaged),
-        late: gaps.total(Cause::Late),
-    };
-    terms.expected = terms.sum();
-    terms
+/// What the index says of a stream.
+struct Counted {
+    written: u64,
+    filled: u64,
+    invalid: u64,
+    /// Gaps between the first and the last frame of the account, where indices are places.
+    gaps: Gaps,
+    absent: Option<u64>,
+}
+
+impl Counted {
+    fn of(stream: &Stream) -> Self {
+        let sum = |of: fn(&Block) -> u32| {
+            stream.blocks.iter().map(|it| u64::from(of(&it.block))).sum::<u64>()
+        };
+        // A first block may begin, and a last one end, with places that belong to no scan.
+        let gaps = match stream.placed_edges() {
+            Some((first, last)) => stream.gaps.clipped(first..last.saturating_add(1)),
+            None => stream.gaps.clone(),
+        };
+        Self {
+            written: sum(|block| block.present),
+            filled: sum(|block| block.frames - block.present),
+            invalid: sum(|block| block.invalid),
+            absent: stream.is_filled().then(|| gaps.frames()),
+            gaps,
+        }
+    }
 }
 
 struct Books<'a> {
@@ -601,7 +661,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn check(&mut self, stored: &Account, counted: &Terms, results: &Results) {
+    fn check(&mut self, stored: &Account, counted: &Counted, results: &Results) {
         if !stored.terms.balance() {
             let (expected, sum) = (stored.terms.expected, stored.terms.sum());
             self.tell(ACCOUNT_FILE, What::AccountUnbalanced { expected, sum });
@@ -615,35 +675,43 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn check_terms(&mut self, stored: &Account, counted: &Terms) {
+    fn check_terms(&mut self, stored: &Account, counted: &Counted) {
         let terms = &stored.terms;
-        let (mut missing, mut expected) = (counted.missing, counted.expected);
-        // Where the rate was derived, frames may be missing that have no index: both terms know of them.
-        let more = terms.missing.saturating_sub(missing);
-        if self.is_derived() && terms.expected == expected + more {
-            (missing, expected) = (terms.missing, terms.expected);
-        }
-        self.compare("expected", terms.expected, expected);
         self.compare("written", terms.written, counted.written);
-        self.compare("missing", terms.missing, missing);
-        self.compare("overrun", terms.overrun, counted.overrun);
-        self.compare("damaged", terms.damaged, counted.damaged);
-        self.compare("late", terms.late, counted.late);
-        let blocks = || self.stream.blocks.iter().map(|placed| &placed.block);
-        let filled: u64 = blocks().map(|it| u64::from(it.frames - it.present)).sum();
-        let invalid = blocks().map(|it| u64::from(it.invalid)).sum();
-        self.compare("filled", stored.filled, filled);
-        self.compare("invalid", stored.invalid, invalid);
+        self.compare("filled", stored.filled, counted.filled);
+        self.compare("invalid", stored.invalid, counted.invalid);
         let frame_bytes = self.stream.geometry.map_or(0, |it| u64::from(it.frame_bytes));
         if frame_bytes > 0 {
             self.compare("bytes", stored.bytes, counted.written * frame_bytes);
-        } else if filled == 0 {
+        } else if counted.filled == 0 {
             self.compare("bytes", stored.bytes, self.stream.bytes());
         }
-        let listed = Gaps::paint(stored.gaps.iter().copied());
-        if stored.gaps_unlisted == 0 && listed != self.stream.gaps {
-            self.compare("gaps", describe(&listed), describe(&self.stream.gaps));
+        if let Some(absent) = counted.absent {
+            self.check_gaps(stored, counted, absent);
         }
+    }
+
+    /// Index and account may name different causes for one frame, as it became late what was missing
+    /// first; which frames are not there they must agree on.
+    fn check_gaps(&mut self, stored: &Account, counted: &Counted, absent: u64) {
+        let terms = &stored.terms;
+        // Where the rate was derived, frames may be missing that have no index: no gap tells of them.
+        let beyond = match self.is_derived() {
+            true => terms.expected.saturating_sub(counted.written + absent).min(terms.missing),
+            false => 0,
+        };
+        self.compare("expected", terms.expected, counted.written + absent + beyond);
+        let listed = Gaps::paint(stored.gaps.iter().copied());
+        if stored.gaps_unlisted > 0 || listed.frames() != absent {
+            return;
+        }
+        if listed.without_causes() != counted.gaps.without_causes() {
+            self.compare("gaps", describe(&listed), describe(&counted.gaps));
+        }
+        self.compare("missing", terms.missing, listed.total(Cause::Missing) + beyond);
+        self.compare("overrun", terms.overrun, listed.total(Cause::Overrun));
+        self.compare("damaged", terms.damaged, listed.total(Cause::Damaged));
+        self.compare("late", terms.late, listed.total(Cause::Late));
     }
 
     /// What the frames themselves say, where they say anything and all could be read.
@@ -660,12 +728,18 @@ impl<'a> Books<'a> {
             self.compare("invalid (by the frames)", stored.invalid, sum(|it| it.invalid));
         }
         let clock = Clock::of(self.stream);
-        if clock.rate.is_some() && clock.places {
+        let threads = threads(walks());
+        if clock.rate.is_some() && stored.restarts == 0 {
             let told = stored.terms.expected.saturating_sub(stored.terms.written);
-            let holes = holes(walks());
+            let holes: u64 = threads.values().map(ThreadSpan::holes).sum();
+            // The time of an invalid frame is not looked at, so its place counts as a hole.
             if holes > told.saturating_add(stored.invalid) {
-                self.compare("frames missing by the time in the others", told, holes);
+                self.compare("absent (by the time in the frames)", told, holes);
             }
+        }
+        for flow in &stored.flows {
+            let frames = threads.get(&(flow.station, flow.thread)).map_or(0, |it| it.frames);
+            self.compare("written (of a thread, by the frames)", flow.terms.written, frames);
         }
     }
 
@@ -711,16 +785,13 @@ fn describe(gaps: &Gaps) -> String {
     format!("{} of {frames} frames{}", gaps.len(), first.unwrap_or_default())
 }
 
-/// Frames between the first and the last of each thread that no frame has the time of.
-fn holes<'a>(walks: impl Iterator<Item = &'a Walk>) -> u64 {
-    let mut all: HashMap<u16, (i64, i64, u64)> = HashMap::new();
+/// Each thread over all blocks.
+fn threads<'a>(walks: impl Iterator<Item = &'a Walk>) -> HashMap<(u16, u16), ThreadSpan> {
+    let mut all: HashMap<(u16, u16), ThreadSpan> = HashMap::new();
     for span in walks.flat_map(|walk| &walk.threads) {
-        let (first, last, frames) = all.entry(span.thread).or_insert((span.first, span.last, 0));
-        (*first, *last) = (span.first.min(*first), span.last.max(*last));
-        *frames += span.frames;
+        all.entry((span.station, span.thread)).and_modify(|it| it.add(span)).or_insert(*span);
     }
-    let span = |first: i64, last: i64| last.abs_diff(first).saturating_add(1);
-    all.values().map(|&(first, last, frames)| span(first, last).saturating_sub(frames)).sum()
+    all
 }
 
 #[cfg(test)]
@@ -801,7 +872,9 @@ mod tests {
             let bytes: usize = laid.bytes.iter().map(Vec::len).sum();
             assert_eq!(verification.bytes, bytes as u64);
             for (result, account) in verification.streams.iter().zip(&laid.accounts) {
-                assert_eq!(result.counted, account.terms);
+                assert_eq!(result.written, account.terms.written);
+                let absent = account.terms.expected - account.terms.written;
+                assert!(result.absent.is_none_or(|it| it == absent));
             }
         }
     }

@@ -1,0 +1,246 @@
+//! The files of a stream made what they were found to be.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use fullbore_core::gap::Gap;
+use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
+use fullbore_core::layout::chunk_file;
+use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
+
+use super::Error;
+use super::examine::{Chunk, Part};
+use super::rebuild::Rebuilt;
+use crate::clock::Clock;
+use crate::store::SPARE_FILE;
+use crate::store::inventory::{Holding, Inventory, SUPERSEDED_SUFFIX};
+use crate::store::lock::sync_directory;
+
+/// Called before every change of a file: a test dies at each of them in turn.
+#[cfg(not(test))]
+pub(super) fn step() -> Result<(), Error> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) use dying::step;
+
+#[cfg(test)]
+pub(super) mod dying {
+    use std::cell::Cell;
+
+    use super::{Error, Path, io, write_error};
+
+    thread_local! {
+        static STEPS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// Lets so many changes happen from now on.
+    pub fn after(steps: u32) {
+        STEPS_LEFT.set(steps);
+    }
+
+    pub fn step() -> Result<(), Error> {
+        match STEPS_LEFT.get().checked_sub(1) {
+            Some(left) => STEPS_LEFT.set(left),
+            None => {
+                let died = io::Error::other("the process died");
+                return Err(write_error(Path::new("anything"), "dying", died));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts and places the chunks of every member, then replaces the indexes that are not as they should be.
+pub fn apply(inventory: &Inventory, rebuilt: &Rebuilt) -> Result<(), Error> {
+    for part in &rebuilt.parts {
+        let holding = &inventory.holdings[part.holding];
+        place_chunks(holding, part)?;
+    }
+    // The first member that has an index is told the gaps that no member knows of.
+    let mut new_gaps = rebuilt.new_gaps.as_slice();
+    for (at, part) in rebuilt.parts.iter().enumerate() {
+        let holding = &inventory.holdings[part.holding];
+        let additions = Additions::of(rebuilt, at, std::mem::take(&mut new_gaps));
+        write_index(inventory, holding, rebuilt, part, &additions)?;
+    }
+    Ok(())
+}
+
+fn place_chunks(holding: &Holding, part: &Part) -> Result<(), Error> {
+    for chunk in &part.chunks {
+        place_chunk(holding, chunk)?;
+    }
+    remove(&holding.side(SPARE_FILE))?;
+    for directory in [holding.path.join(SIDE_DIRECTORY), holding.path.clone()] {
+        sync_directory(&directory)
+            .map_err(|source| write_error(&directory, "syncing the directory", source))?;
+    }
+    Ok(())
+}
+
+fn place_chunk(holding: &Holding, chunk: &Chunk) -> Result<(), Error> {
+    let Some(file) = &chunk.file else { return Ok(()) };
+    let name = chunk_file(&holding.name, chunk.number);
+    if chunk.superseded {
+        let aside = holding.side(&format!("{name}{SUPERSEDED_SUFFIX}"));
+        return rename(&file.path, &aside);
+    }
+    if chunk.end == 0 {
+        return remove(&file.path);
+    }
+    if file.bytes > chunk.end {
+        cut(&file.path, chunk.end)?;
+    }
+    if file.unfinished && !chunk.is_rest() {
+        rename(&file.path, &holding.path.join(name))?;
+    }
+    Ok(())
+}
+
+fn cut(path: &Path, bytes: u64) -> Result<(), Error> {
+    step()?;
+    let cut = || -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        file.set_len(bytes)?;
+        file.sync_all()
+    };
+    cut().map_err(|source| write_error(path, "cutting it to its true size", source))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    step()?;
+    std::fs::rename(from, to).map_err(|source| write_error(from, "putting it in place", source))
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    step()?;
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(|source| write_error(path, "removing it", source)),
+    }
+}
+
+fn write_error(path: &Path, doing: &'static str, source: io::Error) -> Error {
+    Error::Write { path: path.to_owned(), doing, source }
+}
+
+/// Records that a member's index lacks.
+struct Additions {
+    entries: Vec<Entry>,
+    /// Blocks that the index will have.
+    blocks: u64,
+}
+
+impl Additions {
+    fn of(rebuilt: &Rebuilt, part: usize, gaps: &[Gap]) -> Self {
+        let own = || rebuilt.blocks.iter().filter(|whole| whole.part == part);
+        let found = || own().filter(|whole| whole.found).map(|whole| whole.block);
+        let mut entries: Vec<Entry> = runs(found().map(|block| block.sequence))
+            .into_iter()
+            .map(|(first, count)| Entry::Found { first, count })
+            .collect();
+        entries.extend(found().map(Entry::Block));
+        entries.extend(gaps.iter().copied().map(Entry::Gap));
+        Self { entries, blocks: own().count() as u64 }
+    }
+}
+
+/// Neighbouring numbers as first and count.
+fn runs(sequences: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for sequence in sequences {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == sequence => *count += 1,
+            _ => runs.push((sequence, 1)),
+        }
+    }
+    runs
+}
+
+/// Replaces an index by its true records and what it lacks; leaves one alone that is as it should be.
+fn write_index(
+    inventory: &Inventory,
+    holding: &Holding,
+    rebuilt: &Rebuilt,
+    part: &Part,
+    additions: &Additions,
+) -> Result<(), Error> {
+    let path = holding.side(INDEX_FILE);
+    let clean = part.index.file_bytes == part.index.trusted_bytes();
+    if clean && part.dropped.is_empty() && additions.entries.is_empty() {
+        return Ok(());
+    }
+    step()?;
+    let aside = path.with_extension("new");
+    let write = || -> io::Result<()> {
+        remove_quietly(&aside)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&aside)?;
+        let mut to = BufWriter::with_capacity(1 << 20, file);
+        let codec = Codec::of_scan(inventory.manifest.uuid);
+        copy_records(&path, part, codec, &mut to)?;
+        for entry in header(inventory, holding, rebuilt, part).iter().chain(&additions.entries) {
+            to.write_all(&codec.encode(rebuilt.number as u16, entry))?;
+        }
+        let mark = Entry::Mark { blocks: additions.blocks, at: Clock::new().now() };
+        to.write_all(&codec.encode(rebuilt.number as u16, &mark))?;
+        to.into_inner()?.sync_all()?;
+        std::fs::rename(&aside, &path)?;
+        sync_directory(&holding.path.join(SIDE_DIRECTORY))
+    };
+    write().map_err(|source| write_error(&path, "writing the index", source))
+}
+
+fn remove_quietly(path: &PathBuf) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The record that opens an index which has none.
+fn header(
+    inventory: &Inventory,
+    holding: &Holding,
+    rebuilt: &Rebuilt,
+    part: &Part,
+) -> Option<Entry> {
+    let geometry = rebuilt.geometry.filter(|_| part.index.records == 0)?;
+    Some(Entry::Header {
+        member: inventory.roots[holding.root].uuid.unwrap_or_default(),
+        frame_bytes: geometry.frame_bytes,
+        block_bytes: geometry.block_bytes,
+        chunk_blocks: geometry.chunk_blocks,
+    })
+}
+
+/// Copies the records that can be trusted, without those of blocks that are no more.
+fn copy_records(path: &Path, part: &Part, codec: Codec, to: &mut impl Write) -> io::Result<()> {
+    if part.index.records == 0 {
+        return Ok(());
+    }
+    let mut from = BufReader::with_capacity(1 << 20, File::open(path)?);
+    let mut record = [0; RECORD_BYTES];
+    for _ in 0..part.index.records {
+        from.read_exact(&mut record)?;
+        let (_, entry) = codec
+            .decode(&record)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if stays(&entry, &part.dropped) {
+            to.write_all(&record)?;
+        }
+    }
+    Ok(())
+}
+
+fn stays(entry: &Entry, dropped: &BTreeSet<u64>) -> bool {
+    match entry {
+        Entry::Block(block) => !dropped.contains(&block.sequence),
+        Entry::Lengths { sequence, .. } => !dropped.contains(sequence),
+        Entry::Header { .. } | Entry::Gap(_) | Entry::Mark { .. } | Entry::Found { .. } => true,
+    }
+}

@@ -1,0 +1,510 @@
+//! The sequence, the gaps and the account of a stream, from what was found to be true.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
+use fullbore_core::format::vdif::{Header, NOWHERE, Second, Timeline};
+use fullbore_core::gap::{Cause, Gap, Ranges};
+use fullbore_core::index::Block;
+use fullbore_core::layout::Geometry;
+use fullbore_core::manifest::{Fill, Format, Manifest, Stream, Summary};
+use fullbore_core::time::{Tai, frame_ns};
+
+use super::examine::{Chunk, Examined, Found, Part};
+use super::{Error, Recovered};
+use crate::store::gaps::Gaps;
+use crate::store::inventory::Inventory;
+use crate::store::read::{ExtentReader, pool};
+
+/// A stream as it will be.
+#[derive(Debug)]
+pub struct Rebuilt {
+    pub number: usize,
+    pub geometry: Option<Geometry>,
+    pub parts: Vec<Part>,
+    /// All blocks in order, with who holds each.
+    pub blocks: Vec<Whole>,
+    /// Gaps that no index tells of.
+    pub new_gaps: Vec<Gap>,
+    pub account: Account,
+    name: String,
+    cut: u64,
+    damaged: u64,
+    lost: u64,
+}
+
+/// A block that stays.
+#[derive(Clone, Debug)]
+pub struct Whole {
+    /// Which of the parts.
+    pub part: usize,
+    pub block: Block,
+    /// It had no record.
+    pub found: bool,
+}
+
+/// Puts a stream together again.
+pub fn rebuild(
+    inventory: &Inventory,
+    number: usize,
+    examined: Examined,
+    progress: &dyn Fn(u64),
+) -> Result<Rebuilt, Error> {
+    let told = &inventory.manifest.streams[number];
+    let Examined { geometry, parts, cut, damaged } = examined;
+    let (blocks, fill) = match geometry {
+        Some(geometry) => order(told, &geometry, &parts),
+        None => (Vec::new(), Vec::new()),
+    };
+    let (new_gaps, gaps, lost) = gaps(told, &parts, &blocks, fill);
+    let mut rebuilt = Rebuilt {
+        number,
+        geometry,
+        account: Account::new(CountedBy::Nothing),
+        parts,
+        blocks,
+        new_gaps,
+        name: told.name.to_string(),
+        cut,
+        damaged,
+        lost,
+    };
+    rebuilt.account = rebuilt.count(inventory, told, &gaps, progress)?;
+    Ok(rebuilt)
+}
+
+/// All blocks in the order of the stream, those without a record put where they belong, and the gaps
+/// that fill among them tells of.
+fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec<Gap>) {
+    let mut all: Vec<(Whole, Option<&Found>)> = Vec::new();
+    let mut taken: BTreeSet<u64> = BTreeSet::new();
+    for (part, chunk) in chunks(parts) {
+        for block in &chunk.kept {
+            if taken.insert(block.sequence) {
+                all.push((Whole { part, block: *block, found: false }, None));
+            }
+        }
+    }
+    let starts = starts_of_chunks(parts, geometry);
+    for (part, chunk) in chunks(parts).filter(|(_, chunk)| !chunk.found.is_empty()) {
+        let mut next = match chunk.kept.last() {
+            Some(last) => last.sequence + 1,
+            None => start_of_chunk(&starts, chunk.number, geometry),
+        };
+        for found in &chunk.found {
+            // A number that is taken would make two blocks one.
+            while !taken.insert(next) {
+                next += 1;
+            }
+            let block = block_of(chunk.number, next, found);
+            all.push((Whole { part, block, found: true }, Some(found)));
+            next += 1;
+        }
+    }
+    all.sort_by_key(|(whole, _)| whole.block.sequence);
+    let fill = give_indices(told, &mut all);
+    (all.into_iter().map(|(whole, _)| whole).collect(), fill)
+}
+
+fn chunks(parts: &[Part]) -> impl Iterator<Item = (usize, &Chunk)> {
+    parts.iter().enumerate().flat_map(|(at, part)| part.chunks.iter().map(move |it| (at, it)))
+}
+
+/// The sequence that each chunk with records begins at.
+fn starts_of_chunks(parts: &[Part], geometry: &Geometry) -> BTreeMap<u32, u64> {
+    let begin = |block: &Block| {
+        let before = block.offset / u64::from(geometry.block_bytes);
+        block.sequence.saturating_sub(before)
+    };
+    let recorded = chunks(parts).filter_map(|(_, chunk)| Some((chunk.number, chunk.kept.first()?)));
+    recorded.map(|(number, first)| (number, begin(first))).collect()
+}
+
+/// Where a chunk without records begins: full chunks away from the nearest one below, or above.
+fn start_of_chunk(starts: &BTreeMap<u32, u64>, number: u32, geometry: &Geometry) -> u64 {
+    let blocks = |chunks: u32| u64::from(chunks) * u64::from(geometry.chunk_blocks);
+    if let Some((below, start)) = starts.range(..number).next_back() {
+        return start + blocks(number - below);
+    }
+    match starts.range(number..).next() {
+        Some((above, start)) => start.saturating_sub(blocks(above - number)),
+        None => blocks(number),
+    }
+}
+
+fn block_of(chunk: u32, sequence: u64, found: &Found) -> Block {
+    Block {
+        sequence,
+        offset: found.offset,
+        chunk,
+        bytes: found.salvage.bytes as u32,
+        crc: found.crc,
+        frames: found.salvage.frames,
+        present: found.salvage.present(),
+        invalid: found.salvage.invalid,
+        first: 0,
+        time: None,
+        seen: Tai(0),
+    }
+}
+
+/// Gives blocks without a record the index of their first frame: by the time in the frames where places
+/// follow from it, else by the block before. Returns the gaps that their fill tells of.
+fn give_indices(told: &Stream, all: &mut [(Whole, Option<&Found>)]) -> Vec<Gap> {
+    let places = Places::of(told, all);
+    let mut fill = Vec::new();
+    let (mut end, mut seen) = (0, None);
+    for (whole, found) in all.iter_mut() {
+        let block = &mut whole.block;
+        if let Some(found) = found {
+            let timed = found.salvage.timed;
+            block.first = places
+                .as_ref()
+                .zip(timed)
+                .and_then(|(places, timed)| places.first(timed))
+                .unwrap_or(end);
+            block.time = timed.map(|timed| time_of_first(told, block, timed));
+            block.seen = seen.or(block.time).unwrap_or(Tai(0));
+            fill.extend(found.salvage.fill.iter().map(|run| Gap {
+                first: block.first + i64::from(run.start),
+                count: u64::from(run.end - run.start),
+                cause: Cause::Missing,
+            }));
+        }
+        end = block.first.saturating_add(block.frames.into());
+        seen = Some(block.seen);
+    }
+    fill
+}
+
+fn rate_of(told: &Stream) -> Option<u64> {
+    match &told.format {
+        Format::Vdif { frames_per_second, .. } => frames_per_second.filter(|rate| *rate > 0),
+        Format::Raw => None,
+    }
+}
+
+/// The time of a block's first frame, from that of its first true one.
+fn time_of_first(told: &Stream, block: &Block, timed: (u32, Second, u32, u16)) -> Tai {
+    let (number, second, frame, _) = timed;
+    let Some(rate) = rate_of(told) else { return second.start() };
+    let time = second.start().plus_ns(frame_ns(frame.into(), rate));
+    let threads = threads_of(told);
+    let before =
+        (block.first + i64::from(number)).div_euclid(threads) - block.first.div_euclid(threads);
+    time.plus_ns(-frame_ns(before.unsigned_abs(), rate))
+}
+
+fn threads_of(told: &Stream) -> i64 {
+    match &told.format {
+        Format::Vdif { threads, .. } => threads.len().max(1) as i64,
+        Format::Raw => 1,
+    }
+}
+
+/// How the index of a frame follows from its time.
+struct Places<'a> {
+    threads: &'a [u16],
+    rate: i64,
+    /// Frames of a thread since 1970, minus the place.
+    offset: i64,
+}
+
+impl<'a> Places<'a> {
+    /// From a recorded block that tells its time; without one, the first second found begins at 0.
+    fn of(told: &'a Stream, all: &[(Whole, Option<&Found>)]) -> Option<Self> {
+        let Format::Vdif { threads, .. } = &told.format else { return None };
+        if threads.is_empty() || told.fill == Fill::Omit {
+            return None;
+        }
+        let rate = i64::try_from(rate_of(told)?).ok()?;
+        let slot = |index: i64| index.div_euclid(threads.len() as i64);
+        let recorded = all.iter().filter(|(whole, _)| !whole.found).find_map(|(whole, _)| {
+            let time = whole.block.time?;
+            let (second, ns) = (time.0.div_euclid(NS), time.0.rem_euclid(NS));
+            let frame = (i128::from(ns) * i128::from(rate) + i128::from(NS / 2)) / i128::from(NS);
+            Some(second * rate + frame as i64 - slot(whole.block.first))
+        });
+        let first_second =
+            all.iter().filter_map(|(_, found)| (*found)?.salvage.timed).map(|timed| timed.1).min();
+        let offset = recorded.or_else(|| Some(first_second?.0.checked_mul(rate)?))?;
+        Some(Self { threads, rate, offset })
+    }
+
+    /// The index of a block's first frame, from that of its first true one.
+    fn first(&self, timed: (u32, Second, u32, u16)) -> Option<i64> {
+        let (number, second, frame, thread) = timed;
+        let rank = self.threads.iter().position(|&it| it == thread)? as i64;
+        let time = second.0.checked_mul(self.rate)?.checked_add(frame.into())?;
+        let slot = time.checked_sub(self.offset)?;
+        slot.checked_mul(self.threads.len() as i64)?.checked_add(rank - i64::from(number))
+    }
+}
+
+const NS: i64 = 1_000_000_000;
+
+/// Gaps that no record tells of, all gaps, and blocks that must have been and are nowhere.
+fn gaps(told: &Stream, parts: &[Part], blocks: &[Whole], fill: Vec<Gap>) -> (Vec<Gap>, Gaps, u64) {
+    let recorded: Vec<Gap> = parts.iter().flat_map(Part::gaps).collect();
+    let known = Gaps::paint(recorded.iter().chain(&fill).copied());
+    let mut new = fill;
+    let mut lost = 0;
+    let mut tell = |frames: Range<i64>, cause| {
+        for hole in known.uncovered(frames) {
+            let count = hole.end.abs_diff(hole.start);
+            new.push(Gap { first: hole.start, count, cause });
+        }
+    };
+    for (whole, next) in blocks.iter().zip(blocks.iter().skip(1)) {
+        let end = whole.block.first.saturating_add(whole.block.frames.into());
+        let unseen = next.block.sequence - whole.block.sequence - 1;
+        // A block that was numbered had been filled: its frames had reached us.
+        let cause = if unseen > 0 { Cause::Overrun } else { Cause::Missing };
+        if end < next.block.first {
+            let explained = known.uncovered(end..next.block.first).is_empty();
+            lost += if explained { 0 } else { unseen };
+            tell(end..next.block.first, cause);
+        } else {
+            lost += unseen;
+        }
+    }
+    if told.fill != Fill::Omit
+        && let (Some(first), Some(last)) = (blocks.first(), blocks.last())
+    {
+        // A gap is told with a later block: what lies between was there once.
+        let end = last.block.first.saturating_add(last.block.frames.into());
+        tell(end..known.end().unwrap_or(end).max(end), Cause::Overrun);
+        let start = known.start().unwrap_or(first.block.first);
+        tell(start.min(first.block.first)..first.block.first, Cause::Overrun);
+    }
+    let all = Gaps::paint(recorded.into_iter().chain(new.iter().copied()));
+    (new, all, lost)
+}
+
+impl Rebuilt {
+    /// What was done, for people.
+    pub fn told(&self) -> Recovered {
+        let chunks = || chunks(&self.parts);
+        let unfinished = |(_, chunk): &(usize, &Chunk)| {
+            chunk.file.as_ref().is_some_and(|file| file.unfinished)
+                && chunk.end > 0
+                && !chunk.superseded
+                && !chunk.is_rest()
+        };
+        Recovered {
+            name: self.name.clone(),
+            blocks: self.blocks.len() as u64,
+            bytes: self.bytes(),
+            found: self.blocks.iter().filter(|whole| whole.found).count() as u64,
+            cut: self.cut,
+            lost: self.lost,
+            damaged: self.damaged,
+            placed: chunks().filter(unfinished).count() as u64,
+            superseded: chunks().filter(|(_, chunk)| chunk.superseded).count() as u64,
+            terms: self.account.terms,
+            verdict: Some(self.account.verdict),
+        }
+    }
+
+    /// Says in the manifest what the stream is now.
+    pub fn write_into(&self, manifest: &mut Manifest) {
+        let stream = &mut manifest.streams[self.number];
+        stream.geometry = self.geometry;
+        stream.blocks = self.blocks.len() as u64;
+        stream.bytes = self.bytes();
+        stream.account = Some(Summary::from(&self.account));
+        let seen = self.blocks.iter().map(|whole| whole.block.seen).max();
+        manifest.stopped = manifest.stopped.max(seen.filter(|seen| *seen > manifest.armed));
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blocks.iter().map(|whole| u64::from(whole.block.bytes)).sum()
+    }
+
+    fn count(
+        &self,
+        inventory: &Inventory,
+        told: &Stream,
+        gaps: &Gaps,
+        progress: &dyn Fn(u64),
+    ) -> Result<Account, Error> {
+        let mut account = Account::new(counted_by(told));
+        let sum = |of: &dyn Fn(&Block) -> u32| {
+            self.blocks.iter().map(|whole| u64::from(of(&whole.block))).sum::<u64>()
+        };
+        let written = sum(&|block| block.present);
+        account.terms = Terms { expected: written, written, ..Terms::default() };
+        account.filled = sum(&|block| block.frames - block.present);
+        account.invalid = sum(&|block| block.invalid);
+        let found = self.blocks.iter().filter(|whole| whole.found);
+        account.unverified = found.map(|whole| u64::from(whole.block.present)).sum();
+        let frame_bytes = self.geometry.map_or(0, |geometry| u64::from(geometry.frame_bytes));
+        account.bytes = if frame_bytes > 0 { written * frame_bytes } else { self.bytes() };
+        self.edges(told, gaps, &mut account);
+        let by_arrival = told.fill == Fill::Omit;
+        match &told.format {
+            Format::Vdif { .. } if by_arrival && frame_bytes > 0 => {
+                let flows = self.flows(inventory, told, progress)?;
+                tell_flows(&mut account, flows);
+            }
+            // Only the frames of lost blocks are known to have been: nothing else was counted.
+            _ => tell_gaps(&mut account, gaps),
+        }
+        if self.blocks.is_empty() {
+            account.presence.push(Presence::NeverCame);
+        }
+        // The counters of the layers died with the recorder, so nothing can be proven any more.
+        account.verdict = account.judge().max(Verdict::Consistent);
+        Ok(account)
+    }
+
+    fn edges(&self, told: &Stream, gaps: &Gaps, account: &mut Account) {
+        let (Some(first), Some(last)) = (self.blocks.first(), self.blocks.last()) else { return };
+        let end = last.block.first.saturating_add(last.block.frames.into());
+        let (low, high) = if told.fill == Fill::Omit {
+            (0, account.terms.written as i64)
+        } else {
+            let low = gaps.start().unwrap_or(first.block.first).min(first.block.first);
+            (low, gaps.end().unwrap_or(end).max(end))
+        };
+        let time = |index: i64| {
+            let rate = rate_of(told).filter(|_| told.fill != Fill::Omit)?;
+            let threads = threads_of(told);
+            let slots = index.div_euclid(threads) - first.block.first.div_euclid(threads);
+            let ns = frame_ns(slots.unsigned_abs(), rate);
+            Some(first.block.time?.plus_ns(if slots < 0 { -ns } else { ns }))
+        };
+        let first_time = time(low).or(first.block.time);
+        account.first = Some(Edge { index: low, time: first_time, seen: first.block.seen });
+        account.last = Some(Edge {
+            index: high - 1,
+            time: time(high - 1).or(last.block.time),
+            seen: last.block.seen,
+        });
+    }
+
+    /// Counts each thread by the time of its frames; all of them are read.
+    fn flows(
+        &self,
+        inventory: &Inventory,
+        told: &Stream,
+        progress: &dyn Fn(u64),
+    ) -> Result<Vec<Walked>, Error> {
+        let geometry = self.geometry.expect("a stream with blocks has a geometry");
+        let mut memory = pool(1, geometry.block_bytes as usize)?.take().expect("it has a block");
+        let mut reader = ExtentReader::default();
+        let mut flows: Vec<Walked> = Vec::new();
+        let mut read = 0;
+        for whole in &self.blocks {
+            let Some(path) = self.path_of(inventory, whole) else { continue };
+            let wanted = whole.block.bytes as usize;
+            let buffer = &mut memory[..crate::store::read::aligned(wanted)];
+            let got = reader
+                .read_at(&path, whole.block.offset, buffer)
+                .map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+            read += got as u64;
+            progress(read);
+            let bytes = &memory[..got.min(wanted)];
+            for frame in bytes.chunks_exact(geometry.frame_bytes as usize) {
+                let Ok(header) = Header::read(frame) else { continue };
+                Walked::of(&mut flows, &header, rate_of(told)).add(&header);
+            }
+        }
+        Ok(flows)
+    }
+
+    fn path_of(&self, inventory: &Inventory, whole: &Whole) -> Option<Arc<std::path::PathBuf>> {
+        let holding = &inventory.holdings[self.parts[whole.part].holding];
+        holding.chunk(whole.block.chunk).map(|file| Arc::new(file.path.clone()))
+    }
+}
+
+fn counted_by(told: &Stream) -> CountedBy {
+    let source = &told.source;
+    match &told.format {
+        Format::Vdif { threads, .. } if threads.is_empty() && told.fill != Fill::Omit => {
+            CountedBy::PacketNumber
+        }
+        Format::Vdif { .. } => CountedBy::FrameTime,
+        Format::Raw if told.fill != Fill::Omit && source.contains("seq=") => {
+            CountedBy::SequenceField
+        }
+        Format::Raw => CountedBy::Nothing,
+    }
+}
+
+fn tell_gaps(account: &mut Account, gaps: &Gaps) {
+    let terms = &mut account.terms;
+    terms.missing = gaps.total(Cause::Missing);
+    terms.overrun = gaps.total(Cause::Overrun);
+    terms.damaged = gaps.total(Cause::Damaged);
+    terms.late = gaps.total(Cause::Late);
+    terms.expected = terms.sum();
+    gaps.iter().for_each(|gap| account.push_gap(gap));
+}
+
+/// A thread whose frames lie as they came.
+struct Walked {
+    station: u16,
+    thread: u16,
+    timeline: Timeline,
+    indices: Ranges,
+    frames: u64,
+}
+
+impl Walked {
+    /// The flow that a frame belongs to.
+    fn of<'a>(flows: &'a mut Vec<Self>, header: &Header, rate: Option<u64>) -> &'a mut Self {
+        let key = (header.station(), header.thread());
+        let known = flows.iter().position(|flow| (flow.station, flow.thread) == key);
+        let at = known.unwrap_or_else(|| {
+            flows.push(Self {
+                station: key.0,
+                thread: key.1,
+                timeline: Timeline::new(rate),
+                indices: Ranges::default(),
+                frames: 0,
+            });
+            flows.len() - 1
+        });
+        &mut flows[at]
+    }
+
+    fn add(&mut self, header: &Header) {
+        self.frames += 1;
+        let index = self.timeline.observe(header);
+        if index != NOWHERE && !header.invalid() {
+            self.indices.insert(index..index.saturating_add(1));
+        }
+    }
+
+    fn flow(&self) -> Flow {
+        let ends: Vec<Range<i64>> = self.indices.iter().collect();
+        let holes = ends.iter().zip(ends.iter().skip(1)).map(|(run, next)| Gap {
+            first: run.end,
+            count: next.start.abs_diff(run.end),
+            cause: Cause::Missing,
+        });
+        let gaps: Vec<Gap> = holes.collect();
+        // An invalid frame lies in a hole, and is one frame of it that is there.
+        let doubtful = self.frames.saturating_sub(self.indices.total());
+        let absent: u64 = gaps.iter().map(|gap| gap.count).sum();
+        let missing = absent.saturating_sub(doubtful) + self.timeline.correction();
+        let expected = self.frames + missing;
+        let terms = Terms { expected, written: self.frames, missing, ..Terms::default() };
+        Flow { station: self.station, thread: self.thread, terms, gaps }
+    }
+}
+
+fn tell_flows(account: &mut Account, flows: Vec<Walked>) {
+    let mut flows: Vec<Flow> = flows.iter().map(Walked::flow).collect();
+    account.terms = Terms::default();
+    flows.iter().for_each(|flow| account.terms.add(&flow.terms));
+    if let [only] = flows.as_mut_slice() {
+        std::mem::take(&mut only.gaps).into_iter().for_each(|gap| account.push_gap(gap));
+    } else {
+        account.flows = flows;
+    }
+}

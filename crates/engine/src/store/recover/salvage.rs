@@ -1,0 +1,144 @@
+//! What lies behind the last record of a chunk: frames of the stream, or nothing.
+//!
+//! VDIF frames are known by their headers, one after the other, up to the first that does not fit.
+//! Other formats have nothing to be known by: whole blocks are kept that begin and end with anything
+//! but zeroes, which is what preallocated space reads as.
+
+use std::ops::Range;
+
+use fullbore_core::format::FILL;
+use fullbore_core::format::vdif::{self, Header, Second};
+use fullbore_core::layout::{ALIGNMENT, Geometry};
+use fullbore_core::manifest::{Fill, Format};
+
+/// Bytes of a block that had no record, and what they say of themselves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Salvage {
+    /// How many of the bytes belong to the stream.
+    pub bytes: usize,
+    /// Frames in them, fill included.
+    pub frames: u32,
+    /// Those that are fill, as ranges of frames within the block.
+    pub fill: Vec<Range<u32>>,
+    /// Frames that their sender marked invalid.
+    pub invalid: u32,
+    /// Time of a true, valid frame: its number within the block, second, number and thread.
+    pub timed: Option<(u32, Second, u32, u16)>,
+}
+
+/// What is known of a stream's frames.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    pub format: &'a Format,
+    pub fill: Fill,
+    pub geometry: Geometry,
+    /// A frame's header, once one was seen: the others have the same kind of samples.
+    pub like: Option<Header>,
+}
+
+impl Known<'_> {
+    /// Looks at the bytes behind the last record, at most a block of them.
+    pub fn salvage(&mut self, bytes: &[u8]) -> Salvage {
+        let frame_bytes = self.geometry.frame_bytes as usize;
+        match self.format {
+            Format::Vdif { .. } if frame_bytes > 0 => self.walk(bytes, frame_bytes),
+            Format::Vdif { .. } | Format::Raw => self.whole_block(bytes, frame_bytes),
+        }
+    }
+
+    fn walk(&mut self, bytes: &[u8], frame_bytes: usize) -> Salvage {
+        let mut found = Salvage::default();
+        let mut end = Salvage::default();
+        for frame in bytes.chunks_exact(frame_bytes) {
+            let number = found.frames;
+            if self.is_pattern(frame) {
+                found.add_fill(number);
+            } else {
+                let Some(header) = self.fits(frame) else { break };
+                if self.is_invalid_fill(frame, &header) {
+                    found.add_fill(number);
+                } else {
+                    found.invalid += u32::from(header.invalid());
+                    if !header.invalid() {
+                        let place = (header.second(), header.frame_number(), header.thread());
+                        found.timed.get_or_insert((number, place.0, place.1, place.2));
+                    }
+                    self.like.get_or_insert(header);
+                }
+            }
+            found.frames += 1;
+            found.bytes += frame_bytes;
+            // Fill at the end stands for nothing that is known to have been sent.
+            if found.fill.last().is_none_or(|run| run.end != found.frames) {
+                end = found.clone();
+            }
+        }
+        // A whole block was handed on as it is, fill at its end included.
+        if found.bytes == self.geometry.block_bytes as usize { found } else { end }
+    }
+
+    /// The frame's header, if it is one of this stream.
+    fn fits(&self, frame: &[u8]) -> Option<Header> {
+        let header = vdif::check(frame, frame.len()).ok()?;
+        let listed = match self.format {
+            Format::Vdif { threads, .. } => {
+                threads.is_empty() || threads.contains(&header.thread())
+            }
+            Format::Raw => false,
+        };
+        let kind = |it: &Header| {
+            (it.legacy(), it.version(), it.bits_per_sample(), it.log2_channels(), it.complex())
+        };
+        let alike = self.like.as_ref().is_none_or(|like| kind(like) == kind(&header));
+        (listed && alike).then_some(header)
+    }
+
+    fn is_invalid_fill(&self, frame: &[u8], header: &Header) -> bool {
+        let payload = &frame[header.header_bytes().min(frame.len())..];
+        self.fill == Fill::Invalid && header.invalid() && is_word(payload, FILL)
+    }
+
+    fn is_pattern(&self, frame: &[u8]) -> bool {
+        matches!(self.fill, Fill::Pattern(word) if word != 0 && is_word(frame, word))
+    }
+
+    fn whole_block(&self, bytes: &[u8], frame_bytes: usize) -> Salvage {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let page = ALIGNMENT as usize;
+        let zeroes = |part: &[u8]| part.iter().all(|&byte| byte == 0);
+        if bytes.len() < block_bytes
+            || zeroes(&bytes[..page])
+            || zeroes(&bytes[block_bytes - page..block_bytes])
+        {
+            return Salvage::default();
+        }
+        let mut found = Salvage { bytes: block_bytes, ..Salvage::default() };
+        if frame_bytes > 0 {
+            for frame in bytes[..block_bytes].chunks_exact(frame_bytes) {
+                if self.is_pattern(frame) {
+                    found.add_fill(found.frames);
+                }
+                found.frames += 1;
+            }
+        }
+        found
+    }
+}
+
+impl Salvage {
+    fn add_fill(&mut self, number: u32) {
+        match self.fill.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => self.fill.push(number..number + 1),
+        }
+    }
+
+    /// True frames.
+    pub fn present(&self) -> u32 {
+        self.frames - self.fill.iter().map(|run| run.end - run.start).sum::<u32>()
+    }
+}
+
+fn is_word(bytes: &[u8], word: u32) -> bool {
+    bytes.len() >= 4 && bytes.chunks_exact(4).all(|chunk| chunk == word.to_le_bytes())
+}
