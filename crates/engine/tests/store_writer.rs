@@ -121,7 +121,7 @@ impl Recorder {
             invalid: 0,
             first: sequence as i64,
             time: None,
-            seen: store::clock(),
+            seen: fullbore_engine::clock::Clock::new().now(),
             gaps: vec![Gap { first: sequence as i64, count: 1, cause: Cause::Missing }],
             lengths: vec![],
         };
@@ -192,7 +192,7 @@ fn read_back(root: &Path, track: &Track) -> BTreeMap<u64, u32> {
                 blocks.insert(block.sequence, block.bytes);
             }
             Entry::Mark { blocks, .. } => marked = blocks,
-            Entry::Header { .. } | Entry::Gap(_) | Entry::Lengths { .. } => {}
+            Entry::Header { .. } | Entry::Gap(_) | Entry::Lengths { .. } | Entry::Found { .. } => {}
         }
     }
     assert_eq!(marked, blocks.len() as u64, "the last mark covers every block");

@@ -11,12 +11,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::time::Tai;
 use rustix::fs::{FallocateFlags, IFlags, OFlags, RenameFlags, fallocate, ftruncate};
 
+use crate::clock::Clock;
 use crate::ring::{Block, Wake};
 use crate::sys::uring::{DONTCACHE, Done, Ring, RingError};
 
@@ -214,7 +215,7 @@ impl Disk for Local {
     }
 
     fn clock(&self) -> Tai {
-        clock()
+        Clock::new().now()
     }
 
     fn tidy(&mut self) {
@@ -230,12 +231,6 @@ impl Drop for Local {
             let _ = helper.join();
         }
     }
-}
-
-/// The host's clock.
-pub fn clock() -> Tai {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Tai::from_unix_ns(since.as_nanos().cast_signed())
 }
 
 /// The helper's side: everything that is not a write or a sync.
