@@ -201,6 +201,50 @@ impl Clock for Monotonic {
     }
 }
 
+/// Where packets wait until they may go. What has become due when the wait ends goes together; what
+/// becomes due while that is being sent waits for the next time, so that a gentle thread gets its naps.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<C> {
+    clock: C,
+    released: Released,
+    nap_ns: u64,
+    /// What is due up to this time may go.
+    open_until_ns: u64,
+    /// No waiting ends before this time.
+    awake_ns: u64,
+}
+
+impl<C: Clock> Gate<C> {
+    /// Closed until something is due.
+    pub fn new(clock: C, waiting: Waiting, catch_up: f64) -> Self {
+        let released = Released::new(catch_up, waiting.slack_ns());
+        Gate { clock, released, nap_ns: waiting.nap_ns(), open_until_ns: 0, awake_ns: 0 }
+    }
+
+    /// Waits until packets due at `due_ns` may go, the earliest of those that have not gone. Gives up to
+    /// which due time others may go with them, and what the clock says.
+    #[inline]
+    pub fn pass(&mut self, due_ns: u64) -> (u64, u64) {
+        let mut now_ns = self.clock.now_ns();
+        if due_ns >= self.open_until_ns {
+            let release_ns = self.released.clock_ns(due_ns).max(self.awake_ns);
+            if release_ns > now_ns {
+                self.clock.wait_until(release_ns);
+                now_ns = self.clock.now_ns();
+            }
+            self.awake_ns = now_ns + self.nap_ns;
+            self.released.next_is(due_ns, now_ns);
+            self.open_until_ns = self.released.at(now_ns).max(due_ns) + 1;
+        }
+        (self.open_until_ns - 1, now_ns)
+    }
+
+    /// What the clock says.
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+}
+
 /// How far after their due times packets were released.
 #[derive(Clone, Debug)]
 pub struct Lateness {
@@ -340,6 +384,47 @@ mod tests {
                 prop_assert!(gap as f64 >= period as f64 / CATCH_UP - 2.0, "{pair:?}");
             }
         }
+    }
+
+    /// A clock that stands still but when waited on.
+    struct Fake(std::cell::Cell<u64>);
+
+    impl Clock for Fake {
+        fn now_ns(&self) -> u64 {
+            self.0.get()
+        }
+        fn wait_until(&mut self, ns: u64) {
+            assert!(ns > self.0.get(), "there is nothing to wait for");
+            self.0.set(ns);
+        }
+    }
+
+    #[test]
+    fn a_gentle_gate_naps_and_lets_through_what_became_due() {
+        let mut gate = Gate::new(Fake(0.into()), Waiting::Gentle, CATCH_UP);
+        assert_eq!(gate.pass(10), (10, 10));
+        // What becomes due while sending waits for the end of the nap.
+        gate.clock.0.set(50_000);
+        assert_eq!(gate.pass(20_000), (250_010, 250_010));
+        assert_eq!(gate.pass(240_000), (250_010, 250_010));
+        gate.clock.0.set(300_000);
+        assert_eq!(gate.pass(250_010), (250_010, 300_000));
+        assert_eq!(gate.pass(250_011), (500_010, 500_010));
+        assert_eq!(gate.pass(900_000), (900_000, 900_000));
+    }
+
+    #[test]
+    fn an_exact_gate_lets_each_through_when_it_is_due() {
+        let mut gate = Gate::new(Fake(0.into()), Waiting::Exact, CATCH_UP);
+        assert_eq!(gate.pass(0), (0, 0));
+        assert_eq!(gate.pass(1000), (1000, 1000));
+        gate.clock.0.set(2500);
+        assert_eq!(gate.pass(2000), (2500, 2500));
+        // A stall of 10 ms: the slack at once, the rest 5 % faster.
+        gate.clock.0.set(10_002_500);
+        assert_eq!(gate.pass(3000), (53_000, 10_002_500));
+        assert_eq!(gate.pass(53_000), (53_000, 10_002_500));
+        assert_eq!(gate.pass(53_000 + 1_050_000), (1_103_000, 11_002_500));
     }
 
     #[test]

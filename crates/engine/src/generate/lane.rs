@@ -13,7 +13,7 @@ use super::fault::{Course, Event, RAW_DAMAGES, VDIF_DAMAGES};
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
 use super::{Form, Pace, Plan, Progress, StreamPlan, first_frame};
-use crate::pace::{Clock, Lateness, Monotonic, Period, Released, Waiting, group_size};
+use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
 
 /// What one message may hold.
@@ -259,14 +259,12 @@ pub fn run(
         Pace::Nominal { waiting, catch_up } => (waiting, catch_up, true),
         Pace::FlatOut => (Waiting::Exact, 1.0, false),
     };
-    let mut clock = Monotonic::start(waiting);
-    let mut released = Released::new(catch_up, waiting.slack_ns());
+    let mut gate = Gate::new(Monotonic::start(waiting), waiting, catch_up);
     let cpu_before = cpu_seconds();
     let mut lateness = Lateness::default();
     let mut turns: BinaryHeap<Reverse<(u64, usize)>> =
         lanes.iter().enumerate().map(|(n, lane)| Reverse((lane.group_due_ns(), n))).collect();
     let mut stopping = false;
-    let mut awake_ns = 0;
     while let Some(Reverse((due_ns, number))) = turns.pop() {
         if !stopping && stop.load(Ordering::Relaxed) {
             stopping = true;
@@ -276,23 +274,15 @@ pub fn run(
         let more = if !timed || stopping {
             lane.take_at_once()
         } else {
-            let mut now_ns = clock.now_ns();
-            let release_ns = released.clock_ns(due_ns);
-            if release_ns > now_ns {
-                // Whoever naps sends everything that has become due meanwhile, and then naps again.
-                clock.wait_until(release_ns.max(awake_ns));
-                now_ns = clock.now_ns();
-                awake_ns = now_ns + waiting.nap_ns();
-            }
-            released.next_is(due_ns, now_ns);
-            lane.take(released.at(now_ns), now_ns, &mut lateness)
+            let (until_ns, now_ns) = gate.pass(due_ns);
+            lane.take(until_ns, now_ns, &mut lateness)
         };
         lane.send(payloads, progress)?;
         if more {
             turns.push(Reverse((lanes[number].group_due_ns(), number)));
         }
     }
-    let seconds = clock.now_ns() as f64 / 1e9;
+    let seconds = gate.now_ns() as f64 / 1e9;
     Ok(Ran { seconds, cpu_seconds: cpu_seconds() - cpu_before, lateness })
 }
 

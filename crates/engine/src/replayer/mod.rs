@@ -27,9 +27,7 @@ pub use file::{FileError, VdifFile};
 pub use stored::{StoredError, StoredFrames};
 
 use crate::generate::{Progress, cpu_seconds, rate};
-use crate::pace::{
-    Clock, Lateness, LatenessSummary, Monotonic, Period, Released, Waiting, group_size,
-};
+use crate::pace::{Gate, Lateness, LatenessSummary, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
 
 /// What went wrong in a source; it names the file or scan itself.
@@ -402,7 +400,7 @@ impl<'a> Replay<'a> {
         let sum = |of: fn(&send::Tally) -> u64| {
             self.playing.iter().map(|playing| of(&playing.sender.tally())).sum::<u64>()
         };
-        let seconds = pacer.clock.now_ns() as f64 / 1e9;
+        let seconds = pacer.gate.now_ns() as f64 / 1e9;
         let bytes = self.playing.iter().map(|playing| playing.report.bytes).sum();
         Report {
             seconds,
@@ -429,16 +427,13 @@ impl<'a> Replay<'a> {
 
 /// Keeps the pace of all tracks.
 struct Pacer {
-    clock: Monotonic,
-    released: Released,
+    gate: Gate<Monotonic>,
     due: Due,
     lateness: Lateness,
-    waiting: Waiting,
     timed: bool,
     /// Frames to wait for before a group goes, and the most of one group.
     group: usize,
     most: usize,
-    awake_ns: u64,
     /// When the next turn of a loop begins.
     end_ns: u64,
 }
@@ -460,15 +455,16 @@ impl Pacer {
             Speed::Recorded { .. } | Speed::FlatOut => Period::of_rate(1, u64::MAX),
         };
         Pacer {
-            clock: Monotonic::start(settings.waiting),
-            released: Released::new(settings.catch_up, settings.waiting.slack_ns()),
+            gate: Gate::new(
+                Monotonic::start(settings.waiting),
+                settings.waiting,
+                settings.catch_up,
+            ),
             due: Due { speed: settings.speed, origin: Tai(0), base_ns: 0, byte, bytes: 0 },
             lateness: Lateness::default(),
-            waiting: settings.waiting,
             timed: settings.speed != Speed::FlatOut,
             group,
             most,
-            awake_ns: 0,
             end_ns: 0,
         }
     }
@@ -539,16 +535,7 @@ impl Pacer {
         if !self.timed {
             return (u64::MAX, 0);
         }
-        let due_ns = self.group_due_ns(track, settings);
-        let mut now_ns = self.clock.now_ns();
-        let release_ns = self.released.clock_ns(due_ns);
-        if release_ns > now_ns {
-            self.clock.wait_until(release_ns.max(self.awake_ns));
-            now_ns = self.clock.now_ns();
-            self.awake_ns = now_ns + self.waiting.nap_ns();
-        }
-        self.released.next_is(due_ns, now_ns);
-        (self.released.at(now_ns).max(due_ns), now_ns)
+        self.gate.pass(self.group_due_ns(track, settings))
     }
 
     /// Sends the frames of a track's run that are due, at least one.
