@@ -113,23 +113,19 @@ class Bench:
 
     def send(self, wire, case, gbit):
         """Sends for some seconds; counts what the kernel took from the sender, by its truth."""
-        truth = self.scratch / "truth.json"
         per_stream = gbit * 1e9 / 8 / case.payload / case.streams
         last = FIRST_PORT + case.streams - 1
         command = [
             *wire.sender, *pin(machine.SENDER_CPU, case), str(FULLBORE), "generate",
-            f"udp://{wire.address}:{FIRST_PORT}-{last}", "--frame", str(case.payload),
-            "--fps", str(round(per_stream)), "--duration", f"{self.options.seconds}s",
-            "--truth", str(truth),
+            "--to", f"udp://{wire.address}:{FIRST_PORT}-{last}", "--frame", str(case.payload),
+            "--fps", str(round(per_stream)), "--duration", f"{self.options.seconds}s", "--json",
         ]  # fmt: skip
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start = time.monotonic()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        seconds = time.monotonic() - start
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
         cpu = cpu_seconds(resource.getrusage(resource.RUSAGE_CHILDREN)) - cpu_seconds(before)
-        told = json.loads(truth.read_text())
-        frames = sum(stream["port"]["sent"] for stream in told["streams"])
-        return Sent(frames, frames * case.payload * 8 / told.get("seconds", seconds) / 1e9, cpu)
+        report = json.loads(done.stdout.splitlines()[-1])
+        frames = sum(stream["port"]["sent"] for stream in report["truth"]["streams"])
+        return Sent(frames, frames * case.payload * 8 / report["seconds"] / 1e9, cpu)
 
     def search(self, tool_class, wire, case):
         """The highest step without loss, by halving, and the trials that led there."""

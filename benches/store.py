@@ -7,8 +7,10 @@ all alike; the middle of each is told, and its share of fio's.
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import machine
 from tools import FULLBORE, REPOSITORY
 
 GIGABYTES = 4
+FRAME_BYTES = 8032
 ROUNDS = 3
 STORE_RATE = REPOSITORY / "target/release/examples/store_rate"
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -57,19 +60,40 @@ def dd(file):
 
 def store_rate(directory):
     """The writers alone, with checksums and index, fed from memory."""
-    out, _, _ = timed([STORE_RATE, directory, "--bytes", f"{GIGABYTES}GiB", "--json"])
-    told = json.loads(out.splitlines()[-1])
-    return {"GB_per_s": told["GB_per_s"], "cpu_s_per_gb": told["cpu_s_per_gb"]}
+    out, _, _ = timed([STORE_RATE, "--gigabytes", GIGABYTES, directory])
+    rate, cpu = re.search(r"([\d.]+) GB/s, ([\d.]+) CPU s/GB", out).groups()
+    return {"GB_per_s": float(rate), "cpu_s_per_gb": float(cpu)}
 
 
-def verify(directory, scan, size):
-    DROP_CACHES.write_text("1")
-    _, seconds, cpu = timed([FULLBORE, "verify", scan, "--store", directory])
+def a_scan(directory):
+    """Records one to read back; says how many bytes it has."""
+    directory.mkdir()
+    port = 46_300
+    recorder = subprocess.Popen(
+        [FULLBORE, "record", f"udp://127.0.0.1:{port}?format=vdif", "--store", directory,
+         "--session", "bench", "--scan", "read", "--json"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while '"armed"' not in recorder.stdout.readline():
+        pass
+    frames = GIGABYTES * 10**9 // FRAME_BYTES
+    timed([FULLBORE, "generate", "--to", f"udp://127.0.0.1:{port}", "--frame", FRAME_BYTES,
+           "--fps", 8 * 10**9 // 8 // FRAME_BYTES, "--frames", frames])  # fmt: skip
+    recorder.send_signal(signal.SIGINT)
+    recorder.communicate()
+    return frames * FRAME_BYTES
+
+
+def verify(directory, size):
+    """Every block read and checked; fio reads with O_DIRECT, so the page cache must not help here."""
+    if machine.IS_ROOT:
+        DROP_CACHES.write_text("1")
+    _, seconds, cpu = timed([FULLBORE, "verify", "bench_read", "--store", directory])
     return {"GB_per_s": size / 1e9 / seconds, "cpu_s_per_gb": cpu / (size / 1e9)}
 
 
-def contenders(scratch, huge):
-    """Name and one run, writers first; each leaves nothing behind but the file to read."""
+def contenders(scratch, huge, scan_bytes):
+    """Name and one run of each."""
     file = scratch / "disk"
     yield "fio write", lambda: fio(file, "write", huge)
     yield "fio write, 4 KiB pages", lambda: fio(file, "write", False)
@@ -78,6 +102,7 @@ def contenders(scratch, huge):
         yield "fullbore store, CRC32C", lambda: emptied(scratch / "member", store_rate)
     yield "fio read", lambda: fio(file, "read", huge)
     yield "fio read, 4 KiB pages", lambda: fio(file, "read", False)
+    yield "fullbore verify", lambda: verify(scratch / "scan", scan_bytes)
 
 
 def emptied(directory, measured):
@@ -90,13 +115,14 @@ def emptied(directory, measured):
 
 
 def measure(scratch):
-    scratch.mkdir(parents=True, exist_ok=True)
+    scan_bytes = a_scan(scratch / "scan")
     found: dict[str, list] = {}
     with machine.setting("/proc/sys/vm/nr_hugepages", 64) as huge:
         for _ in range(ROUNDS):
-            for name, once in contenders(scratch, huge):
+            for name, once in contenders(scratch, huge, scan_bytes):
                 found.setdefault(name, []).append(once())
-    (scratch / "disk").unlink(missing_ok=True)
+                told = found[name][-1]
+                print(f"  {name:24} {told['GB_per_s']:.2f} GB/s, {told['cpu_s_per_gb']:.3f} s/GB", file=sys.stderr)
     return [middle(name, rounds) for name, rounds in found.items()]
 
 

@@ -222,7 +222,7 @@ def generate_command(target, **rules):
         options += [option] if value is True else [option, str(value)]
     if isinstance(target, int):
         target = f"udp://127.0.0.1:{target}"
-    return [BINARY, "generate", target, *options]
+    return [BINARY, "generate", "--to", target, *options]
 
 
 def generate(target, **rules):

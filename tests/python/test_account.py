@@ -145,7 +145,7 @@ def test_every_term_of_every_account_equals_the_truth(rules, seed, stores, tmp_p
 FORMS = {
     "VTP": ({"format": "vtp"}, "format=vtp"),
     "four threads": ({"threads": "0-3"}, "format=vdif"),
-    "raw, counted": ({"format": "raw"}, "format=raw&seq=0:8:le&frame=1024"),
+    "raw, counted": ({"format": "raw", "seq": "4:8:be"}, "format=raw&seq=4:8:be&frame=1024"),
     "legacy": ({"legacy": True}, "format=vdif"),
 }
 

@@ -39,9 +39,9 @@ def test_nothing_reported_durable_is_lost_by_a_kill(seed, stores):
         finally:
             sending.kill()
             sending.wait(PATIENCE)
-    assert ask("info", recording.scan, "--store", members)["state"] == "recording"
+    assert ask("info", recording.scan, "--store", members)["manifest"]["state"] == "recording"
     run("recover", recording.scan, "--store", members)
-    found = ask("info", recording.scan, "--store", members)
+    found = ask("info", recording.scan, "--store", members)["manifest"]
     assert found["state"] == "recovered"
     kept = {stream["name"]: stream["bytes"] for stream in found["streams"]}
     for stream in last["streams"]:
@@ -55,7 +55,7 @@ def test_a_scan_killed_before_any_frame_came_is_recovered_as_empty(store):
     with Recording(f"udp://127.0.0.1:{free_ports(1)[0]}?format=vdif", store=store) as recording:
         recording.kill()
     run("recover", recording.scan, "--store", store)
-    assert ask("info", recording.scan, "--store", store)["state"] == "recovered"
+    assert ask("info", recording.scan, "--store", store)["manifest"]["state"] == "recovered"
 
 
 def test_recovering_twice_changes_nothing(stores):

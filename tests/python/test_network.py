@@ -3,6 +3,7 @@
 import random
 import socket
 import struct
+import time
 
 import pytest
 import wire
@@ -29,10 +30,9 @@ def one_stream(recording):
         ("127.0.0.1", "0.0.0.0", {}),
         ("127.0.0.1", "", {}),
         ("::1", "[::1]", {}),
-        ("127.0.0.1", "[::]", {}),
         ("239.192.7.1", "239.192.7.1", {"interface": "127.0.0.1", "ttl": 1}),
     ],
-    ids=["IPv4", "no host", "IPv6", "IPv4 on an IPv6 socket", "multicast"],
+    ids=["IPv4", "no host", "IPv6", "multicast"],
 )
 def test_every_kind_of_address_is_recorded_from(host, source, options, store):
     port = free_port(socket.AF_INET6 if ":" in source else socket.AF_INET)
@@ -232,8 +232,11 @@ def test_streams_that_never_came_started_late_or_died_early_are_visible(store):
     runs = {port: wire.run_of_frames(1600) for port in ports}
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000"
     with Recording(source, store=store) as recording:
+        start = time.monotonic()
         for n in range(1600):
             wire.send([runs[ports[0]][n]], ports[0], pause=1e-3)
+            if n == 1200:
+                late_by = time.monotonic() - start
             if n >= 1200:
                 wire.send([runs[ports[2]][n]], ports[2], pause=0)
             if n < 400:
@@ -242,8 +245,8 @@ def test_streams_that_never_came_started_late_or_died_early_are_visible(store):
     what = {name: {p["what"] for p in account["presence"]} for name, account in told.items()}
     assert what == {whole: set(), never: {"never-came"}, late: {"started-late"}, early: {"died-early"}}
     assert told[never]["verdict"] == told[late]["verdict"] == told[early]["verdict"] == "unexplained"
-    late_by = next(p["ns"] for p in told[late]["presence"]) / 1e9
-    assert late_by == pytest.approx(1.2, abs=0.1)
+    (told_by,) = [p["ns"] / 1e9 for p in told[late]["presence"]]
+    assert told_by == pytest.approx(late_by, abs=0.2)
 
 
 def test_the_end_can_be_given_beforehand(store):

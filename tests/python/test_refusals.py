@@ -126,10 +126,10 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
 
 
 @pytest.mark.parametrize("words, naming", [
-    (["generate", "udp://127.0.0.1"], "port"),
-    (["generate", "tcp://127.0.0.1:5000"], "tcp"),
-    (["generate", "udp://127.0.0.1:5000", "--drop", "2"], "drop"),
-    (["generate", "udp://127.0.0.1:5000", "--duration", "never"], "never"),
+    (["generate", "--to", "udp://127.0.0.1"], "port"),
+    (["generate", "--to", "tcp://127.0.0.1:5000"], "tcp"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "2"], "drop"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--duration", "never"], "never"),
     (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
     (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
     (["frobnicate"], "frobnicate"),
