@@ -330,8 +330,12 @@ impl<B> Window<B> {
         Ok((place, slot as usize))
     }
 
-    /// Whether `index` is too far from the frames seen to be believed at once.
+    /// Whether `index` is too far from the frames seen to be believed at once. A frame that fits a
+    /// known gap is not, however late it comes.
     pub fn is_far(&self, index: i64) -> bool {
+        if index < self.next && self.books.missing.contains(index) {
+            return false;
+        }
         let reach = 4 * self.depth as i64 * i64::from(self.frames_per_page);
         index >= self.next.saturating_add(reach) || index < self.next.saturating_sub(2 * reach)
     }
