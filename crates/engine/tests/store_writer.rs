@@ -15,6 +15,7 @@ use fullbore_core::index::{Codec, Entry};
 use fullbore_core::layout::{Geometry, chunk_file};
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
 use fullbore_engine::ring::{Block, Command, Filled, Gauge, Pool, Report, Returned, Track, Wake};
+use fullbore_engine::store::inventory::PART_SUFFIX;
 use fullbore_engine::store::{self, Lane, Member, Settings, Writer};
 use fullbore_engine::sys::memory::Region;
 use uuid::Uuid;
@@ -272,7 +273,8 @@ fn a_chunk_that_exists_is_never_written_over() {
     assert!(failures[0].contains("File exists"), "{failures:?}");
     let older = std::fs::read(inner.join(chunk_file(&track.directory, 0))).unwrap();
     assert_eq!(older, b"older");
-    assert!(files_beside(member.root(), &track).contains(&chunk_file(&track.directory, 0)));
+    let part = format!("{}{PART_SUFFIX}", chunk_file(&track.directory, 0));
+    assert!(files_beside(member.root(), &track).contains(&part));
 }
 
 #[test]
@@ -477,7 +479,7 @@ fn found_after_crash(root: &Path, track: &Track, sequences: impl Iterator<Item =
         let block = found.get(&sequence).unwrap_or_else(|| panic!("no record of {sequence}"));
         let name = chunk_file(&track.directory, block.chunk);
         let file = std::fs::File::open(directory.join(&name))
-            .or_else(|_| std::fs::File::open(side.join(&name)))
+            .or_else(|_| std::fs::File::open(side.join(format!("{name}{PART_SUFFIX}"))))
             .unwrap_or_else(|error| panic!("the chunk of {sequence}: {error}"));
         let mut bytes = vec![0; block.bytes as usize];
         file.read_exact_at(&mut bytes, block.offset).unwrap();

@@ -19,6 +19,7 @@ use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::disk::{Completion, Disk, Operation};
+use super::inventory::PART_SUFFIX;
 use super::writer::{Engine, Lane, Settings};
 use crate::ring::{Command, Filled, Gauge, Pool, Report, Returned, Track};
 use crate::sys::memory::Region;
@@ -395,7 +396,8 @@ impl Recording {
         assert_eq!((block.chunk, block.offset), (sent.chunk, sent.offset));
         assert_eq!(block.crc, crc32c::crc32c(&sent.bytes));
         let name = chunk_file(directory, sent.chunk);
-        let paths = [format!("{directory}/{name}"), format!("{directory}/.fullbore/{name}")];
+        let part = format!("{directory}/.fullbore/{name}{PART_SUFFIX}");
+        let paths = [format!("{directory}/{name}"), part];
         let file = paths.iter().find_map(|path| names.get(path));
         let file = file.unwrap_or_else(|| panic!("seed {seed}: chunk of {key:?} has no safe name"));
         let (start, end) = (sent.offset as usize, sent.offset as usize + sent.bytes.len());
@@ -437,7 +439,7 @@ impl Recording {
         let mut expected = BTreeSet::new();
         for (number, bytes) in &chunks {
             let name = chunk_file(directory, *number);
-            let filling = format!("{directory}/.fullbore/{name}");
+            let filling = format!("{directory}/.fullbore/{name}{PART_SUFFIX}");
             let place = format!("{directory}/{name}");
             let whole = self.bases[&(track.number, *number)] == 0;
             let path = if whole { &place } else { &filling };
