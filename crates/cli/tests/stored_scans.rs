@@ -216,3 +216,74 @@ fn rm_wants_to_be_sure_and_says_what_it_freed() {
     assert!(!Path::new(&laid.directory(0, 0)).exists());
     assert!(told(&store, &["ls"], 0).contains("no scans"));
 }
+
+/// As much of JSON Schema as our schemas use. Gives what does not fit.
+fn misfits(value: &Value, schema: &Value, root: &Value, at: &str) -> Vec<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target = root.pointer(&reference[1..]).unwrap_or_else(|| panic!("{reference}"));
+        return misfits(value, target, root, at);
+    }
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let fitting = choices.iter().filter(|it| misfits(value, it, root, at).is_empty()).count();
+        return if fitting == 1 { vec![] } else { vec![format!("{at} fits {fitting} choices")] };
+    }
+    let mut wrong = Vec::new();
+    let kind = match schema["type"].as_str() {
+        None => true,
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("null") => value.is_null(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some(other) => panic!("a type {other}"),
+    };
+    let listed = schema["enum"].as_array().is_none_or(|all| all.contains(value));
+    let same = schema.get("const").is_none_or(|it| it == value);
+    if !kind || !listed || !same {
+        wrong.push(format!("{at}: {value}"));
+    }
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        match schema["properties"].get(name) {
+            Some(described) => {
+                wrong.extend(misfits(inner, described, root, &format!("{at}.{name}")));
+            }
+            None => wrong.push(format!("{at}.{name} is not described")),
+        }
+    }
+    for name in schema["required"].as_array().into_iter().flatten() {
+        if value.is_object() && value.get(name.as_str().unwrap()).is_none() {
+            wrong.push(format!("{at}.{name} is not there"));
+        }
+    }
+    for inner in value.as_array().into_iter().flatten() {
+        wrong.extend(misfits(inner, &schema["items"], root, &format!("{at}[]")));
+    }
+    wrong
+}
+
+#[test]
+fn every_manifest_and_account_is_as_its_schema_describes() {
+    let schema = |name: &str| -> Value {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let read =
+        |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+    let (manifests, accounts) = (schema("manifest.schema.json"), schema("account.schema.json"));
+    let store = Store::new(2);
+    let laid = two_streams(&store);
+    let unsealed = store.lay_down("r1_b", &[StreamPlan::raw("a").unsealed()]);
+    let fits = |path: &Path, schema: &Value| {
+        assert_eq!(misfits(&read(path), schema, schema, "it"), Vec::<String>::new());
+    };
+    fits(&laid.manifest_path(0, 0), &manifests);
+    fits(&unsealed.manifest_path(0, 0), &manifests);
+    fits(&laid.account_path(0, 0), &accounts);
+    told(&store, &["recover", "r1_b"], 0);
+    fits(&unsealed.manifest_path(0, 0), &manifests);
+    fits(&unsealed.account_path(0, 0), &accounts);
+    let mut wrong = read(&laid.manifest_path(0, 0));
+    wrong["streams"][0]["format"]["colour"] = "red".into();
+    assert!(!misfits(&wrong, &manifests, &manifests, "it").is_empty());
+}
