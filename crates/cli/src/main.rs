@@ -1,6 +1,8 @@
 //! `fullbore`: the binary. Arguments become a plan, the plan runs, and what happened is told.
 
+mod account_table;
 mod config;
+mod hint;
 mod output;
 mod screen;
 mod store_arg;
@@ -37,6 +39,12 @@ enum Verb {
     Record(verbs::record::Args),
     Play(verbs::play::Args),
     Generate(verbs::generate::Args),
+    Verify(verbs::verify::Args),
+    Ls(verbs::ls::Args),
+    Info(verbs::info::Args),
+    Cat(verbs::cat::Args),
+    Recover(verbs::recover::Args),
+    Rm(verbs::rm::Args),
 }
 
 fn main() -> ExitCode {
@@ -57,5 +65,11 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Record(args) => verbs::record::run(args, output),
         Verb::Play(args) => verbs::play::run(args, output),
         Verb::Generate(args) => verbs::generate::run(args, output),
+        Verb::Verify(args) => verbs::verify::run(args, output),
+        Verb::Ls(args) => verbs::ls::run(args, output),
+        Verb::Info(args) => verbs::info::run(args, output),
+        Verb::Cat(args) => verbs::cat::run(args, output),
+        Verb::Recover(args) => verbs::recover::run(args, output),
+        Verb::Rm(args) => verbs::rm::run(args, output),
     }
 }

@@ -2,7 +2,14 @@
 //!
 //! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
 
+pub mod cat;
 pub mod generate;
+pub mod info;
+pub mod ls;
 pub mod play;
 pub mod record;
+pub mod recover;
+pub mod rm;
+pub mod scan_arg;
 mod sending;
+pub mod verify;

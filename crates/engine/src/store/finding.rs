@@ -72,11 +72,6 @@ pub enum What {
         /// The copy that was believed.
         believed: PathBuf,
     },
-    /// The manifest of another scan of the same name.
-    ManifestForeign {
-        /// That scan's identity.
-        uuid: Uuid,
-    },
     /// No account is there.
     AccountMissing,
     /// An account that cannot be read.
@@ -274,7 +269,6 @@ impl What {
             | ManifestMissing
             | ManifestUnreadable { .. }
             | ManifestDiffers { .. }
-            | ManifestForeign { .. }
             | AccountMissing
             | AccountUnreadable { .. }
             | AccountDiffers { .. }
@@ -320,7 +314,6 @@ impl fmt::Display for What {
             ManifestDiffers { believed } => {
                 write!(f, "the manifest differs from {}", believed.display())
             }
-            ManifestForeign { uuid } => write!(f, "the manifest is of another scan, {uuid}"),
             AccountMissing => write!(f, "the account is not there"),
             AccountUnreadable { why } => write!(f, "the account cannot be read: {why}"),
             AccountDiffers { believed } => {

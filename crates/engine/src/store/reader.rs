@@ -563,7 +563,18 @@ impl Stream {
 
     /// When a block begins: by its frames' own time, else when it was received.
     pub fn time_of_block(&self, block: &Block) -> Tai {
-        block.time.unwrap_or(block.seen)
+        block.time.or_else(|| self.time_of(block.first)).unwrap_or(block.seen)
+    }
+
+    /// The block nearest to a frame that tells its time: until the rate was learnt, none does.
+    fn timed_near(&self, index: i64) -> Option<(&Block, Tai)> {
+        let at = self.position_of(index)?;
+        let timed = |placed: &'_ Placed| placed.block.time.is_some();
+        let placed = match self.blocks[at..].iter().find(|placed| timed(placed)) {
+            Some(placed) => placed,
+            None => self.blocks[..at].iter().rev().find(|placed| timed(placed))?,
+        };
+        Some((&placed.block, placed.block.time?))
     }
 
     /// The time of a frame, where it follows from its place. (Else the frame itself tells it, if any.)
@@ -571,11 +582,11 @@ impl Stream {
         if !self.is_filled() {
             return None;
         }
-        let block = &self.blocks.get(self.position_of(index)?)?.block;
         let (rate, threads) = self.rate_of_thread()?;
+        let (block, time) = self.timed_near(index)?;
         let slots = index.div_euclid(threads).saturating_sub(block.first.div_euclid(threads));
         let ns = frame_ns(slots.unsigned_abs(), rate);
-        Some(block.time?.plus_ns(if slots < 0 { -ns } else { ns }))
+        Some(time.plus_ns(if slots < 0 { -ns } else { ns }))
     }
 
     /// Frames of each thread per second, and how many threads lie frame by frame.
@@ -596,12 +607,13 @@ impl Stream {
             return self.blocks.first().map(|placed| placed.block.first);
         };
         let ns = time.since(self.time_of_block(block)).max(0);
-        match (self.rate_of_thread(), block.time) {
-            (Some((rate, threads)), Some(_)) if self.is_filled() && ns > 0 => {
+        match self.rate_of_thread() {
+            Some((rate, threads)) if self.is_filled() && self.time_of(block.first).is_some() => {
                 let slots = (i128::from(ns) * i128::from(rate) + 999_999_999) / 1_000_000_000;
                 let slots = i64::try_from(slots).unwrap_or(i64::MAX);
                 let slot = block.first.div_euclid(threads).saturating_add(slots);
-                Some(slot.saturating_mul(threads))
+                let index = slot.saturating_mul(threads);
+                Some(if slots == 0 { block.first } else { index })
             }
             _ if after == self.blocks.len() && time > self.end_time() => Some(self.end_of(block)),
             _ => Some(block.first),
@@ -877,6 +889,23 @@ mod tests {
         assert_eq!(stream.time_of(501), stream.time_of(500), "threads of one instant");
         assert_eq!(stream.index_at(Tai(0)), Some(0));
         assert!(stream.index_at(start().plus_ns(1 << 60)).unwrap() >= 1000);
+    }
+
+    #[test]
+    fn blocks_from_before_the_rate_was_known_have_their_time_from_later_ones() {
+        let store = Store::new(1);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let mut scan = opened(&store, &laid);
+        let stream = &mut scan.streams[0];
+        for placed in &mut stream.blocks[..5] {
+            placed.block.time = None;
+            placed.block.seen = Tai(0);
+        }
+        for index in [0, 40, 159, 160, 900] {
+            let time = start().plus_ns(index * 10_000_000);
+            assert_eq!(stream.time_of(index), Some(time));
+            assert_eq!(stream.index_at(time), Some(index));
+        }
     }
 
     #[test]

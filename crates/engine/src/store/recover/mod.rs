@@ -319,12 +319,12 @@ mod tests {
     use std::path::Path;
 
     use fullbore_core::gap::Cause;
-    use fullbore_core::manifest::Fill;
+    use fullbore_core::manifest::{Fill, Format};
 
     use super::*;
     use crate::store::read::Settings;
     use crate::store::reader::{Item, Scan};
-    use crate::store::testing::{Laid, Store, StreamPlan};
+    use crate::store::testing::{Laid, RATE, Store, StreamPlan};
     use crate::store::verify::verify;
 
     fn recovered(store: &Store, laid: &Laid) -> Recovery {
@@ -417,6 +417,29 @@ mod tests {
             assert_eq!(account.terms, laid.accounts[number].terms, "{}", stream.name);
             assert!(account.unverified > 0);
         }
+    }
+
+    #[test]
+    fn a_rate_that_no_manifest_had_yet_is_learnt_from_the_index() {
+        let store = Store::new(2);
+        let plan = plans().remove(0).unrecorded(2);
+        let laid = store.lay_down("r1_a", &[plan]);
+        for member in 0..2 {
+            let path = laid.manifest_path(0, member);
+            let mut manifest = Manifest::from_json(&fs::read(&path).unwrap()).unwrap();
+            let Format::Vdif { frames_per_second, .. } = &mut manifest.streams[0].format else {
+                unreachable!("the plan is VDIF")
+            };
+            *frames_per_second = None;
+            fs::write(&path, manifest.to_json()).unwrap();
+        }
+        recovered(&store, &laid);
+        assert_verifies(&store, &laid);
+        let scan = opened(&store, &laid);
+        assert_eq!(scan.streams[0].frames_per_second(), Some(2 * RATE));
+        let account = scan.streams[0].account.as_ref().unwrap();
+        assert_eq!(account.first.unwrap().time, laid.accounts[0].first.unwrap().time);
+        assert_eq!(account.last.unwrap().time, laid.accounts[0].last.unwrap().time);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct Rebuilt {
     pub new_gaps: Vec<Gap>,
     pub account: Account,
     name: String,
+    format: Format,
     cut: u64,
     damaged: u64,
     lost: u64,
@@ -52,8 +53,10 @@ pub fn rebuild(
     examined: Examined,
     progress: &dyn Fn(u64),
 ) -> Result<Rebuilt, Error> {
-    let told = &inventory.manifest.streams[number];
     let Examined { geometry, parts, cut, damaged } = examined;
+    let mut told = inventory.manifest.streams[number].clone();
+    learn_rate(&mut told, &parts);
+    let told = &told;
     let (blocks, fill) = match geometry {
         Some(geometry) => order(told, &geometry, &parts),
         None => (Vec::new(), Vec::new()),
@@ -67,12 +70,47 @@ pub fn rebuild(
         blocks,
         new_gaps,
         name: told.name.to_string(),
+        format: told.format.clone(),
         cut,
         damaged,
         lost,
     };
     rebuilt.account = rebuilt.count(inventory, told, &gaps, progress)?;
     Ok(rebuilt)
+}
+
+/// A rate that was learnt while recording stands in no manifest yet, but the times of blocks tell it.
+fn learn_rate(told: &mut Stream, parts: &[Part]) {
+    let by_place = told.fill != Fill::Omit;
+    let count = threads_of(told);
+    let Format::Vdif { frames_per_second: rate @ None, derived, threads } = &mut told.format else {
+        return;
+    };
+    if threads.is_empty() || !by_place {
+        return;
+    }
+    let kept = chunks(parts).flat_map(|(_, chunk)| &chunk.kept);
+    let timed: Vec<(i64, Tai)> =
+        kept.filter_map(|block| Some((block.first, block.time?))).collect();
+    let (Some(first), Some(last)) = (timed.iter().min(), timed.iter().max()) else { return };
+    let slots = last.0.div_euclid(count) - first.0.div_euclid(count);
+    let ns = last.1.since(first.1);
+    if slots <= 0 || ns <= 0 {
+        return;
+    }
+    let near = (i128::from(slots) * i128::from(NS) + i128::from(ns / 2)) / i128::from(ns);
+    let Ok(near) = u64::try_from(near) else { return };
+    // Times are whole nanoseconds: the true rate gives each of them back.
+    let fits = |rate: u64| {
+        timed.iter().all(|(index, time)| {
+            let slots = index.div_euclid(count) - first.0.div_euclid(count);
+            let ns = frame_ns(slots.unsigned_abs(), rate);
+            (time.since(first.1) - ns).abs() <= 1
+        })
+    };
+    if near > 0 && fits(near) {
+        (*rate, *derived) = (Some(near), true);
+    }
 }
 
 /// All blocks in the order of the stream, those without a record put where they belong, and the gaps
@@ -312,6 +350,7 @@ impl Rebuilt {
     pub fn write_into(&self, manifest: &mut Manifest) {
         let stream = &mut manifest.streams[self.number];
         stream.geometry = self.geometry;
+        stream.format = self.format.clone();
         stream.blocks = self.blocks.len() as u64;
         stream.bytes = self.bytes();
         stream.account = Some(Summary::from(&self.account));

@@ -1,0 +1,184 @@
+//! Accounts as people read them: a table of the balance, and what each verdict means.
+
+use std::fmt::Write;
+
+use fullbore_core::account::{Account, CountedBy, Terms, Verdict};
+use fullbore_core::gap::Gap;
+use fullbore_core::time::Tai;
+
+/// Columns beyond the balance are shown only where any stream has something in them.
+const BESIDE: [(&str, fn(&Account) -> u64); 7] = [
+    ("filled", |account| account.filled),
+    ("invalid", |account| account.invalid),
+    ("duplicates", |account| account.duplicates),
+    ("reordered", |account| account.reordered),
+    ("foreign", |account| account.foreign),
+    ("restarts", |account| account.restarts),
+    ("unverified", |account| account.unverified),
+];
+
+/// The accounts of the streams of a scan, a line each, and their sum.
+pub fn table<'a>(accounts: impl IntoIterator<Item = (&'a str, &'a Account)>) -> String {
+    let accounts: Vec<(&str, &Account)> = accounts.into_iter().collect();
+    let beside: Vec<_> =
+        BESIDE.iter().filter(|(_, of)| accounts.iter().any(|(_, it)| of(it) > 0)).collect();
+    let mut rows = vec![heading(&beside)];
+    for (name, account) in &accounts {
+        let mut row = vec![(*name).to_owned()];
+        row.extend(balance(&account.terms));
+        row.extend(beside.iter().map(|(_, of)| of(account).to_string()));
+        row.push(account.verdict.to_string());
+        rows.push(row);
+    }
+    if accounts.len() > 1 {
+        let mut sum = Terms::default();
+        accounts.iter().for_each(|(_, account)| sum.add(&account.terms));
+        let mut row = vec!["all".to_owned()];
+        row.extend(balance(&sum));
+        row.extend(beside.iter().map(|(_, of)| {
+            accounts.iter().map(|(_, account)| of(account)).sum::<u64>().to_string()
+        }));
+        let worst = accounts.iter().map(|(_, account)| account.verdict).max();
+        row.push(worst.map_or_else(String::new, |verdict| verdict.to_string()));
+        rows.push(row);
+    }
+    columns(&rows, 1)
+}
+
+fn heading(beside: &[&(&str, fn(&Account) -> u64)]) -> Vec<String> {
+    let terms = ["stream", "expected", "written", "missing", "overrun", "damaged", "late"];
+    let beside = beside.iter().map(|(name, _)| *name);
+    terms.into_iter().chain(beside).chain(["verdict"]).map(str::to_owned).collect()
+}
+
+fn balance(terms: &Terms) -> [String; 6] {
+    let Terms { expected, written, missing, overrun, damaged, late } = *terms;
+    [expected, written, missing, overrun, damaged, late].map(|frames| frames.to_string())
+}
+
+/// Rows as aligned text: the first `left` columns and the last one to the left, numbers to the right.
+pub fn columns(rows: &[Vec<String>], left: usize) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let _ = if column < left || column + 1 == count {
+                write!(line, "{cell:<width$}  ")
+            } else {
+                write!(line, "{cell:>width$}  ")
+            };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What a verdict says, in a sentence.
+pub fn meaning(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Proven => "nothing is missing, and no counter of any layer moved",
+        Verdict::Consistent => {
+            "what is missing is explained by counters that moved, or nothing is missing and \
+             not every counter is known to have stood still"
+        }
+        Verdict::Unexplained => {
+            "frames are missing that no counter of this host explains: they were lost before it"
+        }
+        Verdict::Unproven => {
+            "the format carries no number to count by: only what this host did is known"
+        }
+    }
+}
+
+/// By what frames were counted, in words.
+pub fn counted_by(by: CountedBy) -> &'static str {
+    match by {
+        CountedBy::FrameTime => "the time in each frame",
+        CountedBy::PacketNumber => "the packet number before each frame",
+        CountedBy::SequenceField => "the sequence field described",
+        CountedBy::Nothing => "nothing: it carries no number",
+    }
+}
+
+/// What the balance alone does not show: presence, counters that moved, the first gaps.
+pub fn details(
+    name: &str,
+    account: &Account,
+    time_of: impl Fn(i64) -> Option<Tai>,
+    gaps_shown: usize,
+) -> String {
+    let mut lines = Vec::new();
+    lines.extend(account.presence.iter().map(ToString::to_string));
+    for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
+        let layer = format!("{:?}", witness.layer).to_lowercase();
+        let own = if witness.own { "" } else { " (shared with other streams)" };
+        lines.push(format!(
+            "{layer} {} {}: {} → {}{own}",
+            witness.scope, witness.counter, witness.before, witness.after
+        ));
+    }
+    lines.extend(account.gaps.iter().take(gaps_shown).map(|gap| told(gap, &time_of)));
+    let listed = account.gaps.len() as u64 + account.gaps_unlisted;
+    let more = listed.saturating_sub(gaps_shown as u64);
+    if more > 0 {
+        lines.push(format!("and {more} gaps more"));
+    }
+    for flow in &account.flows {
+        lines.push(format!(
+            "station {} thread {}: {} expected, {} written",
+            flow.station, flow.thread, flow.terms.expected, flow.terms.written
+        ));
+    }
+    lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+}
+
+fn told(gap: &Gap, time_of: &impl Fn(i64) -> Option<Tai>) -> String {
+    let frames = match gap.count {
+        1 => format!("frame {}", gap.first),
+        count => format!("{count} frames from {} on", gap.first),
+    };
+    let time = time_of(gap.first).map_or(String::new(), |time| format!(", {time}"));
+    format!("{frames} {}{time}", gap.cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::gap::Cause;
+
+    use super::*;
+
+    fn account(written: u64, missing: u64) -> Account {
+        let mut account = Account::new(CountedBy::FrameTime);
+        account.terms = Terms { expected: written + missing, written, missing, ..Terms::default() };
+        account.push_gap(Gap { first: 7, count: missing, cause: Cause::Missing });
+        account.filled = missing;
+        account.verdict = account.judge();
+        account
+    }
+
+    #[test]
+    fn the_table_shows_the_balance_and_its_sum() {
+        let (a, b) = (account(1000, 0), account(998, 2));
+        let expected = "\
+stream  expected  written  missing  overrun  damaged  late  filled  verdict
+46220       1000     1000        0        0        0     0       0  proven
+46221       1000      998        2        0        0     0       2  unexplained
+all         2000     1998        2        0        0     0       2  unexplained
+";
+        assert_eq!(table([("46220", &a), ("46221", &b)]), expected);
+    }
+
+    #[test]
+    fn details_tell_gaps_with_their_time() {
+        let text = details("46221", &account(998, 2), |_| None, 5);
+        assert_eq!(text, "  46221: 2 frames from 7 on missing\n");
+    }
+}

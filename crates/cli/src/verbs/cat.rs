@@ -1,0 +1,200 @@
+//! `fullbore cat`: a stream's bytes in order, to a pipe or a file.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args as ClapArgs;
+use fullbore_core::name::Name;
+use fullbore_core::time::Tai;
+use fullbore_engine::store::read::Settings;
+use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+
+/// Write a stream's bytes, in order, to standard output.
+///
+/// Every block is checked before its bytes are written. A block that is damaged or missing ends it with
+/// exit code 1, unless damage is allowed: then what is there is written, and what is wrong is told on
+/// standard error.
+///
+///   fullbore cat r1234_no0001 > no0001.vdif
+///   fullbore cat r1234_no0001/46220 --from +10s --to +12s | vsum /dev/stdin
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The scan: `session_scan`, or `session_scan/stream`.
+    #[arg(value_name = "SCAN")]
+    scan: String,
+    /// Which stream, of a scan of several.
+    #[arg(long, value_name = "NAME")]
+    stream: Option<Name>,
+    /// Begin with this frame: a UTC time, an offset from the start (`+2.5s`), or an index.
+    #[arg(long, value_name = "TIME|FRAME")]
+    from: Option<At>,
+    /// End before this frame.
+    #[arg(long, value_name = "TIME|FRAME")]
+    to: Option<At>,
+    /// Leave out fill: only frames that were received.
+    #[arg(long)]
+    no_fill: bool,
+    /// Go on over damaged and missing blocks, and write damaged bytes too.
+    #[arg(long)]
+    allow_damaged: bool,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// A place in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Frame(i64),
+    Time(Tai),
+    After(Duration),
+}
+
+impl std::str::FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(offset) = text.strip_prefix('+') {
+            let offset = humantime::parse_duration(offset);
+            return offset.map(At::After).map_err(|error| format!("`{text}`: {error}"));
+        }
+        if let Ok(index) = text.parse() {
+            return Ok(At::Frame(index));
+        }
+        text.parse().map(At::Time).map_err(|_| {
+            format!("`{text}` is no place: write 2026-11-21T18:00:00, +2.5s, or a frame's index")
+        })
+    }
+}
+
+/// Writes.
+pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        !io::stdout().is_terminal(),
+        "a stream's bytes are not for a terminal: send them to a pipe or a file"
+    );
+    let (scan, named) = scan_arg::open(&args.store.members()?, &args.scan)?;
+    let stream = choose(&scan, args.stream.as_ref().or(named.as_ref()))?;
+    let frames = range(stream, args.from, args.to)?;
+    if args.no_fill {
+        let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
+        anyhow::ensure!(fixed, "--no-fill: frames of varying length are never filled");
+    }
+    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
+    let mut reader = stream.read(positions(stream, &frames), settings)?;
+    let mut out = io::stdout().lock();
+    let mut whole = true;
+    while let Some(item) = reader.next() {
+        let wrong = match item {
+            Item::Block(block) => {
+                write_block(&mut out, stream, &block, &frames, args.no_fill)?;
+                block.damage
+            }
+            Item::Lost(finding) => Some(finding),
+        };
+        let Some(finding) = wrong else { continue };
+        eprintln!("fullbore: {finding}");
+        whole = false;
+        if !args.allow_damaged {
+            eprintln!("  --allow-damaged goes on without it");
+            break;
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
+}
+
+fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream> {
+    let names: Vec<&str> = scan.streams.iter().map(|stream| stream.name.as_str()).collect();
+    match (name, scan.streams.as_slice()) {
+        (Some(name), _) => scan.stream(name.as_str()).with_context(|| {
+            format!("{} has no stream {name}; it has {}", scan.manifest.scan, names.join(", "))
+        }),
+        (None, [only]) => Ok(only),
+        (None, _) => anyhow::bail!(
+            "{} has several streams: name one with --stream: {}",
+            scan.manifest.scan,
+            names.join(", ")
+        ),
+    }
+}
+
+/// The frames that were asked for.
+fn range(stream: &Stream, from: Option<At>, to: Option<At>) -> anyhow::Result<Range<i64>> {
+    let index = |at: At| -> anyhow::Result<i64> {
+        let time = match at {
+            At::Frame(index) => return Ok(index),
+            At::Time(time) => time,
+            At::After(offset) => {
+                let first = stream.blocks.first().context("the stream has no blocks")?;
+                let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
+                stream.time_of_block(&first.block).plus_ns(ns)
+            }
+        };
+        stream.index_at(time).context("the stream has no blocks")
+    };
+    let start = from.map_or(Ok(i64::MIN), index)?;
+    let end = to.map_or(Ok(i64::MAX), index)?;
+    anyhow::ensure!(start <= end, "--to lies before --from");
+    Ok(start..end)
+}
+
+/// The blocks that hold them.
+fn positions(stream: &Stream, frames: &Range<i64>) -> Range<usize> {
+    if frames.is_empty() {
+        return 0..0;
+    }
+    let start = match frames.start {
+        i64::MIN => 0,
+        index => stream.position_of(index).unwrap_or(0),
+    };
+    let end = match frames.end {
+        i64::MAX => stream.blocks.len(),
+        index => stream.position_of(index - 1).map_or(0, |at| at + 1),
+    };
+    start..end.max(start)
+}
+
+fn write_block(
+    out: &mut impl Write,
+    stream: &Stream,
+    delivered: &Delivered<'_>,
+    frames: &Range<i64>,
+    no_fill: bool,
+) -> anyhow::Result<()> {
+    let (block, bytes) = (&delivered.placed.block, delivered.bytes());
+    let inside = frames.start <= block.first && stream.end_of(block) <= frames.end;
+    let varying = stream.geometry.is_none_or(|geometry| geometry.frame_bytes == 0);
+    let has_fill = block.present < block.frames;
+    if varying || (inside && !(no_fill && has_fill)) {
+        out.write_all(bytes)?;
+        return Ok(());
+    }
+    for frame in stream.frames(block, bytes) {
+        if frames.contains(&frame.index) && !(no_fill && frame.fill) {
+            out.write_all(frame.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_time_an_offset_or_an_index() {
+        assert_eq!("1234".parse(), Ok(At::Frame(1234)));
+        assert_eq!("+2500ms".parse(), Ok(At::After(Duration::from_millis(2500))));
+        let time: Tai = "2026-11-21T18:00:00Z".parse().unwrap();
+        assert_eq!("2026-11-21T18:00:00".parse(), Ok(At::Time(time)));
+        assert!("noon".parse::<At>().unwrap_err().contains("noon"));
+    }
+}

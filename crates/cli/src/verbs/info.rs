@@ -1,0 +1,197 @@
+//! `fullbore info`: what a scan is, where it lies, and what its account says.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::account::Account;
+use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream};
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::finding::Finding;
+use fullbore_engine::store::lock;
+use fullbore_engine::store::reader::Scan;
+use serde::Serialize;
+
+use crate::account_table::{self, columns};
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+
+/// Tell what a scan is, when it was, where it lies, and what its account says.
+///
+/// The account balances: expected = written + missing + overrun + damaged + late, in frames.
+///
+///   missing     never reached this host
+///   overrun     reached it with no block free, or no member would take its block
+///   damaged     failed its own check
+///   late        came after its place was written
+///   filled      fill frames in the recording, in the place of those that are not there
+///
+/// The verdict: proven (nothing is missing, and no counter of any layer moved), consistent (gaps, and
+/// counters that explain them), unexplained (gaps that no counter of this host explains: lost before
+/// it), unproven (the format carries nothing to count by).
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The scan: `session_scan`, or as much of its name as tells it from others.
+    #[arg(value_name = "SCAN")]
+    scan: String,
+    /// How many gaps of each stream to show.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    gaps: usize,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Info<'a> {
+    manifest: &'a Manifest,
+    accounts: Vec<Option<&'a Account>>,
+    places: Vec<Place>,
+    recording: bool,
+    findings: &'a [Finding],
+}
+
+/// What a member holds of a stream.
+#[derive(Serialize)]
+struct Place {
+    stream: String,
+    directory: PathBuf,
+    chunks: usize,
+    bytes: u64,
+}
+
+/// Tells.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let (scan, _) = scan_arg::open(&args.store.members()?, &args.scan)?;
+    let recording = lock::is_held(&scan.inventory.lock_path());
+    let info = Info {
+        manifest: &scan.manifest,
+        accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
+        places: places(&scan),
+        recording,
+        findings: &scan.findings,
+    };
+    output.tell(&info, || text(&scan, &info, args.gaps))?;
+    Ok(ExitCode::from(output::GOOD))
+}
+
+fn places(scan: &Scan) -> Vec<Place> {
+    let place = |number: usize| {
+        let stream = &scan.manifest.streams[number];
+        scan.inventory.of_stream(number).map(|holding| Place {
+            stream: stream.name.to_string(),
+            directory: holding.path.clone(),
+            chunks: holding.chunks.len(),
+            bytes: holding.chunks.iter().map(|(_, file)| file.bytes).sum(),
+        })
+    };
+    (0..scan.manifest.streams.len()).flat_map(place).collect()
+}
+
+fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
+    let manifest = &scan.manifest;
+    let mut text = format!("{} {}\n", manifest.scan, standing(info));
+    let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
+    text += &format!("  recorded  {:.3} – {stopped} on {}\n", manifest.armed, manifest.host);
+    text += &format!("  software  {}\n", manifest.software);
+    text += &format!("  identity  {}\n", manifest.uuid);
+    let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
+    text += &format!("  size      {} in {} streams\n", ByteSize(bytes), manifest.streams.len());
+    for member in &manifest.members {
+        let failure = member.failure.as_ref().map_or(String::new(), |why| format!(", {why}"));
+        let buffered = if member.buffered { ", through the page cache" } else { "" };
+        text += &format!(
+            "  member    {} at {}{buffered}{failure}\n",
+            member.uuid,
+            member.path.display()
+        );
+    }
+    text.push('\n');
+    manifest.streams.iter().for_each(|stream| text += &described(stream));
+    text.push('\n');
+    text += &columns(&places_table(&info.places), 2);
+    text.push('\n');
+    text += &accounts(scan, gaps);
+    for finding in &scan.findings {
+        text += &format!("! {finding}\n");
+    }
+    text
+}
+
+fn standing(info: &Info<'_>) -> &'static str {
+    match info.manifest.state {
+        State::Recording if info.recording => "is being recorded",
+        State::Recording => "was never sealed: run `fullbore recover`",
+        State::Sealed => "is sealed",
+        State::Aborted => "is sealed, by an abort",
+        State::Recovered => "is sealed, by recover",
+    }
+}
+
+fn described(stream: &Stream) -> String {
+    let frames = match stream.geometry.map(|geometry| geometry.frame_bytes) {
+        None => "no frames".to_owned(),
+        Some(0) => "frames of varying length".to_owned(),
+        Some(bytes) => format!("frames of {bytes} bytes"),
+    };
+    let format = match &stream.format {
+        Format::Vdif { frames_per_second, derived, threads } => {
+            let rate = match frames_per_second {
+                Some(rate) if *derived => format!(", {rate} a second (derived)"),
+                Some(rate) => format!(", {rate} a second"),
+                None => String::new(),
+            };
+            let threads: Vec<String> = threads.iter().map(u16::to_string).collect();
+            let threads = match threads.is_empty() {
+                true => "threads as they came".to_owned(),
+                false => format!("threads {}", threads.join(" ")),
+            };
+            format!("VDIF, {frames}{rate}, {threads}")
+        }
+        Format::Raw => format!("raw, {frames}"),
+    };
+    let fill = match stream.fill {
+        Fill::Invalid => "filled with invalid frames".to_owned(),
+        Fill::Pattern(word) => format!("filled with 0x{word:08x}"),
+        Fill::Omit => "as they came, nothing filled".to_owned(),
+    };
+    format!("  {}: {format}, {fill}\n    from {}\n", stream.name, stream.source)
+}
+
+fn places_table(places: &[Place]) -> Vec<Vec<String>> {
+    let heading = ["stream", "directory", "chunks", "size"].map(str::to_owned).to_vec();
+    let row = |place: &Place| {
+        let directory = place.directory.display().to_string();
+        let size = ByteSize(place.bytes).to_string();
+        vec![place.stream.clone(), directory, place.chunks.to_string(), size]
+    };
+    std::iter::once(heading).chain(places.iter().map(row)).collect()
+}
+
+fn accounts(scan: &Scan, gaps: usize) -> String {
+    let known: Vec<_> =
+        scan.streams.iter().filter_map(|stream| Some((stream, stream.account.as_ref()?))).collect();
+    if known.is_empty() {
+        return "no account yet\n".into();
+    }
+    let named = known.iter().map(|(stream, account)| (stream.name.as_str(), *account));
+    let mut text = account_table::table(named);
+    for (stream, account) in &known {
+        let time_of = |index: i64| stream.time_of(index);
+        text += &account_table::details(&stream.name, account, time_of, gaps);
+    }
+    let mut verdicts: Vec<_> = known.iter().map(|(_, account)| account.verdict).collect();
+    verdicts.sort_unstable();
+    verdicts.dedup();
+    for verdict in verdicts {
+        text += &format!("{verdict}: {}\n", account_table::meaning(verdict));
+    }
+    let mut counted: Vec<_> = known.iter().map(|(_, account)| account.counted_by).collect();
+    counted.dedup();
+    for by in counted {
+        text += &format!("counted by {}\n", account_table::counted_by(by));
+    }
+    text
+}

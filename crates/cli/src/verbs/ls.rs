@@ -1,0 +1,74 @@
+//! `fullbore ls`: the scans of a store.
+
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::catalogue::{self, Entry};
+
+use crate::account_table::columns;
+use crate::hint::hinted;
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+
+/// List the scans of a store.
+///
+/// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
+/// unsealed: its recorder died, run `fullbore recover`; broken: no manifest can be read); when its
+/// first frame was; how long it is; its size; how many streams; and the verdict of its account.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// Only scans whose names begin like this.
+    #[arg(value_name = "PREFIX")]
+    prefix: Option<String>,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// Lists.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let roots = args.store.members()?;
+    let catalogue = catalogue::list(&roots).map_err(|error| {
+        let hint = error.hint();
+        hinted(error, hint)
+    })?;
+    for failed in &catalogue.failed_roots {
+        eprintln!("fullbore: {failed}");
+    }
+    let mut entries = catalogue.entries;
+    if let Some(prefix) = &args.prefix {
+        entries.retain(|entry| entry.name.starts_with(prefix));
+    }
+    output.tell(&entries, || text(&entries))?;
+    let whole = catalogue.failed_roots.is_empty();
+    Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
+}
+
+fn text(entries: &[Entry]) -> String {
+    if entries.is_empty() {
+        return "no scans\n".into();
+    }
+    let heading = ["scan", "state", "start (UTC)", "seconds", "size", "streams", "verdict"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(entries.iter().map(row));
+    let mut text = columns(&rows, 3);
+    for entry in entries {
+        if let Some(problem) = &entry.problem {
+            text += &format!("{}: {problem}\n", entry.name);
+        }
+    }
+    text
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    vec![
+        entry.name.clone(),
+        entry.state.as_str().into(),
+        or_dash(entry.start.map(|start| format!("{start:.3}"))),
+        or_dash(entry.duration_ns.map(|ns| format!("{:.3}", ns as f64 / 1e9))),
+        ByteSize(entry.bytes).to_string(),
+        entry.streams.to_string(),
+        or_dash(entry.verdict.map(|verdict| verdict.to_string())),
+    ]
+}

@@ -1,0 +1,136 @@
+//! `fullbore recover`: a scan whose recorder died, made a sealed one.
+
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::catalogue::{Entry, Standing};
+use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
+
+use crate::hint::hinted;
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+use crate::verbs::verify::bar;
+
+/// Seal scans whose recorder died: by SIGKILL, power loss, or a crash.
+///
+/// Everything that was reported durable is kept. Blocks written after the last durable mark are read
+/// and checked, and a chunk is cut at the first one that is not whole. What was written and not yet
+/// recorded in the index is kept as far as it can be recognised, and marked as unverified. The account
+/// is made anew from index and data. A lost index is rebuilt from the frames.
+///
+/// It can be interrupted and run again. A scan that is sealed, or being recorded, is left alone.
+///
+/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that must have been there are
+/// not; 2 a scan could not be recovered.
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    #[arg(value_name = "SCAN", required_unless_present = "all")]
+    scan: Vec<String>,
+    /// Every scan of the store that its recorder left unsealed.
+    #[arg(long, conflicts_with = "scan")]
+    all: bool,
+    /// Read and check every block, not only those after the last durable mark.
+    #[arg(long)]
+    deep: bool,
+    /// Build the index of a scan anew where it is lost or damaged, also if the scan is sealed.
+    #[arg(long, conflicts_with = "all")]
+    reindex: bool,
+    /// Do without members that are not given: what lies on them is lost to the scan.
+    #[arg(long)]
+    without_absent_members: bool,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// Recovers.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let roots = args.store.members()?;
+    let options = Options {
+        deep: args.deep,
+        without_absent_members: args.without_absent_members,
+        reindex: args.reindex,
+    };
+    let unsealed = |entry: &Entry| entry.state == Standing::Unsealed;
+    let scans = scan_arg::find_all(&roots, &args.scan, unsealed)?;
+    let mut worst = output::GOOD;
+    for scan in &scans {
+        let bar = bar(output, scan);
+        let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
+        bar.finish_and_clear();
+        let outcome = outcome.map_err(|error| {
+            let hint = error.hint();
+            hinted(error, hint)
+        });
+        match outcome {
+            Ok(outcome) => {
+                output.tell(&outcome, || text(&outcome))?;
+                worst = worst.max(judge(&outcome));
+            }
+            Err(error) if scans.len() > 1 => {
+                eprintln!("fullbore: {error:#}");
+                worst = output::REFUSED;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if scans.is_empty() && !output.json {
+        println!("no unsealed scans");
+    }
+    Ok(ExitCode::from(worst))
+}
+
+fn judge(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::AlreadySealed { .. } | Outcome::Completed { .. } => output::GOOD,
+        Outcome::Recovered(recovery) => {
+            let whole = |stream: &Recovered| stream.lost == 0 && stream.damaged == 0;
+            if recovery.streams.iter().all(whole) { output::GOOD } else { output::FOUND }
+        }
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::AlreadySealed { scan, state } => {
+            format!("{scan} is {} already: nothing was done\n", format!("{state:?}").to_lowercase())
+        }
+        Outcome::Completed { scan, directories, .. } => format!(
+            "{scan} had been sealed: its manifest was copied to {directories} more directories\n"
+        ),
+        Outcome::Recovered(recovery) => {
+            let mut text = format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds);
+            recovery.streams.iter().for_each(|stream| text += &told(stream));
+            text
+        }
+    }
+}
+
+fn told(stream: &Recovered) -> String {
+    let mut text = format!(
+        "  {}: {} blocks, {}, {} frames written of {} expected",
+        stream.name,
+        stream.blocks,
+        ByteSize(stream.bytes),
+        stream.terms.written,
+        stream.terms.expected,
+    );
+    let facts = [
+        (stream.found, "blocks had no record and were kept, unverified"),
+        (stream.cut, "blocks after the last durable mark were not whole and were cut off"),
+        (stream.lost, "blocks must have been there and are nowhere"),
+        (stream.damaged, "durable blocks are damaged: `fullbore verify` names them"),
+        (stream.superseded, "chunks lay on two members, one was moved out of sight"),
+    ];
+    for (count, fact) in facts.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!("\n    {count} {fact}");
+    }
+    if let Some(verdict) = stream.verdict {
+        text += &format!(", {verdict}");
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,87 @@
+//! `fullbore rm`: scans taken away.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::name::ScanName;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::remove::{self, Removed};
+
+use crate::hint::hinted;
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+
+/// Remove scans from all members, for good.
+///
+/// Only files that the store itself made are removed; what else lies in a scan's directories stays, and
+/// is named. A scan that is being recorded is refused.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    #[arg(value_name = "SCAN", required = true)]
+    scan: Vec<String>,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// Removes.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let roots = args.store.members()?;
+    let mut scans: Vec<ScanName> = Vec::new();
+    for text in &args.scan {
+        let selected = scan_arg::find(&roots, text)?;
+        anyhow::ensure!(
+            selected.stream.is_none(),
+            "`{text}` is one stream of a scan\n  scans are removed whole: name {}",
+            selected.scan
+        );
+        scans.push(selected.scan);
+    }
+    scans.sort();
+    scans.dedup();
+    if !args.yes && !agreed(&scans, output)? {
+        println!("nothing was removed");
+        return Ok(ExitCode::from(output::FOUND));
+    }
+    for scan in &scans {
+        let removed = remove::remove(&roots, scan).map_err(|error| {
+            let hint = error.hint();
+            hinted(error, hint)
+        })?;
+        output.tell(&removed, || text(&removed))?;
+    }
+    Ok(ExitCode::from(output::GOOD))
+}
+
+fn agreed(scans: &[ScanName], output: Output) -> anyhow::Result<bool> {
+    let names: Vec<String> = scans.iter().map(ToString::to_string).collect();
+    let asks = io::stdin().is_terminal() && !output.json;
+    anyhow::ensure!(
+        asks,
+        "removing {} for good needs --yes where nobody can be asked",
+        names.join(", ")
+    );
+    eprint!("remove {} for good? [y/N] ", names.join(", "));
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn text(removed: &Removed) -> String {
+    let mut text = format!(
+        "{} removed: {} files, {} freed\n",
+        removed.scan,
+        removed.files,
+        ByteSize(removed.bytes)
+    );
+    for path in &removed.kept {
+        text += &format!("  {} does not belong to it and stays\n", path.display());
+    }
+    text
+}

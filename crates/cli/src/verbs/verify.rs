@@ -1,0 +1,139 @@
+//! `fullbore verify`: every block, chunk, index and account of a scan held against the others.
+
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::name::ScanName;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::catalogue::Standing;
+use fullbore_engine::store::lock;
+use fullbore_engine::store::read::Settings;
+use fullbore_engine::store::reader::Scan;
+use fullbore_engine::store::verify::{self, Verification};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::hint::hinted;
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+
+/// Verify scans: read all of them, and hold everything that is stored against everything else.
+///
+///   blocks      have the checksums they were written with
+///   chunks      are all there, of the right size, each once
+///   streams     go on from block to block without a hole that no gap tells of
+///   frames      are where their own time says (VDIF); what is marked as fill is fill
+///   account     says what index and data say when they are counted again
+///   manifests   agree on every member
+///
+/// What is wrong is named: stream, file, blocks, frames.
+///
+/// Exit codes: 0 all is good; 1 something is not; 2 a scan could not be verified.
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    #[arg(value_name = "SCAN", required_unless_present = "all")]
+    scan: Vec<String>,
+    /// Every scan of the store but those being recorded.
+    #[arg(long, conflicts_with = "scan")]
+    all: bool,
+    /// Reads under way at once on each device.
+    #[arg(long, value_name = "N", default_value_t = Settings::default().reads_per_device)]
+    reads: usize,
+    #[command(flatten)]
+    store: StoreArg,
+}
+
+/// Verifies.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let roots = args.store.members()?;
+    anyhow::ensure!(args.reads > 0, "--reads is zero");
+    let settled = |entry: &_| {
+        let entry: &fullbore_engine::store::catalogue::Entry = entry;
+        entry.state != Standing::Recording
+    };
+    let scans = scan_arg::find_all(&roots, &args.scan, settled)?;
+    let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
+    let mut worst = output::GOOD;
+    for scan in &scans {
+        match one(&roots, scan, settings, output) {
+            Ok(verification) => {
+                output.tell(&verification, || text(&verification))?;
+                let code = if verification.good { output::GOOD } else { output::FOUND };
+                worst = worst.max(code);
+            }
+            Err(error) if scans.len() > 1 => {
+                eprintln!("fullbore: {error:#}");
+                worst = output::REFUSED;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if scans.is_empty() && !output.json {
+        println!("no scans");
+    }
+    Ok(ExitCode::from(worst))
+}
+
+fn one(
+    roots: &[std::path::PathBuf],
+    name: &ScanName,
+    settings: Settings,
+    output: Output,
+) -> anyhow::Result<Verification> {
+    let scan = Scan::open(roots, name).map_err(|error| {
+        let hint = error.hint();
+        hinted(error, hint)
+    })?;
+    anyhow::ensure!(
+        !lock::is_held(&scan.inventory.lock_path()),
+        "{name} is being recorded\n  it can be verified once it is sealed"
+    );
+    let bar = bar(output, name);
+    let verification = verify::verify(&scan, settings, &|done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    Ok(verification?)
+}
+
+/// Bytes, rate and time left on standard error, if somebody is watching.
+pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
+    if !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
+    ProgressBar::new(0).with_style(style).with_message(name.to_string())
+}
+
+fn text(verification: &Verification) -> String {
+    let rate = verification.bytes as f64 / verification.seconds.max(1e-9);
+    let mut text = format!(
+        "{} {}: {} in {} blocks of {} streams, {:.1} s, {}/s\n",
+        verification.scan,
+        if verification.good { "is good" } else { "is NOT good" },
+        ByteSize(verification.bytes),
+        verification.blocks,
+        verification.streams.len(),
+        verification.seconds,
+        ByteSize(rate as u64),
+    );
+    for stream in &verification.streams {
+        let verdict = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
+        let absent = match stream.absent {
+            Some(absent) => format!(", {absent} absent"),
+            None => String::new(),
+        };
+        text += &format!(
+            "  {}: {} of {} blocks good, {} frames written{absent}, {verdict}\n",
+            stream.name, stream.good_blocks, stream.blocks, stream.written,
+        );
+    }
+    for finding in &verification.findings {
+        text += &format!("! {finding}\n");
+    }
+    text
+}
