@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +24,8 @@ def read(path, default=""):
 
 def facts(directory: Path) -> dict:
     """What figures depend on."""
-    cpu = next((l.split(":")[1].strip() for l in read("/proc/cpuinfo").splitlines() if l.startswith("model name")), platform.machine())
+    models = [line for line in read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    cpu = models[0].partition(":")[2].strip() if models else platform.machine()
     where = subprocess.run(
         ["findmnt", "-n", "-o", "SOURCE,FSTYPE,OPTIONS", "-T", directory], capture_output=True, text=True
     ).stdout.split()

@@ -6,10 +6,6 @@ import random
 import pytest
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: many seeds or many kills; left out by `make check`")
-
-
 @pytest.fixture
 def store(tmp_path):
     """A member on a real file system, where pytest keeps its temporary directories."""

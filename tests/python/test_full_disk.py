@@ -37,7 +37,8 @@ def small_disk(tmp_path):
 def fill(stores, frames=40_000):
     """Records 320 MB; returns the recording, sealed."""
     port = free_port()
-    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=stores) as recording:
+    source, small_chunks = f"udp://127.0.0.1:{port}?format=vdif", ["--chunk", "16MB"]
+    with Recording(source, store=stores, options=small_chunks) as recording:
         generate(port, frames=frames, fps=20_000)
     recording.stop(code=None)
     return recording
