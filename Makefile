@@ -16,8 +16,8 @@ RELEASE := target/release/fullbore
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: release    ## The main job in under a minute: record, verify and play back eight streams.
-	$(RELEASE) demo
+demo: release $(VENV)/tests ## The main job in under a minute: record, verify and play back eight streams of a real sample.
+	$(RELEASE) demo --sample "$$($(VENV)/bin/python -c 'import baseband.data; print(baseband.data.SAMPLE_VDIF)')" $(DEMO)
 
 test: binary $(VENV)/tests  ## All tests but the long ones.
 	$(CARGO) test --workspace --locked

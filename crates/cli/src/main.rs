@@ -45,6 +45,7 @@ enum Verb {
     Cat(verbs::cat::Args),
     Recover(verbs::recover::Args),
     Rm(verbs::rm::Args),
+    Demo(verbs::demo::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,5 +72,6 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Cat(args) => verbs::cat::run(args, output),
         Verb::Recover(args) => verbs::recover::run(args, output),
         Verb::Rm(args) => verbs::rm::run(args, output),
+        Verb::Demo(args) => verbs::demo::run(args, output),
     }
 }

@@ -11,6 +11,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 
+use crate::account_table;
 use crate::output::Output;
 
 /// Lines that the screen takes besides its rows.
@@ -201,23 +202,17 @@ fn member_row(member: &MemberState) -> Row<'static> {
 
 /// A sealed scan, for people.
 fn told(sealed: &Sealed) -> String {
-    let mut text = format!("\n{} sealed\n", sealed.manifest.scan);
+    let names = sealed.manifest.streams.iter().map(|stream| stream.name.as_str());
+    let mut text =
+        format!("\n{} sealed, {}\n\n", sealed.manifest.scan, ByteSize(sealed.manifest.bytes()));
+    text += &account_table::table(names.zip(&sealed.accounts));
     for (stream, account) in sealed.manifest.streams.iter().zip(&sealed.accounts) {
-        let terms = account.terms;
-        text += &format!(
-            "  {}: {} expected = {} written + {} missing + {} overrun + {} damaged + {} late: {}\n",
-            stream.name,
-            terms.expected,
-            terms.written,
-            terms.missing,
-            terms.overrun,
-            terms.damaged,
-            terms.late,
-            account.verdict
-        );
         for presence in &account.presence {
-            text += &format!("    {presence}\n");
+            text += &format!("  {}: {presence}\n", stream.name);
         }
+    }
+    if let Some(verdict) = sealed.manifest.verdict() {
+        text += &format!("{verdict}: {}\n", account_table::meaning(verdict));
     }
     text
 }

@@ -3,6 +3,7 @@
 //! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
 
 pub mod cat;
+pub mod demo;
 pub mod generate;
 pub mod info;
 pub mod ls;

@@ -1,0 +1,330 @@
+//! `fullbore demo`: the main job on this machine, by the very commands that a user types.
+//!
+//! ```text
+//! generate ──► record (two scans, no pause) ──► verify ──► play ──► record ──► compare
+//! ```
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args as ClapArgs;
+use fullbore_core::units::{ByteRate, ByteSize};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use crate::output::{self, Output};
+
+/// Streams, as in a VLBI station.
+const STREAMS: u16 = 8;
+
+/// Seconds of each of the two scans.
+const SCAN_SECONDS: u32 = 4;
+
+/// Scans recorded one after the other.
+const SCANS: u32 = 2;
+
+/// Show the main job in under a minute: record, verify, play back, compare.
+///
+/// Eight VDIF streams are sent over loopback and recorded into a disk set of three members, two scans
+/// without a pause between them. The scans are verified; the first is played back with its timing,
+/// recorded again, and compared byte for byte. Every step is a command that is shown as it is run.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// Take the payload from this file of VDIF frames [default: Gaussian noise of 2 bits]
+    #[arg(long, value_name = "FILE")]
+    sample: Option<PathBuf>,
+    /// Rate of each of the eight streams.
+    #[arg(long, value_name = "RATE", default_value = "200Mbit/s")]
+    rate: ByteRate,
+    /// Work under this directory [default: a new one in the directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Remove the recordings at the end.
+    #[arg(long)]
+    clean: bool,
+}
+
+/// How it went.
+#[derive(Serialize)]
+struct Told {
+    directory: PathBuf,
+    verified: bool,
+    replay_equal: bool,
+    scans: Vec<serde_json::Value>,
+}
+
+/// Runs the demonstration.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let stage = Stage::new(&args, output)?;
+    let told = stage.play(&args)?;
+    let good = told.verified && told.replay_equal;
+    output.tell(&told, || conclusion(&told))?;
+    if args.clean {
+        std::fs::remove_dir_all(&stage.directory)
+            .with_context(|| format!("removing {}", stage.directory.display()))?;
+    }
+    Ok(ExitCode::from(if good { output::GOOD } else { output::FOUND }))
+}
+
+fn conclusion(told: &Told) -> String {
+    let yes = |good: bool| if good { "yes" } else { "NO" };
+    format!(
+        "\nevery block verifies:          {}\nreplay equals the recording:   {}\n\n\
+         The recordings are plain files under {}:\n  \
+         the streams      <member>/<session>_<scan>_ds<stream>/<chunk>\n  \
+         what they are    …/.fullbore/manifest.json, account.json\n\
+         Look at them with `fullbore ls` and `fullbore info` and the --store above; remove the directory\n\
+         when you have seen enough.\n",
+        yes(told.verified),
+        yes(told.replay_equal),
+        told.directory.display()
+    )
+}
+
+/// Where it happens.
+struct Stage {
+    program: PathBuf,
+    directory: PathBuf,
+    store: String,
+    port: u16,
+    output: Output,
+}
+
+impl Stage {
+    fn new(args: &Args, output: Output) -> anyhow::Result<Self> {
+        let directory = match &args.directory {
+            Some(directory) => directory.clone(),
+            None => tempfile::Builder::new().prefix("fullbore-demo-").tempdir()?.keep(),
+        };
+        let members: Vec<PathBuf> = (0..3).map(|n| directory.join(format!("disk{n}"))).collect();
+        for member in &members {
+            std::fs::create_dir_all(member)
+                .with_context(|| format!("making the member {}", member.display()))?;
+        }
+        check_space(&directory, args.rate)?;
+        let names: Vec<String> = members.iter().map(|m| m.display().to_string()).collect();
+        Ok(Self {
+            program: std::env::current_exe().context("finding this program")?,
+            store: names.join(","),
+            directory,
+            port: free_ports()?,
+            output,
+        })
+    }
+
+    fn ports(&self) -> String {
+        format!("udp://127.0.0.1:{}-{}", self.port, self.port + STREAMS - 1)
+    }
+
+    /// The whole piece.
+    fn play(&self, args: &Args) -> anyhow::Result<Told> {
+        let source = format!("{}?format=vdif", self.ports());
+        let scan_time = format!("{SCAN_SECONDS}s");
+        let scans = SCANS.to_string();
+        let recording = [
+            "record",
+            &source,
+            "--store",
+            &self.store,
+            "--session",
+            "demo",
+            "--scan",
+            "no",
+            "--scans",
+            &scans,
+            "--duration",
+            &scan_time,
+        ];
+        let mut recorder = self.start_recording(&recording)?;
+        let rate = format!("{}B/s", args.rate.0);
+        let sending = format!("{}s", SCANS * SCAN_SECONDS + 1);
+        let to = self.ports();
+        let mut generate =
+            vec!["generate", "--to", &to, "--rate", &rate, "--duration", &sending, "--gentle"];
+        let sample = args.sample.as_ref().map(|path| path.display().to_string());
+        match &sample {
+            Some(path) => generate.extend(["--sample", path]),
+            None => generate.extend(["--payload", "noise:1"]),
+        }
+        let mut sender = self.start(&generate, Stdio::null())?;
+        let sealed = recorder.sealed()?;
+        sender.wait().context("waiting for the sender")?;
+        let mut verified = true;
+        for number in 1..=SCANS {
+            let scan = format!("demo_no{number:04}");
+            verified &= self.succeeds(&["verify", &scan, "--store", &self.store])?;
+        }
+        let replay_equal = self.replay(&source)?;
+        self.succeeds(&["info", "demo_no0001", "--store", &self.store])?;
+        self.succeeds(&["ls", "--store", &self.store])?;
+        Ok(Told { directory: self.directory.clone(), verified, replay_equal, scans: sealed })
+    }
+
+    /// Plays the first scan, records it again, and compares what `cat` says of both.
+    fn replay(&self, source: &str) -> anyhow::Result<bool> {
+        let recording =
+            ["record", source, "--store", &self.store, "--session", "demo", "--scan", "again"];
+        let mut recorder = self.start_recording(&recording)?;
+        let to = self.ports();
+        let played = self.succeeds(&[
+            "play",
+            "demo_no0001",
+            "--store",
+            &self.store,
+            "--to",
+            &to,
+            "--gentle",
+        ])?;
+        recorder.stop()?;
+        recorder.sealed()?;
+        let mut equal = played;
+        for stream in self.port..self.port + STREAMS {
+            equal &= self.same("demo_no0001", "demo_again", &stream.to_string())?;
+        }
+        Ok(equal)
+    }
+
+    fn say(&self, text: &str) {
+        if !self.output.json {
+            println!("{text}");
+        }
+    }
+
+    fn show(&self, words: &[&str]) {
+        let quoted = words.iter().map(|word| {
+            if word.contains(['?', '&', ';']) { format!("'{word}'") } else { (*word).to_owned() }
+        });
+        self.say(&format!("\n$ fullbore {}", quoted.collect::<Vec<_>>().join(" ")));
+    }
+
+    fn start(&self, words: &[&str], stdout: Stdio) -> anyhow::Result<Child> {
+        self.show(words);
+        Command::new(&self.program)
+            .args(words)
+            .stdout(stdout)
+            .stderr(Stdio::inherit())
+            .spawn()
+            .with_context(|| format!("starting fullbore {}", words[0]))
+    }
+
+    /// Starts a recorder and waits until it is armed.
+    fn start_recording(&self, words: &[&str]) -> anyhow::Result<Recording> {
+        self.show(words);
+        let mut child = Command::new(&self.program)
+            .arg("--json")
+            .args(words)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting fullbore record")?;
+        let stdout = child.stdout.take().context("reading what the recorder says")?;
+        let mut recording = Recording { child, lines: BufReader::new(stdout), sealed: Vec::new() };
+        loop {
+            let event = recording.next()?.context("the recorder ended before it was armed")?;
+            if event["event"] == "armed" {
+                let memory = ByteSize(event["pool_bytes"].as_u64().unwrap_or(0));
+                self.say(&format!("armed, with {memory} of block memory"));
+                return Ok(recording);
+            }
+        }
+    }
+
+    fn succeeds(&self, words: &[&str]) -> anyhow::Result<bool> {
+        let stdout = if self.output.json { Stdio::null() } else { Stdio::inherit() };
+        Ok(self.start(words, stdout)?.wait()?.success())
+    }
+
+    /// Whether a stream of two scans has the same bytes.
+    fn same(&self, one: &str, other: &str, stream: &str) -> anyhow::Result<bool> {
+        let cat = |scan: &str| {
+            Command::new(&self.program)
+                .args(["cat", scan, "--stream", stream, "--store", &self.store])
+                .stdout(Stdio::piped())
+                .spawn()
+                .with_context(|| format!("starting fullbore cat {scan}"))
+        };
+        let (mut one, mut other) = (cat(one)?, cat(other)?);
+        let mut left = one.stdout.take().context("reading the first scan")?;
+        let mut right = other.stdout.take().context("reading the second scan")?;
+        let equal = equal_bytes(&mut left, &mut right)?;
+        // Whoever still writes when its reader has gone ends by itself.
+        drop((left, right));
+        Ok(one.wait()?.success() && other.wait()?.success() && equal)
+    }
+}
+
+fn equal_bytes(left: &mut impl Read, right: &mut impl Read) -> std::io::Result<bool> {
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    loop {
+        (a.clear(), b.clear());
+        left.take(1 << 20).read_to_end(&mut a)?;
+        right.take(1 << 20).read_to_end(&mut b)?;
+        if a != b || a.is_empty() {
+            return Ok(a == b);
+        }
+    }
+}
+
+/// A recorder that runs.
+struct Recording {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    sealed: Vec<serde_json::Value>,
+}
+
+impl Recording {
+    fn next(&mut self) -> anyhow::Result<Option<serde_json::Value>> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        let event: serde_json::Value =
+            serde_json::from_str(&line).context("an event of the recorder")?;
+        if event["event"] == "sealed" {
+            self.sealed.push(event.clone());
+        }
+        Ok(Some(event))
+    }
+
+    fn stop(&self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("the recorder's process")?, Signal::INT)?;
+        Ok(())
+    }
+
+    /// Waits for its end. Gives the scans it sealed.
+    fn sealed(&mut self) -> anyhow::Result<Vec<serde_json::Value>> {
+        while self.next()?.is_some() {}
+        let status = self.child.wait()?;
+        ensure!(status.code() != Some(i32::from(output::REFUSED)), "the recorder gave up");
+        Ok(std::mem::take(&mut self.sealed))
+    }
+}
+
+/// Needs room for the two scans and the replay of one.
+fn check_space(directory: &Path, rate: ByteRate) -> anyhow::Result<()> {
+    let needed = rate.0 * u64::from(STREAMS) * u64::from((SCANS + 1) * SCAN_SECONDS + 2);
+    let status = rustix::fs::statvfs(directory)?;
+    let free = status.f_bavail * status.f_frsize;
+    if free < needed {
+        bail!(
+            "{} has {} free and the demo writes {}: give a smaller --rate or another --directory",
+            directory.display(),
+            ByteSize(free),
+            ByteSize(needed)
+        );
+    }
+    Ok(())
+}
+
+/// The first of eight neighbouring ports that nobody listens on.
+fn free_ports() -> anyhow::Result<u16> {
+    (46_220..60_000)
+        .step_by(usize::from(STREAMS))
+        .find(|&first| {
+            (first..first + STREAMS).all(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
+        })
+        .context("no eight neighbouring ports are free on loopback")
+}
