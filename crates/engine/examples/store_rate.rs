@@ -95,7 +95,7 @@ fn parse() -> anyhow::Result<Arguments> {
         gigabytes: 4,
         streams: 1,
         chunk_bytes: 256_000_000,
-        depth_bytes: 16 << 20,
+        depth_bytes: 32 << 20,
         buffered: false,
         pool_blocks: 64,
         round_bytes: 256 << 20,

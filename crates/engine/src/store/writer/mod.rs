@@ -53,7 +53,8 @@ pub struct Lane {
 pub struct Settings {
     /// The member's place in the disk set, for reports.
     pub member: usize,
-    /// Bytes of writes under way at once: more is slower, and adds latency.
+    /// Bytes of writes under way at once. More adds latency and blocks to the pool; with less, a disk
+    /// waits whenever the kernel threads that complete its writes wait for a CPU.
     pub depth_bytes: u64,
     /// A round of syncs starts after so many bytes …
     pub round_bytes: u64,
@@ -68,7 +69,7 @@ impl Settings {
     pub fn of_member(member: usize) -> Self {
         Self {
             member,
-            depth_bytes: 16 << 20,
+            depth_bytes: 32 << 20,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
             cpu: None,
