@@ -198,6 +198,12 @@ impl Work {
             // Interrupted by a signal: the next round is as good.
             Err(_) => return 0,
         };
+        // What was ordered while we waited comes before what has arrived: a first scan must have begun
+        // before its first frame is read.
+        self.obey();
+        if self.stopping {
+            return 0;
+        }
         let mut taken = 0;
         for number in ready {
             taken += self.receive(number);

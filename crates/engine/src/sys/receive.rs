@@ -80,6 +80,7 @@ impl Receiver {
         } else if let Some(interface) = &listen.interface {
             socket
                 .bind_device(Some(interface.as_bytes()))
+                .map_err(|why| std::io::Error::new(why.kind(), format!("`{interface}`: {why}")))
                 .map_err(error("binding to the interface given"))?;
         }
         socket.bind(&address.into()).map_err(error("binding the port"))?;
