@@ -220,9 +220,12 @@ impl Dealer {
 
     /// Tells every member that no more of this stream will come.
     pub fn finish(&mut self, track: &Arc<Track>, gaps: Vec<Gap>) {
+        // The gaps are told to one member that can still write them down.
+        let taking = |lane: &Lane| !lane.gauge.refusing.load(Ordering::Relaxed);
+        let teller = self.lanes.iter().position(taking).unwrap_or(0);
         let mut gaps = Some(gaps);
-        for lane in &mut self.lanes {
-            let gaps = gaps.take().unwrap_or_default();
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
+            let gaps = if number == teller { gaps.take().unwrap_or_default() } else { Vec::new() };
             let sent = lane.commands.push(Command::Finish { track: track.clone(), gaps });
             assert!(sent.is_ok(), "a lane has room for one finish of every stream");
             lane.wake.wake();

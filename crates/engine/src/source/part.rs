@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, Witness};
-use fullbore_core::gap::Gap;
+use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::{Name, ScanName};
@@ -204,12 +204,14 @@ impl Part {
         self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
     }
 
-    /// Counts a block that no member took, and says of it what the index has to know.
+    /// Counts a block that no member took. The index will hear of its frames, and of the gaps that it
+    /// was to be told with the block, from a later one.
     pub fn lose(&mut self, filled: Filled) -> Block {
         let Filled { block, first, frames, gaps, .. } = filled;
-        let count = u64::from(frames);
-        self.pending.push(Gap { first, count, cause: fullbore_core::gap::Cause::Overrun });
-        self.lost.push((first, frames, inside(&gaps, first, frames)));
+        let among = inside(&gaps, first, frames);
+        self.pending.extend(gaps);
+        self.pending.extend(between(&among, first, frames));
+        self.lost.push((first, frames, among));
         block
     }
 
@@ -223,10 +225,16 @@ impl Part {
         let mut sums = self.sums.take().expect("the part is complete");
         let mut account = Account::new(counted_by);
         if let [(_, _, only)] = sums.flows.as_mut_slice() {
+            let before = only.tally.terms.written;
             for (first, slots, gaps) in &self.lost {
                 only.lose_block(*first, *slots, gaps);
             }
+            let lost = before - only.tally.terms.written;
+            sums.bytes -= lost * u64::from(self.course.track().geometry.frame_bytes);
         }
+        let fill_lost =
+            |(_, _, gaps): &(i64, u32, Vec<Gap>)| gaps.iter().map(|gap| gap.count).sum::<u64>();
+        self.filled -= self.lost.iter().map(fill_lost).sum::<u64>();
         for (_, _, flow) in &sums.flows {
             account.terms.add(&flow.tally.terms);
             account.duplicates += flow.tally.duplicates;
@@ -269,6 +277,20 @@ fn flow_account((station, thread, flow): &(u16, u16, Finished)) -> Flow {
 fn inside(gaps: &[Gap], first: i64, slots: u32) -> Vec<Gap> {
     let end = first + i64::from(slots);
     gaps.iter().copied().filter(|gap| gap.first >= first && gap.first < end).collect()
+}
+
+/// The runs of slots of one page that are not among its gaps: frames that were there.
+fn between(gaps: &[Gap], first: i64, slots: u32) -> Vec<Gap> {
+    let mut at = first;
+    let mut runs = Vec::new();
+    let ends = gaps.iter().map(|gap| (gap.first, gap.first + gap.count as i64));
+    for (start, end) in ends.chain([(first + i64::from(slots), i64::MAX)]) {
+        if start > at {
+            runs.push(Gap { first: at, count: (start - at) as u64, cause: Cause::Overrun });
+        }
+        at = end;
+    }
+    runs
 }
 
 /// What the index is told of a page: its block, once its absent frames are filled.

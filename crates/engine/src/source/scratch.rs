@@ -26,6 +26,12 @@ pub struct Kept {
     ends: Vec<usize>,
 }
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scratch {
     /// Memory for one call of [`MOST_MESSAGES`] messages.
     pub fn new() -> Self {
