@@ -1,9 +1,13 @@
 //! A plain file of VDIF frames, played like a recording.
+//!
+//! A thread of its own reads ahead, as a disk that keeps the sending thread waiting would show in the pace.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{Header, Timeline};
@@ -12,7 +16,10 @@ use fullbore_core::time::{Tai, frame_ns};
 use super::{Frame, FrameSource, SourceError};
 
 /// About how much is read at once.
-const RUN_BYTES: usize = 4 << 20;
+const RUN_BYTES: usize = 1 << 20;
+
+/// Runs in memory: the one being played and those read ahead.
+const RUNS: usize = 5;
 
 /// Headers looked at to learn the frame rate: more than a second of any stream known.
 const MOST_LOOKED_AT: u64 = 1 << 21;
@@ -40,6 +47,14 @@ pub enum FileError {
         /// What the system said.
         source: io::Error,
     },
+    /// No thread could be started for it.
+    #[error("{}: starting a thread to read it", path.display())]
+    Thread {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// It does not begin with a VDIF frame.
     #[error("{}: it does not begin with a whole VDIF frame", path.display())]
     Form {
@@ -52,18 +67,25 @@ pub enum FileError {
 #[derive(Debug)]
 pub struct VdifFile {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     frame_bytes: usize,
     /// Frames per second of each thread, if known.
     frames_per_second: Option<u64>,
     /// Whole frames in the file.
     frames: u64,
-    /// The next frame to load.
-    next: u64,
+    /// The thread that reads, once it has been started.
+    ahead: Option<Ahead>,
     run: Vec<u8>,
     told: Vec<Told>,
     /// The time of the last frame that is to be trusted.
     latest: Option<Tai>,
+}
+
+/// The reading thread's ends; it ends when they are dropped.
+#[derive(Debug)]
+struct Ahead {
+    filled: Receiver<Result<Vec<u8>, FileError>>,
+    empty: SyncSender<Vec<u8>>,
 }
 
 /// What the header of a frame says.
@@ -92,11 +114,11 @@ impl VdifFile {
         }
         let mut this = VdifFile {
             path: path.to_owned(),
-            file,
+            file: Arc::new(file),
             frame_bytes,
             frames_per_second,
             frames: bytes / frame_bytes as u64,
-            next: 0,
+            ahead: None,
             run: Vec::new(),
             told: Vec::new(),
             latest: None,
@@ -166,21 +188,64 @@ fn read_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(
     })
 }
 
+/// Starts a thread that reads the whole frames of a file from its start on.
+fn read_ahead(
+    path: &Path,
+    file: &Arc<File>,
+    frame_bytes: usize,
+    frames: u64,
+) -> Result<Ahead, FileError> {
+    let (fill, filled) = sync_channel(RUNS);
+    let (empty, emptied) = sync_channel::<Vec<u8>>(RUNS);
+    for _ in 1..RUNS {
+        // The queue was made to hold them all.
+        let _ = empty.try_send(Vec::new());
+    }
+    let each = (RUN_BYTES / frame_bytes).max(1) as u64;
+    let (own_path, file) = (path.to_owned(), file.clone());
+    let read = move || {
+        for first in (0..frames).step_by(each as usize) {
+            let Ok(mut run) = emptied.recv() else { return };
+            run.resize(each.min(frames - first) as usize * frame_bytes, 0);
+            let read = read_at(&file, &own_path, &mut run, first * frame_bytes as u64);
+            let failed = read.is_err();
+            if fill.send(read.map(|()| run)).is_err() || failed {
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(read);
+    thread.map_err(|source| FileError::Thread { path: path.to_owned(), source })?;
+    Ok(Ahead { filled, empty })
+}
+
 impl FrameSource for VdifFile {
     fn advance(&mut self) -> Result<bool, SourceError> {
-        let most = (RUN_BYTES / self.frame_bytes).max(1) as u64;
-        let count = most.min(self.frames - self.next);
         let mut run = std::mem::take(&mut self.run);
-        run.resize(count as usize * self.frame_bytes, 0);
-        read_at(&self.file, &self.path, &mut run, self.next * self.frame_bytes as u64)?;
         self.told.clear();
+        let ahead = match &mut self.ahead {
+            Some(ahead) => {
+                // A thread that has come to the end takes no more.
+                let _ = ahead.empty.send(run);
+                ahead
+            }
+            None => self.ahead.insert(read_ahead(
+                &self.path,
+                &self.file,
+                self.frame_bytes,
+                self.frames,
+            )?),
+        };
+        run = match ahead.filled.recv() {
+            Ok(run) => run?,
+            Err(_) => return Ok(false),
+        };
         for frame in run.chunks_exact(self.frame_bytes) {
             let told = self.told(frame);
             self.told.push(told);
         }
         self.run = run;
-        self.next += count;
-        Ok(count > 0)
+        Ok(true)
     }
 
     fn count(&self) -> usize {
@@ -194,7 +259,8 @@ impl FrameSource for VdifFile {
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
-        (self.next, self.latest) = (0, None);
+        (self.ahead, self.latest) = (None, None);
+        self.told.clear();
         Ok(())
     }
 }
