@@ -50,11 +50,11 @@ def test_a_replay_tells_its_rate_and_its_error_of_pace(store, tmp_path):
     ports = free_ports(1)
     first = record(
         ports, store, "first",
-        lambda to: generate(to, frame=8032, fps=4_000, duration="1s", truth=tmp_path / "t.json"),
+        lambda to: generate(to, frame=8032, fps=4_000, duration="2500ms", truth=tmp_path / "t.json"),
     )  # fmt: skip
     source = f"udp://127.0.0.1:{ports[0]}?format=vdif"
     with Recording(source, store=store, scan="again"):
         report = ask("play", first.scan, "--store", store, "--to", f"udp://127.0.0.1:{ports[0]}")
-    assert report["frames"] == 4000 and report["refused"] == 0
-    assert report["seconds"] > 0.9
-    assert sum(count for _, count in report["lateness"]["buckets"]) == 4000
+    assert report["frames"] == 10_000 and report["refused"] == 0
+    assert report["seconds"] > 2.4
+    assert sum(count for _, count in report["lateness"]["buckets"]) == 10_000
