@@ -203,6 +203,7 @@ fn feed(
             seen: Tai(0),
             gaps: vec![],
             lengths: vec![],
+            crc: None,
         };
         let link = &mut links[dealt[&track.number]];
         link.gauge.backlog_bytes.fetch_add(block_bytes, Relaxed);

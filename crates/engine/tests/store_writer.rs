@@ -125,6 +125,7 @@ impl Recorder {
             seen: fullbore_engine::clock::Clock::new().now(),
             gaps: vec![Gap { first: sequence as i64, count: 1, cause: Cause::Missing }],
             lengths: vec![],
+            crc: None,
         };
         self.commands.push(Command::Write(filled)).expect("room for every block");
         self.wake.wake();

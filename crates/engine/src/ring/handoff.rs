@@ -54,6 +54,8 @@ pub struct Filled {
     pub gaps: Vec<Gap>,
     /// Lengths of the frames that begin in it, where they vary.
     pub lengths: Vec<u16>,
+    /// CRC32C of its bytes, if it was taken while they were in the cache; else the writer takes it.
+    pub crc: Option<u32>,
 }
 
 /// What a capture thread asks of a writer.

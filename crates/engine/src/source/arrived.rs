@@ -317,6 +317,7 @@ impl Arrived {
             seen: lent.now,
             gaps: std::mem::take(&mut part.pending),
             lengths: std::mem::take(&mut self.lengths),
+            crc: None,
         };
         part.invalid += u64::from(self.invalid);
         (self.frames, self.invalid, self.used, self.time) = (0, 0, 0, None);

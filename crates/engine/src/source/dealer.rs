@@ -284,6 +284,7 @@ mod tests {
             seen: Tai(0),
             gaps: Vec::new(),
             lengths: Vec::new(),
+            crc: None,
         }
     }
 

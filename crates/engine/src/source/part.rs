@@ -301,6 +301,7 @@ pub fn filled(
     invalid: u32,
     time: Option<Tai>,
     now: Tai,
+    crc: Option<u32>,
 ) -> Option<Filled> {
     let mut gaps = std::mem::take(&mut part.pending);
     gaps.extend(closed.gaps);
@@ -319,5 +320,6 @@ pub fn filled(
         seen: now,
         gaps,
         lengths: Vec::new(),
+        crc,
     })
 }

@@ -61,6 +61,8 @@ pub struct Placed {
     handed: i64,
     /// Frames marked invalid, by page.
     invalid: VecDeque<(i64, u32)>,
+    /// Checksums of pages as far as they were filled in order.
+    sums: VecDeque<Sum>,
     /// Parts that are not complete; the newest last.
     parts: VecDeque<Part>,
     /// Number of the first of them, by the window's count of cuts.
@@ -86,6 +88,7 @@ impl Placed {
             far: Vec::new(),
             handed: first,
             invalid: VecDeque::new(),
+            sums: VecDeque::new(),
             parts: VecDeque::from([part]),
             oldest: 0,
             gauge: Arc::default(),
@@ -165,6 +168,7 @@ impl Placed {
             self.copy_out(first, run, in_place, lent.scratch);
         }
         if run > 0 {
+            self.sum_up(first, run);
             self.window.arrive_in_order(run as u32);
             self.part_of_new().seen(lent.now);
         }
@@ -211,6 +215,38 @@ impl Placed {
             }
         }
         in_place
+    }
+
+    /// Takes the checksum of frames that came in order, while the kernel's copy of them is in the cache.
+    fn sum_up(&mut self, first: i64, run: usize) {
+        let frame = self.frame_bytes();
+        let (mut index, mut left) = (first, run);
+        while left > 0 {
+            let (page, slot) = self.window.page_of(index);
+            let count = left.min((self.shape.geometry.frames_per_block() - slot) as usize);
+            if slot == 0 {
+                self.sums.push_back(Sum { page, slots: 0, crc: 0 });
+            }
+            if let Some(sum) = self.sums.back_mut()
+                && (sum.page, sum.slots) == (page, slot)
+            {
+                let block = self.window.block(page, || None).expect("it was received into");
+                let bytes = &block[slot as usize * frame..][..count * frame];
+                sum.crc = crc32c::crc32c_append(sum.crc, bytes);
+                sum.slots += count as u32;
+            }
+            index += count as i64;
+            left -= count;
+        }
+    }
+
+    /// The checksum of a closed page, if every frame of it came in order.
+    fn take_sum(&mut self, closed: &Closed<Block>) -> Option<u32> {
+        while self.sums.front().is_some_and(|sum| sum.page < closed.page) {
+            self.sums.pop_front();
+        }
+        let sum = self.sums.front().filter(|sum| sum.page == closed.page)?;
+        (sum.slots == closed.slots && closed.present == closed.slots).then_some(sum.crc)
     }
 
     /// Copies frames that lie where they were predicted, and do not belong there, to be placed singly.
@@ -403,6 +439,7 @@ impl Placed {
         }
         self.handed = self.handed.max(end);
         let invalid = take_invalid(&mut self.invalid, closed.page);
+        let crc = self.take_sum(&closed);
         let part = &mut self.parts[place];
         if closed.present == 0 {
             part.pending.append(&mut closed.gaps);
@@ -421,7 +458,7 @@ impl Placed {
         part.filled += u64::from(closed.slots - closed.present);
         let time = self.count.time(closed.first);
         let frame_bytes = self.shape.geometry.frame_bytes;
-        let filled = filled(closed, part, frame_bytes, invalid, time, lent.now)
+        let filled = filled(closed, part, frame_bytes, invalid, time, lent.now, crc)
             .expect("frames are present, so there is memory");
         if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
             lent.pool.put(part.lose(lost));
@@ -488,6 +525,13 @@ impl Placed {
         StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
         StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
     }
+}
+
+/// The checksum of the first slots of a page.
+struct Sum {
+    page: i64,
+    slots: u32,
+    crc: u32,
 }
 
 /// The memory of the next `slots` frames, in order.

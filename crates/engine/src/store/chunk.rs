@@ -79,6 +79,7 @@ impl Label {
             seen,
             gaps,
             lengths,
+            crc: None,
         }
     }
 
@@ -217,7 +218,8 @@ impl<F: Clone> Chunk<F> {
     pub fn push(&mut self, lane: usize, filled: Filled) -> u64 {
         assert!(self.takes(&filled), "a block at {} after {}", filled.offset, self.accepted);
         self.accepted += u64::from(padded(filled.bytes));
-        self.slots.push_back(Slot::Waiting(lane, filled, None));
+        let crc = filled.crc;
+        self.slots.push_back(Slot::Waiting(lane, filled, crc));
         self.first + self.slots.len() as u64 - 1
     }
 
@@ -424,6 +426,7 @@ mod tests {
             seen: Tai(0),
             gaps: vec![],
             lengths: vec![],
+            crc: None,
         }
     }
 

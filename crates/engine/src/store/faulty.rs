@@ -612,6 +612,7 @@ impl Step {
             seen: Tai(1),
             gaps,
             lengths: vec![64; self.lengths],
+            crc: None,
         })
     }
 }
