@@ -290,6 +290,10 @@ impl Account {
         {
             return Verdict::Unproven;
         }
+        // A thread of one frame has nothing before or after it that could be missing.
+        if self.flows.iter().any(|flow| flow.terms.expected < 2) {
+            return Verdict::Unproven;
+        }
         let moved = self.witnesses.iter().filter(|w| w.moved() > 0);
         let (count, explained) = moved.fold((0, 0u64), |(count, sum), witness| {
             let weight = if witness.coarse { u64::MAX } else { witness.moved() };

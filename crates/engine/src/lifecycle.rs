@@ -12,8 +12,10 @@ use std::collections::BTreeSet;
 /// What happens to a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No frame that comes from now on belongs to it.
+    /// No frame that comes from now on belongs to it: the capture threads are told.
     Close,
+    /// A capture thread was told, and has named every stream it will hand on of it.
+    Closed,
     /// A stream was discovered.
     Opened(u16),
     /// A stream has handed on its last block, and every member was told.
@@ -29,7 +31,7 @@ pub enum Event {
     },
     /// A member's writer has gone and will answer nothing more.
     MemberGone(usize),
-    /// The capture thread has ended: of streams that have not ended, nothing will be heard.
+    /// The capture threads have ended: of streams that have not ended, nothing will be heard.
     CaptureGone,
 }
 
@@ -51,6 +53,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Lifecycle {
     phase: Phase,
+    /// Capture threads that may still name a stream.
+    captures: usize,
     members: BTreeSet<usize>,
     /// Streams that have not ended.
     running: BTreeSet<u16>,
@@ -61,10 +65,11 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// A scan of these streams on so many members.
-    pub fn new(streams: impl IntoIterator<Item = u16>, members: usize) -> Self {
+    /// A scan of these streams on so many members, received by so many capture threads.
+    pub fn new(streams: impl IntoIterator<Item = u16>, members: usize, captures: usize) -> Self {
         Self {
             phase: Phase::Recording,
+            captures,
             members: (0..members).collect(),
             running: streams.into_iter().collect(),
             ended: BTreeSet::new(),
@@ -97,7 +102,11 @@ impl Lifecycle {
             (_, Event::MemberGone(member)) => {
                 self.members.remove(&member);
             }
-            (_, Event::CaptureGone) => self.running.clear(),
+            (_, Event::Closed) => self.captures = self.captures.saturating_sub(1),
+            (_, Event::CaptureGone) => {
+                self.captures = 0;
+                self.running.clear();
+            }
         }
         self.seal_if_done()
     }
@@ -106,7 +115,8 @@ impl Lifecycle {
         let mut awaited =
             self.ended.iter().flat_map(|&stream| self.members.iter().map(move |&m| (stream, m)));
         let finished = awaited.all(|both| self.finished.contains(&both));
-        if self.phase == Phase::Draining && self.running.is_empty() && finished {
+        let named = self.captures == 0 && self.running.is_empty();
+        if self.phase == Phase::Draining && named && finished {
             self.phase = Phase::Sealed;
             return Some(Action::Seal);
         }
@@ -127,7 +137,7 @@ mod tests {
 
     /// Everything that must happen to a scan of some streams on some members, with what has to come first.
     fn history(streams: u16, members: usize, silent: u16) -> Vec<(Event, Option<Event>)> {
-        let mut events = vec![(Event::Close, None)];
+        let mut events = vec![(Event::Close, None), (Event::Closed, Some(Event::Close))];
         for stream in 0..streams {
             if stream < silent {
                 events.push((Event::Silent(stream), None));
@@ -147,7 +157,7 @@ mod tests {
             gone in prop::option::of(0usize..4), order in prop::collection::vec(any::<prop::sample::Index>(), 64)
         ) {
             let silent = silent.min(streams);
-            let mut scan = Lifecycle::new(0..streams, members);
+            let mut scan = Lifecycle::new(0..streams, members, 1);
             let mut left = history(streams, members, silent);
             if let Some(member) = gone.filter(|&member| member < members) {
                 // Its reports may or may not come before it goes; afterwards none will.
@@ -180,10 +190,10 @@ mod tests {
 
     #[test]
     fn a_stream_discovered_late_is_waited_for() {
-        let mut scan = Lifecycle::new([0], 1);
-        assert_eq!(scan.step(Event::Close), None);
+        let mut scan = Lifecycle::new([], 1, 1);
+        assert_eq!(scan.step(Event::Close), None, "a stream may still be named");
         scan.step(Event::Opened(1));
-        scan.step(Event::Silent(0));
+        scan.step(Event::Closed);
         scan.step(Event::Ended(1));
         assert_eq!(scan.step(Event::Finished { member: 0, stream: 1 }), Some(Action::Seal));
     }

@@ -59,6 +59,13 @@ pub struct Plan {
     pub sync_interval: Option<Duration>,
 }
 
+impl Plan {
+    /// Capture threads: never more than sources.
+    pub fn threads(&self) -> usize {
+        self.capture_threads.unwrap_or_else(default_threads).clamp(1, self.sources.len().max(1))
+    }
+}
+
 /// When a scan ends by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
@@ -375,7 +382,7 @@ fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
 
 /// Starts the writers and the capture threads, with a queue from each of these to each of those.
 fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Running, RecordError> {
-    let count = plan.capture_threads.unwrap_or_else(default_threads).clamp(1, ports.len());
+    let count = plan.threads();
     let mut groups: Vec<Vec<Port>> = (0..count).map(|_| Vec::new()).collect();
     let mut scratch = Scratch::new();
     for (number, mut port) in ports.drain(..).enumerate() {

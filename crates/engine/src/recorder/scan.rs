@@ -76,7 +76,7 @@ impl Scan {
         let numbers = 0..manifest.streams.len() as u16;
         let mut scan = Self {
             opening,
-            life: Lifecycle::new(numbers, members.len()),
+            life: Lifecycle::new(numbers, members.len(), plan.threads()),
             manifest,
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),

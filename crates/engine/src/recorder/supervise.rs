@@ -169,8 +169,7 @@ impl Supervisor {
     }
 
     fn close_newest(&mut self) {
-        let action = self.newest().life.step(Step::Close);
-        debug_assert!(action.is_none(), "its streams have not ended yet");
+        self.newest().life.step(Step::Close);
     }
 
     fn stop(&mut self, urgency: u8) {
@@ -285,6 +284,11 @@ impl Supervisor {
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, account);
                 scan.life.step(Step::Silent(number));
+            }
+            Notice::Closed { scan } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.life.step(Step::Closed);
+                }
             }
             Notice::Done => {
                 self.captures_left = self.captures_left.saturating_sub(1);

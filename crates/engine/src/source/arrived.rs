@@ -52,6 +52,8 @@ struct Flow {
 pub struct Arrived {
     shape: Shape,
     kind: Flows,
+    /// The only station and thread that belong to it, if others have streams of their own.
+    only: Option<(u16, u16)>,
     /// How a flow of its own is counted.
     pattern: Count,
     flows: Vec<Flow>,
@@ -81,6 +83,7 @@ impl Arrived {
         Self {
             shape,
             kind,
+            only: None,
             pattern,
             flows: Vec::new(),
             block: None,
@@ -98,6 +101,23 @@ impl Arrived {
             parts: VecDeque::from([part]),
             gauge: Arc::default(),
         }
+    }
+
+    /// Leaves all but one thread of one station to other streams.
+    pub fn keep_to(&mut self, station: u16, thread: u16) {
+        self.only = Some((station, thread));
+    }
+
+    /// Whether a frame belongs to it.
+    pub fn owns(&self, frame: &[u8]) -> bool {
+        self.only.is_none_or(|only| {
+            Header::read(frame).is_ok_and(|header| (header.station(), header.thread()) == only)
+        })
+    }
+
+    /// Counts a datagram that belongs to no stream of the port.
+    pub fn ingest_foreign(&mut self) {
+        self.newest().foreign += 1;
     }
 
     /// What is fixed of it.

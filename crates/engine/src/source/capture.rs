@@ -111,6 +111,8 @@ struct Work {
     notices: Vec<Notice>,
     epoll: rustix::fd::OwnedFd,
     clock: Clock,
+    /// The scan being received.
+    scan: Option<Arc<Opening>>,
     stopping: bool,
 }
 
@@ -138,6 +140,7 @@ impl Work {
             notices: Vec::new(),
             epoll,
             clock: Clock::new(),
+            scan: None,
             stopping: false,
         })
     }
@@ -166,23 +169,35 @@ impl Work {
         loop {
             match self.orders.try_recv() {
                 Ok(Order::Begin(opening)) => {
-                    self.each_port(|port, lender| port.begin(opening.clone(), lender))
+                    self.each_port(|port, lender| port.begin(opening.clone(), lender));
+                    let before = self.scan.replace(opening);
+                    self.closed(before);
                 }
                 Ok(Order::Stop) => {
-                    self.stopping = true;
                     (0..self.ports.len()).for_each(|number| self.read_last(number));
-                    self.each_port(Port::end);
+                    self.end();
                     return;
                 }
                 Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
                     self.dealer.abort();
-                    self.stopping = true;
-                    self.each_port(Port::end);
+                    self.end();
                     return;
                 }
                 Err(TryRecvError::Empty) => return,
             }
         }
+    }
+
+    fn end(&mut self) {
+        self.stopping = true;
+        self.each_port(Port::end);
+        let last = self.scan.take();
+        self.closed(last);
+    }
+
+    /// All streams of a scan that is over have been named.
+    fn closed(&mut self, scan: Option<Arc<Opening>>) {
+        self.notices.extend(scan.map(|opening| Notice::Closed { scan: opening.uuid }));
     }
 
     /// Receives from every socket that has something. Gives the datagrams taken.

@@ -122,6 +122,11 @@ pub enum Notice {
         /// What its socket counted.
         witnesses: Vec<Witness>,
     },
+    /// A thread has been told that the scan is over, and names no further stream of it.
+    Closed {
+        /// The scan.
+        scan: Uuid,
+    },
     /// The last part of a thread's last scan has ended.
     Done,
     /// A capture thread cannot go on.

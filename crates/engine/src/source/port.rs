@@ -11,11 +11,11 @@ use fullbore_core::account::{CountedBy, Layer, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::endpoint::{Gro, UdpSource};
 use fullbore_core::layout::BLOCK_BYTES;
-use fullbore_core::manifest::Format;
+use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
 use uuid::Uuid;
 
-use super::arrived::Arrived;
+use super::arrived::{Arrived, Flows};
 use super::learn::{Decision, Facts, Learning, geometry, stripped_bytes};
 use super::part::{Notice, Opening, Part, Shape};
 use super::placed::{Lent, Method, Placed};
@@ -36,8 +36,8 @@ const CUT_PATIENCE: Duration = Duration::from_millis(300);
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The socket.
-    #[error("listening on {0}")]
-    Listen(#[source] crate::sys::receive::Error),
+    #[error(transparent)]
+    Listen(crate::sys::receive::Error),
     /// The block memory.
     #[error("mapping {bytes} bytes of block memory for {source_name}")]
     Memory {
@@ -49,12 +49,13 @@ pub enum PortError {
         source: io::Error,
     },
     /// A frame length or block size that cannot be laid out.
-    #[error("{source_name}: {source}")]
+    #[error("{source_name}")]
     Layout {
         /// The source.
         source_name: String,
         /// Why.
-        source: fullbore_core::layout::Error,
+        #[source]
+        error: fullbore_core::layout::Error,
     },
 }
 
@@ -72,6 +73,16 @@ pub struct PortGauge {
 enum Stream {
     Placed(Box<Placed>),
     Arrived(Box<Arrived>),
+}
+
+impl Stream {
+    /// Whether a datagram belongs to it.
+    fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
+        match self {
+            Stream::Placed(placed) => placed.owns(head, frame, bytes),
+            Stream::Arrived(arrived) => arrived.owns(frame),
+        }
+    }
 }
 
 struct Drops {
@@ -117,9 +128,8 @@ impl Port {
     ) -> Result<Self, PortError> {
         let source_name = source.endpoint.to_string();
         if let Some(frame_bytes) = source.frame_bytes {
-            geometry(&source, frame_bytes, pool_bytes, chunk_bytes).map_err(|error| {
-                PortError::Layout { source_name: source_name.clone(), source: error }
-            })?;
+            geometry(&source, frame_bytes, pool_bytes, chunk_bytes)
+                .map_err(|error| PortError::Layout { source_name: source_name.clone(), error })?;
         }
         let listen =
             Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
@@ -310,10 +320,10 @@ impl Port {
         let strip = stripped_bytes(&self.source) as usize;
         let (head, frame) = datagram.split_at(strip.min(datagram.len()));
         let several = self.streams.len() > 1 || self.splits();
-        let owner = self.streams.iter_mut().position(|stream| match stream {
-            Stream::Placed(placed) => !several || placed.owns(head, frame, datagram.len()),
-            Stream::Arrived(_) => true,
-        });
+        let owner = self
+            .streams
+            .iter()
+            .position(|stream| !several || stream.owns(head, frame, datagram.len()));
         let owner = owner.or_else(|| self.split_off(datagram, lender));
         let Some(pool) = &mut self.pool else { return };
         let mut lent = lender.lend(pool);
@@ -321,11 +331,11 @@ impl Port {
             Some(Stream::Placed(placed)) => placed.ingest(datagram, &mut lent),
             Some(Stream::Arrived(arrived)) => arrived.ingest(datagram, &mut lent),
             // No stream of this port: the first one's account tells of it.
-            None => {
-                if let Some(Stream::Placed(first)) = self.streams.first_mut() {
-                    first.ingest(datagram, &mut lent);
-                }
-            }
+            None => match self.streams.first_mut() {
+                Some(Stream::Placed(first)) => first.ingest(datagram, &mut lent),
+                Some(Stream::Arrived(first)) => first.ingest_foreign(),
+                None => self.foreign += 1,
+            },
         }
     }
 
@@ -393,7 +403,7 @@ impl Port {
                 self.open_stream(Stream::Placed(Box::new(placed)), lender);
             }
             Decision::Arrived(flows, pattern) => {
-                let shape = Shape { fill: fullbore_core::manifest::Fill::Omit, ..shape };
+                let shape = Shape { fill: Fill::Omit, ..shape };
                 let arrived = Arrived::new(shape, flows, pattern, opening);
                 self.open_stream(Stream::Arrived(Box::new(arrived)), lender);
             }
@@ -413,10 +423,8 @@ impl Port {
     /// Opens the streams of all threads among the first datagrams.
     fn split_first(&mut self, held: &[Vec<u8>], lender: &mut Lender<'_>) {
         for datagram in held {
-            let owned = self.streams.iter().any(|stream| match stream {
-                Stream::Placed(placed) => placed.owns(&[], datagram, datagram.len()),
-                Stream::Arrived(_) => true,
-            });
+            let owned =
+                self.streams.iter().any(|stream| stream.owns(&[], datagram, datagram.len()));
             if !owned {
                 self.split_off(datagram, lender);
             }
@@ -432,10 +440,6 @@ impl Port {
         let bytes = facts.frame_bytes as usize;
         let header = fullbore_core::format::vdif::check(datagram, bytes).ok()?;
         let rate = facts.frames_per_second.or_else(|| header.frames_per_second());
-        let mut count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
-        let mut learning = Learning::default();
-        learning.hold(datagram);
-        let first = learning.earliest(&mut count, 0)?;
         let name: Name = format!("{}t{}", self.source.name, header.thread()).parse().ok()?;
         let shape = Shape {
             number: self.next_number.fetch_add(1, Ordering::Relaxed),
@@ -452,8 +456,20 @@ impl Port {
             fill: self.source.fill,
         };
         let opening = self.openings.back()?.clone();
-        let placed = Placed::new(shape, count, first, opening);
-        self.open_stream(Stream::Placed(Box::new(placed)), lender);
+        let stream = if self.source.fill == Fill::Omit {
+            let flows = Flows::Vdif { frames_per_second: rate };
+            let pattern = Count::by_arrival(0, bytes);
+            let mut arrived = Arrived::new(shape, flows, pattern, opening);
+            arrived.keep_to(header.station(), header.thread());
+            Stream::Arrived(Box::new(arrived))
+        } else {
+            let mut count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+            let mut learning = Learning::default();
+            learning.hold(datagram);
+            let first = learning.earliest(&mut count, 0)?;
+            Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
+        };
+        self.open_stream(stream, lender);
         Some(self.streams.len() - 1)
     }
 
