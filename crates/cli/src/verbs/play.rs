@@ -30,6 +30,9 @@ use crate::store_arg::StoreArg;
 /// it was recorded and the streams in step. If there is one port only, all streams go there. A plain
 /// file of VDIF frames can be played too: file:x.vdif.
 ///
+/// Streams take turns: with eight of them, the second goes an eighth of a frame later than the first,
+/// and so on, since frames of the same time cannot all be on the wire at once (--at-once lets them try).
+///
 /// What was lost when recording has invalid frames in its place; they are left out unless --fills is
 /// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or sent.
 #[derive(Arguments, Debug)]
@@ -63,6 +66,9 @@ pub struct Args {
     /// Sleep between bursts of a quarter of a millisecond instead of spinning: leaves the core to others.
     #[arg(long, conflicts_with = "flat_out", help_heading = "Speed")]
     gentle: bool,
+    /// Send frames of the same time in a burst, instead of spreading streams over the time of a frame.
+    #[arg(long, help_heading = "Speed")]
+    at_once: bool,
     /// How much faster than nominal to go after a stall.
     #[arg(long, value_name = "SPEED", default_value_t = CATCH_UP, help_heading = "Speed")]
     catch_up: f64,
@@ -126,6 +132,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         to: args.until,
         fills: args.fills,
         packet_numbers: args.vtp,
+        spread: !args.at_once,
     })
 }
 

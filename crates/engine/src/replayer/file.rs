@@ -19,7 +19,7 @@ use super::{Frame, FrameSource, SourceError};
 const RUN_BYTES: usize = 1 << 20;
 
 /// Runs in memory: the one being played and those read ahead.
-const RUNS: usize = 5;
+const RUNS: usize = 9;
 
 /// Headers looked at to learn the frame rate: more than a second of any stream known.
 const MOST_LOOKED_AT: u64 = 1 << 21;

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! The frames of a stream keep their order whatever their times say; between streams the recorded
-//! times decide. What was lost when recording has fill in its place, which is left out unless asked
+//! times decide. Streams recorded together have frames of the same times, which no single wire can carry
+//! at once: unless asked not to, stream *n* of *N* goes *n*/*N* of a frame later than the first, so that
+//! they take turns evenly instead of in bursts of *N*. What was lost when recording has fill in its place, which is left out unless asked
 //! for: what was lost is not sent.
 
 mod file;
@@ -103,6 +105,8 @@ pub struct Settings {
     pub fills: bool,
     /// A 64-bit packet number, lowest byte first, goes before each frame (VTP).
     pub packet_numbers: bool,
+    /// Streams take turns within the time of a frame.
+    pub spread: bool,
 }
 
 impl Default for Settings {
@@ -116,6 +120,7 @@ impl Default for Settings {
             to: None,
             fills: false,
             packet_numbers: false,
+            spread: true,
         }
     }
 }
@@ -237,6 +242,8 @@ struct Playing<'a> {
     number: u64,
     /// Frames never go back before this time, so that their order stays.
     latest: Tai,
+    /// How much later than recorded its frames are due, to take turns with other streams.
+    turn_ns: i64,
     report: TrackReport,
 }
 
@@ -245,7 +252,7 @@ impl<'a> Playing<'a> {
         let Track { name, source, target } = track;
         let sender = Sender::connect(&Destination::of(&target)?)?;
         let report = TrackReport { name, target: target.to_string(), ..TrackReport::default() };
-        Ok(Playing { source, sender, at: 0, number: 0, latest: Tai(i64::MIN), report })
+        Ok(Playing { source, sender, at: 0, number: 0, latest: Tai(i64::MIN), turn_ns: 0, report })
     }
 
     fn error(&self, source: SourceError) -> Error {
@@ -273,6 +280,13 @@ impl<'a> Playing<'a> {
     /// The time of the next frame, no earlier than any before it.
     fn time(&self) -> Option<Tai> {
         Some(self.source.frame(self.at).time?.max(self.latest))
+    }
+
+    /// From frame to frame of the run that is loaded, by its times.
+    fn period_ns(&self) -> Option<i64> {
+        let last = self.source.count().checked_sub(1)?;
+        let ns = self.source.frame(last).time?.since(self.source.frame(0).time?);
+        ns.checked_div(i64::try_from(last).ok()?).filter(|ns| *ns > 0)
     }
 
     /// Bytes per second of the run that is loaded, by its times.
@@ -317,11 +331,11 @@ struct Due {
 }
 
 impl Due {
-    /// When a frame of that time is due, if `ahead` more bytes go before it.
-    fn ns(&self, time: Option<Tai>, ahead: u64) -> u64 {
+    /// When a frame of that time is due, `turn_ns` after it, if `ahead` more bytes go before it.
+    fn ns(&self, time: Option<Tai>, turn_ns: i64, ahead: u64) -> u64 {
         match (self.speed, time) {
             (Speed::Recorded { factor }, Some(time)) => {
-                let after = time.since(self.origin).max(0);
+                let after = time.plus_ns(turn_ns).since(self.origin).max(0);
                 let after = if factor == 1.0 { after } else { (after as f64 / factor) as i64 };
                 self.base_ns.saturating_add(after as u64)
             }
@@ -355,6 +369,9 @@ impl<'a> Replay<'a> {
                 self.rewind()?;
             }
             let Some(start) = self.start()? else { break };
+            if pacer.is_none() && self.settings.spread {
+                self.spread();
+            }
             let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
             pacer.turn(start);
             if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
@@ -364,6 +381,15 @@ impl<'a> Replay<'a> {
         }
         let Some(pacer) = pacer else { return Err(Error::NoFrames) };
         Ok(self.report(times, &pacer, cpu_seconds() - cpu_before))
+    }
+
+    /// Gives each stream its turn within the time of the shortest frame.
+    fn spread(&mut self) {
+        let streams = self.playing.len() as i64;
+        let period_ns = self.playing.iter().filter_map(Playing::period_ns).min().unwrap_or(0);
+        for (number, playing) in self.playing.iter_mut().enumerate() {
+            playing.turn_ns = period_ns * number as i64 / streams;
+        }
     }
 
     fn rewind(&mut self) -> Result<(), Error> {
@@ -520,7 +546,7 @@ impl Pacer {
                 continue;
             }
             let time = frame.time.map(|time| time.max(track.latest));
-            due_ns = self.due.ns(time, ahead).max(due_ns);
+            due_ns = self.due.ns(time, track.turn_ns, ahead).max(due_ns);
             ahead += frame.bytes.len() as u64;
             frames += 1;
             if frames == self.group {
@@ -561,7 +587,7 @@ impl Pacer {
             match fate(&frame, settings) {
                 Fate::Send => {
                     let time = frame.time.map(|time| time.max(latest));
-                    let due_ns = self.due.ns(time, bytes);
+                    let due_ns = self.due.ns(time, track.turn_ns, bytes);
                     if count > 0 && due_ns > until_ns {
                         break;
                     }

@@ -105,6 +105,31 @@ fn recorded_times_are_kept_at_any_speed_and_between_streams() {
 }
 
 #[test]
+fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
+    let (file, _) = file(1, &[]);
+    for (spread, ends_after) in [(true, 0.198 + 0.001), (false, 0.198)] {
+        let tracks = (0..2).map(|_| track(file.path(), receiver().1)).collect();
+        let speed = Speed::Recorded { factor: 10.0 };
+        let mut replay =
+            Replay::prepare(tracks, Settings { speed, ..Settings::default() }).unwrap();
+        replay.start().unwrap();
+        if spread {
+            replay.spread();
+        }
+        let turns: Vec<i64> = replay.playing.iter().map(|playing| playing.turn_ns).collect();
+        // Fifty frames a second, at ten times the speed.
+        assert_eq!(turns, [0, if spread { 10_000_000 } else { 0 }]);
+        let due = Due {
+            origin: Second::of(53, 1000).start(),
+            ..Pacer::start(&replay.playing, &replay.settings).due
+        };
+        let last = Second::of(53, 1001).start().plus_ns(980_000_000);
+        let ns = due.ns(Some(last), turns[1], 0);
+        assert_eq!(ns as f64 / 1e9, ends_after);
+    }
+}
+
+#[test]
 fn a_rate_can_be_given_and_the_loop_goes_on_at_it() {
     let (file, _) = file(1, &[]);
     let (socket, target) = receiver();
