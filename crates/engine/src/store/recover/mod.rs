@@ -352,9 +352,9 @@ mod tests {
 
     fn bytes(store: &Store, laid: &Laid, stream: usize) -> Vec<u8> {
         let scan = opened(store, laid);
-        let mut reader = scan.streams[stream].read(0..usize::MAX, Settings::default()).unwrap();
+        let reader = scan.streams[stream].read(0..usize::MAX, Settings::default()).unwrap();
         let mut bytes = Vec::new();
-        while let Some(item) = reader.next() {
+        for item in reader {
             match item {
                 Item::Block(block) => bytes.extend_from_slice(block.bytes()),
                 Item::Lost(finding) => panic!("{finding}"),

@@ -267,7 +267,7 @@ impl<'a> Places<'a> {
         });
         let first_second =
             all.iter().filter_map(|(_, found)| (*found)?.salvage.timed).map(|timed| timed.1).min();
-        let offset = recorded.or_else(|| Some(first_second?.0.checked_mul(rate)?))?;
+        let offset = recorded.or_else(|| first_second?.0.checked_mul(rate))?;
         Some(Self { threads, rate, offset })
     }
 
