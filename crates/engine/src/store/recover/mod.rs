@@ -420,6 +420,20 @@ mod tests {
     }
 
     #[test]
+    fn blocks_of_varying_frames_without_a_record_are_counted_by_the_next_that_has_one() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::varying("a").frames(700).unsealed()]);
+        fs::remove_file(laid.index_path(0, 1)).unwrap();
+        let recovery = recovered(&store, &laid);
+        assert_verifies(&store, &laid);
+        let stream = &recovery.streams[0];
+        let whole = laid.bytes[0].len() / 16384 * 16384;
+        assert!(bytes(&store, &laid, 0).starts_with(&laid.bytes[0][..whole]));
+        assert_eq!(stream.terms.expected, stream.terms.written, "nothing is told as missing");
+        assert!(stream.terms.written > 600);
+    }
+
+    #[test]
     fn a_rate_that_no_manifest_had_yet_is_learnt_from_the_index() {
         let store = Store::new(2);
         let plan = plans().remove(0).unrecorded(2);
