@@ -6,8 +6,11 @@ use fullbore_core::account::{Account, CountedBy, Terms, Verdict};
 use fullbore_core::gap::Gap;
 use fullbore_core::time::Tai;
 
+/// A column beyond the balance: its name, and what stands in it.
+type Column = (&'static str, fn(&Account) -> u64);
+
 /// Columns beyond the balance are shown only where any stream has something in them.
-const BESIDE: [(&str, fn(&Account) -> u64); 7] = [
+const BESIDE: [Column; 7] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("duplicates", |account| account.duplicates),
@@ -45,7 +48,7 @@ pub fn table<'a>(accounts: impl IntoIterator<Item = (&'a str, &'a Account)>) -> 
     columns(&rows, 1)
 }
 
-fn heading(beside: &[&(&str, fn(&Account) -> u64)]) -> Vec<String> {
+fn heading(beside: &[&Column]) -> Vec<String> {
     let terms = ["stream", "expected", "written", "missing", "overrun", "damaged", "late"];
     let beside = beside.iter().map(|(name, _)| *name);
     terms.into_iter().chain(beside).chain(["verdict"]).map(str::to_owned).collect()

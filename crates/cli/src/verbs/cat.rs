@@ -88,10 +88,10 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
         anyhow::ensure!(fixed, "--no-fill: frames of varying length are never filled");
     }
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let mut reader = stream.read(positions(stream, &frames), settings)?;
+    let reader = stream.read(positions(stream, &frames), settings)?;
     let mut out = io::stdout().lock();
     let mut whole = true;
-    while let Some(item) = reader.next() {
+    for item in reader {
         let wrong = match item {
             Item::Block(block) => {
                 write_block(&mut out, stream, &block, &frames, args.no_fill)?;

@@ -135,7 +135,7 @@ fn check_directories(manifest: &Manifest) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for stream in &manifest.streams {
         let directory = &stream.directory;
-        if !ScanName::of_directory(directory).is_some_and(|(of, _)| of == *scan) {
+        if ScanName::of_directory(directory).is_none_or(|(of, _)| of != *scan) {
             return Err(format!("`{directory}` is no directory of scan {scan}"));
         }
         if !seen.insert(directory) {

@@ -313,9 +313,13 @@ impl Ahead {
         let thread = std::thread::Builder::new().name(format!("read {lane}.{number}"));
         thread.spawn(move || read_lane(&shared, lane))
     }
+}
+
+impl Iterator for Ahead {
+    type Item = Outcome;
 
     /// The next extent's outcome, in order.
-    pub fn next(&mut self) -> Option<Outcome> {
+    fn next(&mut self) -> Option<Outcome> {
         if self.next == self.end {
             return None;
         }
@@ -439,10 +443,10 @@ mod tests {
             a.chunks(7).zip(b.chunks(7)).flat_map(|(a, b)| [a, b].concat()).collect();
         let expected: Vec<u8> = extents.iter().map(|e| (e.offset / BLOCK as u64) as u8).collect();
         let settings = Settings { ahead_bytes: 0, ..Settings::default() };
-        let mut ahead = Ahead::start(extents, BLOCK, settings).unwrap();
+        let ahead = Ahead::start(extents, BLOCK, settings).unwrap();
         let mut held = VecDeque::new();
         let mut got = Vec::new();
-        while let Some((loan, fault)) = ahead.next() {
+        for (loan, fault) in ahead {
             assert_eq!(fault, None);
             let loan = loan.unwrap();
             got.push(loan.bytes()[BLOCK - 1]);

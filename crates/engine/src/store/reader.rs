@@ -550,7 +550,7 @@ impl Stream {
     /// The frames of a block, for streams whose frames have one length.
     pub fn frames<'a>(&'a self, block: &Block, bytes: &'a [u8]) -> Frames<'a> {
         let frame_bytes = self.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
-        let frames = if frame_bytes == 0 { 0 } else { bytes.len() / frame_bytes };
+        let frames = bytes.len().checked_div(frame_bytes).unwrap_or(0);
         let next = block.first;
         Frames { stream: self, next, bytes, frame_bytes: frame_bytes.max(1), frames }
     }
@@ -761,9 +761,13 @@ impl<'a> StreamReader<'a> {
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
+}
+
+impl<'a> Iterator for StreamReader<'a> {
+    type Item = Item<'a>;
 
     /// The next block, or the next loss.
-    pub fn next(&mut self) -> Option<Item<'a>> {
+    fn next(&mut self) -> Option<Item<'a>> {
         let stream = self.stream;
         if let Some(absent) = stream.absent.get(self.absent)
             && absent.position == self.position
@@ -809,9 +813,9 @@ mod tests {
     }
 
     fn all(stream: &Stream, positions: Range<usize>, settings: Settings) -> (Vec<u8>, Vec<What>) {
-        let mut reader = stream.read(positions, settings).unwrap();
+        let reader = stream.read(positions, settings).unwrap();
         let (mut bytes, mut losses) = (Vec::new(), Vec::new());
-        while let Some(item) = reader.next() {
+        for item in reader {
             match item {
                 Item::Block(block) => {
                     bytes.extend_from_slice(block.bytes());

@@ -28,33 +28,6 @@ pub(super) fn step() -> Result<(), Error> {
 #[cfg(test)]
 pub(super) use dying::step;
 
-#[cfg(test)]
-pub(super) mod dying {
-    use std::cell::Cell;
-
-    use super::{Error, Path, io, write_error};
-
-    thread_local! {
-        static STEPS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
-
-    /// Lets so many changes happen from now on.
-    pub fn after(steps: u32) {
-        STEPS_LEFT.set(steps);
-    }
-
-    pub fn step() -> Result<(), Error> {
-        match STEPS_LEFT.get().checked_sub(1) {
-            Some(left) => STEPS_LEFT.set(left),
-            None => {
-                let died = io::Error::other("the process died");
-                return Err(write_error(Path::new("anything"), "dying", died));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Cuts and places the chunks of every member, then replaces the indexes that are not as they should be.
 pub fn apply(inventory: &Inventory, rebuilt: &Rebuilt) -> Result<(), Error> {
     for part in &rebuilt.parts {
@@ -242,5 +215,32 @@ fn stays(entry: &Entry, dropped: &BTreeSet<u64>) -> bool {
         Entry::Block(block) => !dropped.contains(&block.sequence),
         Entry::Lengths { sequence, .. } => !dropped.contains(sequence),
         Entry::Header { .. } | Entry::Gap(_) | Entry::Mark { .. } | Entry::Found { .. } => true,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod dying {
+    use std::cell::Cell;
+
+    use super::{Error, Path, io, write_error};
+
+    thread_local! {
+        static STEPS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+
+    /// Lets so many changes happen from now on.
+    pub fn after(steps: u32) {
+        STEPS_LEFT.set(steps);
+    }
+
+    pub fn step() -> Result<(), Error> {
+        match STEPS_LEFT.get().checked_sub(1) {
+            Some(left) => STEPS_LEFT.set(left),
+            None => {
+                let died = io::Error::other("the process died");
+                return Err(write_error(Path::new("anything"), "dying", died));
+            }
+        }
+        Ok(())
     }
 }

@@ -352,9 +352,9 @@ mod tests {
 
     fn bytes(store: &Store, laid: &Laid, stream: usize) -> Vec<u8> {
         let scan = opened(store, laid);
-        let mut reader = scan.streams[stream].read(0..usize::MAX, Settings::default()).unwrap();
+        let reader = scan.streams[stream].read(0..usize::MAX, Settings::default()).unwrap();
         let mut bytes = Vec::new();
-        while let Some(item) = reader.next() {
+        for item in reader {
             match item {
                 Item::Block(block) => bytes.extend_from_slice(block.bytes()),
                 Item::Lost(finding) => panic!("{finding}"),
@@ -417,6 +417,20 @@ mod tests {
             assert_eq!(account.terms, laid.accounts[number].terms, "{}", stream.name);
             assert!(account.unverified > 0);
         }
+    }
+
+    #[test]
+    fn blocks_of_varying_frames_without_a_record_are_counted_by_the_next_that_has_one() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::varying("a").frames(700).unsealed()]);
+        fs::remove_file(laid.index_path(0, 1)).unwrap();
+        let recovery = recovered(&store, &laid);
+        assert_verifies(&store, &laid);
+        let stream = &recovery.streams[0];
+        let whole = laid.bytes[0].len() / 16384 * 16384;
+        assert!(bytes(&store, &laid, 0).starts_with(&laid.bytes[0][..whole]));
+        assert_eq!(stream.terms.expected, stream.terms.written, "nothing is told as missing");
+        assert!(stream.terms.written > 600);
     }
 
     #[test]

@@ -214,7 +214,32 @@ fn give_indices(told: &Stream, all: &mut [(Whole, Option<&Found>)]) -> Vec<Gap> 
         end = block.first.saturating_add(block.frames.into());
         seen = Some(block.seen);
     }
+    count_between(all);
     fill
+}
+
+/// Where lengths vary, a block without a record does not tell how many frames begin in it; the next
+/// block that has one tells how many began before it. They are all counted in the first of a run.
+fn count_between(all: &mut [(Whole, Option<&Found>)]) {
+    let unknown = |whole: &Whole| whole.found && whole.block.frames == 0;
+    let mut at = 0;
+    while at < all.len() {
+        let run = all[at..].iter().take_while(|(whole, _)| unknown(whole)).count();
+        let (start, next) = (at, at + run);
+        at = next + 1;
+        let Some((after, _)) = all.get(next).filter(|_| run > 0) else { continue };
+        let (first, end, sequence) =
+            (all[start].0.block.first, after.block.first, after.block.sequence);
+        if sequence != all[start].0.block.sequence + run as u64 {
+            continue;
+        }
+        let frames = u32::try_from(end.saturating_sub(first)).unwrap_or(0);
+        let block = &mut all[start].0.block;
+        (block.frames, block.present) = (frames, frames);
+        for (whole, _) in &mut all[start + 1..next] {
+            whole.block.first = end;
+        }
+    }
 }
 
 fn rate_of(told: &Stream) -> Option<u64> {
@@ -267,7 +292,7 @@ impl<'a> Places<'a> {
         });
         let first_second =
             all.iter().filter_map(|(_, found)| (*found)?.salvage.timed).map(|timed| timed.1).min();
-        let offset = recorded.or_else(|| Some(first_second?.0.checked_mul(rate)?))?;
+        let offset = recorded.or_else(|| first_second?.0.checked_mul(rate))?;
         Some(Self { threads, rate, offset })
     }
 
