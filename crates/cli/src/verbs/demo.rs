@@ -258,7 +258,8 @@ impl Stage {
 fn equal_bytes(left: &mut impl Read, right: &mut impl Read) -> std::io::Result<bool> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     loop {
-        (a.clear(), b.clear());
+        a.clear();
+        b.clear();
         left.take(1 << 20).read_to_end(&mut a)?;
         right.take(1 << 20).read_to_end(&mut b)?;
         if a != b || a.is_empty() {
