@@ -372,6 +372,7 @@ impl Arrived {
             lent.pool.put(block);
         }
         let mut sums = Sums {
+            placed: false,
             flows: Vec::new(),
             uncounted: std::mem::take(&mut self.uncounted),
             uncounted_overrun: std::mem::take(&mut self.overrun),

@@ -156,15 +156,27 @@ pub struct Part {
     pub restarts: u64,
     /// Packet number and frame time disagreed.
     pub disagreements: u64,
-    /// Pages whose blocks no member took: first index, slots, gaps among them.
-    lost: Vec<(i64, u32, Vec<Gap>)>,
+    /// Blocks that no member took.
+    lost: Vec<Lost>,
     /// Gaps not yet told to the index.
     pub pending: Vec<Gap>,
+}
+
+/// A block that no member took.
+struct Lost {
+    first: i64,
+    frames: u32,
+    invalid: u32,
+    bytes: u32,
+    /// Gaps among its frames.
+    gaps: Vec<Gap>,
 }
 
 /// The books of a stream: of one window, or of several flows added up.
 #[derive(Clone, Debug)]
 pub struct Sums {
+    /// Whether frames have places; then there is one flow, and indices are places.
+    pub placed: bool,
     /// One for each flow; a placed stream has one.
     pub flows: Vec<(u16, u16, Finished)>,
     /// Frames beyond the windows: of streams that nothing counts.
@@ -212,11 +224,11 @@ impl Part {
     /// Counts a block that no member took. The index will hear of its frames, and of the gaps that it
     /// was to be told with the block, from a later one.
     pub fn lose(&mut self, filled: Filled) -> Block {
-        let Filled { block, first, frames, gaps, .. } = filled;
+        let Filled { block, first, frames, invalid, bytes, gaps, .. } = filled;
         let among = inside(&gaps, first, frames);
         self.pending.extend(gaps);
         self.pending.extend(between(&among, first, frames));
-        self.lost.push((first, frames, among));
+        self.lost.push(Lost { first, frames, invalid, bytes, gaps: among });
         block
     }
 
@@ -229,17 +241,15 @@ impl Part {
     pub fn account(&mut self, counted_by: CountedBy) -> Account {
         let mut sums = self.sums.take().expect("the part is complete");
         let mut account = Account::new(counted_by);
-        if let [(_, _, only)] = sums.flows.as_mut_slice() {
-            let before = only.tally.terms.written;
-            for (first, slots, gaps) in &self.lost {
-                only.lose_block(*first, *slots, gaps);
-            }
-            let lost = before - only.tally.terms.written;
-            sums.bytes -= lost * u64::from(self.course.track().geometry.frame_bytes);
+        if sums.placed {
+            let (_, _, only) = &mut sums.flows[0];
+            self.lost.iter().for_each(|lost| only.lose_block(lost.first, lost.frames, &lost.gaps));
+            let frame_bytes = self.course.track().geometry.frame_bytes;
+            sums.bytes = only.tally.terms.written * u64::from(frame_bytes);
+            self.filled -=
+                self.lost.iter().flat_map(|lost| &lost.gaps).map(|gap| gap.count).sum::<u64>();
         }
-        let fill_lost =
-            |(_, _, gaps): &(i64, u32, Vec<Gap>)| gaps.iter().map(|gap| gap.count).sum::<u64>();
-        self.filled -= self.lost.iter().map(fill_lost).sum::<u64>();
+        self.invalid -= self.lost.iter().map(|lost| u64::from(lost.invalid)).sum::<u64>();
         for (_, _, flow) in &sums.flows {
             account.terms.add(&flow.tally.terms);
             account.duplicates += flow.tally.duplicates;
@@ -250,6 +260,13 @@ impl Part {
         account.terms.overrun += sums.uncounted_overrun;
         account.terms.missing += sums.correction;
         account.terms.expected += sums.uncounted + sums.uncounted_overrun + sums.correction;
+        if !sums.placed {
+            // Frames lie as they came, so of a lost block only their number is known.
+            let frames: u64 = self.lost.iter().map(|lost| u64::from(lost.frames)).sum();
+            account.terms.written -= frames;
+            account.terms.overrun += frames;
+            sums.bytes -= self.lost.iter().map(|lost| u64::from(lost.bytes)).sum::<u64>();
+        }
         account.bytes = sums.bytes;
         (account.filled, account.invalid) = (self.filled, self.invalid);
         (account.foreign, account.restarts) = (self.foreign, self.restarts);

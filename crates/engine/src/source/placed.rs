@@ -481,6 +481,7 @@ impl Placed {
         let correction = self.count.correction() - self.corrected;
         self.corrected += correction;
         part.sums = Some(Sums {
+            placed: true,
             uncounted: 0,
             uncounted_overrun: 0,
             correction,
