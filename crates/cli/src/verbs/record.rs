@@ -59,7 +59,7 @@ pub struct Args {
     /// End at this time, in UTC: `2026-11-21T18:00:00`.
     #[arg(long, value_name = "UTC")]
     until: Option<Tai>,
-    /// Block memory for all sources together [default: 1 GiB, or a quarter of what is free]
+    /// Block memory for all sources together [default: 2 GiB, or a quarter of what is free]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
     /// About how large chunk files are [default: 256 MB]

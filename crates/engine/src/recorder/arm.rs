@@ -25,7 +25,7 @@ use crate::store::{self, Member, MemberError, WriterError};
 use crate::witness;
 
 /// Block memory if nothing is said, for all sources together.
-const POOL_BYTES: u64 = 1 << 30;
+const POOL_BYTES: u64 = 2 << 30;
 
 /// The least block memory a source works with.
 const LEAST_POOL_BYTES: u64 = 16 << 20;
