@@ -11,10 +11,10 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak long bench docs fuzz binary release rust
+.PHONY: help demo test check soak long bench bench-replay docs fuzz binary release rust
 
 help:            ## This list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: release $(VENV)/tests ## The main job in under a minute: record, verify and play back eight streams of a real sample.
 	$(RELEASE) demo --sample "$$($(VENV)/bin/python -c 'import baseband.data; print(baseband.data.SAMPLE_VDIF)')" $(DEMO)
@@ -45,6 +45,9 @@ fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
 bench: release   ## Lossless rate and CPU per GB against the peers: a table, and JSON in benches/results/.
 	$(CARGO) build --release --locked -p fullbore-engine --examples
 	$(PYTHON) benches/record.py $(BENCH)
+
+bench-replay: release ## How exactly eight streams are played back.
+	$(PYTHON) benches/replay.py
 
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

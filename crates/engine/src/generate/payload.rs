@@ -135,7 +135,7 @@ impl Payloads {
         self.cut(frame, self.each)
     }
 
-    /// The same, shorter or up to [`SPARE_BYTES`] longer.
+    /// The same, shorter or up to `SPARE_BYTES` longer.
     #[inline]
     pub fn cut(&self, frame: u64, length: usize) -> &[u8] {
         let start = (frame % self.count as u64) as usize * self.each;
