@@ -1,5 +1,9 @@
 //! `fullbore`: the binary. Arguments become a plan, the plan runs, and what happened is told.
 
+// The doc comments of arguments are the help on the terminal, where brackets mean options, not links.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::private_intra_doc_links)]
+#![allow(rustdoc::invalid_html_tags, rustdoc::bare_urls)]
+
 mod account_table;
 mod config;
 mod hint;
