@@ -23,6 +23,9 @@ use crate::witness;
 /// Time between two looks at everything.
 const TICK: Duration = Duration::from_millis(20);
 
+/// By then every stream has gone on to the next scan, even one that is silent.
+const CUT: Duration = Duration::from_millis(400);
+
 /// Time between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
 
@@ -121,7 +124,12 @@ impl Supervisor {
         let now = self.clock.now();
         limit.duration.is_some_and(|duration| self.since.elapsed() >= duration)
             || limit.until.is_some_and(|until| now >= until)
-            || limit.bytes.is_some_and(|bytes| self.received_bytes() >= bytes)
+            || limit.bytes.is_some_and(|bytes| self.counts_anew() && self.received_bytes() >= bytes)
+    }
+
+    /// Whether the streams' counters speak of the scan being recorded, and no longer of the one before.
+    fn counts_anew(&self) -> bool {
+        self.begun == 1 || self.since.elapsed() > CUT
     }
 
     /// Bytes received in the scan being recorded.
