@@ -152,7 +152,7 @@ impl Count {
                 if index.abs() > FURTHEST {
                     return Reading::Foreign;
                 }
-                let index = index + self.offset;
+                let index = index.saturating_add(self.offset);
                 if whole {
                     Reading::Frame { index, invalid: header.invalid() }
                 } else {
@@ -161,7 +161,7 @@ impl Count {
             }
             Numbering::PacketNumber { field, unwrapper, .. } => {
                 let Some(raw) = field.read(head) else { return Reading::Foreign };
-                let index = unwrapper.index(raw) + self.offset;
+                let index = unwrapper.index(raw).saturating_add(self.offset);
                 match self.check(frame, length) {
                     Ok(header) => Reading::Frame { index, invalid: header.invalid() },
                     Err(_) => Reading::Damaged { index },
@@ -169,7 +169,7 @@ impl Count {
             }
             Numbering::Field { field, unwrapper } => {
                 let Some(raw) = self.field_of(*field, head, frame) else { return Reading::Foreign };
-                let index = unwrapper.index(raw) + self.offset;
+                let index = unwrapper.index(raw).saturating_add(self.offset);
                 if self.frame_bytes == 0 || length == self.frame_bytes {
                     Reading::Frame { index, invalid: false }
                 } else {
@@ -226,7 +226,8 @@ impl Count {
 
     /// The sender's count starts anew: what it now calls `from` becomes `to`.
     pub fn rebase(&mut self, from: i64, to: i64) {
-        self.offset = (self.offset + (to - from)).clamp(-FURTHEST, FURTHEST);
+        let moved = self.offset.saturating_add(to.saturating_sub(from));
+        self.offset = moved.clamp(-2 * FURTHEST, 2 * FURTHEST);
     }
 
     /// Frames per second of each thread, where known, and whether it was derived from the frames.

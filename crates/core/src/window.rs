@@ -299,6 +299,23 @@ impl<B> Window<B> {
         }
     }
 
+    /// Counts one good frame that finds no memory, though its page may have some.
+    pub fn arrive_without_memory(&mut self, index: i64) -> Arrival {
+        match self.find(index) {
+            Err(arrival) => arrival,
+            Ok((place, slot)) => {
+                let state = &mut self.open[place].places[slot];
+                if *state == Place::Present {
+                    self.books.duplicates += 1;
+                    return Arrival::Duplicate;
+                }
+                *state = Place::Overrun;
+                self.reached(index);
+                Arrival::NoBlock
+            }
+        }
+    }
+
     /// Counts a frame that failed its own check, though its place could be read.
     pub fn arrive_damaged(&mut self, index: i64) -> Arrival {
         match self.find(index) {
@@ -336,8 +353,10 @@ impl<B> Window<B> {
         if index < self.next && self.books.missing.contains(index) {
             return false;
         }
-        let reach = 4 * self.depth as i64 * i64::from(self.frames_per_page);
-        index >= self.next.saturating_add(reach) || index < self.next.saturating_sub(2 * reach)
+        let reach = 8 * self.depth as i64 * i64::from(self.frames_per_page);
+        // One frame may open the page after the expected one, and so closes none that others still come to.
+        self.page_of(index).0 > self.page_of(self.next).0 + 1
+            || index < self.next.saturating_sub(reach)
     }
 
     /// Moves on to a far-off place that enough datagrams agreed on: what lies between is missing.

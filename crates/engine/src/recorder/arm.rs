@@ -149,6 +149,15 @@ pub enum RecordError {
     /// A writer.
     #[error(transparent)]
     Writer(#[from] WriterError),
+    /// Something that was to be recorded was not; what was is sealed.
+    #[error("not everything was recorded: {why}")]
+    Broken {
+        /// What happened first.
+        why: String,
+    },
+    /// Every member of the disk set has failed.
+    #[error("no member of the disk set takes data any more")]
+    NoMemberLeft,
     /// A thread.
     #[error("starting a capture thread: {0}")]
     Thread(#[source] io::Error),
@@ -223,7 +232,7 @@ impl Recorder {
         judge_buffers(&plan, &ports, tell);
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
-        let mut scan = Scan::open(first, &plan, &members, clock.now())?;
+        let mut scan = Scan::open(first, &plan, &members, &vec![None; members.len()], clock.now())?;
         let armed = Armed {
             scan: scan.manifest.scan.clone(),
             at: scan.manifest.armed,
@@ -441,11 +450,11 @@ pub(super) fn member_state(member: &Member, failure: Option<&str>) -> MemberStat
     }
 }
 
-pub(super) fn manifest_member(member: &Member) -> manifest::Member {
+pub(super) fn manifest_member(member: &Member, failure: Option<String>) -> manifest::Member {
     manifest::Member {
         uuid: member.uuid(),
         path: member.root().to_owned(),
-        failure: None,
+        failure,
         buffered: member.buffered(),
     }
 }

@@ -39,7 +39,7 @@ pub struct Scan {
     pub shared: witness::Reading,
     /// Shared counters when its last frame had been read.
     pub shared_after: Option<witness::Reading>,
-    /// Roots of the members.
+    /// Roots of the members that took data when it began.
     pub roots: Vec<PathBuf>,
     /// Directories that were made for it.
     claimed: Vec<PathBuf>,
@@ -53,8 +53,16 @@ impl Scan {
         name: ScanName,
         plan: &Plan,
         members: &[Member],
+        failures: &[Option<String>],
         armed: Tai,
     ) -> Result<Self, RecordError> {
+        let taking = |(member, failure): (&Member, &Option<String>)| {
+            failure.is_none().then(|| member.clone())
+        };
+        let healthy: Vec<Member> = members.iter().zip(failures).filter_map(taking).collect();
+        if healthy.is_empty() {
+            return Err(RecordError::NoMemberLeft);
+        }
         let known: Vec<&UdpSource> =
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
         let single = plan.sources.len() == 1 && known.len() == 1;
@@ -70,7 +78,11 @@ impl Scan {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             armed,
             stopped: None,
-            members: members.iter().map(manifest_member).collect(),
+            members: members
+                .iter()
+                .zip(failures)
+                .map(|(member, failure)| manifest_member(member, failure.clone()))
+                .collect(),
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
@@ -83,11 +95,11 @@ impl Scan {
             durable: BTreeMap::new(),
             shared: witness::Reading::default(),
             shared_after: None,
-            roots: members.iter().map(|member| member.root().to_owned()).collect(),
+            roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
             claimed: Vec::new(),
             lock: None,
         };
-        let made = scan.claim(members);
+        let made = scan.claim(&healthy);
         if made.is_err() {
             scan.discard();
         }
@@ -112,15 +124,27 @@ impl Scan {
     /// Writes the manifest beside every stream on every member.
     pub fn write_manifests(&mut self) -> Result<(), RecordError> {
         let json = self.manifest.to_json();
-        for (number, path) in self.side_files(MANIFEST_FILE).into_iter().enumerate() {
-            match (&mut self.lock, number) {
-                (Some(lock), _) if lock.path() == path => lock.replace(&json)?,
-                (None, 0) => self.lock = Some(ScanLock::create(&path, &json)?),
-                _ => put_file(&path, &json)
-                    .map_err(|source| RecordError::File { path: path.clone(), source })?,
+        let mut failed = None;
+        let mut written = 0;
+        for path in self.side_files(MANIFEST_FILE) {
+            let put = match &mut self.lock {
+                Some(lock) if lock.path() == path => lock.replace(&json).map_err(RecordError::from),
+                Some(_) => put_file(&path, &json)
+                    .map_err(|source| RecordError::File { path: path.clone(), source }),
+                None => ScanLock::create(&path, &json)
+                    .map(|lock| self.lock = Some(lock))
+                    .map_err(RecordError::from),
+            };
+            match put {
+                Ok(()) => written += 1,
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(())
+        // A member that fails now has been named, or will be by its writer; one copy is enough to read.
+        match failed {
+            Some(error) if written == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Writes the account of a stream on every member.
@@ -129,13 +153,21 @@ impl Scan {
         let mut json =
             serde_json::to_vec_pretty(account).expect("an account has only plain fields");
         json.push(b'\n');
+        let mut failed = None;
+        let mut written = 0;
         for root in &self.roots {
             let path = root.join(directory).join(SIDE_DIRECTORY).join(ACCOUNT_FILE);
             if path.parent().is_some_and(std::path::Path::is_dir) {
-                put_file(&path, &json).map_err(|source| RecordError::File { path, source })?;
+                match put_file(&path, &json) {
+                    Ok(()) => written += 1,
+                    Err(source) => failed = Some(RecordError::File { path, source }),
+                }
             }
         }
-        Ok(())
+        match failed {
+            Some(error) if written == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A file beside every stream on every member that has the stream's directory.

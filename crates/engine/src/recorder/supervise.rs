@@ -145,7 +145,7 @@ impl Supervisor {
             return;
         }
         let name = self.plan.scans[self.begun].clone();
-        match Scan::open(name, &self.plan, &self.members, self.clock.now()) {
+        match Scan::open(name, &self.plan, &self.members, &self.failures, self.clock.now()) {
             Ok(mut next) => {
                 next.shared = witness::Reading::take(Path::new("/"));
                 let before = self.newest();
@@ -456,7 +456,7 @@ impl Recorder {
                 tell(&Event::Progress(progress));
             }
         }
-        let Supervisor { running, sealed, .. } = supervisor;
+        let Supervisor { running, sealed, broken, .. } = supervisor;
         running.captures.into_iter().for_each(|capture| capture.join());
         for writer in running.writers {
             if writer.join().is_err() {
@@ -464,6 +464,9 @@ impl Recorder {
                 tell(&Event::Warning { text });
             }
         }
-        Ok(sealed)
+        match broken.into_iter().next() {
+            Some(why) => Err(RecordError::Broken { why }),
+            None => Ok(sealed),
+        }
     }
 }

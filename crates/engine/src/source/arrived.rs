@@ -15,7 +15,7 @@ use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, BELIEVED_AFTER, Finished, Window};
 
 use super::part::{Opening, Part, Shape, StreamGauge, Sums};
-use super::placed::Lent;
+use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
 
 /// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
@@ -152,7 +152,8 @@ impl Arrived {
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
-        let Some(flow) = self.flow_of(head, frame, datagram.len()) else {
+        let flow = if frame.is_empty() { None } else { self.flow_of(head, frame, datagram.len()) };
+        let Some(flow) = flow else {
             self.newest().foreign += 1;
             return;
         };
@@ -243,11 +244,15 @@ impl Arrived {
     ) {
         let room = self.make_room(frame.len(), lent);
         let flow = &mut self.flows[number];
-        let arrival = flow.window.arrive(index, || room.then_some(()));
+        let arrival = match room {
+            true => flow.window.arrive(index, || Some(())),
+            false => flow.window.arrive_without_memory(index),
+        };
         if arrival == Arrival::Far && !invalid {
             let rubbish = flow.hear_from_afar(index, [head, frame].concat());
-            let believed = flow.believe(BELIEVED_AFTER);
+            let (believed, restarted) = flow.believe(BELIEVED_AFTER);
             self.newest().foreign += rubbish;
+            self.newest().restarts += u64::from(restarted);
             believed.iter().for_each(|datagram| self.ingest(datagram, lent));
             return;
         }
@@ -360,7 +365,8 @@ impl Arrived {
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
         for number in 0..self.flows.len() {
-            let believed = self.flows[number].believe(2);
+            let (believed, restarted) = self.flows[number].believe(2);
+            self.newest().restarts += u64::from(restarted);
             believed.iter().for_each(|datagram| self.ingest(datagram, lent));
             let rubbish = self.flows[number].far.drain(..).count() as u64;
             self.newest().foreign += rubbish;
@@ -438,24 +444,27 @@ impl Arrived {
 impl Flow {
     /// A far-off frame is kept until enough in a row agree. Gives the number of those given up.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>) -> u64 {
-        let reach = i64::from(4 * FLOW_PAGE);
-        let agrees = self.far.last().is_none_or(|(before, _)| (index - before).abs() < reach);
+        let reach = u64::from(4 * FLOW_PAGE);
+        let agrees = self.far.last().is_none_or(|(before, _)| index.abs_diff(*before) < reach);
         let rubbish = if agrees { 0 } else { self.far.drain(..).count() as u64 };
         self.far.push((index, datagram));
         rubbish
     }
 
     /// If at least `enough` far-off frames agree, moves the window to them and gives them back.
-    fn believe(&mut self, enough: usize) -> Vec<Vec<u8>> {
+    fn believe(&mut self, enough: usize) -> (Vec<Vec<u8>>, bool) {
         if self.far.len() < enough {
-            return Vec::new();
+            return (Vec::new(), false);
         }
         let first = self.far.iter().map(|(index, _)| *index).min().unwrap_or_default();
-        if first >= self.window.next() {
-            self.window.jump_to(first);
-        } else {
+        let gap = first.saturating_sub(self.window.next());
+        let restarted = !(0..=LONGEST_GAP).contains(&gap);
+        if restarted {
             self.count.rebase(first, self.window.next());
+        } else {
+            self.window.jump_to(first);
         }
-        self.far.drain(..).map(|(_, datagram)| datagram).collect()
+        let far: Vec<Vec<u8>> = self.far.drain(..).map(|(_, datagram)| datagram).collect();
+        (far, restarted)
     }
 }

@@ -25,6 +25,9 @@ const FEW: usize = 1024;
 /// How long they are let gather: at 16 Gbit/s these are two megabytes, and sockets hold 64.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// A receive buffer that holds a millisecond of the fastest stream many times over.
+const AMPLE: usize = 16 << 20;
+
 /// The longest sleep while nothing comes.
 const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -74,6 +77,7 @@ impl Capture {
                 // A refusal leaves the thread where the scheduler wants it.
                 let _ = crate::sys::sched::stay_on(cpu);
             }
+            let _farewell = Farewell(notices.clone());
             let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
                 Ok(work) => work,
                 Err(error) => {
@@ -101,6 +105,16 @@ impl Capture {
     }
 }
 
+/// Says that the thread has ended, however it ended.
+struct Farewell(Sender<Notice>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // Without a supervisor there is nobody to tell.
+        let _ = self.0.send(Notice::Done);
+    }
+}
+
 struct Work {
     ports: Vec<Port>,
     by_region: HashMap<usize, usize>,
@@ -113,6 +127,8 @@ struct Work {
     clock: Clock,
     /// The scan being received.
     scan: Option<Arc<Opening>>,
+    /// How long packets are let gather: less where sockets hold little.
+    gather: Duration,
     stopping: bool,
 }
 
@@ -128,6 +144,8 @@ impl Work {
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&epoll, port, data, epoll::EventFlags::IN)?;
         }
+        let least = ports.iter().map(|port| port.receiver().buffer_bytes()).min().unwrap_or(0);
+        let gather = GATHER.mul_f64((least as f64 / AMPLE as f64).min(1.0));
         let region = |port: &Port| Arc::as_ptr(port.region()) as usize;
         let by_region = ports.iter().enumerate().map(|(n, port)| (region(port), n)).collect();
         Ok(Self {
@@ -141,6 +159,7 @@ impl Work {
             epoll,
             clock: Clock::new(),
             scan: None,
+            gather,
             stopping: false,
         })
     }
@@ -158,10 +177,9 @@ impl Work {
                 }
             }
             if !self.stopping && (1..FEW).contains(&taken) {
-                std::thread::sleep(GATHER);
+                std::thread::sleep(self.gather);
             }
         }
-        self.notices.push(Notice::Done);
         self.tell();
     }
 

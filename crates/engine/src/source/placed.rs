@@ -26,7 +26,7 @@ use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
 const DEPTH: usize = 2;
 
 /// A gap longer than this many frames in a count without time is taken for a sender that started anew.
-const LONGEST_GAP: i64 = 1 << 31;
+pub const LONGEST_GAP: i64 = 1 << 31;
 
 /// How a call receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub struct Placed {
     gauge: Arc<StreamGauge>,
     /// Correction already booked to earlier scans.
     corrected: u64,
+    /// Disagreements already booked.
+    disagreed: u64,
 }
 
 impl Placed {
@@ -93,6 +95,7 @@ impl Placed {
             oldest: 0,
             gauge: Arc::default(),
             corrected: 0,
+            disagreed: 0,
         }
     }
 
@@ -319,9 +322,9 @@ impl Placed {
 
     /// A far-off frame: believed once enough in a row agree.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
-        let reach = 4 * DEPTH as i64 * i64::from(self.shape.geometry.frames_per_block());
+        let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
         let agrees = self.far.last().is_none_or(|last| {
-            self.index_of(last).is_some_and(|before| (index - before).abs() < reach)
+            self.index_of(last).is_some_and(|before| index.abs_diff(before) < reach)
         });
         if !agrees {
             self.part_of_new().foreign += self.far.len() as u64;
@@ -347,7 +350,7 @@ impl Placed {
         let Some(first) = far.iter().filter_map(|datagram| self.index_of(datagram)).min() else {
             return;
         };
-        let gap = first - self.window.next();
+        let gap = first.saturating_sub(self.window.next());
         let longest = self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
             i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
         });
@@ -356,6 +359,11 @@ impl Placed {
         } else {
             self.count.rebase(first, self.window.next());
             self.part_of_new().restarts += 1;
+        }
+        // A count at the end of its range cannot be moved: then they are no frames of this stream.
+        if self.index_of(&far[0]).is_none_or(|index| self.window.is_far(index)) {
+            self.part_of_new().foreign += far.len() as u64;
+            return;
         }
         for datagram in far {
             self.ingest(&datagram, lent);
@@ -373,7 +381,10 @@ impl Placed {
     }
 
     /// Begins the next scan with the next block.
-    pub fn cut(&mut self, opening: Arc<Opening>) {
+    pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
+        if self.cutting() {
+            self.cut_now(lent);
+        }
         self.parts.push_back(Part::new(opening, &self.shape));
         self.window.cut();
     }
@@ -391,7 +402,7 @@ impl Placed {
 
     /// Ends the last scan: everything held is handed on.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
-        if self.far.len() > 1
+        if !self.far.is_empty()
             && self
                 .far
                 .first()
@@ -470,6 +481,8 @@ impl Placed {
             self.window.take_finished().expect("its pages have all been handed on");
         let place = (finished.scan - self.oldest) as usize;
         let part = &mut self.parts[place];
+        part.disagreements = self.count.disagreements() - self.disagreed;
+        self.disagreed = self.count.disagreements();
         if let Some(high) = finished.tally.high
             && high >= self.handed
         {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::account::{CountedBy, Layer, Witness};
 use fullbore_core::count::Count;
-use fullbore_core::endpoint::{Gro, UdpSource};
+use fullbore_core::endpoint::{Gro, SourceFormat, UdpSource};
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
@@ -76,6 +76,13 @@ enum Stream {
 }
 
 impl Stream {
+    fn shape(&self) -> &Shape {
+        match self {
+            Stream::Placed(placed) => placed.shape(),
+            Stream::Arrived(arrived) => arrived.shape(),
+        }
+    }
+
     /// Whether a datagram belongs to it.
     fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
         match self {
@@ -112,6 +119,8 @@ pub struct Port {
     /// Datagrams of the scan that were no frames, while there is no stream to count them.
     foreign: u64,
     chunk_bytes: u64,
+    /// Its frames cannot be laid out, and that has been said.
+    refused: bool,
     ended: bool,
     gauge: Arc<PortGauge>,
 }
@@ -158,6 +167,7 @@ impl Port {
             facts: None,
             foreign: 0,
             chunk_bytes,
+            refused: false,
             ended: false,
             gauge: Arc::default(),
         })
@@ -210,6 +220,10 @@ impl Port {
 
     /// Begins a scan: the first, or with a cut the next one.
     pub fn begin(&mut self, opening: Arc<Opening>, lender: &mut Lender<'_>) {
+        if !self.openings.is_empty() && self.streams.is_empty() {
+            // What has come belongs to the scan that ends here.
+            self.decide(lender);
+        }
         self.mark_drops();
         let before = self.receiver.drops().unwrap_or_default();
         self.drops.push(Drops { scan: opening.uuid, before, after: None });
@@ -227,7 +241,7 @@ impl Port {
         let mut lent = lender.lend(pool);
         for stream in &mut self.streams {
             match stream {
-                Stream::Placed(placed) => placed.cut(opening.clone()),
+                Stream::Placed(placed) => placed.cut(opening.clone(), &mut lent),
                 Stream::Arrived(arrived) => arrived.cut(opening.clone(), &mut lent),
             }
         }
@@ -368,20 +382,30 @@ impl Port {
 
     /// Makes the streams that the first datagrams speak of.
     fn decide(&mut self, lender: &mut Lender<'_>) {
-        let Some(facts) = self.learning.facts(&self.source) else {
+        let Some(mut facts) = self.learning.facts(&self.source) else {
             // Nothing sensible yet: what came is no frame of any stream.
             let (held, rubbish) = self.learning.take();
             self.foreign += held.len() as u64 + rubbish;
             return;
         };
         let strip = stripped_bytes(&self.source);
-        let layout =
-            geometry(&self.source, facts.frame_bytes, self.region.bytes(), self.chunk_bytes);
+        let lay = |frame_bytes| {
+            geometry(&self.source, frame_bytes, self.region.bytes(), self.chunk_bytes)
+        };
+        let mut layout = lay(facts.frame_bytes);
+        let uncounted = self.source.format == SourceFormat::Raw && self.source.sequence.is_none();
+        if layout.is_err() && uncounted {
+            // Frames of so odd a length are recorded like those of varying length.
+            facts.frame_bytes = 0;
+            layout = lay(0);
+        }
         let cut = match layout {
             Ok(cut) => cut,
             Err(error) => {
-                let why = format!("{}: {error}", self.source.endpoint);
-                lender.notices.push(Notice::Broken { why });
+                if !std::mem::replace(&mut self.refused, true) {
+                    let why = format!("{}: {error}", self.source.endpoint);
+                    lender.notices.push(Notice::Broken { why });
+                }
                 self.foreign += self.learning.take().0.len() as u64;
                 return;
             }
@@ -439,26 +463,31 @@ impl Port {
         let facts = self.facts.clone()?;
         let bytes = facts.frame_bytes as usize;
         let header = fullbore_core::format::vdif::check(datagram, bytes).ok()?;
+        if header.invalid() {
+            return None;
+        }
         let rate = facts.frames_per_second.or_else(|| header.frames_per_second());
-        let name: Name = format!("{}t{}", self.source.name, header.thread()).parse().ok()?;
-        let shape = Shape {
-            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+        let thread = format!("{}t{}", self.source.name, header.thread());
+        let taken = self.streams.iter().any(|stream| stream.shape().name.as_str() == thread);
+        // Two stations may have threads of the same number.
+        let station = format!("{}s{}t{}", self.source.name, header.station(), header.thread());
+        let name: Name = if taken { station } else { thread }.parse().ok()?;
+        let pool_bytes = self.region.bytes();
+        let geometry =
+            geometry(&self.source, facts.frame_bytes, pool_bytes, self.chunk_bytes).ok()?;
+        let mut shape = Shape {
+            number: 0,
             name,
             source: self.source.endpoint.to_string(),
             stripped_bytes: 0,
-            geometry: geometry(
-                &self.source,
-                facts.frame_bytes,
-                self.region.bytes(),
-                self.chunk_bytes,
-            )
-            .ok()?,
+            geometry,
             fill: self.source.fill,
         };
         let opening = self.openings.back()?.clone();
         let stream = if self.source.fill == Fill::Omit {
             let flows = Flows::Vdif { frames_per_second: rate };
             let pattern = Count::by_arrival(0, bytes);
+            shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut arrived = Arrived::new(shape, flows, pattern, opening);
             arrived.keep_to(header.station(), header.thread());
             Stream::Arrived(Box::new(arrived))
@@ -467,6 +496,7 @@ impl Port {
             let mut learning = Learning::default();
             learning.hold(datagram);
             let first = learning.earliest(&mut count, 0)?;
+            shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
         };
         self.open_stream(stream, lender);
