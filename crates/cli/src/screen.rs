@@ -2,6 +2,7 @@
 
 use std::io::{self, Stderr, Write};
 
+use fullbore_core::manifest::State;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::{Event, MemberState, Progress, Sealed, StreamState};
 use ratatui::backend::CrosstermBackend;
@@ -203,8 +204,9 @@ fn member_row(member: &MemberState) -> Row<'static> {
 /// A sealed scan, for people.
 fn told(sealed: &Sealed) -> String {
     let names = sealed.manifest.streams.iter().map(|stream| stream.name.as_str());
-    let mut text =
-        format!("\n{} sealed, {}\n\n", sealed.manifest.scan, ByteSize(sealed.manifest.bytes()));
+    let end = if sealed.manifest.state == State::Aborted { "aborted" } else { "sealed" };
+    let size = ByteSize(sealed.manifest.bytes());
+    let mut text = format!("\n{} {end}, {size}\n\n", sealed.manifest.scan);
     text += &account_table::table(names.zip(&sealed.accounts));
     for (stream, account) in sealed.manifest.streams.iter().zip(&sealed.accounts) {
         for presence in &account.presence {

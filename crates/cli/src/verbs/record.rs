@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::endpoint::UdpSource;
+use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -32,7 +33,7 @@ use crate::store_arg::StoreArg;
 /// the scan is sealed. A second Ctrl-C aborts.
 ///
 /// Exit codes: 0 every frame is accounted for; 1 frames are missing that no counter of this host
-/// explains; 2 the recording could not be made.
+/// explains, or it was aborted; 2 the recording could not be made.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -71,7 +72,8 @@ pub struct Args {
     /// Cores to stay on: first those of the capture threads, then those of the writers.
     #[arg(long, value_name = "CPU[,CPU…]", value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// How often what was written is made durable at the latest [default: 250ms]
+    /// How often what was written is made durable at the latest [default: 250ms]. A block is written when it is
+    /// full: for slow streams make blocks smaller, with block=64KiB in the source
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
     /// Draw no live screen.
@@ -188,7 +190,8 @@ fn judge(sealed: &[Sealed]) -> u8 {
         .iter()
         .flat_map(|scan| &scan.accounts)
         .any(|account| account.verdict == Verdict::Unexplained);
-    if unexplained { output::FOUND } else { output::GOOD }
+    let aborted = sealed.iter().any(|scan| scan.manifest.state == State::Aborted);
+    if unexplained || aborted { output::FOUND } else { output::GOOD }
 }
 
 #[cfg(test)]

@@ -519,6 +519,9 @@ impl Pacer {
                 return Ok(false);
             }
             let track = &mut playing[number];
+            if !self.comes_near(track, settings, stop) {
+                return Ok(false);
+            }
             let (until_ns, now_ns) = self.wait(track, settings);
             self.send(track, settings, until_ns, now_ns, progress)?;
             if track.settle(settings)? {
@@ -557,6 +560,19 @@ impl Pacer {
     }
 
     /// Waits for the track's turn; gives up to which due time frames may go, and what the clock says.
+    /// Sleeps until a far-off time is near. `false`: an end was asked for meanwhile.
+    fn comes_near(&self, track: &Playing<'_>, settings: &Settings, stop: &AtomicBool) -> bool {
+        const NEAR_NS: u64 = 200_000_000;
+        let left = || self.group_due_ns(track, settings).saturating_sub(self.gate.now_ns());
+        while self.timed && left() > NEAR_NS {
+            if stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_nanos(NEAR_NS / 4));
+        }
+        true
+    }
+
     fn wait(&mut self, track: &Playing<'_>, settings: &Settings) -> (u64, u64) {
         if !self.timed {
             return (u64::MAX, 0);

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State,
+    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
 };
 use fullbore_core::name::ScanName;
 use serde::Serialize;
@@ -42,6 +42,14 @@ pub enum Error {
     /// It is being recorded.
     #[error(transparent)]
     Lock(#[from] lock::Error),
+    /// Members that hold a part of it are not among the directories given.
+    #[error("{scan} lies on {} too, which {} not given", members.join(", "), if members.len() == 1 { "is" } else { "are" })]
+    Absent {
+        /// The scan.
+        scan: String,
+        /// Where they were when it was recorded.
+        members: Vec<String>,
+    },
     /// A file would not go. What was removed before it is told.
     #[error("{}: removing it: {source}", path.display())]
     File {
@@ -58,6 +66,9 @@ impl Error {
         match self {
             Error::Roots(error) => error.hint(),
             Error::Lock(error) => error.hint(),
+            Error::Absent { .. } => {
+                Some("name every member with --store, or half a scan would stay behind")
+            }
             Error::File { .. } => Some("mend that, and remove the scan again"),
         }
     }
@@ -67,6 +78,7 @@ impl Error {
 pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
     let name = scan.to_string();
     let holdings = holdings(roots, &name)?;
+    refuse_absent(roots, &name, &holdings)?;
     let _locks = lock_all(&holdings)?;
     let mut removed = Removed { scan: name, ..Removed::default() };
     for holding in &holdings {
@@ -98,6 +110,26 @@ fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
         return Err(inventory::Error::NoScan { scan: scan.to_owned(), roots }.into());
     }
     Ok(holdings)
+}
+
+/// Refuses to remove a part of a scan: its manifests name every member it lies on.
+fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<(), Error> {
+    let (roots, _) = open_roots(paths)?;
+    let given = |member: &Member| roots.iter().any(|root| root.uuid == Some(member.uuid));
+    let mut members: Vec<String> = Vec::new();
+    for holding in holdings {
+        let Copy::Read(manifest) = &holding.manifest else { continue };
+        for member in manifest.members.iter().filter(|member| !given(member)) {
+            let path = member.path.display().to_string();
+            if !members.contains(&path) {
+                members.push(path);
+            }
+        }
+    }
+    if members.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Absent { scan: scan.to_owned(), members })
 }
 
 /// Holds every manifest of a scan that may still be recorded: whichever of them carries the recorder's

@@ -1,0 +1,70 @@
+"""Several scans one after another, an abort, and datagrams that were made to do harm."""
+
+import signal
+import struct
+
+import pytest
+import wire
+from fullbore import Recording, accounts, balanced, free_port, run
+
+
+def series(source, store, frames, port, *options):
+    """Records several scans of one sender; what is on disk of each, and what was sent."""
+    options = ["--scans", "3", *options]
+    with Recording(source, store=store, scan="no", options=options) as recording:
+        sent = wire.send(frames, port, pause=1e-3)
+        recording.process.send_signal(signal.SIGINT)
+        recording.process.wait(timeout=30)
+    names = sorted(path.name for path in store.iterdir() if path.name.startswith("test_no"))
+    return [store / name for name in names], b"".join(sent)
+
+
+@pytest.mark.parametrize("fill", ["invalid", "omit"])
+def test_no_frame_falls_between_two_scans(fill, store):
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB&fill={fill}"
+    frames = wire.run_of_frames(2000)
+    scans, sent = series(source, store, frames, port, "--duration", "500ms")
+    assert len(scans) >= 2
+    read = b"".join(
+        chunk.read_bytes() for scan in scans for chunk in sorted(scan.glob("test_no*.0*"))
+    )
+    assert len(read) > 0 and sent.startswith(read)
+    for scan in scans:
+        run("verify", scan.name, "--store", store, code=None if scan == scans[-1] else 0)
+
+
+@pytest.mark.parametrize("form", ["format=vtp", "format=raw&seq=0:8:le&strip=8"])
+def test_numbers_at_the_end_of_their_range_do_no_harm(form, store):
+    port = free_port()
+    frames = wire.run_of_frames(330)
+    numbers = [*range(300), *range(2**61, 2**61 + 10), *range(2**64 - 10, 2**64), *range(300, 310)]
+    with Recording(f"udp://127.0.0.1:{port}?{form}", store=store) as recording:
+        wire.send([struct.pack("<Q", n) + f for n, f in zip(numbers, frames)], port)
+    (account,) = accounts(recording.stop(code=None)).values()
+    assert balanced(account)["terms"]["written"] >= 300
+
+
+def test_one_thread_number_of_two_stations_is_two_streams(store):
+    port = free_port()
+    frames = [
+        wire.Vdif(station=station, number=n).frame() for n in range(500) for station in (1, 2)
+    ]
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000&threads=split", store=store) as recording:
+        wire.send(frames, port)
+    told = accounts(recording.stop())
+    assert [balanced(account)["terms"]["written"] for account in told.values()] == [500, 500]
+    run("verify", recording.scan, "--store", store)
+
+
+def test_a_second_signal_aborts_and_what_was_written_verifies(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=store) as recording:
+        wire.send(wire.run_of_frames(3000), port)
+        recording.process.send_signal(signal.SIGINT)
+        recording.process.send_signal(signal.SIGTERM)
+    sealed = recording.sealed(code=None)
+    assert sealed["manifest"]["state"] in ("sealed", "aborted")
+    for account in accounts(sealed).values():
+        balanced(account)
+    run("verify", recording.scan, "--store", store)
