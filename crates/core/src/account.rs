@@ -81,12 +81,12 @@ pub struct Edge {
 pub enum Presence {
     /// No frame of it came at all.
     NeverCame,
-    /// Its first frame lies this much after that of the earliest stream, or after the scan was armed.
+    /// Its first frame came this much after that of the earliest stream.
     StartedLate {
         /// Nanoseconds without it.
         ns: i64,
     },
-    /// Its last frame lies this much before that of the latest stream, or before the stop.
+    /// Its last frame came this much before that of the latest stream.
     DiedEarly {
         /// Nanoseconds without it.
         ns: i64,

@@ -559,7 +559,6 @@ impl Pacer {
         due_ns
     }
 
-    /// Waits for the track's turn; gives up to which due time frames may go, and what the clock says.
     /// Sleeps until a far-off time is near. `false`: an end was asked for meanwhile.
     fn comes_near(&self, track: &Playing<'_>, settings: &Settings, stop: &AtomicBool) -> bool {
         const NEAR_NS: u64 = 200_000_000;
@@ -573,6 +572,7 @@ impl Pacer {
         true
     }
 
+    /// Waits for the track's turn; gives up to which due time frames may go, and what the clock says.
     fn wait(&mut self, track: &Playing<'_>, settings: &Settings) -> (u64, u64) {
         if !self.timed {
             return (u64::MAX, 0);
