@@ -70,6 +70,8 @@ pub struct Arrived {
     arrived: u64,
     times: (Option<Tai>, Option<Tai>),
     bytes: u64,
+    /// Correction already booked to earlier scans.
+    corrected: u64,
     uncounted: u64,
     overrun: u64,
     parts: VecDeque<Part>,
@@ -96,6 +98,7 @@ impl Arrived {
             arrived: 0,
             times: (None, None),
             bytes: 0,
+            corrected: 0,
             uncounted: 0,
             overrun: 0,
             parts: VecDeque::from([part]),
@@ -362,6 +365,12 @@ impl Arrived {
         self.parts.push_back(Part::new(opening, &self.shape));
     }
 
+    /// Frames that were lost at boundaries between seconds and noticed since the last scan.
+    fn newly_corrected(&mut self) -> u64 {
+        let all: u64 = self.flows.iter().map(|flow| flow.count.correction()).sum();
+        all - std::mem::replace(&mut self.corrected, all)
+    }
+
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
         for number in 0..self.flows.len() {
@@ -382,7 +391,7 @@ impl Arrived {
             flows: Vec::new(),
             uncounted: std::mem::take(&mut self.uncounted),
             uncounted_overrun: std::mem::take(&mut self.overrun),
-            correction: 0,
+            correction: self.newly_corrected(),
             bytes: std::mem::take(&mut self.bytes),
             times: std::mem::take(&mut self.times),
         };
