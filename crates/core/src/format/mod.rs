@@ -13,6 +13,7 @@
 //! The index is all that placement and account work with: two frames whose indices differ by one
 //! follow one another without a gap, whatever the format.
 
+pub mod panda;
 pub mod sequence;
 pub mod vdif;
 

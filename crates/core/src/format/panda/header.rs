@@ -1,0 +1,94 @@
+//! What a PandA says of an acquisition before its first sample.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Tai;
+
+/// The header of one acquisition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// When it was armed, by the PandA's clock. Servers before 3.0a1 do not say.
+    pub arm_time: Option<Tai>,
+    /// When it was armed and enabled; by a hardware clock if `hw_time_offset_ns` is there.
+    pub start_time: Option<Tai>,
+    /// System time minus hardware time at the start, in nanoseconds.
+    pub hw_time_offset_ns: Option<i64>,
+    /// Index of the first sample that follows: how many were taken before this reader joined.
+    pub missed: u64,
+    /// Whether the server has scaled the samples.
+    pub process: Process,
+    /// Bytes of a sample.
+    pub sample_bytes: u32,
+    /// The columns of a sample, in the order of their bytes, without gaps.
+    pub fields: Vec<Field>,
+}
+
+/// What the server did to the samples before it sent them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Process {
+    /// Integers as they were captured.
+    Raw,
+    /// Doubles, scaled by the server.
+    Scaled,
+}
+
+/// One column of a sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Field {
+    /// `COUNTER1.OUT`
+    pub name: String,
+    /// `Value`, `Min`, `Max`, `Mean`, `Sum`, `Diff`, `StdDev`; older servers have other words.
+    pub capture: String,
+    /// What its bytes are.
+    pub kind: Kind,
+    /// Where in the sample it begins.
+    pub offset_bytes: u32,
+    /// How its integers become a position. Bits have none.
+    pub scaling: Option<Scaling>,
+}
+
+/// What the bytes of a column are, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Bits, or the ticks of the gate.
+    Uint32,
+    /// A position.
+    Int32,
+    /// A sum of positions, or a time in ticks.
+    Int64,
+    /// Unsigned sum of squares, low word first.
+    Int96,
+    /// Scaled by the server.
+    Double,
+}
+
+impl Kind {
+    /// Bytes of one value.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Kind::Uint32 | Kind::Int32 => 4,
+            Kind::Int64 | Kind::Double => 8,
+            Kind::Int96 => 12,
+        }
+    }
+}
+
+/// `position = scale × raw + offset`, in `units`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Positions of one step.
+    pub scale: f64,
+    /// The position of zero.
+    pub offset: f64,
+    /// UTF-8; empty if none were set.
+    pub units: String,
+}
+
+impl Field {
+    /// `COUNTER1.OUT.Mean`, the column's name in files.
+    pub fn column(&self) -> String {
+        format!("{}.{}", self.name, self.capture)
+    }
+}
