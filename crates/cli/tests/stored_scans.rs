@@ -69,6 +69,25 @@ fn ls_lists_each_scan_with_its_state() {
 }
 
 #[test]
+fn a_scan_without_one_of_its_members_is_never_shown_as_whole() {
+    let store = Store::new(3);
+    two_streams(&store);
+    let (given, absent) = (store.roots()[..2].to_vec(), store.roots()[2].display().to_string());
+    let given: Vec<String> = given.iter().map(|root| root.display().to_string()).collect();
+    let partly = ["--store", &given.join(",")];
+    let list = told(&store, &[&["ls"], &partly[..]].concat(), 0);
+    assert!(list.lines().nth(1).unwrap().ends_with("unproven, 1 member absent"), "{list}");
+    assert!(list.contains(&format!("r1_a: {absent} is absent")), "{list}");
+    let list = json(&store, &[&["ls", "--json"], &partly[..]].concat(), 0);
+    assert_eq!(list[0]["absent"][0], *absent);
+    let info = told(&store, &[&["info", "r1_a"], &partly[..]].concat(), 0);
+    assert!(info.contains(&format!("at {absent}, ABSENT")), "{info}");
+    let recovered = told(&store, &[&["recover", "r1_a"], &partly[..]].concat(), 0);
+    assert!(recovered.contains(&format!("{absent} is absent")), "{recovered}");
+    assert!(!told(&store, &["ls"], 0).contains("absent"));
+}
+
+#[test]
 fn a_store_that_is_not_there_is_named() {
     let store = Store::new(1);
     for verb in [vec!["ls"], vec!["verify", "x"], vec!["info", "x"], vec!["rm", "x", "--yes"]] {

@@ -50,6 +50,8 @@ struct Info<'a> {
     accounts: Vec<Option<&'a Account>>,
     places: Vec<Place>,
     recording: bool,
+    /// Where the members were that are not given.
+    absent: Vec<&'a PathBuf>,
     findings: &'a [Finding],
 }
 
@@ -71,6 +73,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
         places: places(&scan),
         recording,
+        absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
     output.tell(&info, || text(&scan, &info, args.gaps))?;
@@ -102,8 +105,9 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     for member in &manifest.members {
         let failure = member.failure.as_ref().map_or(String::new(), |why| format!(", {why}"));
         let buffered = if member.buffered { ", through the page cache" } else { "" };
+        let absent = if info.absent.contains(&&member.path) { ", ABSENT" } else { "" };
         text += &format!(
-            "  member    {} at {}{buffered}{failure}\n",
+            "  member    {} at {}{buffered}{failure}{absent}\n",
             member.uuid,
             member.path.display()
         );
