@@ -422,7 +422,8 @@ mod tests {
     fn a_scan_of_which_a_member_is_not_given_names_that_member() {
         let store = Store::new(3);
         store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
-        let (given, absent) = store.roots().split_at(2);
+        let roots = store.roots();
+        let (given, absent) = roots.split_at(2);
         let entry = list(given).unwrap().entries[0].clone();
         assert_eq!((entry.state, entry.absent.as_slice()), (Standing::Sealed, absent));
         assert!(list(&store.roots()).unwrap().entries[0].absent.is_empty());
