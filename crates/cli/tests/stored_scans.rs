@@ -88,6 +88,38 @@ fn a_scan_without_one_of_its_members_is_never_shown_as_whole() {
 }
 
 #[test]
+fn every_verb_takes_a_scan_by_the_beginning_of_its_name_and_with_store_before_it() {
+    let store = Store::new(2);
+    two_streams(&store);
+    for name in ["r1_a", "r1", "store:r1_a", "store:r1"] {
+        assert!(told(&store, &["verify", name], 0).contains("r1_a is good"), "{name}");
+        assert!(told(&store, &["info", name], 0).contains("is sealed"), "{name}");
+        assert!(told(&store, &["recover", name], 0).contains("nothing was done"), "{name}");
+        let stream = format!("{name}/b");
+        assert!(!told(&store, &["info", &stream], 0).contains("r1_a_dsa"), "{name}");
+        assert_eq!(fullbore(&store, &["cat", &stream]).status.code(), Some(0), "{name}");
+        assert!(refused(&store, &["rm", &stream, "--yes"]).contains("removed whole"));
+        assert!(refused(&store, &["verify", &stream]).contains("verified whole"));
+        assert!(refused(&store, &["recover", &stream]).contains("recovered whole"));
+        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--rate", "50MB/s", "--json"];
+        assert_eq!(json(&store, &play, 0)["streams"].as_array().unwrap().len(), 1);
+    }
+    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--rate", "50MB/s", "--json"];
+    let report = json(&store, &play, 0);
+    let targets: Vec<&str> =
+        (0..2).map(|n| report["streams"][n]["target"].as_str().unwrap()).collect();
+    assert!(targets[0].contains(":9") && targets[1].contains(":10"), "{targets:?}");
+    for verb in ["verify", "info", "cat", "recover", "play"] {
+        let to = if verb == "play" { &["--to", "udp://127.0.0.1:9"][..] } else { &[] };
+        let error = refused(&store, &[&[verb, "r1_a/c"], to].concat());
+        assert!(error.contains("r1_a"), "{error}");
+        let error = refused(&store, &[&[verb, "nope"], to].concat());
+        assert!(error.contains("fullbore ls"), "{error}");
+    }
+    told(&store, &["rm", "store:r1", "--yes"], 0);
+}
+
+#[test]
 fn a_store_that_is_not_there_is_named() {
     let store = Store::new(1);
     for verb in [vec!["ls"], vec!["verify", "x"], vec!["info", "x"], vec!["rm", "x", "--yes"]] {

@@ -55,7 +55,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         reindex: args.reindex,
     };
     let unsealed = |entry: &Entry| entry.state == Standing::Unsealed;
-    let scans = scan_arg::find_all(&roots, &args.scan, unsealed)?;
+    let scans = scan_arg::find_all(&roots, &args.scan, "recovered", unsealed)?;
     let mut worst = output::GOOD;
     for scan in &scans {
         let bar = bar(output, scan);
