@@ -114,9 +114,7 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
 fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream> {
     let names: Vec<&str> = scan.streams.iter().map(|stream| stream.name.as_str()).collect();
     match (name, scan.streams.as_slice()) {
-        (Some(name), _) => scan.stream(name.as_str()).with_context(|| {
-            format!("{} has no stream {name}; it has {}", scan.manifest.scan, names.join(", "))
-        }),
+        (Some(name), _) => scan_arg::stream(scan, name.as_str()),
         (None, [only]) => Ok(only),
         (None, _) => anyhow::bail!(
             "{} has several streams: name one with --stream: {}",

@@ -15,7 +15,8 @@ use crate::store_arg::StoreArg;
 ///
 /// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
 /// unsealed: its recorder died, run `fullbore recover`; broken: no manifest can be read); when its
-/// first frame was; how long it is; its size; how many streams; and the verdict of its account.
+/// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
+/// how many of its members are not there. Those are named below, and nothing is known of what they hold.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Only scans whose names begin like this.
@@ -53,6 +54,9 @@ fn text(entries: &[Entry]) -> String {
     rows.extend(entries.iter().map(row));
     let mut text = columns(&rows, 3);
     for entry in entries {
+        for path in &entry.absent {
+            text += &format!("{}: {} is absent\n", entry.name, path.display());
+        }
         if let Some(problem) = &entry.problem {
             text += &format!("{}: {problem}\n", entry.name);
         }
@@ -69,6 +73,16 @@ fn row(entry: &Entry) -> Vec<String> {
         or_dash(entry.duration_ns.map(|ns| format!("{:.3}", ns as f64 / 1e9))),
         ByteSize(entry.bytes).to_string(),
         entry.streams.to_string(),
-        or_dash(entry.verdict.map(|verdict| verdict.to_string())),
+        verdict(entry),
     ]
+}
+
+/// The verdict is of the whole scan: where a part of it is not there, that is said with it.
+fn verdict(entry: &Entry) -> String {
+    let verdict = entry.verdict.map_or("-".into(), |verdict| verdict.to_string());
+    match entry.absent.len() {
+        0 => verdict,
+        1 => format!("{verdict}, 1 member absent"),
+        absent => format!("{verdict}, {absent} members absent"),
+    }
 }

@@ -55,7 +55,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         reindex: args.reindex,
     };
     let unsealed = |entry: &Entry| entry.state == Standing::Unsealed;
-    let scans = scan_arg::find_all(&roots, &args.scan, unsealed)?;
+    let scans = scan_arg::find_all(&roots, &args.scan, "recovered", unsealed)?;
     let mut worst = output::GOOD;
     for scan in &scans {
         let bar = bar(output, scan);
@@ -95,8 +95,14 @@ fn judge(outcome: &Outcome) -> u8 {
 
 fn text(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::AlreadySealed { scan, state } => {
-            format!("{scan} is {} already: nothing was done\n", format!("{state:?}").to_lowercase())
+        Outcome::AlreadySealed { scan, state, absent } => {
+            let state = format!("{state:?}").to_lowercase();
+            let mut text = format!("{scan} is {state} already: nothing was done\n");
+            for path in absent {
+                text +=
+                    &format!("  {} is absent: what lies there was not looked at\n", path.display());
+            }
+            text
         }
         Outcome::Completed { scan, directories, .. } => format!(
             "{scan} had been sealed: its manifest was copied to {directories} more directories\n"

@@ -34,13 +34,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
     let mut scans: Vec<ScanName> = Vec::new();
     for text in &args.scan {
-        let selected = scan_arg::find(&roots, text)?;
-        anyhow::ensure!(
-            selected.stream.is_none(),
-            "`{text}` is one stream of a scan\n  scans are removed whole: name {}",
-            selected.scan
-        );
-        scans.push(selected.scan);
+        scans.push(scan_arg::find_whole(&roots, text, "removed")?);
     }
     scans.sort();
     scans.dedup();

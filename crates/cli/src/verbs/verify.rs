@@ -8,11 +8,9 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::Standing;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::Scan;
 use fullbore_engine::store::verify::{self, Verification};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::hint::hinted;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -53,7 +51,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let entry: &fullbore_engine::store::catalogue::Entry = entry;
         entry.state != Standing::Recording
     };
-    let scans = scan_arg::find_all(&roots, &args.scan, settled)?;
+    let scans = scan_arg::find_all(&roots, &args.scan, "verified", settled)?;
     let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
     let mut worst = output::GOOD;
     for scan in &scans {
@@ -82,10 +80,7 @@ fn one(
     settings: Settings,
     output: Output,
 ) -> anyhow::Result<Verification> {
-    let scan = Scan::open(roots, name).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let scan = scan_arg::open_scan(roots, name)?;
     anyhow::ensure!(
         !lock::is_held(&scan.inventory.lock_path()),
         "{name} is being recorded\n  it can be verified once it is sealed"

@@ -1,6 +1,6 @@
 //! One scan while it is recorded: its directories, its manifest, and what has been heard of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ pub struct Scan {
     pub shared_after: Option<witness::Reading>,
     /// Roots of the members that took data when it began.
     pub roots: Vec<PathBuf>,
+    /// Whether more is known of its streams than its manifests on disk say.
+    pub untold: bool,
     /// Directories that were made for it.
     claimed: Vec<PathBuf>,
     lock: Option<ScanLock>,
@@ -96,6 +98,7 @@ impl Scan {
             shared: witness::Reading::default(),
             shared_after: None,
             roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
+            untold: false,
             claimed: Vec::new(),
             lock: None,
         };
@@ -196,11 +199,41 @@ impl Scan {
         stream.stripped_bytes = shape.stripped_bytes;
         stream.format = format;
         self.gauges.insert(shape.number, gauge);
+        self.make_sides(number);
+        self.untold = true;
+    }
+
+    /// Streams of the scan before go on in this one, with their numbers, names and counters.
+    pub fn go_on_from(&mut self, before: &Scan) {
+        self.manifest.streams = before.manifest.streams.clone();
+        self.gauges = before.gauges.clone();
+        for number in 0..self.manifest.streams.len() {
+            let stream = &mut self.manifest.streams[number];
+            stream.directory = self.opening.directory(&stream.name);
+            (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
+            self.make_sides(number);
+        }
+        self.untold = true;
+    }
+
+    fn make_sides(&self, number: usize) {
         for root in &self.roots {
             let side = root.join(&self.manifest.streams[number].directory).join(SIDE_DIRECTORY);
             // The writer makes it too; whoever is second finds it there.
             let _ = std::fs::create_dir_all(side);
         }
+    }
+
+    /// Writes down what has become known of its streams, so that it outlives this process.
+    pub fn tell_manifests(&mut self) -> Result<(), RecordError> {
+        let directories = self.manifest.streams.iter().map(|stream| &stream.directory);
+        let named: BTreeSet<&String> = directories.collect();
+        // The notice of a stream with a lower number is still on its way.
+        if !self.untold || named.len() < self.manifest.streams.len() {
+            return Ok(());
+        }
+        self.untold = false;
+        self.write_manifests()
     }
 
     /// Takes note of durable blocks.

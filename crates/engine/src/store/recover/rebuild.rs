@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
+use fullbore_core::endpoint::UdpSource;
 use fullbore_core::format::vdif::{Header, NOWHERE, Second, Timeline};
 use fullbore_core::gap::{Cause, Gap, Ranges};
 use fullbore_core::index::Block;
@@ -417,7 +418,7 @@ impl Rebuilt {
             _ => tell_gaps(&mut account, gaps),
         }
         if self.blocks.is_empty() {
-            account.presence.push(Presence::NeverCame);
+            account.presence.push(Presence::NotKnown);
         }
         // The counters of the layers died with the recorder, so nothing can be proven any more.
         account.verdict = account.judge().max(Verdict::Consistent);
@@ -485,16 +486,22 @@ impl Rebuilt {
     }
 }
 
+/// As the recorder counted: by the source, or by the frames' own times where they lie as they came.
 fn counted_by(told: &Stream) -> CountedBy {
-    let source = &told.source;
     match &told.format {
-        Format::Vdif { threads, .. } if threads.is_empty() && told.fill != Fill::Omit => {
-            CountedBy::PacketNumber
+        Format::Vdif { .. } if told.fill == Fill::Omit => CountedBy::FrameTime,
+        Format::Raw if told.fill == Fill::Omit => CountedBy::Nothing,
+        format => {
+            let sources = UdpSource::parse(&told.source).unwrap_or_default();
+            sources.first().map_or_else(|| by_format(format), UdpSource::counted_by)
         }
+    }
+}
+
+/// Of a source that this version does not know.
+fn by_format(format: &Format) -> CountedBy {
+    match format {
         Format::Vdif { .. } => CountedBy::FrameTime,
-        Format::Raw if told.fill != Fill::Omit && source.contains("seq=") => {
-            CountedBy::SequenceField
-        }
         Format::Raw => CountedBy::Nothing,
     }
 }
