@@ -14,12 +14,13 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
 use fullbore_engine::generate::{
-    Error, Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
+    Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
     StreamPlan, Tally, VdifForm,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
 
 use super::sending;
+use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output};
 
 /// Send test streams to the network: VDIF with true headers, or any datagrams.
@@ -223,11 +224,6 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
 }
 
-fn explained(error: Error) -> anyhow::Error {
-    let hint = error.hint();
-    sending::with_hint(error.into(), hint)
-}
-
 /// From what was typed to what is meant.
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let targets = sending::targets(&args.to)?;
@@ -370,7 +366,8 @@ fn nearest(rate: ByteRate, payload: u32, threads: u64) -> u64 {
 
 /// The header of a sample; a frame length that was asked for must be its own.
 fn sample_template(args: &Args, path: &Path) -> anyhow::Result<Header> {
-    let sample = Payloads::of_sample(path).map_err(|error| explained(error.into()))?;
+    let sample = Payloads::of_sample(path)
+        .map_err(|error| explained(fullbore_engine::generate::Error::from(error)))?;
     let template = sample.template().context("a sample without a header")?;
     if let Some(asked) = args.frame {
         ensure!(

@@ -7,7 +7,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{Entry, Standing};
 use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
 
-use crate::hint::hinted;
+use crate::hint::{explained, told};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -61,17 +61,14 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let bar = bar(output, scan);
         let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
         bar.finish_and_clear();
-        let outcome = outcome.map_err(|error| {
-            let hint = error.hint();
-            hinted(error, hint)
-        });
+        let outcome = outcome.map_err(explained);
         match outcome {
             Ok(outcome) => {
                 output.tell(&outcome, || text(&outcome))?;
                 worst = worst.max(judge(&outcome));
             }
             Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {error:#}");
+                eprintln!("fullbore: {}", told(&error));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),
@@ -109,13 +106,13 @@ fn text(outcome: &Outcome) -> String {
         ),
         Outcome::Recovered(recovery) => {
             let mut text = format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds);
-            recovery.streams.iter().for_each(|stream| text += &told(stream));
+            recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
             text
         }
     }
 }
 
-fn told(stream: &Recovered) -> String {
+fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
         "  {}: {} blocks, {}, {} frames written of {} expected",
         stream.name,

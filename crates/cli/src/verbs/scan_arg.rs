@@ -8,15 +8,12 @@ use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
 use fullbore_engine::store::reader::{Scan, Stream};
 
-use crate::hint::hinted;
+use crate::hint::explained;
 
 /// Finds a scan by its name or the beginning of it.
 pub fn find(roots: &[PathBuf], text: &str) -> anyhow::Result<Selected> {
     let name = text.strip_prefix("store:").unwrap_or(text);
-    catalogue::find(roots, name).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })
+    catalogue::find(roots, name).map_err(explained)
 }
 
 /// Finds a scan that can only be had whole; `what` says what is done to it.
@@ -37,10 +34,7 @@ pub fn open(roots: &[PathBuf], text: &str) -> anyhow::Result<(Scan, Option<Name>
 
 /// Opens a scan that was found.
 pub fn open_scan(roots: &[PathBuf], scan: &ScanName) -> anyhow::Result<Scan> {
-    Scan::open(roots, scan).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })
+    Scan::open(roots, scan).map_err(explained)
 }
 
 /// A stream of a scan by its name.
@@ -61,10 +55,7 @@ pub fn find_all(
     if !typed.is_empty() {
         return typed.iter().map(|text| find_whole(roots, text, what)).collect();
     }
-    let catalogue = catalogue::list(roots).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let catalogue = catalogue::list(roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
         eprintln!("fullbore: {failed}");
     }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use fullbore_core::endpoint::{self, UdpTarget};
+use anyhow::Context;
+use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
 use fullbore_engine::pace::LatenessSummary;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::hint::explained_of;
 use crate::output::Output;
 
 /// A flag that the first Ctrl-C sets; a second one ends the process at once.
@@ -57,23 +58,10 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
 pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
     let mut targets: Vec<UdpTarget> = Vec::new();
     for text in texts {
-        let some = UdpTarget::parse(text).map_err(|error| endpoint_error(text, &error))?;
+        let some = UdpTarget::parse(text).map_err(|error| explained_of(text, error))?;
         targets.extend(some);
     }
     Ok(targets)
-}
-
-/// An error of an endpoint, with what could stand there.
-pub fn endpoint_error(text: &str, error: &endpoint::Error) -> anyhow::Error {
-    with_hint(anyhow!("{text}: {error}"), error.hint().as_deref())
-}
-
-/// An error with what to do about it.
-pub fn with_hint(error: anyhow::Error, hint: Option<&str>) -> anyhow::Error {
-    match hint {
-        Some(hint) => anyhow!("{error:#}\n  hint: {hint}"),
-        None => error,
-    }
 }
 
 /// A length of time as people write it: `40s`, `1m 30s`.

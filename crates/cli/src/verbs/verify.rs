@@ -11,6 +11,7 @@ use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::verify::{self, Verification};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::hint::told;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -43,10 +44,13 @@ pub struct Args {
     store: StoreArg,
 }
 
+/// Reads on one device: each has a thread and a block of memory.
+const MOST_READS: usize = 64;
+
 /// Verifies.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
-    anyhow::ensure!(args.reads > 0, "--reads is zero");
+    anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");
     let settled = |entry: &_| {
         let entry: &fullbore_engine::store::catalogue::Entry = entry;
         entry.state != Standing::Recording
@@ -62,7 +66,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                 worst = worst.max(code);
             }
             Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {error:#}");
+                eprintln!("fullbore: {}", told(&error));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),
