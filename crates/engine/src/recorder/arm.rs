@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fullbore_core::endpoint::{Threads, UdpSource};
-use fullbore_core::layout::CHUNK_BYTES;
+use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
@@ -265,7 +265,9 @@ impl Recorder {
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
         let members = open_members(&plan.members)?;
+        let mut plan = plan;
         check_space(&plan, &members)?;
+        plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
         for member in &members {
             for text in member.warnings() {
                 tell(&Event::Warning { text: text.clone() });
@@ -389,6 +391,36 @@ fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
     if needed > total { no_space(total, needed) } else { Ok(()) }
+}
+
+/// Chunks take their space at once. Where none are asked for, they are so small that every source finds room
+/// for four on the roomiest member; a member without room for one is named, since it will get nothing.
+fn fit_chunk(
+    plan: &Plan,
+    members: &[Member],
+    tell: &mut Tell<'_>,
+) -> Result<ByteSize, RecordError> {
+    let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
+    let most = free.iter().copied().max().unwrap_or(0);
+    let fitting = most / (4 * plan.sources.len() as u64);
+    let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
+    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(0));
+    let chunk = plan.chunk.unwrap_or(ByteSize(default));
+    if chunk.0 > most && chunk.0 <= LARGEST_CHUNK_BYTES {
+        let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
+        let path = roomiest.map(|(member, _)| member.root().to_owned()).unwrap_or_default();
+        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: chunk });
+    }
+    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < chunk.0) {
+        let text = format!(
+            "{} has {} free, less than a chunk of {chunk}: nothing will be recorded on it; \
+             smaller chunks (--chunk) would use it",
+            member.root().display(),
+            ByteSize(free),
+        );
+        tell(&Event::Warning { text });
+    }
+    Ok(chunk)
 }
 
 /// Opens every socket and maps its share of the block memory.
