@@ -217,7 +217,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("writing the truth to {}", path.display()))?;
     }
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    Ok(ExitCode::from(if report.refused == 0 { GOOD } else { FOUND }))
+    Ok(ExitCode::from(if report.sent.refused == 0 { GOOD } else { FOUND }))
 }
 
 fn create(path: &Path) -> anyhow::Result<std::fs::File> {
@@ -385,17 +385,10 @@ fn told(report: &Report, stopped: bool) -> String {
     let streams = &report.truth.streams;
     let ports =
         if streams.len() == 1 { "1 port".into() } else { format!("{} ports", streams.len()) };
-    let mut text = format!(
-        "{:<8} {} datagrams, {}, to {ports} in {:.2} s: {}, {:.3} CPU s/GB\n",
-        if stopped { "stopped" } else { "sent" },
-        report.datagrams,
-        ByteSize(report.bytes),
-        report.seconds,
-        report.rate,
-        sending::cost(report.cpu_seconds, report.bytes),
-    );
-    text += &sending::pacing(&report.lateness);
-    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let done = if stopped { "stopped" } else { "sent" };
+    let bytes = ByteSize(report.sent.bytes);
+    let what = format!("{} datagrams, {bytes}, to {ports}", report.datagrams);
+    let mut text = sending::summary(done, &what, &report.sent);
     let sum = |of: fn(&Tally) -> u64| streams.iter().map(|stream| of(&stream.port)).sum::<u64>();
     let kinds: [(&str, u64); 8] = [
         ("dropped", sum(|tally| tally.dropped.count())),

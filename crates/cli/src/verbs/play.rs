@@ -111,7 +111,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    let good = report.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    let good = report.sent.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
@@ -275,17 +275,9 @@ impl<'a> Source<'a> {
 
 /// The report for people.
 fn told(report: &Report, stopped: bool) -> String {
-    let mut text = format!(
-        "{:<8} {} frames, {}, in {:.2} s: {}, {:.3} CPU s/GB\n",
-        if stopped { "stopped" } else { "played" },
-        report.frames,
-        ByteSize(report.bytes),
-        report.seconds,
-        report.rate,
-        sending::cost(report.cpu_seconds, report.bytes),
-    );
-    text += &sending::pacing(&report.lateness);
-    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let done = if stopped { "stopped" } else { "played" };
+    let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
+    let mut text = sending::summary(done, &what, &report.sent);
     for stream in &report.streams {
         text +=
             &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::generate::Progress;
+use fullbore_engine::generate::{Progress, Sent};
 use fullbore_engine::pace::LatenessSummary;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -70,7 +70,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `1.9 µs`, `31 ms`.
-pub fn short_time(ns: u64) -> String {
+fn short_time(ns: u64) -> String {
     match ns as f64 {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
@@ -79,8 +79,21 @@ pub fn short_time(ns: u64) -> String {
     }
 }
 
+/// How it went, for people: what was done to how much, at what pace, and what the sockets had to say.
+pub fn summary(done: &str, what: &str, sent: &Sent) -> String {
+    let mut text = format!(
+        "{done:<8} {what} in {:.2} s: {}, {:.3} CPU s/GB\n",
+        sent.seconds,
+        sent.rate,
+        cost(sent.cpu_seconds, sent.bytes),
+    );
+    text += &pacing(&sent.lateness);
+    text += &socket_notes(sent);
+    text
+}
+
 /// The distance from due times as lines of text.
-pub fn pacing(lateness: &LatenessSummary) -> String {
+fn pacing(lateness: &LatenessSummary) -> String {
     if lateness.packets == 0 {
         return String::new();
     }
@@ -98,7 +111,8 @@ pub fn pacing(lateness: &LatenessSummary) -> String {
 }
 
 /// What the sockets had to say, if anything.
-pub fn socket_notes(refused: u64, stalls: u64, unreachable: u64) -> String {
+fn socket_notes(sent: &Sent) -> String {
+    let Sent { refused, stalls, unreachable, .. } = *sent;
     let mut text = String::new();
     if refused > 0 {
         text += &format!(
@@ -120,6 +134,6 @@ pub fn stopped(stop: &AtomicBool) -> bool {
 }
 
 /// CPU seconds per gigabyte.
-pub fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
+fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
     if bytes == 0 { 0.0 } else { cpu_seconds * 1e9 / bytes as f64 }
 }

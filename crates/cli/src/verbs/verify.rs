@@ -9,9 +9,7 @@ use fullbore_engine::store::catalogue::Standing;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::verify::{self, Verification};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::hint::told;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -57,25 +55,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let scans = scan_arg::find_all(&roots, &args.scan, "verified", settled)?;
     let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
-    let mut worst = output::GOOD;
-    for scan in &scans {
-        match one(&roots, scan, settings, output) {
-            Ok(verification) => {
-                output.tell(&verification, || text(&verification))?;
-                let code = if verification.good { output::GOOD } else { output::FOUND };
-                worst = worst.max(code);
-            }
-            Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {}", told(&error));
-                worst = output::REFUSED;
-            }
-            Err(error) => return Err(error),
-        }
-    }
     if scans.is_empty() && !output.json {
         println!("no scans");
     }
-    Ok(ExitCode::from(worst))
+    let judge = |it: &Verification| if it.good { output::GOOD } else { output::FOUND };
+    let work = |scan: &ScanName| one(&roots, scan, settings, output);
+    scan_arg::each(&scans, output, work, text, judge)
 }
 
 fn one(
@@ -89,23 +74,13 @@ fn one(
         !lock::is_held(&scan.inventory.lock_path()),
         "{name} is being recorded\n  it can be verified once it is sealed"
     );
-    let bar = bar(output, name);
+    let bar = scan_arg::bar(output, name);
     let verification = verify::verify(&scan, settings, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     Ok(verification?)
-}
-
-/// Bytes, rate and time left on standard error, if somebody is watching.
-pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
-    if !output.progress() {
-        return ProgressBar::hidden();
-    }
-    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style).with_message(name.to_string())
 }
 
 fn text(verification: &Verification) -> String {
