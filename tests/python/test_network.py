@@ -31,8 +31,9 @@ def one_stream(recording):
         ("127.0.0.1", "", {}),
         ("::1", "[::1]", {}),
         ("239.192.7.1", "239.192.7.1", {"interface": "127.0.0.1", "ttl": 1}),
+        ("ff12::fb", "[ff12::fb]", {"interface": "lo"}),
     ],
-    ids=["IPv4", "no host", "IPv6", "multicast"],
+    ids=["IPv4", "no host", "IPv6", "multicast", "IPv6 multicast"],
 )
 def test_every_kind_of_address_is_recorded_from(host, source, options, store):
     port = free_port(socket.AF_INET6 if ":" in source else socket.AF_INET)
@@ -91,6 +92,7 @@ def test_listed_threads_lie_side_by_side_in_the_order_listed(store):
 
 @pytest.mark.parametrize("length, legacy", [
     (1000, False), (1024, False), (5000, False), (8000, False), (9000, False), (8000, True), (64, True),
+    (16_000, False), (32_768, False), (60_000, False),
 ])  # fmt: skip
 def test_frames_of_any_length_with_either_header_are_stored_whole(length, legacy, store):
     port = free_port()

@@ -7,7 +7,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{self, Entry};
 
 use crate::account_table::columns;
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 
@@ -29,10 +29,7 @@ pub struct Args {
 /// Lists.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
-    let catalogue = catalogue::list(&roots).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let catalogue = catalogue::list(&roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
         eprintln!("fullbore: {failed}");
     }

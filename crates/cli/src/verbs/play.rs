@@ -12,14 +12,13 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
 use fullbore_engine::pace::{CATCH_UP, Waiting};
-use fullbore_engine::replayer::{
-    Error, Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile,
-};
+use fullbore_engine::replayer::{Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile};
 use fullbore_engine::store::catalogue::Selected;
 use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
 use super::{scan_arg, sending};
+use crate::hint::{explained, explained_of};
 use crate::output::{FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
 
@@ -103,6 +102,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let settings = settings(&args)?;
     let inputs =
         args.input.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
+    refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
     let tracks = tracks(&args, &inputs, &scans, targets)?;
     let stop = sending::stop_on_signal()?;
@@ -111,13 +111,21 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    let good = report.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    let good = report.sent.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
-fn explained(error: Error) -> anyhow::Error {
-    let hint = error.hint();
-    sending::with_hint(error.into(), hint)
+/// Options that would change nothing were typed for something else.
+fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
+    let files = inputs.iter().any(|input| matches!(input, Input::File(_)));
+    let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
+    ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
+    ensure!(
+        args.stream.is_empty() || inputs.iter().any(whole),
+        "--stream chooses among the streams of a scan, and none is played whole"
+    );
+    ensure!(!args.as_recorded || args.times != 1, "--as-recorded is for --loop");
+    Ok(())
 }
 
 /// Faster than this, a stall is made up for at once.
@@ -168,7 +176,7 @@ fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
     if scheme.is_none_or(|scheme| scheme == "store") {
         return Ok(Input::Scan(scan_arg::find(&args.store.members()?, text)?));
     }
-    let error = |error| sending::endpoint_error(text, &error);
+    let error = |error| explained_of(text, error);
     let end: Endpoint = text.parse().map_err(error)?;
     Ok(Input::File(endpoint::file_path(&end).map_err(error)?))
 }
@@ -267,17 +275,9 @@ impl<'a> Source<'a> {
 
 /// The report for people.
 fn told(report: &Report, stopped: bool) -> String {
-    let mut text = format!(
-        "{:<8} {} frames, {}, in {:.2} s: {}, {:.3} CPU s/GB\n",
-        if stopped { "stopped" } else { "played" },
-        report.frames,
-        ByteSize(report.bytes),
-        report.seconds,
-        report.rate,
-        sending::cost(report.cpu_seconds, report.bytes),
-    );
-    text += &sending::pacing(&report.lateness);
-    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let done = if stopped { "stopped" } else { "played" };
+    let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
+    let mut text = sending::summary(done, &what, &report.sent);
     for stream in &report.streams {
         text +=
             &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::gap::Ranges;
+use fullbore_core::layout::chunk_step;
 use fullbore_core::manifest::{
     ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
 };
@@ -15,6 +16,7 @@ use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
+use super::read_back::Unsure;
 use crate::lifecycle::Lifecycle;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
 use crate::store::lock::{ScanLock, put_file};
@@ -43,6 +45,8 @@ pub struct Scan {
     pub roots: Vec<PathBuf>,
     /// Whether more is known of its streams than its manifests on disk say.
     pub untold: bool,
+    /// Blocks that were written to a member whose sync failed later.
+    pub unsure: Vec<Unsure>,
     /// Directories that were made for it.
     claimed: Vec<PathBuf>,
     lock: Option<ScanLock>,
@@ -85,6 +89,7 @@ impl Scan {
                 .zip(failures)
                 .map(|(member, failure)| manifest_member(member, failure.clone()))
                 .collect(),
+            chunk_step: chunk_step(members.len()),
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
@@ -99,6 +104,7 @@ impl Scan {
             shared_after: None,
             roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
             untold: false,
+            unsure: Vec::new(),
             claimed: Vec::new(),
             lock: None,
         };

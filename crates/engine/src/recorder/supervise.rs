@@ -11,6 +11,7 @@ use fullbore_core::account::Account;
 
 use super::arm::{Plan, RecordError, Recorder, Running, member_state};
 use super::event::{Event, MemberState, Progress, Sealed, StreamState, Tell};
+use super::read_back::{Unsure, read_back};
 use super::scan::Scan;
 use super::seal::seal;
 use crate::clock::Clock;
@@ -334,16 +335,25 @@ impl Supervisor {
                 }
             }
             Report::Failed { member, why, suspect } => {
-                let blocks: usize = suspect.iter().map(|(_, sequences)| sequences.len()).sum();
+                let blocks: usize = suspect.iter().map(|(_, blocks)| blocks.len()).sum();
                 let text = format!(
                     "{} takes no more data: {why}{}",
                     self.members[member].root().display(),
                     if blocks > 0 {
-                        format!("; {blocks} blocks written there may not be durable")
+                        format!(
+                            "; {blocks} blocks written there may not be durable, and are read back at the end"
+                        )
                     } else {
                         String::new()
                     }
                 );
+                for (track, blocks) in suspect {
+                    let root = self.members[member].root().to_owned();
+                    if let Some(scan) = self.scan_mut(track.scan) {
+                        let unsure = Unsure { root, stream: track.number, blocks };
+                        scan.unsure.push(unsure);
+                    }
+                }
                 for scan in &mut self.scans {
                     scan.manifest.members[member].failure.get_or_insert_with(|| why.clone());
                 }
@@ -362,6 +372,9 @@ impl Supervisor {
     fn seal_ready(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
         while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
             let mut scan = self.scans.pop_front().expect("just seen");
+            for text in read_back(&mut scan) {
+                tell(&Event::Warning { text });
+            }
             let sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
             tell(&Event::Sealed(Box::new(sealed.clone())));
             self.sealed.push(sealed);

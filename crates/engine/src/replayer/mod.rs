@@ -33,8 +33,8 @@ use serde::Serialize;
 pub use file::{FileError, VdifFile};
 pub use stored::{StoredError, StoredFrames};
 
-use crate::generate::{Progress, cpu_seconds, rate};
-use crate::pace::{Gate, Lateness, LatenessSummary, Monotonic, Period, Waiting, group_size};
+use crate::generate::{Progress, Sent, cpu_seconds};
+use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
 
 /// What went wrong in a source; it names the file or scan itself.
@@ -228,26 +228,13 @@ pub struct TrackReport {
 /// How a replay went.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Seconds from the first frame to the last.
-    pub seconds: f64,
     /// Frames that the kernel took.
     pub frames: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Bytes per second.
-    pub rate: ByteRate,
-    /// CPU time of the sending thread, in seconds.
-    pub cpu_seconds: f64,
-    /// Frames that the kernel refused.
-    pub refused: u64,
-    /// Times a socket was full.
-    pub stalls: u64,
-    /// Times a receiver said that nobody listens.
-    pub unreachable: u64,
+    /// How they went.
+    #[serde(flatten)]
+    pub sent: Sent,
     /// How often all was played to its end.
     pub times: u64,
-    /// How far after their due times frames went; empty when flat out.
-    pub lateness: LatenessSummary,
     /// Each stream.
     pub streams: Vec<TrackReport>,
 }
@@ -451,22 +438,14 @@ impl<'a> Replay<'a> {
     }
 
     fn report(self, times: u64, pacer: &Pacer, cpu_seconds: f64) -> Report {
-        let sum = |of: fn(&send::Tally) -> u64| {
-            self.playing.iter().map(|playing| of(&playing.sender.tally())).sum::<u64>()
-        };
+        let tallies: Vec<send::Tally> =
+            self.playing.iter().map(|playing| playing.sender.tally()).collect();
         let seconds = pacer.gate.now_ns() as f64 / 1e9;
         let bytes = self.playing.iter().map(|playing| playing.report.bytes).sum();
         Report {
-            seconds,
-            frames: sum(|tally| tally.sent),
-            bytes,
-            rate: rate(bytes, seconds),
-            cpu_seconds,
-            refused: sum(|tally| tally.refused),
-            stalls: sum(|tally| tally.stalls),
-            unreachable: sum(|tally| tally.unreachable),
+            frames: tallies.iter().map(|tally| tally.sent).sum(),
+            sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, pacer.lateness.summary()),
             times,
-            lateness: pacer.lateness.summary(),
             streams: self
                 .playing
                 .into_iter()

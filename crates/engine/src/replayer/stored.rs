@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::manifest::{Fill, Format, State};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::{Frame, FrameSource, SourceError};
@@ -115,7 +115,7 @@ impl<'a> StoredFrames<'a> {
 
     /// Lists the frames of a block whose frames have one length.
     fn list_fixed(&mut self, block: &Delivered<'a>) {
-        let clock = BlockClock::of(self.stream, block.placed);
+        let clock = BlockClock::of(self.scan, self.stream, block.placed);
         let mut start = 0;
         for frame in self.stream.frames(&block.placed.block, block.bytes()) {
             let end = start + frame.bytes.len();
@@ -141,7 +141,7 @@ impl<'a> StoredFrames<'a> {
         joined.end += block.bytes().len() as u64;
         joined.sequence = placed.block.sequence + 1;
         joined.lengths.extend(lengths);
-        let clock = BlockClock::of(self.stream, placed);
+        let clock = BlockClock::of(self.scan, self.stream, placed);
         while let Some(&length) = joined.lengths.front()
             && joined.frame + u64::from(length) <= joined.end
         {
@@ -198,7 +198,7 @@ enum BlockClock {
 }
 
 impl BlockClock {
-    fn of(stream: &Stream, placed: &Placed) -> Self {
+    fn of(scan: &Scan, stream: &Stream, placed: &Placed) -> Self {
         let block = &placed.block;
         let start = stream.time_of_block(block);
         // Where frames lie as they came, their numbers count arrivals of all threads.
@@ -210,7 +210,7 @@ impl BlockClock {
         let unlearnt =
             matches!(stream.format, Format::Vdif { .. }) && stream.frames_per_second().is_none();
         let by_blocks = if unlearnt { None } else { Self::by_neighbours(stream, placed, start) };
-        by_blocks.or_else(|| Self::by_arrival(stream, placed)).unwrap_or(BlockClock::Unknown)
+        by_blocks.or_else(|| Self::by_arrival(scan, stream, placed)).unwrap_or(BlockClock::Unknown)
     }
 
     /// Spread until the next block; in the last one as in the one before.
@@ -230,13 +230,15 @@ impl BlockClock {
         Some(BlockClock::Even { start, ns_per_frame: ns.max(0) / i64::from(frames.max(1)) })
     }
 
-    /// By when the first and the last frame of the stream came.
-    fn by_arrival(stream: &Stream, placed: &Placed) -> Option<Self> {
+    /// By when the first and the last frame of the stream came. Those few that came within one look at the
+    /// socket go at once, too; `recover` knows no such times, only those of blocks.
+    fn by_arrival(scan: &Scan, stream: &Stream, placed: &Placed) -> Option<Self> {
         let account = stream.account.as_ref()?;
         let (first, last) = (account.first?, account.last?);
         let ns = last.seen.since(first.seen);
-        let frames = last.index.checked_sub(first.index)?;
-        let ns_per_frame = ns.checked_div(frames).filter(|ns| *ns > 0)?;
+        let frames = last.index.checked_sub(first.index)?.max(1);
+        let seen = ns > 0 || (ns == 0 && scan.manifest.state != State::Recovered);
+        let ns_per_frame = seen.then_some(ns / frames)?;
         let before = placed.block.first.saturating_sub(first.index);
         let start = first.seen.plus_ns(before.saturating_mul(ns_per_frame));
         Some(BlockClock::Even { start, ns_per_frame })

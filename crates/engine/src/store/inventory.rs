@@ -125,6 +125,9 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
     read_copy(path, |json| {
         let manifest = Manifest::from_json(json).map_err(|error| error.to_string())?;
         check_directories(&manifest)?;
+        if manifest.chunk_step == 0 {
+            return Err("chunks whose numbers do not go up".into());
+        }
         for stream in &manifest.streams {
             stream.geometry.as_ref().map_or(Ok(()), check_geometry)?;
         }
