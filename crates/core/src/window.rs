@@ -317,7 +317,12 @@ impl<B> Window<B> {
     }
 
     /// Counts a frame that failed its own check, though its place could be read.
+    ///
+    /// What is damaged is not believed when it says that it lies before everything else.
     pub fn arrive_damaged(&mut self, index: i64) -> Arrival {
+        if index < self.low && !self.is_far(index) {
+            return Arrival::BeforeScan;
+        }
         match self.find(index) {
             Err(arrival) => arrival,
             Ok((place, slot)) => {
@@ -386,6 +391,13 @@ impl<B> Window<B> {
         self.books.late.insert(index..index + 1);
         self.books.terms.late += 1;
         Arrival::Late
+    }
+
+    /// A far-off frame was not believed: says whether its place had been counted, so that it came twice.
+    pub fn give_up(&mut self, index: i64) -> bool {
+        let counted = (self.low..self.next).contains(&index);
+        self.books.duplicates += u64::from(counted);
+        counted
     }
 
     fn oldest_open(&self) -> i64 {
@@ -783,6 +795,16 @@ mod tests {
         let tally = window.tally();
         assert_eq!((tally.terms.written, tally.terms.missing), (6, 0));
         assert_eq!((tally.reordered, tally.reorder_extent), (2, 1));
+    }
+
+    #[test]
+    fn a_damaged_frame_does_not_move_the_beginning() {
+        let mut window: Window<()> = Window::new(4, 2, 100);
+        window.arrive(100, || Some(()));
+        assert_eq!(window.arrive_damaged(98), Arrival::BeforeScan);
+        assert_eq!(window.tally().low, Some(100));
+        assert_eq!(window.arrive(98, || Some(())), Arrival::Late, "a good one does");
+        assert_eq!(window.tally().low, Some(98));
     }
 
     #[test]

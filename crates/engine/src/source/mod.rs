@@ -12,7 +12,10 @@
 mod arrived;
 mod capture;
 mod dealer;
+mod far;
 mod learn;
+#[cfg(test)]
+mod model;
 mod part;
 mod placed;
 mod port;

@@ -14,9 +14,10 @@ use fullbore_core::count::{Count, Reading};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
-use fullbore_core::window::{Arrival, BELIEVED_AFTER, Closed, Finished, Window};
+use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
 use super::dealer::Dealer;
+use super::far::{Belief, Far};
 use super::part::{Opening, Part, Shape, StreamGauge, Sums, filled};
 use super::scratch::{Kept, Scratch};
 use crate::ring::{Block, Pool};
@@ -55,8 +56,9 @@ pub struct Placed {
     count: Count,
     window: Window<Block>,
     heads: Vec<[u8; Placed::LONGEST_HEAD]>,
-    /// Datagrams from far off, until enough agree.
-    far: Vec<Vec<u8>>,
+    far: Far,
+    /// Index of the first frame of all.
+    began: i64,
     /// Index after the last page handed on.
     handed: i64,
     /// Frames marked invalid, by page.
@@ -87,7 +89,8 @@ impl Placed {
             count,
             window,
             heads: vec![[0; Self::LONGEST_HEAD]; MOST_MESSAGES.max(128)],
-            far: Vec::new(),
+            far: Far::default(),
+            began: first,
             handed: first,
             invalid: VecDeque::new(),
             sums: VecDeque::new(),
@@ -278,13 +281,11 @@ impl Placed {
         let (head, frame) = datagram.split_at(cut);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
-            Reading::Damaged { index } if !self.window.is_far(index) => {
-                self.window.arrive_damaged(index);
-                self.part_of_new().seen(lent.now);
-            }
-            Reading::Damaged { .. } | Reading::Foreign | Reading::Uncounted => {
-                self.part_of_new().foreign += 1;
-            }
+            Reading::Damaged { index } => match self.window.arrive_damaged(index) {
+                Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
+                _ => self.part_of_new().seen(lent.now),
+            },
+            Reading::Foreign | Reading::Uncounted => self.part_of_new().foreign += 1,
         }
         self.hand_on(lent);
     }
@@ -313,27 +314,34 @@ impl Placed {
 
     /// A frame near the window came, so the far ones before it were not the stream.
     fn near(&mut self, now: Tai) {
-        let rubbish = self.far.len() as u64;
-        self.far.clear();
-        let part = self.part_of_new();
-        part.foreign += rubbish;
-        part.seen(now);
+        let old = self.far.give_up();
+        self.count_given_up(old);
+        self.part_of_new().seen(now);
+    }
+
+    fn count_given_up(&mut self, indices: Vec<i64>) {
+        for index in indices {
+            if !self.window.give_up(index) {
+                self.part_of_new().foreign += 1;
+            }
+        }
     }
 
     /// A far-off frame: believed once enough in a row agree.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
         let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
-        let agrees = self.far.last().is_none_or(|last| {
-            self.index_of(last).is_some_and(|before| index.abs_diff(before) < reach)
-        });
-        if !agrees {
-            self.part_of_new().foreign += self.far.len() as u64;
-            self.far.clear();
+        let others = self.far.hear(index, datagram, reach, lent.now);
+        self.count_given_up(others);
+        let belief = self.far.belief(self.window.next(), self.longest_gap(), lent.now);
+        if let Some(belief) = belief {
+            self.follow(belief, lent);
         }
-        self.far.push(datagram);
-        if self.far.len() >= BELIEVED_AFTER {
-            self.believe(lent);
-        }
+    }
+
+    fn longest_gap(&self) -> i64 {
+        self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
+            i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
+        })
     }
 
     fn index_of(&self, datagram: &[u8]) -> Option<i64> {
@@ -345,20 +353,14 @@ impl Placed {
     }
 
     /// Moves the window to where the far-off frames are, and places them.
-    fn believe(&mut self, lent: &mut Lent<'_>) {
-        let far = std::mem::take(&mut self.far);
-        let Some(first) = far.iter().filter_map(|datagram| self.index_of(datagram)).min() else {
-            return;
-        };
-        let gap = first.saturating_sub(self.window.next());
-        let longest = self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
-            i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
-        });
-        if (0..=longest).contains(&gap) {
-            self.window.jump_to(first);
-        } else {
-            self.count.rebase(first, self.window.next());
-            self.part_of_new().restarts += 1;
+    fn follow(&mut self, belief: Belief, lent: &mut Lent<'_>) {
+        let far = self.far.take();
+        match belief {
+            Belief::Ahead(first) => self.window.jump_to(first),
+            Belief::Anew(first) => {
+                self.count.rebase(first, self.window.next());
+                self.part_of_new().restarts += 1;
+            }
         }
         // A count at the end of its range cannot be moved: then they are no frames of this stream.
         if self.index_of(&far[0]).is_none_or(|index| self.window.is_far(index)) {
@@ -402,17 +404,12 @@ impl Placed {
 
     /// Ends the last scan: everything held is handed on.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
-        if !self.far.is_empty()
-            && self
-                .far
-                .first()
-                .and_then(|d| self.index_of(d))
-                .is_some_and(|i| i > self.window.next())
-        {
-            self.believe(lent);
+        let likely = self.far.likely(self.window.next(), self.longest_gap(), 1);
+        if let Some(ahead @ Belief::Ahead(_)) = likely {
+            self.follow(ahead, lent);
         }
-        let rubbish = self.far.drain(..).count() as u64;
-        self.part_of_new().foreign += rubbish;
+        let old = self.far.give_up();
+        self.count_given_up(old);
         if self.window.cutting() {
             // The cut has not been reached, and now never will be: the scan after it is empty.
             self.window.cut_short();
@@ -490,6 +487,12 @@ impl Placed {
             part.pending.push(Gap { first: self.handed, count, cause: Cause::Missing });
             self.handed = high + 1;
         }
+        // Frames that came only after others had begun the stream lie before every block.
+        let before = finished.gaps.iter().take_while(|gap| gap.first < self.began).map(|gap| {
+            let count = gap.count.min(self.began.abs_diff(gap.first));
+            Gap { count, ..*gap }
+        });
+        part.pending.extend(before);
         let time = |index: Option<i64>| index.and_then(|index| self.count.time(index));
         let correction = self.count.correction() - self.corrected;
         self.corrected += correction;

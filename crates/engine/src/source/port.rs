@@ -524,6 +524,19 @@ impl Port {
         self.streams.push(stream);
     }
 
+    /// Whatever waits for time to pass has waited long enough.
+    #[cfg(test)]
+    pub(super) fn hurry(&mut self) {
+        self.learning.hurry();
+        self.cut_at = self.cut_at.map(|_| Instant::now());
+    }
+
+    /// The blocks, for tests that take some away.
+    #[cfg(test)]
+    pub(super) fn pool_mut(&mut self) -> Option<&mut Pool> {
+        self.pool.as_mut()
+    }
+
     /// Takes an answer of a writer, if it is for a stream of this port.
     pub fn answer(&mut self, returned: Returned, lender: &mut Lender<'_>) -> Option<Returned> {
         let (track, bytes) = match &returned {
