@@ -180,8 +180,20 @@ impl<B> Window<B> {
         self.cut.is_some()
     }
 
-    /// Ends the scan at once, with the highest frame seen; the page that it was in is closed short.
+    /// Whether an index belongs to the scan that waits for a cut to be reached.
+    pub fn is_before_cut(&self, index: i64) -> bool {
+        self.cut.is_some_and(|cut| self.page_of(index).0 < cut)
+    }
+
+    /// Ends the scan at once: at the cut that was asked for, if it has been reached, else with the highest
+    /// frame seen; then the page that it was in is closed short.
     pub fn cut_short(&mut self) {
+        if let Some(cut) = self.cut.filter(|&cut| self.first_of(cut) < self.next) {
+            self.close_before(cut);
+            self.cut = None;
+            self.begin_scan(self.first_of(cut));
+            return;
+        }
         self.cut = None;
         self.finish();
         let next = self.next;

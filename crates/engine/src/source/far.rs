@@ -41,15 +41,21 @@ impl Far {
         given_up
     }
 
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// Forgets all, and gives their indices.
     pub fn give_up(&mut self) -> Vec<i64> {
         self.since = None;
         self.held.drain(..).map(|(index, _)| index).collect()
     }
 
-    /// Takes the datagrams, to be placed.
+    /// Takes the datagrams in the order of their indices, to be placed.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.since = None;
+        self.held.sort_by_key(|(index, _)| *index);
         self.held.drain(..).map(|(_, datagram)| datagram).collect()
     }
 

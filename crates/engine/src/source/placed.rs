@@ -176,7 +176,7 @@ impl Placed {
         if run > 0 {
             self.sum_up(first, run);
             self.window.arrive_in_order(run as u32);
-            self.part_of_new().seen(lent.now);
+            self.near(first + run as i64 - 1, lent.now);
         }
         let taken = in_place + layout.surprises;
         self.mend(lent);
@@ -283,7 +283,7 @@ impl Placed {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
             Reading::Damaged { index } => match self.window.arrive_damaged(index) {
                 Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
-                _ => self.part_of_new().seen(lent.now),
+                _ => self.part_of(index).seen(lent.now),
             },
             Reading::Foreign | Reading::Uncounted => self.part_of_new().foreign += 1,
         }
@@ -300,23 +300,25 @@ impl Placed {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
-                self.near(lent.now);
+                self.near(index, lent.now);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
-                self.near(lent.now);
+                self.near(index, lent.now);
             }
             Arrival::BeforeScan => self.part_of_new().foreign += 1,
             // An invalid frame may carry any time; it does not move the window.
-            Arrival::Far if invalid => self.part_of_new().foreign += 1,
+            Arrival::Far if invalid => self.count_given_up(vec![index]),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
     }
 
     /// A frame near the window came, so the far ones before it were not the stream.
-    fn near(&mut self, now: Tai) {
-        let old = self.far.give_up();
-        self.count_given_up(old);
-        self.part_of_new().seen(now);
+    fn near(&mut self, index: i64, now: Tai) {
+        if !self.far.is_empty() {
+            let old = self.far.give_up();
+            self.count_given_up(old);
+        }
+        self.part_of(index).seen(now);
     }
 
     fn count_given_up(&mut self, indices: Vec<i64>) {
@@ -368,18 +370,25 @@ impl Placed {
             return;
         }
         for datagram in far {
+            // Frames that agree may still lie far from one another.
+            let index = self.index_of(&datagram).filter(|&index| index >= self.window.next());
+            if let Some(index) = index.filter(|&index| self.window.is_far(index)) {
+                self.window.jump_to(index);
+            }
             self.ingest(&datagram, lent);
         }
     }
 
     /// The part that new frames belong to.
     fn part_of_new(&mut self) -> &mut Part {
-        let place = if self.window.cutting() && self.parts.len() > 1 {
-            self.parts.len() - 2
-        } else {
-            self.parts.len() - 1
-        };
-        &mut self.parts[place]
+        self.part_of(self.window.next())
+    }
+
+    /// The part that the newest frames belong to, or the one before while a cut is waited for.
+    fn part_of(&mut self, index: i64) -> &mut Part {
+        let last = self.parts.len() - 1;
+        let waits = self.window.is_before_cut(index) && last > 0;
+        &mut self.parts[last - usize::from(waits)]
     }
 
     /// Begins the next scan with the next block.
@@ -445,7 +454,10 @@ impl Placed {
             let gap = Gap { first: self.handed, count, cause: Cause::Missing };
             self.parts[place].pending.push(gap);
         }
-        self.handed = self.handed.max(end);
+        // A page that lay ahead when a scan was cut has no slots, and says nothing of what is handed on.
+        if closed.slots > 0 {
+            self.handed = self.handed.max(end);
+        }
         let invalid = take_invalid(&mut self.invalid, closed.page);
         let crc = self.take_sum(&closed);
         let part = &mut self.parts[place];
