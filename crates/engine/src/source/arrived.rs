@@ -222,7 +222,8 @@ impl Arrived {
                 let header = Header::read(frame).ok()?;
                 let rate = frames_per_second.or_else(|| header.frames_per_second());
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
-                Count::by_time(station, vec![thread], frame_bytes, rate)
+                let strip = self.shape.stripped_bytes as usize;
+                Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
             }
             Flows::One | Flows::None => self.pattern.clone(),
         };

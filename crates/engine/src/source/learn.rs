@@ -114,11 +114,11 @@ impl Learning {
             }
             (None, Threads::Split) => return Decision::Split,
             (None, Threads::Listed(list)) if in_order => {
-                Count::by_time(facts.flows[0].0, list.clone(), bytes, rate)
+                Count::by_time(facts.flows[0].0, list.clone(), bytes, rate).behind(strip)
             }
             (None, Threads::Together) if in_order && facts.flows.len() == 1 => {
                 let (station, thread) = facts.flows[0];
-                Count::by_time(station, vec![thread], bytes, rate)
+                Count::by_time(station, vec![thread], bytes, rate).behind(strip)
             }
             (None, _) => {
                 let flows = Flows::Vdif { frames_per_second: source.frames_per_second };

@@ -78,7 +78,7 @@ pub struct Placed {
 
 impl Placed {
     /// The most bytes before a frame that may be left out.
-    pub const LONGEST_HEAD: usize = 256;
+    pub const LONGEST_HEAD: usize = fullbore_core::endpoint::LONGEST_STRIP as usize;
 
     /// A stream that begins with the frame at `first`.
     pub fn new(shape: Shape, count: Count, first: i64, opening: Arc<Opening>) -> Self {

@@ -446,9 +446,11 @@ impl Port {
 
     /// Opens the streams of all threads among the first datagrams.
     fn split_first(&mut self, held: &[Vec<u8>], lender: &mut Lender<'_>) {
+        let strip = stripped_bytes(&self.source) as usize;
         for datagram in held {
-            let owned =
-                self.streams.iter().any(|stream| stream.owns(&[], datagram, datagram.len()));
+            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+            let bytes = datagram.len();
+            let owned = self.streams.iter().any(|stream| stream.owns(head, frame, bytes));
             if !owned {
                 self.split_off(datagram, lender);
             }
@@ -462,7 +464,9 @@ impl Port {
         }
         let facts = self.facts.clone()?;
         let bytes = facts.frame_bytes as usize;
-        let header = fullbore_core::format::vdif::check(datagram, bytes).ok()?;
+        let strip = stripped_bytes(&self.source);
+        let frame = datagram.get(strip as usize..)?;
+        let header = fullbore_core::format::vdif::check(frame, bytes).ok()?;
         if header.invalid() {
             return None;
         }
@@ -479,23 +483,24 @@ impl Port {
             number: 0,
             name,
             source: self.source.endpoint.to_string(),
-            stripped_bytes: 0,
+            stripped_bytes: strip,
             geometry,
             fill: self.source.fill,
         };
         let opening = self.openings.back()?.clone();
         let stream = if self.source.fill == Fill::Omit {
             let flows = Flows::Vdif { frames_per_second: rate };
-            let pattern = Count::by_arrival(0, bytes);
+            let pattern = Count::by_arrival(strip as usize, bytes);
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut arrived = Arrived::new(shape, flows, pattern, opening);
             arrived.keep_to(header.station(), header.thread());
             Stream::Arrived(Box::new(arrived))
         } else {
-            let mut count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+            let count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+            let mut count = count.behind(strip as usize);
             let mut learning = Learning::default();
             learning.hold(datagram);
-            let first = learning.earliest(&mut count, 0)?;
+            let first = learning.earliest(&mut count, strip as usize)?;
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
         };
