@@ -576,6 +576,37 @@ impl<B> Window<B> {
 }
 
 impl Finished {
+    /// Books a frame that came after the scan was cut off. `false`: it does not lie within the scan.
+    pub fn came_late(&mut self, index: i64) -> bool {
+        let within = self.tally.low.is_some_and(|low| low <= index)
+            && self.tally.high.is_some_and(|high| index <= high);
+        if !within {
+            return false;
+        }
+        let after = self.gaps.partition_point(|gap| gap.first <= index);
+        let holds = |gap: &Gap| index < gap.first + gap.count as i64;
+        let Some(place) = after.checked_sub(1).filter(|&place| holds(&self.gaps[place])) else {
+            self.tally.duplicates += 1;
+            return true;
+        };
+        let gap = self.gaps[place];
+        if gap.cause != Cause::Missing {
+            self.tally.duplicates += 1;
+            return true;
+        }
+        self.tally.terms.missing -= 1;
+        self.tally.terms.late += 1;
+        let part = |first: i64, end: i64, cause| Gap { first, count: (end - first) as u64, cause };
+        let end = gap.first + gap.count as i64;
+        let parts = [
+            part(gap.first, index, Cause::Missing),
+            part(index, index + 1, Cause::Late),
+            part(index + 1, end, Cause::Missing),
+        ];
+        self.gaps.splice(place..=place, parts.into_iter().filter(|gap| gap.count > 0));
+        true
+    }
+
     /// Turns the frames of a closed page into overrun: its block found no member.
     pub fn lose_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
         let mut at = first;
@@ -807,6 +838,26 @@ mod tests {
         let tally = window.tally();
         assert_eq!((tally.terms.written, tally.terms.missing), (6, 0));
         assert_eq!((tally.reordered, tally.reorder_extent), (2, 1));
+    }
+
+    #[test]
+    fn a_frame_that_comes_after_its_scan_was_cut_off_was_late_and_not_missing() {
+        let mut window: Window<()> = Window::new(8, 2, 0);
+        for index in [0, 1, 2, 6] {
+            window.arrive(index, || Some(()));
+        }
+        window.cut_short();
+        assert_eq!(window.arrive(4, || Some(())), Arrival::BeforeScan);
+        let mut finished = window.take_finished().unwrap();
+        assert!(finished.came_late(4));
+        assert!(finished.came_late(4), "twice");
+        assert!(!finished.came_late(7) && !finished.came_late(-1), "of another scan");
+        let tally = &finished.tally;
+        assert_eq!((tally.terms.missing, tally.terms.late, tally.duplicates), (2, 1, 1));
+        assert!(tally.terms.balance());
+        let gap = |first, cause| Gap { first, count: 1, cause };
+        let gaps = [gap(3, Cause::Missing), gap(4, Cause::Late), gap(5, Cause::Missing)];
+        assert_eq!(finished.gaps, gaps);
     }
 
     #[test]

@@ -230,6 +230,9 @@ impl Recorder {
         }
         let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
+        for text in ports.iter().filter_map(Port::warning) {
+            tell(&Event::Warning { text });
+        }
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
         let mut scan = Scan::open(first, &plan, &members, &vec![None; members.len()], clock.now())?;

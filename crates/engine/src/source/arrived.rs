@@ -15,12 +15,15 @@ use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
 use super::far::{Belief, Far};
-use super::part::{Opening, Part, Shape, StreamGauge, Sums};
+use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
 
 /// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
 const FLOW_PAGE: u32 = 1024;
+
+/// How long the books of a scan stay open after a cut.
+const GRACE_NS: i64 = 100_000_000;
 
 /// The most threads that are told apart in one stream.
 const MOST_FLOWS: usize = 1024;
@@ -75,6 +78,8 @@ pub struct Arrived {
     uncounted: u64,
     overrun: u64,
     parts: VecDeque<Part>,
+    /// When the newest scan was cut from the one before.
+    cut_at: Option<Tai>,
     gauge: Arc<StreamGauge>,
 }
 
@@ -102,6 +107,7 @@ impl Arrived {
             uncounted: 0,
             overrun: 0,
             parts: VecDeque::from([part]),
+            cut_at: None,
             gauge: Arc::default(),
         }
     }
@@ -267,8 +273,15 @@ impl Arrived {
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
                 self.near(number, lent.now);
             }
+            Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().foreign += 1,
         }
+    }
+
+    /// Books a frame that was overtaken where the last scan was cut off.
+    fn came_after_cut(&mut self, number: usize, index: i64) -> bool {
+        let Flow { station, thread, .. } = self.flows[number];
+        came_after_cut(&mut self.parts, station, thread, index)
     }
 
     /// A frame near the flow's window came, so the far ones before it were not the flow.
@@ -404,6 +417,7 @@ impl Arrived {
     /// Ends the scan here and begins the next.
     pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
         self.end(lent);
+        self.cut_at = Some(lent.now);
         self.parts.push_back(Part::new(opening, &self.shape));
     }
 
@@ -415,6 +429,7 @@ impl Arrived {
 
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cut_at = None;
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
             let likely = flow.far.likely(flow.window.next(), LONGEST_GAP, 2);
@@ -457,7 +472,12 @@ impl Arrived {
     }
 
     /// Takes the oldest part if it is complete.
-    pub fn take_complete(&mut self) -> Option<(Part, CountedBy)> {
+    ///
+    /// For a moment after a cut its books stay here: frames that were overtaken just there still come.
+    pub fn take_complete(&mut self, now: Tai) -> Option<(Part, CountedBy)> {
+        if self.cut_at.is_some_and(|at| now.since(at) < GRACE_NS) {
+            return None;
+        }
         if !self.parts.front()?.complete() {
             return None;
         }
@@ -480,16 +500,9 @@ impl Arrived {
         for flow in &self.flows {
             terms.add(&flow.window.so_far());
         }
-        let gauge = &self.gauge;
-        StreamGauge::set(&gauge.frames, terms.written + self.uncounted);
-        StreamGauge::set(&gauge.bytes, self.bytes);
-        StreamGauge::set(&gauge.missing, terms.missing);
-        StreamGauge::set(&gauge.overrun, terms.overrun + self.overrun);
-        StreamGauge::set(&gauge.damaged, terms.damaged);
-        StreamGauge::set(&gauge.late, terms.late);
-        StreamGauge::set(&gauge.foreign, self.parts.back().map_or(0, |part| part.foreign));
-        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
-        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
-        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
+        terms.written += self.uncounted;
+        terms.overrun += self.overrun;
+        let foreign = self.parts.back().map_or(0, |part| part.foreign);
+        self.gauge.tell(&terms, self.bytes, foreign, pool);
     }
 }

@@ -25,5 +25,5 @@ pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;
 pub use learn::stripped_bytes;
 pub use part::{Notice, Opening, Shape, StreamGauge};
-pub use port::{Port, PortError, PortGauge};
+pub use port::{FewBlocks, Port, PortError, PortGauge};
 pub use scratch::Scratch;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use fullbore_core::account::Account;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::Fill;
@@ -227,6 +227,7 @@ struct Bench {
     good: BTreeSet<u64>,
     bad: BTreeSet<u64>,
     datagrams: u64,
+    rubbish: u64,
     now: Tai,
     openings: Vec<Arc<Opening>>,
     pages: Vec<Page>,
@@ -258,6 +259,7 @@ impl Bench {
             good: BTreeSet::new(),
             bad: BTreeSet::new(),
             datagrams: 0,
+            rubbish: 0,
             now: Tai(0),
             openings: Vec::new(),
             pages: Vec::new(),
@@ -364,7 +366,10 @@ impl Bench {
                     datagrams.push(datagram);
                     self.bad.insert(next);
                 }
-                Item::Rubbish(bytes) => datagrams.push(vec![0xA5; usize::from(bytes)]),
+                Item::Rubbish(bytes) => {
+                    datagrams.push(vec![0xA5; usize::from(bytes)]);
+                    self.rubbish += 1;
+                }
                 Item::Restart(jump) => {
                     let shift = self.wire.epoch_of(next).1.wrapping_add_signed(jump);
                     self.wire.epochs.insert(next, shift);
@@ -664,7 +669,10 @@ fn check_datagrams(bench: &Bench) {
     }
     assert!(booked <= bench.datagrams, "{booked} booked of {}", bench.datagrams);
     if bench.bad.is_empty() && !bench.short {
-        assert_eq!(booked, bench.datagrams, "every datagram is booked");
+        // With threads split there may be no stream yet to count rubbish.
+        let split = bench.port.source().threads == Threads::Split;
+        let free = if split { bench.rubbish } else { 0 };
+        assert!(booked + free >= bench.datagrams, "{booked} booked of {}", bench.datagrams);
     }
 }
 
@@ -803,7 +811,11 @@ fn check_arrived(bench: &Bench, stream: u16, owns: &dyn Fn(u64) -> bool) {
         }
         assert_eq!(written, account.terms.written, "{account:#?}");
         assert_eq!(account.bytes, written * FRAME as u64);
-        elsewhere += account.terms.late + account.terms.overrun;
+        elsewhere += account.terms.late + account.terms.overrun + account.terms.damaged;
+        if bench.wire.epochs.len() > 1 {
+            // What was overtaken where a count began anew has the number of an older frame.
+            elsewhere += account.duplicates;
+        }
         missing += account.terms.missing;
     }
     let foreign = bench.foreign();
@@ -819,8 +831,10 @@ fn check_arrived(bench: &Bench, stream: u16, owns: &dyn Fn(u64) -> bool) {
         let sent = |number: &u64| bench.good.contains(number) || bench.bad.contains(number);
         absent += (first..=last).step_by(threads as usize).filter(|n| !sent(n)).count() as u64;
     }
-    assert!(missing >= absent, "{missing} of {absent} are missing");
-    if bench.bad.is_empty() && foreign == 0 && !bench.short {
+    // What was lost just before a count began anew is known to nobody.
+    let known = bench.wire.epochs.len() == 1;
+    assert!(!known || missing >= absent, "{missing} of {absent} are missing");
+    if known && bench.bad.is_empty() && foreign == 0 && !bench.short {
         assert!(elsewhere > 0 || missing == absent || lost > 0, "{missing} of {absent} are missing");
     }
 }
@@ -869,4 +883,39 @@ fn old_frames_one_by_one_among_new_ones_are_no_restart() {
     assert_eq!((accounts[0].1.restarts, accounts[0].1.duplicates), (0, 10), "{accounts:?}");
     let place = |number: u64| Some(number as i64);
     check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
+}
+
+#[test]
+fn frames_overtaken_where_an_arrived_stream_is_cut_are_late_in_their_own_scan() {
+    let steps = [
+        Step::Burst(vec![Item::Next(15), Item::Skip(2), Item::Next(3)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Cut,
+        Step::Burst(vec![Item::Back(5), Item::Next(4), Item::Back(0)]),
+        Step::Drain,
+        Step::Look,
+        Step::Answer(20),
+        Step::Look,
+        Step::Hurry,
+    ];
+    let text = "udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le&fill=omit";
+    let bench = run(text, wire(Kind::Field(8), &[0]), 1, &steps);
+    check_arrived(&bench, 0, &|_| true);
+    let accounts = bench.accounts(0);
+    let terms = accounts[0].1.terms;
+    assert_eq!((terms.written, terms.missing, terms.late), (19, 1, 1), "{accounts:#?}");
+    assert_eq!(accounts[0].1.listed(Cause::Late), 1);
+    let after = accounts[1].1;
+    assert_eq!((after.terms.written, after.foreign, after.duplicates), (5, 0, 1));
+    assert!(after.terms.balance());
+}
+
+#[test]
+fn memory_for_too_few_blocks_is_refused_with_the_sum() {
+    let text = "udp://127.0.0.1:1?format=raw&frame=8031&seq=0:8:le";
+    let source = UdpSource::parse(text).unwrap().remove(0);
+    let opened = Port::open(source, 0, Arc::default(), 64 << 20, 256_000_000, 4096);
+    let told = opened.err().expect("two blocks are too few").to_string();
+    assert!(told.contains("holds 2, and 8 are needed") && told.contains("--buffer"), "{told}");
 }

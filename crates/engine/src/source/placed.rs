@@ -18,7 +18,7 @@ use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
-use super::part::{Opening, Part, Shape, StreamGauge, Sums, filled};
+use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
@@ -305,6 +305,7 @@ impl Placed {
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
                 self.near(index, lent.now);
             }
+            Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().foreign += 1,
             // An invalid frame may carry any time; it does not move the window.
             Arrival::Far if invalid => self.count_given_up(vec![index]),
@@ -541,18 +542,9 @@ impl Placed {
     /// Brings the counters for screens up to date.
     pub fn tell(&self, pool: &Pool) {
         let terms = self.window.so_far();
-        let gauge = &self.gauge;
-        StreamGauge::set(&gauge.frames, terms.written);
-        StreamGauge::set(&gauge.bytes, terms.written * u64::from(self.shape.geometry.frame_bytes));
-        StreamGauge::set(&gauge.missing, terms.missing);
-        StreamGauge::set(&gauge.overrun, terms.overrun);
-        StreamGauge::set(&gauge.damaged, terms.damaged);
-        StreamGauge::set(&gauge.late, terms.late);
+        let bytes = terms.written * u64::from(self.shape.geometry.frame_bytes);
         let foreign = self.parts.back().map_or(0, |part| part.foreign);
-        StreamGauge::set(&gauge.foreign, foreign);
-        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
-        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
-        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
+        self.gauge.tell(&terms, bytes, foreign, pool);
     }
 }
 
