@@ -190,6 +190,8 @@ fn cat_gives_the_bytes_whole_in_part_and_without_fill() {
     assert!(refused(&store, &["cat", "r1_a/c"]).contains("no stream c"));
     refused(&store, &["cat", "r1_a/a", "--from", "noon"]);
     refused(&store, &["cat", "r1_a/a", "--from", "9", "--to", "8"]);
+    assert!(refused(&store, &["cat", "r1_a/a", "--from", "1000"]).contains("last frame, 999"));
+    assert!(refused(&store, &["cat", "r1_a/a", "--from", "+1h"]).contains("last frame"));
     refused(&store, &["cat", "r1_a/b", "--no-fill"]);
 }
 

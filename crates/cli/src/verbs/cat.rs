@@ -141,6 +141,12 @@ fn range(stream: &Stream, from: Option<At>, to: Option<At>) -> anyhow::Result<Ra
     let start = from.map_or(Ok(i64::MIN), index)?;
     let end = to.map_or(Ok(i64::MAX), index)?;
     anyhow::ensure!(start <= end, "--to lies before --from");
+    if from.is_some()
+        && let Some(last) = stream.blocks.last()
+    {
+        let behind = stream.end_of(&last.block);
+        anyhow::ensure!(start < behind, "--from lies behind the last frame, {}", behind - 1);
+    }
     Ok(start..end)
 }
 

@@ -441,4 +441,4 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -46,7 +46,8 @@ fn run(plan: Plan) -> Report {
     generator.run(&AtomicBool::new(false), &Progress::default()).unwrap()
 }
 
-fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
+/// What a socket has received and receives until it falls silent.
+pub(crate) fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut datagrams = Vec::new();
     let mut datagram = [0; 4096];
     while let Ok(length) = socket.recv(&mut datagram) {

@@ -7,6 +7,7 @@ use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::Cause;
 
 use super::*;
+use crate::generate::tests::all_received;
 use crate::store::reader::Scan;
 use crate::store::testing::{Store, StreamPlan};
 
@@ -16,15 +17,6 @@ fn receiver() -> (UdpSocket, UdpTarget) {
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let port = socket.local_addr().unwrap().port();
     (socket, UdpTarget { host: "127.0.0.1".into(), port, ttl: None, interface: None })
-}
-
-fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
-    let mut datagrams = Vec::new();
-    let mut datagram = [0; 4096];
-    while let Ok(length) = socket.recv(&mut datagram) {
-        datagrams.push(datagram[..length].to_vec());
-    }
-    datagrams
 }
 
 /// VDIF frames of two seconds at 50 a second, of which some are invalid.
