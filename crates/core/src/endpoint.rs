@@ -621,7 +621,9 @@ impl UdpSource {
         }
         let sender = query.value("source", sender)?;
         if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4()) {
-            return Err(together("`source` and the address listened on are not both IPv4 or both IPv6"));
+            return Err(together(
+                "`source` and the address listened on are not both IPv4 or both IPv6",
+            ));
         }
         let name = name.parse().map_err(|error: crate::name::Error| Error::Value {
             name: "name".into(),
@@ -1059,8 +1061,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let source =
-            one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s\
+        let source = one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s\
              &fill=omit&source=192.0.2.7&interface=eth0&rcvbuf=64MiB&gro=off&name=a&block=8MiB");
         assert!(source.address.ip().is_multicast());
         assert!(source.packet_number);
