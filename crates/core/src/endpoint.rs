@@ -322,18 +322,22 @@ pub struct Parameter {
     pub meaning: &'static str,
 }
 
-const fn parameter(name: &'static str, example: &'static str, meaning: &'static str) -> Parameter {
+pub(crate) const fn parameter(
+    name: &'static str,
+    example: &'static str,
+    meaning: &'static str,
+) -> Parameter {
     Parameter { name, example, meaning }
 }
 
 /// The parameters of an endpoint, looked up by a table of those known.
-struct Query<'a> {
+pub(crate) struct Query<'a> {
     endpoint: &'a Endpoint,
     known: &'static [Parameter],
 }
 
 impl<'a> Query<'a> {
-    fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
+    pub(crate) fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
         for (name, _) in &endpoint.parameters {
             if !known.iter().any(|parameter| parameter.name == name) {
                 let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
@@ -354,7 +358,7 @@ impl<'a> Query<'a> {
     }
 
     /// The value as `read` takes it; its error says what is wrong with the value.
-    fn value<T>(
+    pub(crate) fn value<T>(
         &self,
         name: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
@@ -368,11 +372,14 @@ impl<'a> Query<'a> {
         })
     }
 
-    fn parsed<T: FromStr<Err: fmt::Display>>(&self, name: &str) -> Result<Option<T>, Error> {
+    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
         self.value(name, |value| value.parse().map_err(|error: T::Err| error.to_string()))
     }
 
-    fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
         self.value(name, |value| match value {
             "true" | "yes" | "on" | "1" => Ok(true),
             "false" | "no" | "off" | "0" => Ok(false),
@@ -380,7 +387,11 @@ impl<'a> Query<'a> {
         })
     }
 
-    fn number(&self, name: &str, allowed: RangeInclusive<u64>) -> Result<Option<u64>, Error> {
+    pub(crate) fn number(
+        &self,
+        name: &str,
+        allowed: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Error> {
         self.value(name, |value| {
             let number = value.parse().ok().filter(|number| allowed.contains(number));
             number.ok_or_else(|| {

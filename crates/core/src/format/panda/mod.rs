@@ -8,7 +8,27 @@
 //!
 //! A sample's index is `missed` of the header plus its place after it. Source: the PandABlocks
 //! server's documentation of its capture port, and recordings of server 4.1.
+//!
+//! - [`codec`]: the data port, bytes in, events out; payload is never copied
+//! - [`certify`]: which of the samples that came can be trusted
+//! - [`control`]: the lines of the control port
+//! - [`source`]: which PandA, as `panda://host` says it
 
+pub mod certify;
+pub mod codec;
+pub mod control;
+mod draft;
 pub mod header;
+pub mod source;
+mod text;
+mod xml;
 
+pub use certify::{Certifier, Ending, Tally};
+pub use codec::{Decoder, EndReason, Event, Want};
+pub use draft::HeaderError;
 pub use header::{Field, Header, Kind, Process, Scaling};
+pub use source::PandaSource;
+pub use text::general;
+
+#[cfg(test)]
+mod golden;
