@@ -15,6 +15,7 @@ mod arm;
 mod event;
 mod read_back;
 mod scan;
+mod scribe;
 mod seal;
 mod supervise;
 
