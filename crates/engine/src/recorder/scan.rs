@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::gap::Ranges;
-use fullbore_core::layout::chunk_step;
 use fullbore_core::manifest::{
     ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
 };
@@ -89,7 +88,6 @@ impl Scan {
                 .zip(failures)
                 .map(|(member, failure)| manifest_member(member, failure.clone()))
                 .collect(),
-            chunk_step: chunk_step(members.len()),
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
@@ -132,9 +130,19 @@ impl Scan {
 
     /// Writes the manifest beside every stream on every member.
     pub fn write_manifests(&mut self) -> Result<(), RecordError> {
+        let all = self.side_files(MANIFEST_FILE).len();
+        let mut failed = self.put_manifests();
+        // A member that fails now has been named, or will be by its writer; one copy is enough to read.
+        match failed.pop() {
+            Some((_, error)) if failed.len() + 1 == all => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the manifest wherever it can be written. Gives the places where it could not.
+    pub fn put_manifests(&mut self) -> Vec<(PathBuf, RecordError)> {
         let json = self.manifest.to_json();
-        let mut failed = None;
-        let mut written = 0;
+        let mut failed = Vec::new();
         for path in self.side_files(MANIFEST_FILE) {
             let put = match &mut self.lock {
                 Some(lock) if lock.path() == path => lock.replace(&json).map_err(RecordError::from),
@@ -144,16 +152,9 @@ impl Scan {
                     .map(|lock| self.lock = Some(lock))
                     .map_err(RecordError::from),
             };
-            match put {
-                Ok(()) => written += 1,
-                Err(error) => failed = Some(error),
-            }
+            failed.extend(put.err().map(|error| (path, error)));
         }
-        // A member that fails now has been named, or will be by its writer; one copy is enough to read.
-        match failed {
-            Some(error) if written == 0 => Err(error),
-            _ => Ok(()),
-        }
+        failed
     }
 
     /// Writes the account of a stream on every member.
@@ -217,6 +218,7 @@ impl Scan {
             let stream = &mut self.manifest.streams[number];
             stream.directory = self.opening.directory(&stream.name);
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
+            stream.renamed = None;
             self.make_sides(number);
         }
         self.untold = true;
@@ -310,6 +312,7 @@ fn stream(source: &UdpSource, opening: &Opening) -> Stream {
         blocks: 0,
         bytes: 0,
         account: None,
+        renamed: None,
     }
 }
 
@@ -325,5 +328,6 @@ fn discovered(shape: &Shape, format: &Format, opening: &Opening) -> Stream {
         blocks: 0,
         bytes: 0,
         account: None,
+        renamed: None,
     }
 }
