@@ -84,7 +84,9 @@ def fill(stores, frames=40_000, chunk="16MB"):
 
 
 def assert_files_are_the_stream(recording):
-    """The chunk files in the order of their numbers are what `fullbore cat` gives."""
+    """The chunk files in the order of their numbers, none left out, are what `fullbore cat` gives."""
+    numbers = [int(path.suffix[1:]) for path in recording.on_disk().chunks()]
+    assert numbers == list(range(len(numbers)))
     members = ",".join(map(str, recording.stores))
     done = subprocess.run(
         [BINARY, "cat", recording.scan, "--store", members], capture_output=True, timeout=PATIENCE
@@ -132,6 +134,17 @@ def test_files_are_the_stream_also_when_a_member_dies_within_a_chunk(dying_disk,
     assert begun, "no chunk was cut"
     (account,) = accounts(sealed).values()
     assert balanced(account)["terms"]["expected"] == 40_000
+    (stream,) = sealed["manifest"]["streams"]
+    assert stream["renamed"]["stage"] == "done", "the rest of the chunk had a number behind others"
+    assert_files_are_the_stream(recording)
+    run("verify", recording.scan, "--store", ",".join(map(str, recording.stores)), code=GOOD)
+
+
+def test_chunks_on_several_members_are_numbered_without_holes(stores):
+    recording = fill(stores[:2], frames=10_000)
+    (stream,) = recording.stop(code=None)["manifest"]["streams"]
+    assert "renamed" not in stream
+    assert len(recording.on_disk().chunks()) > 4
     assert_files_are_the_stream(recording)
 
 

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod manifest;
 pub mod name;
 pub mod pattern;
+pub mod renamed;
 pub mod time;
 pub mod units;
 pub mod window;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
 use crate::layout::Geometry;
 use crate::name::{Name, ScanName};
+use crate::renamed::Renamed;
 use crate::time::Tai;
 
 /// The version of the manifest's form; readers take this one and the one before.
@@ -95,6 +96,9 @@ pub struct Stream {
     pub bytes: u64,
     /// The account in short.
     pub account: Option<Summary>,
+    /// The numbers of its chunk files, if they are not those of the index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed: Option<Renamed>,
 }
 
 /// What stands in the place of frames that are not there.
@@ -160,16 +164,8 @@ pub struct Manifest {
     pub stopped: Option<Tai>,
     /// The disk set.
     pub members: Vec<Member>,
-    /// From one chunk's number to the next; those between are for the rest of a chunk that was cut.
-    #[serde(default = "one")]
-    pub chunk_step: u32,
     /// The streams; a record's stream number in the index is the place here.
     pub streams: Vec<Stream>,
-}
-
-/// What manifests had before there was a step.
-fn one() -> u32 {
-    1
 }
 
 /// A manifest that cannot be used.

@@ -95,6 +95,7 @@ fn text(outcome: &Outcome) -> String {
         Outcome::Recovered(recovery) => {
             let mut text = format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds);
             recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
+            recovery.warnings.iter().for_each(|warning| text += &format!("  {warning}\n"));
             text
         }
     }

@@ -13,6 +13,7 @@
 
 mod arm;
 mod event;
+mod order;
 mod read_back;
 mod scan;
 mod scribe;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::gap::Ranges;
-use fullbore_core::layout::chunk_step;
 use fullbore_core::manifest::{
     ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
 };
@@ -17,7 +16,7 @@ use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
 use super::read_back::Unsure;
-use super::scribe::Scribe;
+use super::scribe::{Scribe, one_is_enough};
 use crate::lifecycle::Lifecycle;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
 use crate::store::lock::put_file;
@@ -90,7 +89,6 @@ impl Scan {
                 .zip(failures)
                 .map(|(member, failure)| manifest_member(member, failure.clone()))
                 .collect(),
-            chunk_step: chunk_step(members.len()),
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
@@ -133,7 +131,13 @@ impl Scan {
 
     /// Writes the manifest beside every stream on every member.
     pub fn write_manifests(&mut self) -> Result<(), RecordError> {
-        self.scribe.write(self.manifest_paths(), &self.manifest.to_json())
+        let paths = self.manifest_paths();
+        one_is_enough(paths.len(), self.scribe.write(&paths, &self.manifest.to_json()))
+    }
+
+    /// Writes the manifest wherever it can be written. Gives the places where it could not.
+    pub fn put_manifests(&mut self) -> Vec<(PathBuf, RecordError)> {
+        self.scribe.write(&self.manifest_paths(), &self.manifest.to_json())
     }
 
     /// Writes the account of a stream on every member.
@@ -197,6 +201,7 @@ impl Scan {
             let stream = &mut self.manifest.streams[number];
             stream.directory = self.opening.directory(&stream.name);
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
+            stream.renamed = None;
         }
         self.untold = true;
     }
@@ -282,6 +287,7 @@ fn stream(source: &UdpSource, opening: &Opening) -> Stream {
         blocks: 0,
         bytes: 0,
         account: None,
+        renamed: None,
     }
 }
 
@@ -297,5 +303,6 @@ fn discovered(shape: &Shape, format: &Format, opening: &Opening) -> Stream {
         blocks: 0,
         bytes: 0,
         account: None,
+        renamed: None,
     }
 }

@@ -16,19 +16,20 @@ pub struct Scribe {
     writing: Option<JoinHandle<Written>>,
 }
 
-type Written = (Option<ScanLock>, Result<(), RecordError>);
+/// The lock, how many places there were, and those where nothing could be written.
+type Written = (Option<ScanLock>, usize, Vec<(PathBuf, RecordError)>);
 
 impl Scribe {
-    /// Writes now, after what is being written.
-    pub fn write(&mut self, paths: Vec<PathBuf>, json: &[u8]) -> Result<(), RecordError> {
+    /// Writes now, after what is being written. Gives the places where it could not.
+    pub fn write(&mut self, paths: &[PathBuf], json: &[u8]) -> Vec<(PathBuf, RecordError)> {
         // Had it failed, the manifest that comes now would say the same.
         let _ = self.wait();
-        let (lock, written) = write(self.lock.take(), &paths, json);
+        let (lock, _, failed) = write(self.lock.take(), paths, json);
         self.lock = lock;
-        written
+        failed
     }
 
-    /// Begins to write, unless it still does. Whether it began.
+    /// Begins to write, unless it still does. Whether it began. An error is of the time before.
     pub fn begin(&mut self, paths: Vec<PathBuf>, json: Vec<u8>) -> Result<bool, RecordError> {
         if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
             return Ok(false);
@@ -45,9 +46,9 @@ impl Scribe {
     /// Ends the last write that was begun.
     fn wait(&mut self) -> Result<(), RecordError> {
         let Some(writing) = self.writing.take() else { return Ok(()) };
-        let Ok((lock, written)) = writing.join() else { return Ok(()) };
+        let Ok((lock, places, failed)) = writing.join() else { return Ok(()) };
         self.lock = lock;
-        written
+        one_is_enough(places, failed)
     }
 
     /// Lets the lock go.
@@ -57,31 +58,33 @@ impl Scribe {
     }
 }
 
+/// A member that fails now has been named, or will be by its writer; one copy is enough to read.
+pub fn one_is_enough(
+    places: usize,
+    mut failed: Vec<(PathBuf, RecordError)>,
+) -> Result<(), RecordError> {
+    if failed.len() < places {
+        return Ok(());
+    }
+    failed.pop().map_or(Ok(()), |(_, error)| Err(error))
+}
+
 fn write(mut lock: Option<ScanLock>, paths: &[PathBuf], json: &[u8]) -> Written {
-    let mut failed = None;
-    let mut written = 0;
+    let mut failed = Vec::new();
     for path in paths {
-        if path.parent().is_none_or(|side| make_side(side).is_err()) {
-            continue;
-        }
-        let put = match &mut lock {
-            Some(lock) if lock.path() == path => lock.replace(json).map_err(RecordError::from),
-            Some(_) => put_file(path, json)
+        let side = path.parent().expect("a manifest lies in a directory");
+        let put = match (make_side(side), &mut lock) {
+            (Err(source), _) => Err(RecordError::File { path: path.clone(), source }),
+            (_, Some(lock)) if lock.path() == path => lock.replace(json).map_err(RecordError::from),
+            (_, Some(_)) => put_file(path, json)
                 .map_err(|source| RecordError::File { path: path.clone(), source }),
-            None => ScanLock::create(path, json)
+            (_, None) => ScanLock::create(path, json)
                 .map(|made| lock = Some(made))
                 .map_err(RecordError::from),
         };
-        match put {
-            Ok(()) => written += 1,
-            Err(error) => failed = Some(error),
-        }
+        failed.extend(put.err().map(|error| (path.clone(), error)));
     }
-    // A member that fails now has been named, or will be by its writer; one copy is enough to read.
-    match failed {
-        Some(error) if written == 0 => (lock, Err(error)),
-        _ => (lock, Ok(())),
-    }
+    (lock, paths.len(), failed)
 }
 
 /// Makes the directory beside a stream, as its writer does too: whoever is second finds it there. The member

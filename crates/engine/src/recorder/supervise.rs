@@ -11,6 +11,7 @@ use fullbore_core::account::Account;
 
 use super::arm::{Plan, RecordError, Recorder, Running, member_state};
 use super::event::{Event, MemberState, Progress, Sealed, StreamState, Tell};
+use super::order;
 use super::read_back::{Unsure, read_back};
 use super::scan::Scan;
 use super::seal::seal;
@@ -375,7 +376,14 @@ impl Supervisor {
             for text in read_back(&mut scan) {
                 tell(&Event::Warning { text });
             }
-            let sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
+            for text in order::plan(&mut scan) {
+                tell(&Event::Warning { text });
+            }
+            let mut sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
+            for text in order::carry_out(&mut scan) {
+                tell(&Event::Warning { text });
+            }
+            sealed.manifest = scan.manifest.clone();
             tell(&Event::Sealed(Box::new(sealed.clone())));
             self.sealed.push(sealed);
         }

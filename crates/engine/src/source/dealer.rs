@@ -7,15 +7,14 @@
 //! A chunk lies on one member. A member that refuses a block gives every later block of that chunk
 //! back too, in order. The stream's new blocks wait here until all of its blocks have come to rest,
 //! so that files keep the order of the stream. A chunk that was refused whole then moves with its
-//! number; the rest of a chunk that was begun goes on in a new file, under a number that was kept free
-//! behind it: chunks dealt after it may be full already, and in the order of their numbers they are the stream.
+//! number; the rest of a chunk that was begun goes on in a new file under the next free number. Every file is
+//! one piece of the stream; where numbers are not in its order, files are renamed when the scan is sealed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::Gap;
-use fullbore_core::layout::chunk_step;
 
 use crate::ring::{Command, Filled, Gauge, Returned, Track, Wake};
 
@@ -36,8 +35,6 @@ pub struct Dealer {
     lanes: Vec<Lane>,
     /// Where a tie between members goes next.
     turn: usize,
-    /// From one chunk's number to the next.
-    step: u32,
     /// Nothing is sent any more: what is held is given back to be counted.
     aborted: bool,
 }
@@ -47,6 +44,8 @@ pub struct Dealer {
 pub struct Course {
     track: Arc<Track>,
     next_sequence: u64,
+    /// Behind the newest block that was dealt.
+    dealt: u64,
     next_chunk: u32,
     current: Option<Chunk>,
     /// Blocks with the writers.
@@ -75,6 +74,7 @@ impl Course {
         Self {
             track,
             next_sequence: 0,
+            dealt: 0,
             next_chunk: 0,
             current: None,
             outstanding: 0,
@@ -111,8 +111,7 @@ impl Dealer {
     /// Deals over these lanes, one per member.
     pub fn new(lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a disk set has at least one member");
-        let step = chunk_step(lanes.len());
-        Self { lanes, turn: 0, step, aborted: false }
+        Self { lanes, turn: 0, aborted: false }
     }
 
     /// From now on no block is sent; those with the writers are still written.
@@ -133,7 +132,7 @@ impl Dealer {
         if course.current.is_none_or(|chunk| chunk.blocks >= full) {
             let Some(member) = self.freest() else { return Some(filled) };
             course.current = Some(Chunk { number: course.next_chunk, member, blocks: 0, bytes: 0 });
-            course.next_chunk += self.step;
+            course.next_chunk += 1;
         }
         self.append(course, filled);
         None
@@ -146,6 +145,7 @@ impl Dealer {
         chunk.blocks += 1;
         chunk.bytes += u64::from(filled.bytes);
         course.outstanding += 1;
+        course.dealt = course.dealt.max(filled.sequence + 1);
         let lane = &mut self.lanes[chunk.member];
         lane.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
         let sent = lane.commands.push(Command::Write(filled));
@@ -198,13 +198,16 @@ impl Dealer {
         refused.sort_by_key(|filled| filled.sequence);
         course.current = None;
         let mut last = None;
+        let mut end = 0;
         for filled in refused {
+            end = filled.sequence + 1;
             // Blocks of one chunk stay together; one that was never begun keeps its number.
             let number = filled.chunk;
             if last != Some(number) {
                 course.current = self.freest().map(|member| {
-                    let number =
-                        if filled.offset == 0 { number } else { self.rest(course, number) };
+                    let kept = filled.offset == 0;
+                    let number = if kept { number } else { course.next_chunk };
+                    course.next_chunk += u32::from(!kept);
                     Chunk { number, member, blocks: 0, bytes: 0 }
                 });
                 last = Some(number);
@@ -214,23 +217,12 @@ impl Dealer {
                 None => lost.push(filled),
             }
         }
-        // Only the newest chunk may be filled further.
-        course.current =
-            course.current.filter(|chunk| chunk.number + self.step >= course.next_chunk);
+        // Only behind the newest block may a chunk be filled further: a file is one piece of the stream.
+        course.current = course.current.filter(|_| end == course.dealt);
         for filled in std::mem::take(&mut course.held) {
             lost.extend(self.deal(course, filled));
         }
         lost
-    }
-
-    /// The number under which a chunk that was cut goes on: the one behind it, unless that is the next
-    /// chunk's.
-    fn rest(&self, course: &mut Course, number: u32) -> u32 {
-        if !(number + 1).is_multiple_of(self.step) {
-            return number + 1;
-        }
-        course.next_chunk += self.step;
-        course.next_chunk - self.step
     }
 
     /// Tells every member that no more of this stream will come.
@@ -361,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_begun_chunk_stands_before_chunks_that_were_dealt_after_it() {
+    fn the_rest_of_a_begun_chunk_is_a_piece_of_its_own_under_the_next_number() {
         let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
         let (mut dealer, mut writers) = disk_set(3);
         let mut course = course();
@@ -397,14 +389,20 @@ mod tests {
                 assert!(dealer.written(&mut course, 4096).is_empty());
             }
         }
-        places.sort_unstable();
-        let order: Vec<u64> = places.iter().map(|(_, sequence)| *sequence).collect();
-        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "{places:?}");
         assert!(course.settled());
         let newer = filled(&mut pool, &mut course);
         assert!(dealer.deal(&mut course, newer).is_none());
-        let chunk = course.current.unwrap().number;
-        assert!(chunk >= places.last().unwrap().0, "and new blocks go on at the end");
+        let newer = writers.iter_mut().flat_map(sent).next().unwrap();
+        places.push((newer.chunk, newer.sequence));
+        places.sort_unstable_by_key(|(_, sequence)| *sequence);
+        let order: Vec<u64> = places.iter().map(|(_, sequence)| *sequence).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+        // In the order of the stream no chunk comes twice, and no number is left out.
+        let mut chunks: Vec<u32> = places.iter().map(|(chunk, _)| *chunk).collect();
+        chunks.dedup();
+        assert_eq!(chunks, [0, 3, 1, 2, 4], "{places:?}");
+        chunks.sort_unstable();
+        assert_eq!(chunks, [0, 1, 2, 3, 4]);
     }
 
     #[test]

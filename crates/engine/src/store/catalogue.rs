@@ -18,6 +18,7 @@ use super::inventory::{
     self, Copy, Holding, Root, RootError, open_roots, read_manifest, side_file,
 };
 use super::lock;
+use super::renumber::is_to_be_renamed;
 
 /// How far a scan has come, as a listing tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -295,7 +296,12 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
 }
 
 fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> Standing {
-    match manifest.state {
+    let state = match manifest.streams.iter().any(is_to_be_renamed) {
+        // What its recorder still does, or has left to `recover`.
+        true => State::Recording,
+        false => manifest.state,
+    };
+    match state {
         State::Sealed => Standing::Sealed,
         State::Aborted => Standing::Aborted,
         State::Recovered => Standing::Recovered,

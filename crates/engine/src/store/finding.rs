@@ -136,6 +136,8 @@ pub enum What {
         /// Its bytes.
         bytes: u64,
     },
+    /// Chunk files are being given other numbers, or were when that ended.
+    ChunksUnordered,
     /// Two files have the number of one chunk; FlexBuff's readers refuse such a recording.
     ChunkTwice {
         /// The other one.
@@ -275,6 +277,7 @@ impl What {
             | ChunkTooLong { .. }
             | ChunkUnknown { .. }
             | ChunkUnfinished { .. }
+            | ChunksUnordered
             | ChunkTwice { .. }
             | Stranger
             | BlockTwice { .. }
@@ -335,6 +338,10 @@ impl fmt::Display for What {
                 write!(f, "the chunk has {is} bytes where the index knows {should}")
             }
             ChunkUnknown { bytes } => write!(f, "no index record knows this chunk ({bytes} bytes)"),
+            ChunksUnordered => write!(
+                f,
+                "chunk files were not all put in the order of the stream; `fullbore recover` finishes that"
+            ),
             ChunkUnfinished { bytes } => write!(f, "the chunk was never completed ({bytes} bytes)"),
             ChunkTwice { other } => {
                 write!(f, "{} has the same chunk number", other.display())

@@ -13,12 +13,13 @@ use fullbore_core::account::Account;
 use fullbore_core::gap::Gap;
 use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::{
-    ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM, chunk_number,
+    ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM, chunk_file, chunk_number,
 };
 use fullbore_core::manifest::{
     ACCOUNT_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
 };
 use fullbore_core::name::ScanName;
+use fullbore_core::renamed::{Renamed, Stage};
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -30,6 +31,10 @@ pub const PART_SUFFIX: &str = ".part";
 
 /// What follows the name of a chunk, in [`SIDE_DIRECTORY`], that another member holds as well.
 pub const SUPERSEDED_SUFFIX: &str = ".superseded";
+
+/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], whose file is being given another number; the
+/// number is the index's.
+pub const RENAMING_SUFFIX: &str = ".renaming";
 
 /// No manifest or member file is larger; an account of 100 000 gaps has about 8 MB.
 const LARGEST_JSON: u64 = 64 << 20;
@@ -125,11 +130,9 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
     read_copy(path, |json| {
         let manifest = Manifest::from_json(json).map_err(|error| error.to_string())?;
         check_directories(&manifest)?;
-        if manifest.chunk_step == 0 {
-            return Err("chunks whose numbers do not go up".into());
-        }
         for stream in &manifest.streams {
             stream.geometry.as_ref().map_or(Ok(()), check_geometry)?;
+            stream.renamed.as_ref().map_or(Ok(()), Renamed::check)?;
         }
         Ok(manifest)
     })
@@ -201,8 +204,11 @@ pub struct Holding {
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
-    /// Chunk files by number. A number can stand here twice: finished and unfinished.
+    /// Chunk files by the number that the index has for them. A number can stand here twice: finished and
+    /// unfinished.
     pub chunks: Vec<(u32, ChunkFile)>,
+    /// Which numbers its files bear, if others.
+    pub renamed: Option<Renamed>,
     /// Chunk files that `recover` moved out of sight, because another member holds them as well.
     pub superseded: Vec<PathBuf>,
     /// The manifest's copy.
@@ -226,6 +232,7 @@ impl Holding {
             manifest: read_manifest(&side_file(&path, MANIFEST_FILE)),
             path,
             chunks: Vec::new(),
+            renamed: None,
             superseded: Vec::new(),
             strangers: Vec::new(),
             unlisted: Vec::new(),
@@ -233,7 +240,30 @@ impl Holding {
         holding.list_chunks();
         holding.list_parts();
         holding.chunks.sort_by_key(|(number, file)| (*number, file.unfinished));
+        // What its own manifest says is true of this directory, however far others are.
+        if let Some(renamed) = holding.manifest.get().and_then(|it| renamed_in(it, name)).cloned() {
+            holding.number_by(renamed);
+        }
         Some(holding)
+    }
+
+    /// Gives files the numbers that the index has for them.
+    fn number_by(&mut self, renamed: Renamed) {
+        for (number, file) in std::mem::take(&mut self.chunks) {
+            let in_sight = file.path.parent() == Some(&self.path);
+            match if in_sight { renamed.in_sight().chunk_of(number) } else { Some(number) } {
+                Some(chunk) => self.chunks.push((chunk, file)),
+                None => self.strangers.push(file.path),
+            }
+        }
+        self.chunks.sort_by_key(|(number, file)| (*number, file.unfinished));
+        self.renamed = Some(renamed);
+    }
+
+    /// Where the file of a chunk lies, or would, when it is complete.
+    pub fn chunk_path(&self, chunk: u32) -> PathBuf {
+        let number = self.renamed.as_ref().map_or(chunk, |it| it.in_sight().file_of(chunk));
+        self.path.join(chunk_file(&self.name, number))
     }
 
     /// The path of a file beside the chunks.
@@ -275,9 +305,10 @@ impl Holding {
                 self.superseded.push(path);
                 continue;
             }
-            let whole = name.strip_suffix(PART_SUFFIX).unwrap_or(&name);
+            let renaming = name.strip_suffix(RENAMING_SUFFIX);
+            let whole = renaming.or(name.strip_suffix(PART_SUFFIX)).unwrap_or(&name);
             if let Some(number) = chunk_number(&self.name, whole) {
-                self.add(number, path, metadata.len(), true);
+                self.add(number, path, metadata.len(), renaming.is_none());
             }
         }
     }
@@ -561,6 +592,11 @@ impl Inventory {
         }
         holdings.sort_by(|a, b| (&a.name, a.root).cmp(&(&b.name, b.root)));
         let (manifest, manifest_path) = agree(&scan, &holdings)?;
+        for holding in holdings.iter_mut().filter(|it| it.manifest.get().is_none()) {
+            if let Some(renamed) = renamed_in(&manifest, &holding.name).cloned() {
+                holding.number_by(renamed);
+            }
+        }
         Ok(Self { roots, failed_roots, holdings, manifest, manifest_path })
     }
 
@@ -585,6 +621,11 @@ impl Inventory {
             .filter(|path| path.exists())
             .unwrap_or_else(|| self.manifest_path.clone())
     }
+}
+
+/// What a manifest says of the numbers of the files in a directory.
+fn renamed_in<'a>(manifest: &'a Manifest, directory: &str) -> Option<&'a Renamed> {
+    manifest.streams.iter().find(|stream| stream.directory == directory)?.renamed.as_ref()
 }
 
 /// Directories of a scan on a root, in order. A root that cannot be listed has none.
@@ -618,7 +659,9 @@ fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error>
     {
         return Err(Error::TwoScans { scan: scan.to_owned(), first, second: other });
     }
-    let best = copies.into_iter().max_by_key(|(_, m)| (rank(m.state), m.blocks(), m.streams.len()));
+    let best = copies
+        .into_iter()
+        .max_by_key(|(_, m)| (rank(m.state), m.blocks(), m.streams.len(), m.renaming()));
     best.map(|(path, manifest)| (manifest, path)).ok_or_else(|| Error::NoManifest {
         scan: scan.to_owned(),
         why: holdings.iter().map(why_no_manifest).collect(),
@@ -633,14 +676,22 @@ fn why_no_manifest(holding: &Holding) -> String {
     }
 }
 
-/// Blocks of all streams.
-trait Blocks {
+/// How much a manifest says.
+trait Says {
+    /// Blocks of all streams.
     fn blocks(&self) -> u64;
+    /// How far the renaming of each stream is.
+    fn renaming(&self) -> Vec<Option<(u32, Stage)>>;
 }
 
-impl Blocks for Manifest {
+impl Says for Manifest {
     fn blocks(&self) -> u64 {
         self.streams.iter().map(|stream| stream.blocks).sum()
+    }
+
+    fn renaming(&self) -> Vec<Option<(u32, Stage)>> {
+        let of = |renamed: &Renamed| (renamed.round, renamed.stage);
+        self.streams.iter().map(|it| it.renamed.as_ref().map(of)).collect()
     }
 }
 

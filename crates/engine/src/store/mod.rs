@@ -8,6 +8,7 @@
 //!                                  index               of this member's blocks
 //!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
 //!                                  spare               space for the next one
+//!                                  <scan-stream>.00000007.renaming    a chunk whose file is given another number
 //! ```
 //!
 //! A chunk is filled under `.fullbore/`, where its space is taken beforehand at its full size, and
@@ -22,12 +23,14 @@
 //! - [`reader`]: a scan's blocks in order, read ahead and checked
 //! - [`verify`]: every block, chunk, index and account held against the others
 //! - [`recover`]: an unsealed scan made a sealed one
+//! - [`renumber`]: chunk files given the order of the stream where a member died within a chunk
 //! - [`remove`]: a scan's files taken away, and no others
 //! - [`lock`]: who records a scan
 
 pub mod catalogue;
 mod chunk;
 mod disk;
+mod dying;
 pub mod finding;
 pub mod gaps;
 pub mod inventory;
@@ -39,6 +42,7 @@ pub mod read;
 pub mod reader;
 pub mod recover;
 pub mod remove;
+pub mod renumber;
 mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

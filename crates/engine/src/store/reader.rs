@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fullbore_core::account::Account;
 use fullbore_core::gap::Gap;
 use fullbore_core::index::Block;
-use fullbore_core::layout::{ALIGNMENT, Geometry, chunk_file};
+use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{
     ACCOUNT_FILE, Fill, Format, INDEX_FILE, MANIFEST_FILE, Manifest, State,
 };
@@ -441,7 +441,7 @@ impl Absent {
 fn located(holding: &Holding, chunk: u32) -> (Arc<PathBuf>, Option<u64>) {
     match holding.chunk(chunk) {
         Some(ChunkFile { path, bytes, .. }) => (Arc::new(path.clone()), Some(*bytes)),
-        None => (Arc::new(holding.path.join(chunk_file(&holding.name, chunk))), None),
+        None => (Arc::new(holding.chunk_path(chunk)), None),
     }
 }
 

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::SPARE_FILE;
 use super::inventory::{self, Copy, Holding, is_of_scan, open_roots};
 use super::lock::{self, ScanLock};
+use super::renumber::is_to_be_renamed;
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -136,7 +137,9 @@ fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<
 /// lock, it would be met.
 fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
     let open = |holding: &&Holding| {
-        matches!(&holding.manifest, Copy::Read(Manifest { state: State::Recording, .. }))
+        let busy =
+            |it: &Manifest| it.state == State::Recording || it.streams.iter().any(is_to_be_renamed);
+        holding.manifest.get().is_some_and(busy)
     };
     let locks =
         holdings.iter().filter(open).map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE)));

@@ -57,6 +57,8 @@ pub struct StreamPlan {
     fill: Fill,
     varying: bool,
     sealed: bool,
+    /// The number of each chunk, if not its place.
+    numbers: Vec<u32>,
     /// Blocks at the end of each member's part whose records were never written.
     unrecorded: usize,
     /// Blocks at the end of each member's part that were written after the last mark.
@@ -77,6 +79,7 @@ impl StreamPlan {
             fill: Fill::Invalid,
             varying: false,
             sealed: true,
+            numbers: Vec::new(),
             unrecorded: 0,
             unmarked: 0,
         }
@@ -128,6 +131,11 @@ impl StreamPlan {
     /// With another fill.
     pub fn fill(self, fill: Fill) -> Self {
         Self { fill, ..self }
+    }
+
+    /// With chunks of these numbers, in the order of the stream.
+    pub fn numbered(self, numbers: &[u32]) -> Self {
+        Self { numbers: numbers.to_vec(), ..self }
     }
 
     /// Left by a recorder that died.
@@ -302,6 +310,7 @@ impl Store {
                 blocks: made.blocks.len() as u64,
                 bytes: made.bytes.len() as u64,
                 account: Some(Summary::from(&made.account)),
+                renamed: None,
             }
         };
         Manifest {
@@ -323,7 +332,6 @@ impl Store {
                     buffered: false,
                 })
                 .collect(),
-            chunk_step: 1,
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
         }
     }
@@ -455,11 +463,12 @@ fn make(plan: &StreamPlan, members: usize) -> Made {
     let mut offset = 0;
     let mut made: Vec<MadeBlock> = Vec::new();
     for (sequence, mut next) in blocks.into_iter().enumerate() {
-        let chunk = sequence as u32 / CHUNK_BLOCKS;
-        if made.last().is_none_or(|last| last.block.chunk != chunk) {
+        let place = sequence as u32 / CHUNK_BLOCKS;
+        if (sequence as u32).is_multiple_of(CHUNK_BLOCKS) {
             offset = 0;
         }
-        next.member = chunk as usize % members;
+        let chunk = plan.numbers.get(place as usize).copied().unwrap_or(place);
+        next.member = place as usize % members;
         next.block.sequence = sequence as u64;
         next.block.chunk = chunk;
         next.block.offset = offset;

@@ -16,17 +16,14 @@ use super::examine::{Chunk, Part};
 use super::rebuild::Rebuilt;
 use crate::clock::Clock;
 use crate::store::SPARE_FILE;
+use crate::store::dying;
 use crate::store::inventory::{Holding, Inventory, SUPERSEDED_SUFFIX};
 use crate::store::lock::sync_directory;
 
 /// Called before every change of a file: a test dies at each of them in turn.
-#[cfg(not(test))]
 pub(super) fn step() -> Result<(), Error> {
-    Ok(())
+    dying::step().map_err(|died| write_error(Path::new("anything"), "dying", died))
 }
-
-#[cfg(test)]
-pub(super) use dying::step;
 
 /// Cuts and places the chunks of every member, then replaces the indexes that are not as they should be.
 pub fn apply(inventory: &Inventory, rebuilt: &Rebuilt) -> Result<(), Error> {
@@ -70,7 +67,7 @@ fn place_chunk(holding: &Holding, chunk: &Chunk) -> Result<(), Error> {
         cut(&file.path, chunk.end)?;
     }
     if file.unfinished && !chunk.is_rest() {
-        rename(&file.path, &holding.path.join(name))?;
+        rename(&file.path, &holding.chunk_path(chunk.number))?;
     }
     Ok(())
 }
@@ -215,32 +212,5 @@ fn stays(entry: &Entry, dropped: &BTreeSet<u64>) -> bool {
         Entry::Block(block) => !dropped.contains(&block.sequence),
         Entry::Lengths { sequence, .. } => !dropped.contains(sequence),
         Entry::Header { .. } | Entry::Gap(_) | Entry::Mark { .. } | Entry::Found { .. } => true,
-    }
-}
-
-#[cfg(test)]
-pub(super) mod dying {
-    use std::cell::Cell;
-
-    use super::{Error, Path, io, write_error};
-
-    thread_local! {
-        static STEPS_LEFT: Cell<u32> = const { Cell::new(u32::MAX) };
-    }
-
-    /// Lets so many changes happen from now on.
-    pub fn after(steps: u32) {
-        STEPS_LEFT.set(steps);
-    }
-
-    pub fn step() -> Result<(), Error> {
-        match STEPS_LEFT.get().checked_sub(1) {
-            Some(left) => STEPS_LEFT.set(left),
-            None => {
-                let died = io::Error::other("the process died");
-                return Err(write_error(Path::new("anything"), "dying", died));
-            }
-        }
-        Ok(())
     }
 }

@@ -6,11 +6,12 @@
 //!           chunks ► what lies behind the last record is kept as far as it can be recognised
 //! rebuild   both ► the sequence, its gaps, the account
 //! apply     chunks cut and put in place ► indexes ► accounts ► manifests
+//! renumber  chunk files renamed, where their order is not that of the stream
 //! ```
 //!
 //! Every step leaves a scan that can be recovered again with the same result: a chunk is cut before its
 //! records go, files are replaced whole, and the manifests, which alone say that the scan is sealed,
-//! come last.
+//! come last but for a renaming, which they tell of (`renumber`).
 //!
 //! Blocks before the last mark are believed without being read, unless asked for (`deep`); one of
 //! those that turns out bad stays where it is, for `verify` to tell.
@@ -32,6 +33,7 @@ use serde::Serialize;
 use super::inventory::{self, Copy, Holding, Inventory};
 use super::lock::{self, ScanLock};
 use super::read::StartError;
+use super::renumber;
 
 /// How to recover.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,6 +79,8 @@ pub struct Recovery {
     pub scan: String,
     /// Each stream.
     pub streams: Vec<Recovered>,
+    /// What a user should know of it.
+    pub warnings: Vec<String>,
     /// How long it took.
     pub seconds: f64,
 }
@@ -128,6 +132,9 @@ pub enum Error {
     /// No memory or threads.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Chunk files could not be put in order.
+    #[error(transparent)]
+    Renumber(#[from] renumber::Error),
     /// A file could not be read.
     #[error("{}: reading it: {source}", path.display())]
     Read {
@@ -157,7 +164,9 @@ impl Error {
             Error::MembersAbsent { .. } => Some(
                 "give them with --store, or do without what they hold (--without-absent-members)",
             ),
-            Error::Write { .. } => Some("mend that, and recover the scan again"),
+            Error::Write { .. } | Error::Renumber(_) => {
+                Some("mend that, and recover the scan again")
+            }
             Error::Start(_) | Error::Read { .. } => None,
         }
     }
@@ -181,11 +190,19 @@ pub fn recover(
     }
     let mut locks = lock_all(&inventory)?;
     // Whoever held it may have sealed it while we waited.
-    let inventory = Inventory::take(roots, scan)?;
+    let mut inventory = Inventory::take(roots, scan)?;
     if !options.reindex && !is_unsealed(&inventory) {
         return Ok(already_sealed(&inventory));
     }
-    if !options.reindex && sealed_by_its_recorder(&inventory) {
+    let was_renaming = renumber::is_unfinished(&inventory);
+    if was_renaming {
+        refuse_absent_members(&inventory, options)?;
+        let mut manifest = inventory.manifest.clone();
+        rename(roots, &inventory, &mut manifest, &mut locks)?;
+        inventory = Inventory::take(roots, scan)?;
+    }
+    let is_whole = was_renaming && !is_unsealed(&inventory);
+    if !options.reindex && (is_whole || sealed_by_its_recorder(&inventory)) {
         return complete(&inventory, &mut locks);
     }
     refuse_absent_members(&inventory, options)?;
@@ -201,9 +218,30 @@ pub fn recover(
         accounts.push(rebuilt.account);
     }
     manifest.state = State::Recovered;
+    let warnings = renumber::plan(&Inventory::take(roots, scan)?, &mut manifest);
     seal(&inventory, &manifest, &accounts, &mut locks)?;
+    if manifest.streams.iter().any(renumber::is_to_be_renamed) {
+        rename(roots, &inventory, &mut manifest, &mut locks)?;
+    }
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Outcome::Recovered(Recovery { scan: scan.to_string(), streams, seconds }))
+    Ok(Outcome::Recovered(Recovery { scan: scan.to_string(), streams, warnings, seconds }))
+}
+
+/// Puts chunk files in the order of the stream, as the manifest says.
+fn rename(
+    roots: &[PathBuf],
+    inventory: &Inventory,
+    manifest: &mut Manifest,
+    locks: &mut [ScanLock],
+) -> Result<(), Error> {
+    renumber::carry_out(roots, manifest, &mut |manifest| {
+        put_manifests(inventory, manifest, locks).map_err(|error| renumber::Error::Manifest {
+            path: inventory.manifest_path.clone(),
+            why: Some(error.to_string()),
+        })?;
+        Ok(Vec::new())
+    })?;
+    Ok(())
 }
 
 fn already_sealed(inventory: &Inventory) -> Outcome {
@@ -218,14 +256,17 @@ fn absent_paths(inventory: &Inventory) -> Vec<PathBuf> {
     inventory.absent_members().into_iter().map(|member| member.path.clone()).collect()
 }
 
-/// Whether any copy of the manifest still says that the scan is being recorded.
+/// Whether any copy of the manifest still says that the scan is being recorded, or that files are being
+/// renamed.
 fn is_unsealed(inventory: &Inventory) -> bool {
     let says = |holding: &Holding| match &holding.manifest {
         Copy::Read(manifest) => manifest.state == State::Recording,
         // A copy that was never written says nothing.
         Copy::Missing | Copy::Unreadable(_) => false,
     };
-    inventory.manifest.state == State::Recording || inventory.holdings.iter().any(says)
+    inventory.manifest.state == State::Recording
+        || inventory.holdings.iter().any(says)
+        || renumber::is_unfinished(inventory)
 }
 
 /// Whether one copy says so and all data is in place: only copies of it are left to be written.
@@ -567,9 +608,9 @@ mod tests {
         let expected = result(&store, &laid);
         for steps in 0.. {
             let (store, laid) = damaged();
-            apply::dying::after(steps);
+            crate::store::dying::after(steps);
             let died = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).is_err();
-            apply::dying::after(u32::MAX);
+            crate::store::dying::after(u32::MAX);
             if !died {
                 assert!(steps > 15, "only {steps} steps were seen");
                 break;

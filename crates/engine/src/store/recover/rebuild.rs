@@ -59,7 +59,7 @@ pub fn rebuild(
     learn_rate(&mut told, &parts);
     let told = &told;
     let (blocks, fill) = match geometry {
-        Some(geometry) => order(told, &geometry, inventory.manifest.chunk_step, &parts),
+        Some(geometry) => order(told, &geometry, &parts),
         None => (Vec::new(), Vec::new()),
     };
     let (new_gaps, gaps, lost) = gaps(told, &parts, &blocks, fill);
@@ -116,7 +116,7 @@ fn learn_rate(told: &mut Stream, parts: &[Part]) {
 
 /// All blocks in the order of the stream, those without a record put where they belong, and the gaps
 /// that fill among them tells of.
-fn order(told: &Stream, geometry: &Geometry, step: u32, parts: &[Part]) -> (Vec<Whole>, Vec<Gap>) {
+fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec<Gap>) {
     let mut all: Vec<(Whole, Option<&Found>)> = Vec::new();
     let mut taken: BTreeSet<u64> = BTreeSet::new();
     for (part, chunk) in chunks(parts) {
@@ -126,11 +126,11 @@ fn order(told: &Stream, geometry: &Geometry, step: u32, parts: &[Part]) -> (Vec<
             }
         }
     }
-    let starts = starts_of_chunks(parts, geometry, step);
+    let starts = Starts::of(parts, geometry);
     for (part, chunk) in chunks(parts).filter(|(_, chunk)| !chunk.found.is_empty()) {
         let mut next = match chunk.kept.last() {
             Some(last) => last.sequence + 1,
-            None => start_of_chunk(&starts, chunk.number, geometry, step),
+            None => starts.of_chunk(chunk.number),
         };
         for found in &chunk.found {
             // A number that is taken would make two blocks one.
@@ -151,29 +151,53 @@ fn chunks(parts: &[Part]) -> impl Iterator<Item = (usize, &Chunk)> {
     parts.iter().enumerate().flat_map(|(at, part)| part.chunks.iter().map(move |it| (at, it)))
 }
 
-/// The sequence that each chunk with records begins at, by its place among the chunks; the rest of a chunk
-/// that was cut is none of them.
-fn starts_of_chunks(parts: &[Part], geometry: &Geometry, step: u32) -> BTreeMap<u32, u64> {
-    let begin = |block: &Block| {
-        let before = block.offset / u64::from(geometry.block_bytes);
-        block.sequence.saturating_sub(before)
-    };
-    let recorded = chunks(parts).filter_map(|(_, chunk)| Some((chunk.number, chunk.kept.first()?)));
-    let whole = recorded.filter(|(number, _)| number.is_multiple_of(step));
-    whole.map(|(number, first)| (number / step, begin(first))).collect()
+/// Where the chunks with records begin, by their numbers, and which of them are the rest of one that was cut.
+struct Starts {
+    starts: BTreeMap<u32, u64>,
+    rests: BTreeSet<u32>,
+    chunk_blocks: u64,
 }
 
-/// Where a chunk without records begins: full chunks away from the nearest one below, or above. The rest of
-/// one that was cut begins with it; what is taken there is passed over.
-fn start_of_chunk(starts: &BTreeMap<u32, u64>, number: u32, geometry: &Geometry, step: u32) -> u64 {
-    let place = number / step;
-    let blocks = |chunks: u32| u64::from(chunks) * u64::from(geometry.chunk_blocks);
-    if let Some((below, start)) = starts.range(..=place).next_back() {
-        return start + blocks(place - below);
+impl Starts {
+    fn of(parts: &[Part], geometry: &Geometry) -> Self {
+        let begin = |block: &Block| {
+            let before = block.offset / u64::from(geometry.block_bytes);
+            block.sequence.saturating_sub(before)
+        };
+        let recorded = chunks(parts).filter_map(|(_, it)| Some((it.number, it.kept.first()?)));
+        let all: BTreeMap<u32, u64> =
+            recorded.map(|(number, first)| (number, begin(first))).collect();
+        let (mut starts, mut rests) = (BTreeMap::new(), BTreeSet::new());
+        let mut highest = 0;
+        for (number, start) in all {
+            // A rest goes on under the next free number: it begins before the chunks below it.
+            if start < highest {
+                rests.insert(number);
+            } else {
+                highest = start;
+                starts.insert(number, start);
+            }
+        }
+        Self { starts, rests, chunk_blocks: geometry.chunk_blocks.into() }
     }
-    match starts.range(place..).next() {
-        Some((above, start)) => start.saturating_sub(blocks(above - place)),
-        None => blocks(place),
+
+    /// The place of a chunk among those that are no rest.
+    fn place(&self, number: u32) -> u64 {
+        u64::from(number).saturating_sub(self.rests.range(..number).count() as u64)
+    }
+
+    /// Where a chunk without records begins: full chunks away from the nearest one below, or above.
+    fn of_chunk(&self, number: u32) -> u64 {
+        let blocks = |from: u32, to: u32| {
+            self.place(to).saturating_sub(self.place(from)).saturating_mul(self.chunk_blocks)
+        };
+        if let Some((&below, start)) = self.starts.range(..number).next_back() {
+            return start.saturating_add(blocks(below, number));
+        }
+        match self.starts.range(number..).next() {
+            Some((&above, start)) => start.saturating_sub(blocks(number, above)),
+            None => u64::from(number).saturating_mul(self.chunk_blocks),
+        }
     }
 }
 

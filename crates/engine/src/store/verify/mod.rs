@@ -31,6 +31,7 @@ use self::walk::Walk;
 use super::finding::{Finding, What};
 use super::read::{Fault, Settings, StartError};
 use super::reader::Scan;
+use super::renumber;
 
 /// What verifying a scan found.
 #[derive(Clone, Debug, Serialize)]
@@ -90,6 +91,15 @@ pub fn verify(
             file: Some(scan.inventory.manifest_path.clone()),
             frames: None,
             what: What::Unsealed,
+        });
+    }
+    if renumber::is_unfinished(&scan.inventory) {
+        findings.push(Finding {
+            stream: None,
+            member: None,
+            file: Some(scan.inventory.manifest_path.clone()),
+            frames: None,
+            what: What::ChunksUnordered,
         });
     }
     let read = read_all(scan, settings, progress)?;
