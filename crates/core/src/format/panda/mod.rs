@@ -9,6 +9,7 @@
 //! A sample's index is `missed` of the header plus its place after it. Source: the PandABlocks
 //! server's documentation of its capture port, and recordings of server 4.1.
 
+pub mod columns;
 pub mod header;
 
 pub use header::{Field, Header, Kind, Process, Scaling};
