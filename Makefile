@@ -1,7 +1,8 @@
 # What one does with this repository, one word each. `make` alone lists them.
 #
 # Needed on the machine: Rust (rustup.rs; 1.88 or later), a C linker, Python 3.10 with venv.
-# Everything else is fetched by cargo and pip into target/ and .venv/.
+# Everything else is fetched by cargo and pip into target/ and .venv/; the CMake that builds libhdf5 too
+# (.cargo/config.toml names it), since that of most distributions is too old.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -60,7 +61,7 @@ binary: rust
 release: rust
 	$(CARGO) build --release --locked -p fullbore
 
-rust:
+rust: $(VENV)/cmake
 	@command -v $(CARGO) >/dev/null || { \
 	    echo "cargo is not here: install Rust 1.88 or later as rustup.rs says, then call make again"; exit 1; }
 	@command -v cc >/dev/null || { \
@@ -70,6 +71,10 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo "Python's venv is not here: on Debian, apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/cmake: | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'cmake>=3.26,<5'
+	@touch $@
 
 $(VENV)/tests: tests/python/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<

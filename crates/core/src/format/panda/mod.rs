@@ -11,11 +11,13 @@
 //!
 //! - [`codec`]: the data port, bytes in, events out; payload is never copied
 //! - [`certify`]: which of the samples that came can be trusted
+//! - [`columns`]: from packed samples to columns of integers or positions
 //! - [`control`]: the lines of the control port
 //! - [`source`]: which PandA, as `panda://host` says it
 
 pub mod certify;
 pub mod codec;
+pub mod columns;
 pub mod control;
 mod draft;
 pub mod header;
