@@ -60,6 +60,8 @@ pub enum CountedBy {
     PacketNumber,
     /// A sequence field that the user described.
     SequenceField,
+    /// The count of the device that took them: it says how many it sent, and how many it took.
+    ServerCount,
     /// Nothing: the format carries no number.
     Nothing,
 }
