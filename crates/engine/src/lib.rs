@@ -2,6 +2,7 @@
 //!
 //! - [`generate`]: streams made for tests, with faults on purpose
 //! - [`pace`]: when packets go out, and how well that went
+//! - [`panda`]: PandA position captures over TCP, and a simulated PandA
 //! - [`replayer`]: recorded frames sent again, in step
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`sink`]: containers that other people's programs read
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod generate;
 pub mod lifecycle;
 pub mod pace;
+pub mod panda;
 pub mod recorder;
 pub mod replayer;
 pub mod ring;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hdf5_metno::dataset::{Dataset, DatasetCreate, DatasetCreateBuilder, FillTime};
+use hdf5_metno::dataset::{Dataset, DatasetCreateBuilder, FillTime};
 use hdf5_metno::types::TypeDescriptor;
 use hdf5_metno::{Extent, Extents, Group, SimpleExtents};
 
@@ -45,19 +45,17 @@ impl Rows {
         let mut properties = DatasetCreateBuilder::default();
         properties.fill_time(FillTime::Never).obj_track_times(false);
         filter.declare(&mut properties);
-        match layout.width {
-            None => properties.chunk(layout.chunk_rows),
-            Some(width) => properties.chunk((layout.chunk_rows, width)),
-        };
-        let properties: DatasetCreate = properties.finish()?;
-        let rows = std::iter::once(Extent::resizable(0));
+        let properties = properties.finish()?;
+        let width = layout.width.map(Extent::fixed);
         let extents =
-            SimpleExtents::from_vec(rows.chain(layout.width.map(Extent::fixed)).collect());
+            SimpleExtents::from_vec(std::iter::once(Extent::resizable(0)).chain(width).collect());
         let builder = group.new_dataset_builder().set_create_plist(&properties);
-        let dataset = builder
-            .empty_as(&layout.element)
-            .shape(Extents::Simple(extents))
-            .create(layout.name)?;
+        let builder = builder.empty_as(&layout.element).shape(Extents::Simple(extents));
+        let builder = match layout.width {
+            None => builder.chunk((layout.chunk_rows,)),
+            Some(width) => builder.chunk((layout.chunk_rows, width)),
+        };
+        let dataset = builder.create(layout.name)?;
         Ok(Rows {
             dataset,
             name: layout.name.to_owned(),
