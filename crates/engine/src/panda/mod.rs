@@ -2,7 +2,9 @@
 //!
 //! - [`Control`]: what is captured, arming, and what became of it
 //! - [`DataStream`]: the samples, received straight to where they shall lie
+//! - [`capture`]: the thread that records one, with its books
 
+pub mod capture;
 mod control;
 mod data;
 
