@@ -50,6 +50,7 @@ enum Verb {
     Recover(verbs::recover::Args),
     Rm(verbs::rm::Args),
     Demo(verbs::demo::Args),
+    Simulate(verbs::simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -77,5 +78,6 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Recover(args) => verbs::recover::run(args, output),
         Verb::Rm(args) => verbs::rm::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
+        Verb::Simulate(args) => verbs::simulate::run(args, output),
     }
 }

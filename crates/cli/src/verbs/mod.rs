@@ -13,4 +13,5 @@ pub mod recover;
 pub mod rm;
 pub mod scan_arg;
 mod sending;
+pub mod simulate;
 pub mod verify;

@@ -1,12 +1,14 @@
-//! A PandA over TCP: its two ports as this side uses them.
+//! A PandA over TCP: its two ports as this side uses them, and a simulated one to use them on.
 //!
 //! - [`Control`]: what is captured, arming, and what became of it
 //! - [`DataStream`]: the samples, received straight to where they shall lie
 //! - [`capture`]: the thread that records one, with its books
+//! - [`server`]: a PandA that is made up, for tests, demonstrations and those who have none
 
 pub mod capture;
 mod control;
 mod data;
+pub mod server;
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -151,3 +153,6 @@ fn is_timeout(error: &io::Error) -> bool {
 fn left(patience: Duration, begun: Instant) -> Option<Duration> {
     patience.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
 }
+
+#[cfg(test)]
+mod tests;

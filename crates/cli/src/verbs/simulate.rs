@@ -1,0 +1,186 @@
+//! `fullbore simulate`: instruments that are made up, for tests and for those who have none.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::{Args as Arguments, Subcommand};
+use fullbore_core::units::ByteSize;
+use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Server};
+
+use super::sending;
+use crate::hint::hinted;
+use crate::output::{GOOD, Output};
+
+/// Be an instrument that is not there.
+#[derive(Arguments, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    instrument: Instrument,
+}
+
+#[derive(Subcommand, Debug)]
+enum Instrument {
+    Panda(PandaArgs),
+}
+
+/// Be a PandA: its control port, its data port, and samples of any fields at any rate.
+///
+/// Any PandA client can use it:
+///
+///   fullbore simulate panda --rate 1e6 --samples 5e6
+///   pandablocks hdf --arm 127.0.0.1 capture-%d.h5
+///
+/// Every 32-bit word of raw sample i is i, so that what was recorded can be checked to the last word;
+/// scaled values follow from that (COUNTER2 has scale 0.5, offset 3 and mm). What is captured can be
+/// changed through the control port, as on a real PandA.
+///
+/// Without --rate, samples are made as fast as readers take them, and none while nobody reads. With
+/// it, a reader that falls behind by more than the ring gets `Data overrun`, and unscaled samples of
+/// its last frame may be spoiled, as with a real PandA.
+///
+/// Faults happen once in every acquisition:
+///
+///   --fault overrun@1000000       the writer laps the reader at this sample
+///   --fault stall@1000000:500     nothing is sent for 500 ms
+///   --fault die@1000000           the connection dies within this sample
+///   --fault rubbish@1000000       bytes that are no frame follow the frame with this sample
+///   --fault length@1000000        the frame with this sample lies about its length
+///   --fault count                 the end counts samples that were not sent
+///   --fault 'end@1000000:DMA data error'   the acquisition ends there for this reason
+#[derive(Arguments, Debug)]
+#[command(verbatim_doc_comment)]
+struct PandaArgs {
+    /// Where commands are taken; port 0 for any that is free. Other hosts reach 0.0.0.0:8888.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8888")]
+    control: SocketAddr,
+    /// Where data is sent; port 0 for any that is free.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8889")]
+    data: SocketAddr,
+    /// Samples a second, such as 1e6. [default: as fast as readers take them]
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// Samples of each acquisition, such as 5e6. [default: until it is disarmed]
+    #[arg(long, value_name = "N", value_parser = count)]
+    samples: Option<u64>,
+    /// What is captured to begin with: fields with what is taken of each, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = FIELDS, hide_default_value = true)]
+    fields: String,
+    /// Memory for samples that were not yet sent, in 128 blocks.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    ring: ByteSize,
+    /// Something that goes wrong; may be given several times.
+    #[arg(long, value_name = "FAULT")]
+    fault: Vec<Fault>,
+    /// Send everything in pieces of any size, down to single bytes.
+    #[arg(long)]
+    split: bool,
+    /// Another seed makes other pieces and other rubbish.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Send the bytes of this recorded stream to everybody who connects to the data port.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "samples", "fault"])]
+    serve_dump: Option<PathBuf>,
+}
+
+/// How often the end of an acquisition is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The largest recorded stream that is served.
+const LARGEST_DUMP: u64 = 1 << 30;
+
+/// Runs until Ctrl-C.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    match args.instrument {
+        Instrument::Panda(args) => panda(args, output),
+    }
+}
+
+fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
+    let stop = sending::stop_on_signal()?;
+    let plan = plan(args)?;
+    let hint = "another --control or --data can be given; port 0 takes any that is free";
+    let server = Server::start(plan, move |notice| {
+        // A reader of our output that has gone is no reason to stop serving.
+        let _ = output.tell(&notice, || told(&notice));
+    })
+    .map_err(|error| {
+        let is_port = matches!(error, fullbore_engine::panda::server::Error::Listen { .. });
+        hinted(error, is_port.then_some(hint))
+    })?;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+        server.look();
+    }
+    Ok(ExitCode::from(GOOD))
+}
+
+fn plan(args: PandaArgs) -> anyhow::Result<Plan> {
+    let dump = match &args.serve_dump {
+        None => None,
+        Some(path) => {
+            let reading = || format!("reading {}", path.display());
+            let bytes = std::fs::metadata(path).with_context(reading)?.len();
+            ensure!(bytes <= LARGEST_DUMP, "{}: more than 1 GiB cannot be served", path.display());
+            Some(std::fs::read(path).with_context(reading)?)
+        }
+    };
+    Ok(Plan {
+        control: args.control,
+        data: args.data,
+        fields: args.fields,
+        samples_per_second: args.rate,
+        samples: args.samples,
+        ring_bytes: args.ring.0,
+        faults: args.fault,
+        split: args.split,
+        seed: args.seed,
+        dump,
+    })
+}
+
+fn told(notice: &Notice) -> String {
+    match notice {
+        Notice::Listening { control, data } => {
+            format!("a PandA that is made up: commands on {control}, data on {data}\n")
+        }
+        Notice::Begun { number } => format!("acquisition {number} armed\n"),
+        Notice::Ended { number, captured, reason } => {
+            format!("acquisition {number} ended: {captured} samples, {reason}\n")
+        }
+        Notice::Reader { number, missed, samples, ending } => {
+            format!(
+                "  a reader of acquisition {number}: {samples} samples from {missed}, {ending}\n"
+            )
+        }
+    }
+}
+
+/// A whole number, also as `5e6`.
+fn count(text: &str) -> Result<u64, String> {
+    let exact = |number: f64| number.fract() == 0.0 && (0.0..9e15).contains(&number);
+    match (text.parse::<u64>(), text.parse::<f64>()) {
+        (Ok(number), _) => Ok(number),
+        (_, Ok(number)) if exact(number) => Ok(number as u64),
+        _ => Err("it is a whole number, such as 5000000 or 5e6".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_may_be_written_short() {
+        assert_eq!(
+            (count("5000"), count("5e6"), count("1.5e3")),
+            (Ok(5000), Ok(5_000_000), Ok(1500))
+        );
+        for text in ["", "-1", "0.5", "many", "1e300", "nan"] {
+            assert!(count(text).is_err(), "{text}");
+        }
+    }
+}

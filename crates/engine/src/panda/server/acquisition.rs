@@ -1,0 +1,233 @@
+//! One acquisition of a made-up PandA: how far its writer is, and when it is over.
+//!
+//! There is no memory behind the server's ring. What a sample holds follows from its index, so it is
+//! enough to know how many were written: whatever lies further back than the ring is long, lies under
+//! a later sample.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fullbore_core::format::panda::{EndReason, Process};
+use fullbore_core::time::Tai;
+
+use super::Plan;
+use super::fault::{Fault, What};
+use super::model::Settings;
+use super::samples::Layout;
+
+/// Blocks of the server's ring.
+pub(super) const RING_BLOCKS: u64 = 128;
+
+/// A connection joins at the first sample while fewer blocks than this were written.
+const JOINS_AT_START: u64 = 95;
+
+/// Later it joins so many blocks above the oldest.
+const JOIN_MARGIN: u64 = 33;
+
+/// The driver hands over what it has of a block after this time.
+const HAND_OVER: Duration = Duration::from_millis(100);
+
+/// An acquisition, from ARM to its end.
+#[derive(Debug)]
+pub(super) struct Acquisition {
+    pub number: u64,
+    pub armed: Tai,
+    pub started: Tai,
+    begun: Instant,
+    /// Samples a second; `None`: as fast as readers take them.
+    rate: Option<f64>,
+    /// Samples, if there is an end to them, and why it ends there.
+    limit: Option<(u64, EndReason)>,
+    /// Samples of a block of the ring.
+    block: u64,
+    raw: Layout,
+    scaled: Layout,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// What readers have asked for, where they set the pace.
+    taken: u64,
+    /// By how much the writer was moved ahead.
+    jumped: u64,
+    end: Option<(u64, EndReason)>,
+    faults: Vec<Fault>,
+    closing: bool,
+}
+
+/// What a reader may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// Samples up to this one.
+    Upto(u64),
+    /// There is no more, and this is why.
+    Over(EndReason),
+    /// The server is going down.
+    Closing,
+}
+
+impl Acquisition {
+    /// Begins now, with what is captured now; not at all if that is nothing.
+    pub fn new(number: u64, armed: Tai, settings: &Settings, plan: &Plan) -> Option<Self> {
+        let raw = Layout::new(settings, Process::Raw)?;
+        let scaled = Layout::new(settings, Process::Scaled)?;
+        let block = (plan.ring_bytes / RING_BLOCKS / u64::from(raw.sample_bytes)).max(1);
+        let (rate, mut faults) = (plan.samples_per_second, plan.faults.clone());
+        let mut limit = plan.samples.map(|samples| (samples, EndReason::Ok));
+        faults.retain(|fault| match &fault.what {
+            What::End(reason) => {
+                if limit.as_ref().is_none_or(|(samples, _)| fault.at < *samples) {
+                    limit = Some((fault.at, reason.clone()));
+                }
+                false
+            }
+            _ => true,
+        });
+        faults.sort_by_key(|fault| fault.at);
+        let (begun, started) = (Instant::now(), armed.plus_ns(1_000_000));
+        let progress = Progress { taken: 0, jumped: 0, end: None, faults, closing: false };
+        let (progress, moved) = (Mutex::new(progress), Condvar::new());
+        Some(Acquisition {
+            number,
+            armed,
+            started,
+            begun,
+            rate,
+            limit,
+            block,
+            raw,
+            scaled,
+            progress,
+            moved,
+        })
+    }
+
+    /// Its columns.
+    pub fn layout(&self, process: Process) -> &Layout {
+        match process {
+            Process::Raw => &self.raw,
+            Process::Scaled => &self.scaled,
+        }
+    }
+
+    /// Samples of the ring.
+    pub fn ring(&self) -> u64 {
+        self.block * RING_BLOCKS
+    }
+
+    /// Samples written by now.
+    pub fn written(&self) -> u64 {
+        self.written_of(&mut self.lock())
+    }
+
+    /// How many samples there are in the end and why it ended, if it has.
+    pub fn end(&self) -> Option<(u64, EndReason)> {
+        let mut progress = self.lock();
+        self.written_of(&mut progress);
+        progress.end.clone()
+    }
+
+    /// Ends it now, unless it is over.
+    pub fn disarm(&self) {
+        let mut progress = self.lock();
+        let written = self.written_of(&mut progress);
+        progress.end.get_or_insert((written, EndReason::Disarmed));
+        self.moved.notify_all();
+    }
+
+    /// The server goes down: nobody waits any longer.
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.moved.notify_all();
+    }
+
+    /// Where a connection that is made now begins.
+    pub fn join(&self) -> u64 {
+        let blocks = self.written() / self.block;
+        if blocks < JOINS_AT_START {
+            0
+        } else {
+            (blocks.saturating_sub(RING_BLOCKS) + JOIN_MARGIN) * self.block
+        }
+    }
+
+    /// Waits until the block that begins at `position` is full, or has waited long enough.
+    pub fn wait(&self, position: u64) -> Ready {
+        let begun = Instant::now();
+        let full = position.saturating_add(self.block);
+        let mut progress = self.lock();
+        if self.rate.is_none() && progress.end.is_none() {
+            progress.taken = progress.taken.max(full);
+        }
+        loop {
+            let written = self.written_of(&mut progress);
+            if progress.closing {
+                return Ready::Closing;
+            }
+            match &progress.end {
+                Some((end, reason)) if *end <= position => return Ready::Over(reason.clone()),
+                Some((end, _)) => return Ready::Upto((*end).min(full)),
+                None if written >= full => return Ready::Upto(full),
+                None if written > position && begun.elapsed() >= HAND_OVER => {
+                    return Ready::Upto(written);
+                }
+                None => {}
+            }
+            let due = match self.rate {
+                Some(rate) => Duration::from_secs_f64(((full - written) as f64 / rate).min(0.1)),
+                None => HAND_OVER,
+            };
+            let left = HAND_OVER.saturating_sub(begun.elapsed());
+            let nap = due.min(left.max(Duration::from_millis(1))).max(Duration::from_micros(100));
+            let woken = self.moved.wait_timeout(progress, nap);
+            progress = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for so long, or until the server goes down.
+    pub fn stall(&self, pause: Duration) {
+        let closing = |progress: &mut Progress| !progress.closing;
+        let _ = self.moved.wait_timeout_while(self.lock(), pause, closing);
+    }
+
+    /// Takes the next thing that goes wrong with samples before `end`, and is one of `wanted`.
+    pub fn fault(&self, end: u64, wanted: impl Fn(&What) -> bool) -> Option<Fault> {
+        let mut progress = self.lock();
+        let at = progress.faults.iter().position(|fault| fault.at < end && wanted(&fault.what))?;
+        Some(progress.faults.remove(at))
+    }
+
+    /// The writer is suddenly a whole ring and a block ahead of `position`.
+    pub fn lap(&self, position: u64) {
+        let mut progress = self.lock();
+        let written = self.written_of(&mut progress);
+        let ahead = position + self.ring() + self.block;
+        progress.jumped += ahead.saturating_sub(written);
+        if self.rate.is_none() {
+            progress.taken = progress.taken.max(ahead);
+        }
+    }
+
+    fn written_of(&self, progress: &mut Progress) -> u64 {
+        if let Some((end, _)) = &progress.end {
+            return *end;
+        }
+        let written = match self.rate {
+            Some(rate) => (self.begun.elapsed().as_secs_f64() * rate) as u64 + progress.jumped,
+            None => progress.taken,
+        };
+        match &self.limit {
+            Some((limit, reason)) if written >= *limit => {
+                progress.end = Some((*limit, reason.clone()));
+                *limit
+            }
+            _ => written,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

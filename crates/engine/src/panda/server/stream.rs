@@ -1,0 +1,387 @@
+//! One connection to the data port of a made-up PandA.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+
+use fullbore_core::format::panda::{EndReason, Header, Process};
+use fullbore_core::pattern::mixed;
+
+use super::acquisition::{Acquisition, Ready};
+use super::fault::What;
+use super::samples::{Indices, Layout, base64, bytes};
+use super::{Notice, Shared};
+
+/// The longest line of options.
+const LONGEST_LINE: u64 = 1024;
+
+/// Samples are made so many bytes at a time, so that they are sent from the cache.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The most payload of a scaled frame.
+const SCALED_BYTES: u64 = 65_528;
+
+/// Bytes of a line of base64.
+const BASE64_BYTES: usize = 57;
+
+/// What a client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Options {
+    form: Form,
+    process: Process,
+    xml: bool,
+    header: bool,
+    status: bool,
+    one_shot: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Ascii,
+    Base64,
+    Framed,
+    Unframed,
+}
+
+impl Form {
+    fn name(self) -> &'static str {
+        match self {
+            Form::Ascii => "ASCII",
+            Form::Base64 => "Base64",
+            Form::Framed => "Framed",
+            Form::Unframed => "Unframed",
+        }
+    }
+}
+
+impl Options {
+    fn read(line: &str) -> Result<Options, &'static str> {
+        let default = Options {
+            form: Form::Ascii,
+            process: Process::Scaled,
+            xml: false,
+            header: true,
+            status: true,
+            one_shot: false,
+        };
+        let mut options = default;
+        if line.contains('\r') {
+            return Err("Cannot process CR character");
+        }
+        if line.is_empty() {
+            return Ok(options);
+        }
+        for word in line.split(' ') {
+            match word {
+                "ASCII" => options.form = Form::Ascii,
+                "BASE64" => options.form = Form::Base64,
+                "FRAMED" => options.form = Form::Framed,
+                "UNFRAMED" => options.form = Form::Unframed,
+                "SCALED" => options.process = Process::Scaled,
+                "RAW" => options.process = Process::Raw,
+                "XML" => options.xml = true,
+                "NO_HEADER" => options.header = false,
+                "NO_STATUS" => options.status = false,
+                "ONE_SHOT" => options.one_shot = true,
+                "DEFAULT" => options = default,
+                "BARE" => {
+                    options = Options {
+                        form: Form::Unframed,
+                        process: Process::Raw,
+                        xml: false,
+                        header: false,
+                        status: false,
+                        one_shot: true,
+                    };
+                }
+                "" => return Err("No name found"),
+                _ => return Err("Invalid data capture option"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+enum Stop {
+    /// The other side has gone, or the server goes down.
+    Gone,
+    /// It was made to die.
+    Died,
+}
+
+impl From<io::Error> for Stop {
+    fn from(_: io::Error) -> Self {
+        Stop::Gone
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) fn serve(shared: &Arc<Shared>, socket: TcpStream) {
+    let mut reader = BufReader::new(match socket.try_clone() {
+        Ok(socket) => socket.take(LONGEST_LINE),
+        Err(_) => return,
+    });
+    let mut line = Vec::new();
+    if reader.read_until(b'\n', &mut line).is_err() || line.pop() != Some(b'\n') {
+        return;
+    }
+    let _ = socket.set_nodelay(true);
+    let mut sender = Sender { socket, split: shared.plan.split, seed: shared.plan.seed, pieces: 0 };
+    let options = match Options::read(&String::from_utf8_lossy(&line)) {
+        Ok(options) => options,
+        Err(text) => {
+            let _ = sender.send(format!("ERR {text}\n").as_bytes());
+            let _ = sender.socket.shutdown(Shutdown::Both);
+            return;
+        }
+    };
+    let reader = shared.reader();
+    let _ = acquisitions(shared, &mut sender, options);
+    drop(reader);
+    let _ = sender.socket.shutdown(Shutdown::Both);
+}
+
+fn acquisitions(shared: &Arc<Shared>, sender: &mut Sender, options: Options) -> Result<(), Stop> {
+    let mut last = shared.latest_over();
+    if options.status {
+        sender.send(b"OK\n")?;
+    }
+    if let Some(dump) = &shared.plan.dump {
+        sender.send(dump.strip_prefix(b"OK\n".as_slice()).unwrap_or(dump))?;
+        shared.wait_for_close(&sender.socket);
+        return Ok(());
+    }
+    while let Some(acquisition) = shared.next(last, &sender.socket) {
+        last = acquisition.number;
+        let layout = acquisition.layout(options.process);
+        let active = shared.active();
+        let mut reader = Reader {
+            shared,
+            acquisition: &acquisition,
+            layout,
+            options,
+            position: 0,
+            sent: 0,
+            buffer: Vec::new(),
+        };
+        let done = reader.acquisition(sender);
+        drop(active);
+        done?;
+        if options.one_shot {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One connection within one acquisition.
+struct Reader<'a> {
+    shared: &'a Shared,
+    acquisition: &'a Acquisition,
+    layout: &'a Layout,
+    options: Options,
+    /// Index of the next sample.
+    position: u64,
+    sent: u64,
+    buffer: Vec<u32>,
+}
+
+impl Reader<'_> {
+    fn acquisition(&mut self, sender: &mut Sender) -> Result<(), Stop> {
+        self.position = self.acquisition.join();
+        let missed = self.position;
+        if self.options.header {
+            sender.send(self.header().as_bytes())?;
+        }
+        let ended = self.frames(sender);
+        let told = match &ended {
+            Ok(reason) => reason.to_string(),
+            Err(Stop::Died) => "died".to_owned(),
+            Err(Stop::Gone) => "gone".to_owned(),
+        };
+        let (number, samples) = (self.acquisition.number, self.sent);
+        self.shared.tell(Notice::Reader { number, missed, samples, ending: told });
+        let reason = ended?;
+        if self.options.status {
+            let wrong = self.acquisition.fault(u64::MAX, |what| *what == What::Count);
+            let counted =
+                self.sent + wrong.map_or(0, |_| 1 + mixed(self.shared.plan.seed, 0) % 1000);
+            sender.send(format!("END {counted} {reason}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> String {
+        let header = Header {
+            arm_time: Some(self.acquisition.armed),
+            start_time: Some(self.acquisition.started),
+            hw_time_offset_ns: None,
+            missed: self.position,
+            process: self.layout.process,
+            sample_bytes: self.layout.sample_bytes,
+            fields: self.layout.fields.clone(),
+        };
+        let form = self.options.form.name();
+        if self.options.xml {
+            let xml = header.to_xml();
+            xml.replace("format=\"Framed\"", &format!("format=\"{form}\"")) + "\n"
+        } else {
+            header.to_text().replace("format: Framed\n", &format!("format: {form}\n")) + "\n"
+        }
+    }
+
+    /// Sends frames to the end of the acquisition, or until the writer laps this reader.
+    fn frames(&mut self, sender: &mut Sender) -> Result<EndReason, Stop> {
+        loop {
+            let end = match self.acquisition.wait(self.position) {
+                Ready::Upto(end) => end,
+                Ready::Over(reason) => return Ok(reason),
+                Ready::Closing => return Err(Stop::Gone),
+            };
+            self.stall(end);
+            match self.layout.process {
+                Process::Raw => {
+                    // The block is sent straight from the ring, and only then looked after.
+                    let block = self.position;
+                    self.frame(sender, end)?;
+                    if self.is_lapped(block) {
+                        return Ok(EndReason::DataOverrun);
+                    }
+                }
+                Process::Scaled => {
+                    let most = (SCALED_BYTES / u64::from(self.layout.sample_bytes)).max(1);
+                    while self.position < end {
+                        let part = end.min(self.position + most);
+                        if self.acquisition.fault(part, |what| *what == What::Overrun).is_some() {
+                            self.acquisition.lap(self.position);
+                        }
+                        if self.is_lapped(self.position) {
+                            return Ok(EndReason::DataOverrun);
+                        }
+                        self.frame(sender, part)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_lapped(&self, position: u64) -> bool {
+        self.acquisition.written() > position.saturating_add(self.acquisition.ring())
+    }
+
+    fn stall(&self, end: u64) {
+        while let Some(fault) = self.acquisition.fault(end, |what| matches!(what, What::Stall(_))) {
+            if let What::Stall(pause) = fault.what {
+                self.acquisition.stall(pause);
+            }
+        }
+    }
+
+    /// Sends the samples up to `end` as one frame.
+    fn frame(&mut self, sender: &mut Sender, end: u64) -> Result<(), Stop> {
+        let sample_bytes = u64::from(self.layout.sample_bytes);
+        let samples = end - self.position;
+        if self.options.form == Form::Framed {
+            let mut length = (samples * sample_bytes + 8) as u32;
+            if self.acquisition.fault(end, |what| *what == What::Length).is_some() {
+                length += 3;
+            }
+            sender.send(&[b"BIN ".as_slice(), &length.to_le_bytes()].concat())?;
+        }
+        let piece = (PIECE_BYTES as u64 / sample_bytes).max(1);
+        while self.position < end {
+            let part = end.min(self.position + piece);
+            self.piece(sender, part)?;
+            self.sent += part - self.position;
+            self.position = part;
+        }
+        if self.acquisition.fault(end, |what| *what == What::Rubbish).is_some() {
+            let mut rubbish = [b'?'; 64];
+            for (n, byte) in (1..).zip(&mut rubbish[1..]) {
+                *byte = mixed(self.shared.plan.seed, n) as u8;
+            }
+            sender.send(&rubbish)?;
+            return Err(Stop::Died);
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, sender: &mut Sender, end: u64) -> Result<(), Stop> {
+        let samples = (end - self.position) as usize;
+        if self.acquisition.fault(end, |what| *what == What::Overrun).is_some() {
+            self.acquisition.lap(self.position);
+        }
+        let (ring, written) = (self.acquisition.ring(), self.acquisition.written());
+        let indices = match written > self.position + ring && self.layout.process == Process::Raw {
+            true => Indices::Lapped { ring, written },
+            false => Indices::True,
+        };
+        self.layout.fill(self.position, indices, &mut self.buffer, samples);
+        let sample_bytes = self.layout.sample_bytes as usize;
+        let payload = bytes(&self.buffer);
+        if let Some(fault) = self.acquisition.fault(end, |what| *what == What::Die) {
+            let whole = fault.at.saturating_sub(self.position) as usize * sample_bytes;
+            let _ = sender.send(&payload[..(whole + sample_bytes / 2).min(payload.len())]);
+            return Err(Stop::Died);
+        }
+        match self.options.form {
+            Form::Framed | Form::Unframed => sender.send(payload)?,
+            Form::Ascii => sender.send(self.layout.ascii(payload).as_bytes())?,
+            Form::Base64 => {
+                let lines = base64(payload, BASE64_BYTES).map(|line| format!(" {line}\0\n"));
+                sender.send(lines.collect::<String>().as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes whole, or in pieces as small as a network can make them.
+struct Sender {
+    socket: TcpStream,
+    split: bool,
+    seed: u64,
+    pieces: u64,
+}
+
+impl Sender {
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        if !self.split {
+            return self.socket.write_all(bytes);
+        }
+        while !bytes.is_empty() {
+            self.pieces += 1;
+            let chance = mixed(self.seed, self.pieces);
+            let most = [7, 1460, 1460, 65_536][(chance >> 62) as usize];
+            let size = (1 + (chance % most) as usize).min(bytes.len());
+            self.socket.write_all(&bytes[..size])?;
+            bytes = &bytes[size..];
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_a_server_reads_them() {
+        let raw = Options::read("XML FRAMED RAW").unwrap();
+        assert_eq!((raw.form, raw.process, raw.xml), (Form::Framed, Process::Raw, true));
+        let default = Options::read("").unwrap();
+        assert_eq!((default.form, default.process), (Form::Ascii, Process::Scaled));
+        assert!(!Options::read("BARE").unwrap().status);
+        assert_eq!(Options::read("XML DEFAULT"), Ok(default));
+        for (line, text) in [
+            ("XML UNSCALED", "Invalid data capture option"),
+            ("xml", "Invalid data capture option"),
+            ("XML ", "No name found"),
+            ("XML\r", "Cannot process CR character"),
+        ] {
+            assert_eq!(Options::read(line), Err(text));
+        }
+    }
+}
