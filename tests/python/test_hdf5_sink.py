@@ -298,7 +298,7 @@ def test_a_standard_deviation_is_exact(writer, tmp_path):
 def test_the_file_is_what_the_client_writes_and_more(writer, tmp_path):
     """The client's own parser and writer, and ours, from one recorded stream."""
     pytest.importorskip("pandablocks.hdf")
-    for dump in sorted((REPOSITORY / "crates/core/testdata/panda").glob("*.bin")):
+    for dump in sorted((REPOSITORY / "tests/data/panda/client-dumps").glob("*.bin")):
         start, samples = parsed(dump)
         theirs, ours = tmp_path / f"{dump.stem}.theirs.h5", tmp_path / f"{dump.stem}.ours.h5"
         client_writes(dump, theirs)

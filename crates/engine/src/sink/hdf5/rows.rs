@@ -52,10 +52,11 @@ impl Rows {
         // The builder has a chunk of its own that goes before that of the properties, which in turn
         // take no filter without one.
         let properties = properties.chunk(chunk.clone()).finish()?;
-        let builder = group.new_dataset_builder().set_create_plist(&properties);
+        let builder = group.new_dataset_builder().set_create_plist(&properties).packed(true);
         let builder =
             builder.empty_as(&layout.element).shape(Extents::Simple(extents)).chunk(chunk);
         let dataset = builder.create(layout.name)?;
+        assert_eq!(dataset.dtype()?.size(), layout.element.size(), "values lie packed in the file");
         Ok(Rows {
             dataset,
             name: layout.name.to_owned(),
