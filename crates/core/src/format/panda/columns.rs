@@ -439,3 +439,292 @@ fn deviation(squares: i128, sum: i64, gate: u32, scale: f64) -> f64 {
     let variance = difference as f64 - rest * rest / f64::from(gate);
     if variance < 0.0 { f64::NAN } else { scale * (variance / f64::from(gate)).sqrt() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A header of packed fields: name, capture, kind, and scaling if it is no word of bits.
+    fn header(fields: &[(&str, &str, Kind, Option<(f64, f64)>)]) -> Header {
+        let mut sample_bytes = 0;
+        let fields = fields.iter().map(|&(name, capture, kind, scaling)| {
+            let offset_bytes = sample_bytes;
+            sample_bytes += kind.bytes();
+            let scaling =
+                scaling.map(|(scale, offset)| Scaling { scale, offset, units: "mm".into() });
+            Field { name: name.into(), capture: capture.into(), kind, offset_bytes, scaling }
+        });
+        let fields = fields.collect();
+        Header {
+            arm_time: None,
+            start_time: None,
+            hw_time_offset_ns: None,
+            missed: 0,
+            process: Process::Raw,
+            sample_bytes,
+            fields,
+        }
+    }
+
+    /// The columns of the recordings in `tests/data/panda`.
+    fn recorded() -> Header {
+        let same = Some((1.0, 0.0));
+        let half = Some((0.5, 3.0));
+        let ticks = Some((8e-9, 0.0));
+        header(&[
+            ("PCAP.BITS0", "Value", Kind::Uint32, None),
+            ("COUNTER1.OUT", "Min", Kind::Int32, same),
+            ("COUNTER1.OUT", "Max", Kind::Int32, same),
+            ("COUNTER2.OUT", "Min", Kind::Int32, half),
+            ("COUNTER2.OUT", "Max", Kind::Int32, half),
+            ("COUNTER3.OUT", "Value", Kind::Int32, same),
+            ("PCAP.SAMPLES", "Value", Kind::Int32, ticks),
+            ("PCAP.TS_START", "Value", Kind::Int64, ticks),
+            ("PCAP.TS_CAPTURE", "Value", Kind::Int64, ticks),
+            ("COUNTER1.OUT", "Mean", Kind::Int64, same),
+            ("COUNTER2.OUT", "Mean", Kind::Int64, half),
+        ])
+    }
+
+    /// Samples in which every 32-bit word of sample i is i, as in the recordings.
+    fn numbered(sample_bytes: usize, rows: u32) -> Vec<u8> {
+        (0..rows).flat_map(|i| i.to_le_bytes().repeat(sample_bytes / 4)).collect()
+    }
+
+    fn converted(header: &Header, form: Form, samples: &[u8]) -> Vec<Values> {
+        let columns = Columns::new(header, form).unwrap();
+        let mut buffers = columns.buffers(samples.len() / columns.sample_bytes());
+        columns.convert(samples, 0, &mut buffers);
+        buffers
+    }
+
+    /// The payload of all frames of a recording.
+    fn samples_of(recording: &[u8]) -> Vec<u8> {
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(recording).read_to_end(&mut unpacked).unwrap();
+        let end = b"</header>\n\n";
+        let start = unpacked.windows(end.len()).position(|bytes| bytes == end).unwrap() + end.len();
+        let (mut rest, mut samples) = (&unpacked[start..], Vec::new());
+        while let Some(frame) = rest.strip_prefix(b"BIN ") {
+            let length = u32::from_le_bytes(frame[..4].try_into().unwrap()) as usize;
+            samples.extend_from_slice(&rest[8..length]);
+            rest = &rest[length..];
+        }
+        assert!(rest.starts_with(b"END "));
+        samples
+    }
+
+    #[test]
+    fn scaled_here_is_bit_for_bit_what_a_server_scales() {
+        let raw = recorded();
+        let recording = include_bytes!("../../../../../tests/data/panda/scaled_ok.bin.gz");
+        let mut scaled = raw.clone();
+        scaled.process = Process::Scaled;
+        scaled.sample_bytes = 0;
+        for field in &mut scaled.fields {
+            field.kind = if field.scaling.is_some() { Kind::Double } else { Kind::Uint32 };
+            field.offset_bytes = scaled.sample_bytes;
+            scaled.sample_bytes += field.kind.bytes();
+        }
+        let theirs = converted(&scaled, Form::Scaled, &samples_of(recording));
+        let ours = converted(&raw, Form::Scaled, &numbered(60, 5000));
+        for (column, (ours, theirs)) in raw.fields.iter().zip(ours.iter().zip(&theirs)) {
+            match (ours, theirs) {
+                (Values::Double(ours), Values::Double(theirs)) => {
+                    assert_eq!(ours.len(), theirs.len());
+                    let alike = |(a, b): (&f64, &f64)| {
+                        a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
+                    };
+                    assert!(ours.iter().zip(theirs).all(alike), "{}", column.column());
+                }
+                (ours, theirs) => assert_eq!(ours, theirs, "{}", column.column()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_recording_whose_gate_was_not_asked_for_divides_by_its_first_word() {
+        let recording = include_bytes!("../../../../../tests/data/panda/raw_anon_samples.bin.gz");
+        let anonymous = header(&[
+            ("PCAP.SAMPLES", "Value", Kind::Int32, Some((8e-9, 0.0))),
+            ("COUNTER2.OUT", "Mean", Kind::Int64, Some((0.5, 3.0))),
+        ]);
+        let mut wide = anonymous.clone();
+        let samples = samples_of(recording);
+        wide.sample_bytes = (samples.len() / 5000) as u32;
+        let columns = converted(&wide, Form::Scaled, &samples);
+        let Values::Double(mean) = &columns[1] else { panic!("a mean is a double") };
+        assert!(mean[0].is_nan());
+        assert!(mean[1..].iter().all(|&mean| mean == 2_147_483_651.5));
+    }
+
+    #[test]
+    fn a_gate_beyond_half_the_words_range_is_not_negative() {
+        let fields = [
+            ("PCAP.GATE_DURATION", "Value", Kind::Int32, Some((1.0, 0.0))),
+            ("A", "Mean", Kind::Int64, Some((1.0, 0.0))),
+        ];
+        let mut sample = 3_000_000_000u32.to_le_bytes().to_vec();
+        sample.extend_from_slice(&6_000_000_000i64.to_le_bytes());
+        let scaled = converted(&header(&fields), Form::Scaled, &sample);
+        assert_eq!(scaled, [Values::Double(vec![3e9]), Values::Double(vec![2.0])]);
+        let native = converted(&header(&fields), Form::Native, &sample);
+        assert_eq!(
+            native,
+            [Values::Uint32(vec![3_000_000_000]), Values::Int64(vec![6_000_000_000])]
+        );
+    }
+
+    #[test]
+    fn a_deviation_of_great_numbers_does_not_cancel() {
+        // 125 values, alternately 2³⁰ and 2³⁰ + 2, and one more of 2³⁰.
+        let (low, gate) = (1i128 << 30, 125);
+        let sum = 63 * low + 62 * (low + 2);
+        let squares = 63 * low * low + 62 * (low + 2) * (low + 2);
+        let expected = (4.0 * 63.0 * 62.0 / (125.0f64 * 125.0)).sqrt();
+        let got = deviation(squares, sum as i64, gate, 0.5);
+        assert!((got - 0.5 * expected).abs() < 1e-12, "{got} is not {expected}");
+        assert!(deviation(squares, -sum as i64, gate, -1.0) < 0.0);
+        assert!(deviation(1, 0, 0, 1.0).is_nan());
+        assert!(deviation(0, i64::MAX, 1, 1.0).is_nan());
+        assert!(deviation(0, 5, 2, 1.0).is_nan());
+        assert!(deviation((1 << 96) - 1, i64::MIN, u32::MAX, 1.0).is_finite());
+    }
+
+    #[test]
+    fn a_header_that_lies_is_refused() {
+        let good = [("A", "Mean", Kind::Int64, None)];
+        assert_eq!(
+            Columns::new(&header(&good), Form::Scaled).unwrap_err(),
+            Error::NoGate { column: "A.Mean".into() }
+        );
+        assert!(Columns::new(&header(&good), Form::Native).is_ok());
+        let mut outside = recorded();
+        outside.sample_bytes = 56;
+        assert!(matches!(
+            Columns::new(&outside, Form::Native),
+            Err(Error::Outside { end: 60, .. })
+        ));
+        assert_eq!(Columns::new(&header(&[]), Form::Native).unwrap_err(), Error::Empty);
+        let squares =
+            [("PCAP.SAMPLES", "Value", Kind::Int32, None), ("A", "StdDev", Kind::Int96, None)];
+        assert!(matches!(Columns::new(&header(&squares), Form::Scaled), Err(Error::NoSum { .. })));
+        let short =
+            [("PCAP.SAMPLES", "Value", Kind::Int32, None), ("A", "Mean", Kind::Int32, None)];
+        assert!(matches!(Columns::new(&header(&short), Form::Scaled), Err(Error::Kind { .. })));
+    }
+
+    fn fields() -> impl Strategy<Value = Vec<(Kind, Option<(f64, f64)>, bool)>> {
+        let kind = prop_oneof![
+            Just(Kind::Uint32),
+            Just(Kind::Int32),
+            Just(Kind::Int64),
+            Just(Kind::Int96),
+            Just(Kind::Double)
+        ];
+        let scaling = proptest::option::of((-1e3..1e3, -1e6..1e6));
+        proptest::collection::vec((kind, scaling, any::<bool>()), 1..12)
+    }
+
+    /// One value as §4 has it, with nothing but its own bytes and the gate's and the sum's.
+    fn naive(field: &Field, gate: u32, sum: i64, bytes: &[u8], scaled: bool) -> Vec<u8> {
+        let at = field.offset_bytes as usize;
+        let own = &bytes[at..at + field.kind.bytes() as usize];
+        let (scale, offset) = field.scaling.as_ref().map_or((1.0, 0.0), |s| (s.scale, s.offset));
+        let is_gate = field.name == "PCAP.GATE_DURATION";
+        let raw = match field.kind {
+            Kind::Uint32 => f64::from(u32::from_le_bytes(own.try_into().unwrap())),
+            Kind::Int32 if is_gate => f64::from(u32::from_le_bytes(own.try_into().unwrap())),
+            Kind::Int32 => f64::from(i32::from_le_bytes(own.try_into().unwrap())),
+            Kind::Int64 => i64::from_le_bytes(own.try_into().unwrap()) as f64,
+            Kind::Int96 | Kind::Double => 0.0,
+        };
+        let value = match (scaled, field.kind, field.capture.as_str(), &field.scaling) {
+            (true, Kind::Int64, "Mean", _) if gate == 0 => f64::NAN,
+            (true, Kind::Int64, "Mean", _) => scale * raw / f64::from(gate) + offset,
+            (true, Kind::Int96, ..) => {
+                let mut wide = [0; 16];
+                wide[..12].copy_from_slice(own);
+                deviation(i128::from_le_bytes(wide), sum, gate, scale)
+            }
+            (true, Kind::Uint32 | Kind::Int32 | Kind::Int64, _, Some(_)) => raw * scale + offset,
+            _ => return own.to_vec(),
+        };
+        value.to_le_bytes().to_vec()
+    }
+
+    proptest! {
+        #[test]
+        fn any_sample_converts_as_if_taken_apart_by_hand(
+            fields in fields(),
+            seed in proptest::collection::vec(any::<u8>(), 12 * 14),
+            rows in 1usize..700,
+            cut in 0usize..700,
+            scaled: bool,
+        ) {
+            let mut named = vec![
+                ("PCAP.GATE_DURATION".to_owned(), "Value", Kind::Int32, Some((8e-9, 0.0))),
+                ("WIDE".to_owned(), "Mean", Kind::Int64, Some((2.0, 1.0))),
+            ];
+            for (n, (kind, scaling, mean)) in fields.into_iter().enumerate() {
+                let (name, capture) = match kind {
+                    Kind::Int96 => ("WIDE".to_owned(), "StdDev"),
+                    Kind::Int64 if mean => (format!("F{n}"), "Mean"),
+                    _ => (format!("F{n}"), "Value"),
+                };
+                named.push((name, capture, kind, scaling));
+            }
+            let borrowed: Vec<_> = named.iter().map(|(n, c, k, s)| (n.as_str(), *c, *k, *s)).collect();
+            let header = header(&borrowed);
+            let stride = header.sample_bytes as usize;
+            let mut state = 7u8;
+            let samples: Vec<u8> = (0..rows * stride)
+                .map(|n| {
+                    state = state.wrapping_mul(31).wrapping_add(seed[n % seed.len()]);
+                    state
+                })
+                .collect();
+            let form = if scaled { Form::Scaled } else { Form::Native };
+            let columns = Columns::new(&header, form).unwrap();
+            let mut buffers = columns.buffers(rows);
+            let (first, second) = samples.split_at(cut.min(rows) * stride);
+            let at = columns.convert(first, 0, &mut buffers);
+            columns.convert(second, at, &mut buffers);
+            for (field, values) in header.fields.iter().zip(&buffers) {
+                let expected: Vec<u8> = samples
+                    .chunks_exact(stride)
+                    .flat_map(|sample| {
+                        let gate = u32::from_le_bytes(sample[..4].try_into().unwrap());
+                        let sum = i64::from_le_bytes(sample[4..12].try_into().unwrap());
+                        naive(field, gate, sum, sample, scaled)
+                    })
+                    .collect();
+                prop_assert!(values.as_bytes() == expected, "{} differs", field.column());
+            }
+        }
+    }
+
+    /// Prints a figure rather than demanding one: machines differ.
+    #[test]
+    fn how_fast_samples_are_taken_apart() {
+        let (header, rows) = (recorded(), 64 * 1024);
+        let samples = numbered(60, rows);
+        for form in [Form::Scaled, Form::Native] {
+            let columns = Columns::new(&header, form).unwrap();
+            let mut buffers = columns.buffers(rows as usize);
+            columns.convert(&samples, 0, &mut buffers);
+            let (started, rounds) = (Instant::now(), 20);
+            for _ in 0..rounds {
+                columns.convert(&samples, 0, &mut buffers);
+            }
+            let rate = (rounds * samples.len()) as f64 / started.elapsed().as_secs_f64();
+            println!("{form:?}: {:.2} GB/s of samples", rate / 1e9);
+            assert!(rate > 0.0);
+        }
+    }
+}

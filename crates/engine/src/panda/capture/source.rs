@@ -296,7 +296,13 @@ impl<D: Device, O: Outlet> Source<D, O> {
         while let Some(batch) = self.intake.take_certified(certified) {
             self.outlet.filled(batch);
         }
-        self.gauge.frames.store(certified, Relaxed);
+        self.count(certified);
+    }
+
+    /// All before `certified` is written or missing.
+    fn count(&self, certified: u64) {
+        let missing = self.gauge.missing.load(Relaxed);
+        self.gauge.frames.store(certified.saturating_sub(missing), Relaxed);
     }
 
     /// A connection is wanted.
@@ -472,7 +478,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         while let Some(batch) = self.intake.take_last() {
             self.outlet.filled(batch);
         }
-        self.gauge.frames.store(running.books.next_index(), Relaxed);
+        self.count(running.books.next_index());
     }
 
     /// The acquisition is over: the PandA is asked how many samples it took.

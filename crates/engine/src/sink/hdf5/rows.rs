@@ -45,17 +45,18 @@ impl Rows {
         let mut properties = DatasetCreateBuilder::default();
         properties.fill_time(FillTime::Never).obj_track_times(false);
         filter.declare(&mut properties);
-        let properties = properties.finish()?;
         let width = layout.width.map(Extent::fixed);
         let extents =
             SimpleExtents::from_vec(std::iter::once(Extent::resizable(0)).chain(width).collect());
-        let builder = group.new_dataset_builder().set_create_plist(&properties);
-        let builder = builder.empty_as(&layout.element).shape(Extents::Simple(extents));
-        let builder = match layout.width {
-            None => builder.chunk((layout.chunk_rows,)),
-            Some(width) => builder.chunk((layout.chunk_rows, width)),
-        };
+        let chunk: Vec<usize> = std::iter::once(layout.chunk_rows).chain(layout.width).collect();
+        // The builder has a chunk of its own that goes before that of the properties, which in turn
+        // take no filter without one.
+        let properties = properties.chunk(chunk.clone()).finish()?;
+        let builder = group.new_dataset_builder().set_create_plist(&properties).packed(true);
+        let builder =
+            builder.empty_as(&layout.element).shape(Extents::Simple(extents)).chunk(chunk);
         let dataset = builder.create(layout.name)?;
+        assert_eq!(dataset.dtype()?.size(), layout.element.size(), "values lie packed in the file");
         Ok(Rows {
             dataset,
             name: layout.name.to_owned(),
