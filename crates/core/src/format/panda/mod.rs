@@ -14,6 +14,7 @@
 //! - [`columns`]: from packed samples to columns of integers or positions
 //! - [`books`]: the account of an acquisition, over as many connections as it took
 //! - [`control`]: the lines of the control port
+//! - [`forecast`]: how large a sample will be, and which rate a link carries
 //! - [`source`]: which PandA, as `panda://host` says it
 
 pub mod books;
@@ -22,6 +23,7 @@ pub mod codec;
 pub mod columns;
 pub mod control;
 mod draft;
+pub mod forecast;
 pub mod header;
 pub mod source;
 mod text;
