@@ -58,9 +58,17 @@ const FLUSH_MS: std::ops::RangeInclusive<u128> = 10..=3_600_000;
 impl Hdf5Target {
     /// What may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
-        parameter("scaled", "false", "positions as doubles (default), or integers with their scale"),
+        parameter(
+            "scaled",
+            "false",
+            "positions as doubles (default), or integers with their scale",
+        ),
         parameter("flush", "200ms", "how often readers see what is new; default 1s"),
-        parameter("existing", "append", "with a file that is there: refuse (default), append, overwrite"),
+        parameter(
+            "existing",
+            "append",
+            "with a file that is there: refuse (default), append, overwrite",
+        ),
         parameter("compression", "gzip:1", "none (default), gzip:1 to gzip:9, or bitshuffle"),
         parameter("rate", "1e6", "samples a second, if known: HDF5 chunks are sized by it"),
     ];
@@ -167,8 +175,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let text =
-            "hdf5:x.h5?scaled=false&flush=200ms&existing=append&compression=gzip:4&rate=1e6";
+        let text = "hdf5:x.h5?scaled=false&flush=200ms&existing=append&compression=gzip:4&rate=1e6";
         let target = Hdf5Target::parse(text).unwrap();
         assert!(!target.scaled);
         assert_eq!(target.flush, Duration::from_millis(200));

@@ -141,8 +141,7 @@ impl FileOutlet {
             failed: None,
             flushed: Instant::now(),
         };
-        let thread =
-            Builder::new().name("hdf5".into()).spawn(move || work.run(&from_capture))?;
+        let thread = Builder::new().name("hdf5".into()).spawn(move || work.run(&from_capture))?;
         let outlet = FileOutlet { told, emptied, control, flush, halted: false };
         Ok((outlet, FileThread { thread }))
     }

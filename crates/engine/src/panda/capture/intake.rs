@@ -131,13 +131,6 @@ impl Intake {
         Some(self.batch(partial))
     }
 
-    /// After a cut, the last block is filled further, if it has room.
-    pub(super) fn resume(&mut self) {
-        if self.held.back().is_some_and(|last| last.bytes < self.block_bytes) {
-            self.filling = self.held.pop_back();
-        }
-    }
-
     /// Samples that follow now have this index.
     pub(super) fn go_on_at(&mut self, index: u64) {
         assert!(self.held.is_empty() && self.filling.is_none(), "samples were left behind");

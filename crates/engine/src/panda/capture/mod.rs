@@ -15,6 +15,7 @@
 //! the time is counted, and what may follow is an overrun of the server's ring.
 
 mod device;
+mod dump;
 mod intake;
 mod outlet;
 mod source;
@@ -22,5 +23,6 @@ mod source;
 mod tests;
 
 pub use device::{Captured, Data, Device, Panda};
+pub use dump::Dump;
 pub use outlet::{Acquisition, Asked, Batch, Halted, Outlet};
 pub use source::{Ended, Happening, Settings, Source};
