@@ -45,7 +45,8 @@ enum Instrument {
 /// Faults happen once in every acquisition:
 ///
 ///   --fault overrun@1000000       the writer laps the reader at this sample
-///   --fault stall@1000000:500     nothing is sent for 500 ms
+///   --fault stall@1000000:500     the server stops within a frame for 500 ms
+///   --fault empty@1000000         a frame without samples comes first, which is legal
 ///   --fault die@1000000           the connection dies within this sample
 ///   --fault rubbish@1000000       bytes that are no frame follow the frame with this sample
 ///   --fault length@1000000        the frame with this sample lies about its length

@@ -250,6 +250,15 @@ fn a_connection_that_dies_keeps_what_is_certified_and_can_be_made_anew() {
 }
 
 #[test]
+fn empty_frames_and_stops_within_a_frame_lose_nothing() {
+    let faults = faults(&["empty@0", "empty@9000", "stall@20000:250", "empty@49999"]);
+    let mut bench = Bench::new(Plan { faults, ..plan() }, "");
+    let taken = bench.acquire();
+    assert_eq!((taken.tally.certified, taken.tally.agrees()), (50_000, true));
+    taken.check();
+}
+
+#[test]
 fn rubbish_and_lengths_that_lie_are_damage() {
     for (fault, word) in [("rubbish@20000", "stands where"), ("length@20000", "whole number")] {
         let mut bench = Bench::new(Plan { faults: faults(&[fault]), ..plan() }, "");

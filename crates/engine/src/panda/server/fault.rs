@@ -20,8 +20,10 @@ pub struct Fault {
 pub enum What {
     /// The writer laps the reader: raw samples are overwritten while they are sent.
     Overrun,
-    /// The server sends nothing for a while; the writer goes on.
+    /// The server stops in mid-frame for a while; the writer goes on.
     Stall(Duration),
+    /// A frame without samples comes first, which is legal.
+    Empty,
     /// The connection dies in the middle of the frame.
     Die,
     /// Bytes that are no frame follow the frame.
@@ -37,7 +39,7 @@ pub enum What {
 /// A text that is no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no fault: write overrun@N, stall@N:MILLISECONDS, die@N, rubbish@N, length@N, count or end@N:REASON, where N is a sample"
+    "`{text}` is no fault: write overrun@N, stall@N:MILLISECONDS, empty@N, die@N, rubbish@N, length@N, count or end@N:REASON, where N is a sample"
 )]
 pub struct FaultError {
     text: String,
@@ -61,6 +63,7 @@ impl FromStr for Fault {
             ("stall", Some(ms)) => {
                 What::Stall(Duration::from_millis(ms.parse().map_err(|_| bad())?))
             }
+            ("empty", None) => What::Empty,
             ("die", None) => What::Die,
             ("rubbish", None) => What::Rubbish,
             ("length", None) => What::Length,
@@ -77,6 +80,7 @@ impl fmt::Display for Fault {
         match &self.what {
             What::Overrun => write!(f, "overrun@{at}"),
             What::Stall(pause) => write!(f, "stall@{at}:{}", pause.as_millis()),
+            What::Empty => write!(f, "empty@{at}"),
             What::Die => write!(f, "die@{at}"),
             What::Rubbish => write!(f, "rubbish@{at}"),
             What::Length => write!(f, "length@{at}"),
@@ -95,6 +99,7 @@ mod tests {
         for text in [
             "overrun@1000",
             "stall@5:250",
+            "empty@3",
             "die@77",
             "rubbish@0",
             "length@9",

@@ -240,7 +240,6 @@ impl Reader<'_> {
                 Ready::Over(reason) => return Ok(reason),
                 Ready::Closing => return Err(Stop::Gone),
             };
-            self.stall(end);
             match self.layout.process {
                 Process::Raw => {
                     // The block is sent straight from the ring, and only then looked after.
@@ -283,6 +282,11 @@ impl Reader<'_> {
     fn frame(&mut self, sender: &mut Sender, end: u64) -> Result<(), Stop> {
         let sample_bytes = u64::from(self.layout.sample_bytes);
         let samples = end - self.position;
+        if self.acquisition.fault(end, |what| *what == What::Empty).is_some()
+            && self.options.form == Form::Framed
+        {
+            sender.send(b"BIN \x08\0\0\0")?;
+        }
         if self.options.form == Form::Framed {
             let mut length = (samples * sample_bytes + 8) as u32;
             if self.acquisition.fault(end, |what| *what == What::Length).is_some() {
@@ -310,6 +314,7 @@ impl Reader<'_> {
 
     fn piece(&mut self, sender: &mut Sender, end: u64) -> Result<(), Stop> {
         let samples = (end - self.position) as usize;
+        self.stall(end);
         if self.acquisition.fault(end, |what| *what == What::Overrun).is_some() {
             self.acquisition.lap(self.position);
         }
