@@ -354,6 +354,7 @@ mod tests {
         assert_eq!(file.dataset("frames").unwrap().read_raw::<u8>().unwrap(), bytes);
         let read = file.dataset("time").unwrap().read_raw::<i64>().unwrap();
         assert!(read.into_iter().eq(0..30_000));
+        file.close().unwrap();
         assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
     }
 
