@@ -183,11 +183,13 @@ pub enum Error {
         /// What libhdf5 says.
         source: hdf5_metno::Error,
     },
-    /// Making rows durable.
-    #[error("{}: syncing to disk", path.display())]
-    Sync {
+    /// What the kernel does with the file: removing the old one, syncing the new.
+    #[error("{}: {doing}", path.display())]
+    Disk {
         /// The file.
         path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
         /// What the kernel says.
         source: std::io::Error,
     },
