@@ -1,5 +1,6 @@
 """HDF5 files as others read them: h5py while they grow, after a kill, and beside what the client writes."""
 
+import gzip
 import json
 import os
 import signal
@@ -298,9 +299,9 @@ def test_a_standard_deviation_is_exact(writer, tmp_path):
 def test_the_file_is_what_the_client_writes_and_more(writer, tmp_path):
     """The client's own parser and writer, and ours, from one recorded stream."""
     pytest.importorskip("pandablocks.hdf")
-    for dump in sorted((REPOSITORY / "tests/data/panda/client-dumps").glob("*.bin")):
+    for stream, dump in recordings():
         start, samples = parsed(dump)
-        theirs, ours = tmp_path / f"{dump.stem}.theirs.h5", tmp_path / f"{dump.stem}.ours.h5"
+        theirs, ours = tmp_path / f"{stream}.theirs.h5", tmp_path / f"{stream}.ours.h5"
         client_writes(dump, theirs)
         (tmp_path / "samples").write_bytes(samples)
         (tmp_path / "header").write_text(json.dumps(as_header(start)))
@@ -312,9 +313,20 @@ def test_the_file_is_what_the_client_writes_and_more(writer, tmp_path):
                 assert got[name].dtype == want[name].dtype
                 assert got[name].maxshape == want[name].maxshape
                 np.testing.assert_array_equal(got[name][:], want[name][:])
+            times = {"arm_time", "start_time"} if "dump" not in stream else set()
+            assert set(want.attrs) == times
             for name in want.attrs:
                 assert got.attrs[name] == want.attrs[name]
                 assert type(got.attrs[name]) is type(want.attrs[name])
+
+
+def recordings():
+    """Every recorded stream of one acquisition that the client understands."""
+    folder = REPOSITORY / "tests/data/panda"
+    for path in sorted((folder / "client-dumps").glob("*.bin")):
+        yield path.stem, path.read_bytes()
+    for name in ["raw_ok", "raw_anon_samples", "scaled_ok", "scaled_overrun"]:
+        yield name, gzip.decompress((folder / f"{name}.bin.gz").read_bytes())
 
 
 def parsed(dump):
@@ -323,7 +335,7 @@ def parsed(dump):
 
     connection = DataConnection()
     connection.connect(scaled=False)
-    responses = list(connection.receive_bytes(dump.read_bytes()))
+    responses = list(connection.receive_bytes(dump))
     (start,) = [response for response in responses if isinstance(response, StartData)]
     frames = [response.data.tobytes() for response in responses if isinstance(response, FrameData)]
     return start, b"".join(frames)
@@ -358,7 +370,7 @@ def client_writes(dump, path):
     connection = DataConnection()
     connection.connect(scaled=False)
     pipeline = create_pipeline(FrameProcessor(), HDFWriter(iter([str(path)]), {}))
-    for response in connection.receive_bytes(dump.read_bytes()):
+    for response in connection.receive_bytes(dump):
         pipeline[0].queue.put_nowait(response)
     stop_pipeline(pipeline)
 
@@ -417,5 +429,10 @@ def test_a_full_disk_leaves_what_was_flushed(writer, tmp_path, compression):
         with h5py.File(path, swmr=True) as file:
             rows = min(file[name].shape[0] for name in COLUMNS)
             assert check(file, rows=rows) >= promised
+
+        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        write(writer, "--recover", path)
+        with h5py.File(path) as file:
+            assert check(file) == rows == file.attrs["samples"]
     finally:
         subprocess.run(["umount", small], check=True)

@@ -449,8 +449,11 @@ mod tests {
 
     use super::*;
 
-    /// A header of packed fields: name, capture, kind, and scaling if it is no word of bits.
-    fn header(fields: &[(&str, &str, Kind, Option<(f64, f64)>)]) -> Header {
+    /// Scale and offset, of fields that are no bits.
+    type Scale = Option<(f64, f64)>;
+
+    /// A header of packed fields: name, capture, kind and scale.
+    fn header(fields: &[(&str, &str, Kind, Scale)]) -> Header {
         let mut sample_bytes = 0;
         let fields = fields.iter().map(|&(name, capture, kind, scaling)| {
             let offset_bytes = sample_bytes;
@@ -619,7 +622,7 @@ mod tests {
         assert!(matches!(Columns::new(&header(&short), Form::Scaled), Err(Error::Kind { .. })));
     }
 
-    fn fields() -> impl Strategy<Value = Vec<(Kind, Option<(f64, f64)>, bool)>> {
+    fn fields() -> impl Strategy<Value = Vec<(Kind, Scale, bool)>> {
         let kind = prop_oneof![
             Just(Kind::Uint32),
             Just(Kind::Int32),

@@ -69,7 +69,10 @@ impl BytesFile {
         let (container, (frames, times)) =
             Container::create(path, options, |file, begun| match begun {
                 Begun::New => begin(file, shape, unit, attributes, options, path),
-                Begun::Continued => Err(Error::Exists { path: path.to_owned() }),
+                Begun::Continued => {
+                    let what = "frames are not added to a file that is there".to_owned();
+                    Err(Error::Differs { path: path.to_owned(), what })
+                }
             })?;
         Ok(BytesFile { container, frames, times, unit, written: 0 })
     }

@@ -52,8 +52,7 @@ impl Container {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        let disk = std::fs::File::open(path)
-            .map_err(|source| Error::Sync { path: path.to_owned(), source })?;
+        let disk = std::fs::File::open(path).map_err(kernel(path, "opening it to sync"))?;
         let path = path.to_owned();
         Ok((Container { path, file, disk, flushes: histogram(), failed: false }, inside))
     }
@@ -82,7 +81,7 @@ impl Container {
 
     /// Brings what was flushed to the disk.
     pub(super) fn sync(&self) -> Result<(), Error> {
-        self.disk.sync_data().map_err(|source| Error::Sync { path: self.path.clone(), source })
+        self.disk.sync_data().map_err(kernel(&self.path, "syncing it"))
     }
 
     /// Closes the file to live writing, lets `seal` write what is known at the end, and syncs it.
@@ -105,7 +104,7 @@ impl Container {
         let file = builder.open_rw(&path).map_err(refused(&path, "opening it for the ending"))?;
         seal(&file)?;
         file.close().map_err(refused(&path, "closing it"))?;
-        disk.sync_all().map_err(|source| Error::Sync { path, source })?;
+        disk.sync_all().map_err(kernel(&path, "syncing it"))?;
         Ok(flushes)
     }
 }
@@ -118,8 +117,7 @@ fn open(path: &Path, existing: Existing) -> Result<(File, Begun), Error> {
             Existing::Refuse => return Err(Error::Exists { path: path.to_owned() }),
             // Those who read the old file keep it.
             Existing::Overwrite => {
-                std::fs::remove_file(path)
-                    .map_err(|source| Error::Sync { path: path.to_owned(), source })?;
+                std::fs::remove_file(path).map_err(kernel(path, "removing the old one"))?;
             }
             Existing::Append => {
                 let file =
@@ -145,4 +143,9 @@ fn access(builder: &mut FileBuilder) -> &mut FileBuilder {
 pub(super) fn refused(path: &Path, doing: &'static str) -> impl FnOnce(hdf5_metno::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Open { path, doing, source }
+}
+
+fn kernel(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Disk { path, doing, source }
 }

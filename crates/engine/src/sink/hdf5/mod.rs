@@ -183,11 +183,13 @@ pub enum Error {
         /// What libhdf5 says.
         source: hdf5_metno::Error,
     },
-    /// Making rows durable.
-    #[error("{}: syncing to disk", path.display())]
-    Sync {
+    /// What the kernel does with the file: removing the old one, syncing the new.
+    #[error("{}: {doing}", path.display())]
+    Disk {
         /// The file.
         path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
         /// What the kernel says.
         source: std::io::Error,
     },
@@ -309,4 +311,62 @@ pub fn numbered(template: &Path, number: u64) -> PathBuf {
 fn histogram() -> Histogram<u64> {
     // From a microsecond to ten minutes, three digits.
     Histogram::new_with_bounds(1, 600_000_000, 3).expect("the bounds are in order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_numbers_files_and_a_plain_name_stays() {
+        assert_eq!(numbered(Path::new("/d/run_%d.h5"), 12), Path::new("/d/run_12.h5"));
+        assert_eq!(numbered(Path::new("/d/%d/run.h5"), 12), Path::new("/d/%d/run.h5"));
+        assert_eq!(numbered(Path::new("%d_%d.h5"), 1), Path::new("1_%d.h5"));
+    }
+
+    #[test]
+    fn chunks_follow_the_rate_within_bounds() {
+        let rows = |rate| Options { rows_per_second: rate, ..Options::default() }.chunk_rows();
+        assert_eq!(rows(None), 16 * 1024);
+        assert_eq!(rows(Some(10.0)), 1024);
+        assert_eq!(rows(Some(100_000.0)), 16 * 1024);
+        assert_eq!(rows(Some(16e6)), 64 * 1024);
+        assert_eq!(rows(Some(f64::NAN)), 16 * 1024);
+        assert_eq!(rows(Some(-1.0)), 1024);
+        assert_eq!(rows(Some(f64::MAX)), 64 * 1024);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_by_the_library_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frames.h5");
+        let shape = Shape::Frames { frame_bytes: 100 };
+        let mut file = BytesFile::create(&path, shape, &[], &Options::default()).unwrap();
+        let bytes: Vec<u8> = (0..30_000 * 100).map(|n| (n / 100 % 251) as u8).collect();
+        let times: Vec<_> = (0..30_000).map(fullbore_core::time::Tai).collect();
+        for (bytes, times) in bytes.chunks(700 * 100).zip(times.chunks(700)) {
+            file.append(bytes, times).unwrap();
+            file.flush().unwrap();
+        }
+        assert!(matches!(file.append(&bytes[..150], &times[..1]), Err(Error::Ragged { .. })));
+        assert!(matches!(file.append(&bytes[..200], &times[..1]), Err(Error::Ragged { .. })));
+        let report = file.finish(&Ending { reason: "Ok".into(), ..Ending::default() }).unwrap();
+        assert_eq!((report.rows, report.bytes_in), (30_000, 3_000_000));
+        let file = hdf5_metno::File::open(&path).unwrap();
+        assert_eq!(file.dataset("frames").unwrap().read_raw::<u8>().unwrap(), bytes);
+        let read = file.dataset("time").unwrap().read_raw::<i64>().unwrap();
+        assert!(read.into_iter().eq(0..30_000));
+        file.close().unwrap();
+        assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
+    }
+
+    #[test]
+    fn a_file_of_others_is_not_recovered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.h5");
+        hdf5_metno::File::create(&path).unwrap().close().unwrap();
+        assert!(matches!(recover(&path), Err(Error::Foreign { .. })));
+        std::fs::write(&path, b"no HDF5 at all").unwrap();
+        assert!(matches!(recover(&path), Err(Error::Open { .. })));
+    }
 }

@@ -333,3 +333,125 @@ fn clear_after(values: &mut Values, rows: usize) {
         Values::Double(values) => values[rows..].fill(0.0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::format::panda::{Field, Kind, Process, Scaling};
+    use proptest::prelude::*;
+
+    use super::super::Compression;
+    use super::*;
+
+    /// What is done with a file, in any order.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Append(usize),
+        Flush,
+        /// End the acquisition and begin the next one in the same file.
+        Next,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..3000usize).prop_map(Step::Append),
+            2 => Just(Step::Flush),
+            1 => Just(Step::Next),
+        ];
+        proptest::collection::vec(step, 1..20)
+    }
+
+    fn compression() -> impl Strategy<Value = Compression> {
+        prop_oneof![Just(Compression::None), (1..=9u8).prop_map(Compression::Gzip)]
+    }
+
+    /// A word of bits and a scaled position.
+    fn header() -> Header {
+        let field = |name: &str, kind, offset_bytes, scaling| Field {
+            name: name.to_owned(),
+            capture: "Value".to_owned(),
+            kind,
+            offset_bytes,
+            scaling,
+        };
+        let millimetres = Scaling { scale: 0.5, offset: -1.0, units: "mm".to_owned() };
+        Header {
+            arm_time: None,
+            start_time: None,
+            hw_time_offset_ns: None,
+            missed: 0,
+            process: Process::Raw,
+            sample_bytes: 12,
+            fields: vec![
+                field("BITS", Kind::Uint32, 0, None),
+                field("POSITION", Kind::Int64, 4, Some(millimetres)),
+            ],
+        }
+    }
+
+    fn samples(rows: std::ops::Range<u64>) -> Vec<u8> {
+        let sample =
+            |n: u64| [&(n as u32).to_le_bytes()[..], &(n as i64 * 7).to_le_bytes()].concat();
+        rows.flat_map(sample).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn appended_flushed_and_continued_in_any_order_the_file_holds_every_row(
+            steps in steps(),
+            compression in compression(),
+            live: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("any.h5");
+            let options = Options {
+                existing: Existing::Append,
+                rows_per_second: Some(1.0),
+                compression,
+                live,
+                ..Options::default()
+            };
+            let ok = Ending { reason: "Ok".into(), ..Ending::default() };
+            let mut file = PandaFile::create(&path, &header(), &options).unwrap();
+            let (mut rows, mut ended) = (0, 1);
+            for step in steps {
+                match step {
+                    Step::Append(count) => {
+                        let after = rows + count as u64;
+                        file.append(&samples(rows..after)).unwrap();
+                        rows = after;
+                    }
+                    Step::Flush => file.flush().unwrap(),
+                    Step::Next => {
+                        file.finish(&ok).unwrap();
+                        file = PandaFile::create(&path, &header(), &options).unwrap();
+                        ended += 1;
+                    }
+                }
+            }
+            file.finish(&ok).unwrap();
+            let file = File::open(&path).unwrap();
+            let bits = file.dataset("BITS.Value").unwrap().read_raw::<u32>().unwrap();
+            prop_assert!(bits.into_iter().eq((0..rows).map(|n| n as u32)));
+            let positions = file.dataset("POSITION.Value").unwrap().read_raw::<f64>().unwrap();
+            prop_assert!(positions.into_iter().eq((0..rows).map(|n| (n * 7) as f64 * 0.5 - 1.0)));
+            let counts = file.dataset("acquisitions/rows").unwrap().read_raw::<u64>().unwrap();
+            prop_assert_eq!((counts.len(), counts.iter().sum::<u64>()), (ended, rows));
+            prop_assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(rows));
+        }
+    }
+
+    #[test]
+    fn columns_that_hdf5_would_take_for_paths_or_each_other_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["A/B", "../A", "A\0", "POSITION"] {
+            let mut header = header();
+            header.fields[0].name = name.to_owned();
+            let path = folder.path().join("never.h5");
+            let refused = PandaFile::create(&path, &header, &Options::default());
+            assert!(matches!(refused, Err(Error::Name { .. })), "{name}");
+            assert!(!path.exists());
+        }
+    }
+}

@@ -21,8 +21,8 @@ pub(super) struct Rows {
     chunk_rows: usize,
     /// Rows of all the HDF5 chunks that are full.
     full: u64,
-    /// Whether readers have seen the chunk that is being filled.
-    shown: bool,
+    /// Rows of the chunk being filled that readers have seen.
+    shown: usize,
     filter: Filter,
     longest: Duration,
 }
@@ -63,7 +63,7 @@ impl Rows {
             width: layout.width,
             chunk_rows: layout.chunk_rows,
             full: 0,
-            shown: false,
+            shown: 0,
             filter,
             longest: Duration::ZERO,
         })
@@ -80,7 +80,7 @@ impl Rows {
             width: shape.get(1).copied(),
             chunk_rows,
             full: (rows / chunk_rows * chunk_rows) as u64,
-            shown: !rows.is_multiple_of(chunk_rows),
+            shown: rows % chunk_rows,
             filter: Filter::new(compression, element_bytes),
             longest: Duration::ZERO,
             dataset,
@@ -102,8 +102,8 @@ impl Rows {
 
     /// Writes the chunk that has become full.
     pub(super) fn put(&mut self, chunk: &[u8], path: &Path) -> Result<(), Error> {
-        let packed = !std::mem::take(&mut self.shown);
-        self.write(chunk, self.chunk_rows, packed, path)?;
+        let unseen = std::mem::take(&mut self.shown) == 0;
+        self.write(chunk, self.chunk_rows, unseen, path)?;
         self.full += self.chunk_rows as u64;
         Ok(())
     }
@@ -112,11 +112,11 @@ impl Rows {
     ///
     /// It will be written again where it lies, so it must not be smaller than it will be then.
     pub(super) fn show(&mut self, chunk: &[u8], rows: usize, path: &Path) -> Result<(), Error> {
-        if rows == 0 {
+        if rows == self.shown {
             return Ok(());
         }
         self.write(chunk, rows, false, path)?;
-        self.shown = true;
+        self.shown = rows;
         Ok(())
     }
 
