@@ -12,7 +12,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak long bench bench-replay docs fuzz binary release rust
+.PHONY: help demo test check soak long bench bench-replay bench-panda docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: release   ## Lossless rate and CPU per GB against the peers: a table, and
 
 bench-replay: release ## How exactly eight streams are played back.
 	$(PYTHON) benches/replay.py
+
+bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
+	$(VENV)/bin/python benches/panda.py $(BENCH)
 
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

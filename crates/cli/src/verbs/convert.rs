@@ -97,7 +97,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(path.is_file(), "{}: there is no such file", path.display());
     let source = PandaSource::parse("panda://dump").context("the source of a recorded stream")?;
-    let plan = plan(source, target, 0, false, Duration::ZERO, None);
+    let device = Dump::new(path.to_owned());
+    let count = device.acquisitions().map_err(|error| {
+        let hint = error.hint();
+        hinted(error, hint)
+    })?;
+    // Without any, it is read all the same, and says why there is none.
+    let plan = plan(source, target, count.max(1), false, Duration::ZERO, None);
     let mut failed = None;
     let mut tell = |event: &Event| {
         if let Event::Ended(recorded) = event {
@@ -114,7 +120,6 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
             failed = output.tell(recorded, text).err().or(failed.take());
         }
     };
-    let device = Dump::new(path.to_owned());
     let with_hint = |error: fullbore_engine::panda::record::RecordError| {
         let hint = error.hint();
         hinted(error, hint)

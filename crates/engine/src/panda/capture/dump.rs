@@ -1,7 +1,7 @@
 //! A data port's bytes kept in a file, taken as if a PandA sent them now.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use fullbore_core::format::panda::{Decoder, Event, Want};
@@ -15,6 +15,9 @@ const STAGING_BYTES: usize = 4096;
 /// The first word of every stream: the server accepts our options.
 const GREETING: &[u8] = b"OK\n";
 
+/// What a stream begins with that was kept without it.
+const HEADERS: [&[u8]; 5] = [b"<header>", b"arm_time:", b"start_time:", b"missed:", b"process:"];
+
 /// A recorded stream. It has one connection, from its first byte to its last, and no control port.
 #[derive(Debug)]
 pub struct Dump {
@@ -26,6 +29,20 @@ impl Dump {
     /// The stream in this file.
     pub fn new(path: PathBuf) -> Self {
         Dump { path, taken: false }
+    }
+
+    /// Acquisitions that begin in it, as far as it can be read.
+    pub fn acquisitions(&self) -> Result<u64, Error> {
+        let mut data = Dump::new(self.path.clone()).connect()?;
+        let mut begun = 0;
+        loop {
+            match data.skip() {
+                Ok(Step::Event(Event::Start { .. })) => begun += 1,
+                Ok(Step::Closed) | Err(Error::Data(_)) => return Ok(begun),
+                Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn lost(&self, doing: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -58,7 +75,7 @@ impl Device for Dump {
         let read = file.read(&mut staging).map_err(self.lost("reading"))?;
         staging.truncate(read);
         // Streams are kept from the answer to the options on, or from the first header.
-        if !staging.starts_with(GREETING) {
+        if HEADERS.iter().any(|first| staging.starts_with(first)) {
             staging.splice(0..0, GREETING.iter().copied());
         }
         let decoder = Decoder::new();
@@ -94,6 +111,27 @@ impl DumpData {
                 Ok(bytes) => return Ok(bytes),
             }
         }
+    }
+
+    /// The next thing that happens, without its payload.
+    fn skip(&mut self) -> Result<Step, Error> {
+        let wanted = self.wants_payload();
+        let staged = (self.staging.len() - self.from) as u64;
+        if wanted <= staged {
+            let mut room = [0; STAGING_BYTES];
+            return self.next(&mut room);
+        }
+        // A file that ends within the frame is found out by the read that follows.
+        let beyond = i64::try_from(wanted - staged).unwrap_or(i64::MAX);
+        let host = self.path.clone();
+        self.file.seek(SeekFrom::Current(beyond)).map_err(|source| Error::Connection {
+            doing: "reading",
+            host,
+            source,
+        })?;
+        self.from = self.staging.len();
+        self.pending = self.decoder.payload_taken(wanted);
+        Ok(Step::Payload(0))
     }
 
     fn payload(&mut self, wanted: u64, room: &mut [u8]) -> Result<Step, Error> {

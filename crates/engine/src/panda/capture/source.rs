@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header};
+use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, codec};
 use fullbore_core::time::Tai;
 
 use super::device::{Captured, Data, Device};
@@ -110,6 +110,8 @@ pub struct Source<D: Device, O: Outlet> {
     /// Connections in a row that brought no sample.
     fruitless: u32,
     armed: bool,
+    /// What came last that no PandA sends.
+    damage: Option<codec::Error>,
     /// Since when there has been no connection, and when the next attempt is due.
     away: Option<(Instant, Instant, Duration)>,
     looked: Instant,
@@ -163,6 +165,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             connections: 0,
             fruitless: 0,
             armed: false,
+            damage: None,
             away: None,
             looked: now,
             heard: now,
@@ -219,7 +222,11 @@ impl<D: Device, O: Outlet> Source<D, O> {
         };
         match data.next(room) {
             Ok(step) => self.took(step),
-            Err(Error::Data(error)) => self.lost(Ending::from(&error)),
+            Err(Error::Data(error)) => {
+                let ending = Ending::from(&error);
+                self.damage = Some(error);
+                self.lost(ending);
+            }
             Err(error) => self.lost_because(Ending::ConnectionLost, error.to_string()),
         }
     }
@@ -326,7 +333,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Err(error) if self.connections == 0 => self.failed = Some(Ended::Failed(error)),
             Err(error) if since.elapsed() >= self.settings.reconnect => {
                 self.finish();
-                self.failed = Some(Ended::Failed(error));
+                self.give_up(error);
             }
             Err(_) => {
                 let pause = (pause * 2).clamp(NAP, LONGEST_PAUSE);
@@ -436,7 +443,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let since = self.away.map_or(now, |(since, ..)| since);
         self.away = Some((since, again, NAP));
         if self.connections == 0 {
-            self.refused(ending);
+            self.refused();
             return;
         }
         let text = why.clone();
@@ -451,24 +458,29 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         let after = self.running.as_ref().map(|running| running.books.next_index());
         self.fruitless = if before < after { 0 } else { self.fruitless + 1 };
+        if before < after {
+            self.damage = None;
+        }
         if self.running.as_ref().is_some_and(|running| !running.can_be_joined_again()) {
             self.finish();
         }
         if self.fruitless >= FRUITLESS {
             self.finish();
             let request = "data, several times over".to_owned();
-            self.failed = Some(Ended::Failed(Error::Refused { request, text }));
+            self.give_up(Error::Refused { request, text });
         }
     }
 
     /// It ended before the server said OK.
-    fn refused(&mut self, ending: Ending) {
-        let text = match ending {
-            Ending::Damaged(what) => what,
-            _ => "the data port closed the connection before it said OK".to_owned(),
-        };
-        let request = "the data connection".to_owned();
-        self.failed = Some(Ended::Failed(Error::Refused { request, text }));
+    fn refused(&mut self) {
+        let text = "the data port closed the connection before it said OK".to_owned();
+        self.give_up(Error::Refused { request: "the data connection".to_owned(), text });
+    }
+
+    /// Ends with what was wrong with the bytes that came, if they were, else with this.
+    fn give_up(&mut self, error: Error) {
+        let error = self.damage.take().map_or(error, Error::Data);
+        self.failed = Some(Ended::Failed(error));
     }
 
     /// What was received and cannot be trusted is dropped; the rest goes on its way.
