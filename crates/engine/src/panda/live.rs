@@ -96,7 +96,7 @@ pub struct Finished {
 enum Told {
     Begin(Arc<Acquisition>),
     Write(Batch),
-    End(Closed),
+    End(Box<Closed>),
 }
 
 /// The way to the file thread.
@@ -204,7 +204,7 @@ impl Outlet for FileOutlet {
     }
 
     fn end(&mut self, closed: Closed) {
-        let _ = self.tell(Told::End(closed));
+        let _ = self.tell(Told::End(Box::new(closed)));
     }
 }
 
@@ -236,7 +236,7 @@ impl Work {
             match told.recv_timeout(wait) {
                 Ok(Told::Begin(acquisition)) => self.begin(acquisition),
                 Ok(Told::Write(batch)) => self.write(batch),
-                Ok(Told::End(closed)) => self.end(closed),
+                Ok(Told::End(closed)) => self.end(*closed),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }

@@ -65,6 +65,7 @@ pub struct Closed {
     pub connections_unlisted: u64,
     /// What was lost or is in doubt, in sentences.
     pub notes: Vec<String>,
+    #[serde(skip)]
     runs: Vec<(u64, u64)>,
 }
 
@@ -391,9 +392,7 @@ mod tests {
                 // What has passed stays as it is, so that rows only ever go on.
                 let passed = books.next_index() as usize;
                 written[passed.max(from).min(good)..good].fill(true);
-                for index in good..all {
-                    state[index] = Some(Cause::Damaged);
-                }
+                state[good..all].fill(Some(Cause::Damaged));
                 books.left(tally(missed, certified, withheld, Ending::ConnectionLost));
             }
             let mut closed = books.close(captured, None);
