@@ -47,12 +47,13 @@ def text(raw: bytes) -> str:
 class Recording:
     """`fullbore record … --json` while it runs. Leaving the block stops it."""
 
-    def __init__(self, *sources, store, session="test", scan="one", options=(), wrap=()):
-        self.scan = f"{session}_{scan}"
+    def __init__(self, *sources, store, session="test", scan="one", options=(), wrap=(), env=None):
+        """`store`: a member or several. With `env`, which must say so, it is the default store."""
+        self.scan, self.env = f"{session}_{scan}", env
         self.stores = [Path(member) for member in (store if isinstance(store, (list, tuple)) else [store])]
-        members = ",".join(map(str, self.stores))
+        members = [] if env else ["--store", ",".join(map(str, self.stores))]
         self.command = [
-            *wrap, BINARY, "record", *map(str, sources), "--store", members,
+            *wrap, BINARY, "record", *map(str, sources), *members,
             "--session", session, "--scan", scan, "--json", *map(str, options),
         ]  # fmt: skip
         self.events: list[dict] = []
@@ -61,7 +62,11 @@ class Recording:
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            self.command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=self.env,
         )
         self._complaints = bytearray()
         self._readers = [

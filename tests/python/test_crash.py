@@ -55,7 +55,30 @@ def test_a_scan_killed_before_any_frame_came_is_recovered_as_empty(store):
     with Recording(f"udp://127.0.0.1:{free_ports(1)[0]}?format=vdif", store=store) as recording:
         recording.kill()
     run("recover", recording.scan, "--store", store)
-    assert ask("info", recording.scan, "--store", store)["manifest"]["state"] == "recovered"
+    told = ask("info", recording.scan, "--store", store)
+    assert told["manifest"]["state"] == "recovered"
+    (account,) = told["accounts"]
+    assert account["presence"] == [{"what": "not-known"}]
+    assert (account["counted_by"], account["verdict"]) == ("frame-time", "unproven")
+
+
+@pytest.mark.parametrize("more", ["&threads=0-1", "&threads=split"])
+def test_what_was_learnt_of_the_streams_outlives_the_recorder(more, store):
+    """Threads, rate and geometry are on disk soon after the first frames, not only at the end."""
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif{more}", store=store) as recording:
+        sender = generate_command(port, frame=8032, fps=4000, threads="0-1", duration="2s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        recording.kill()
+    run("recover", recording.scan, "--store", store)
+    run("verify", recording.scan, "--store", store, code=GOOD)
+    told = ask("info", recording.scan, "--store", store)
+    streams = told["manifest"]["streams"]
+    assert sorted(thread for it in streams for thread in it["format"]["threads"]) == [0, 1]
+    assert {it["format"]["frames_per_second"] for it in streams} == {4000}
+    assert {account["counted_by"] for account in told["accounts"]} == {"frame-time"}
+    assert len(streams) == (2 if "split" in more else 1)
 
 
 def test_recovering_twice_changes_nothing(stores):

@@ -8,7 +8,18 @@ import shutil
 import subprocess
 
 import pytest
-from fullbore import GOOD, Recording, accounts, ask, balanced, free_port, generate, run
+from fullbore import (
+    BINARY,
+    GOOD,
+    PATIENCE,
+    Recording,
+    accounts,
+    ask,
+    balanced,
+    free_port,
+    generate,
+    run,
+)
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root"),
@@ -34,14 +45,52 @@ def small_disk(tmp_path):
     subprocess.run(["umount", mounted], check=True)
 
 
-def fill(stores, frames=40_000):
+@pytest.fixture
+def dying_disk(tmp_path):
+    """A file system that promises 256 MB, on a device that fails beyond 64 MB."""
+    backing, mounted = tmp_path / "backing", tmp_path / "dying"
+    backing.mkdir()
+    mounted.mkdir()
+    image = backing / "disk.img"
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", backing], check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no tmpfs here: {error.stderr.decode().strip()}")
+    try:
+        with image.open("wb") as file:
+            file.truncate(256 << 20)
+        # Without a journal, a failed write stays the matter of whoever wrote.
+        make = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", image]
+        subprocess.run(make, check=True, capture_output=True)
+        subprocess.run(
+            ["mount", "-o", "loop,errors=continue", image, mounted], check=True, capture_output=True
+        )
+    except subprocess.CalledProcessError as error:
+        subprocess.run(["umount", backing], check=True)
+        pytest.skip(f"no loop device here: {error.stderr.decode().strip()}")
+    yield mounted
+    subprocess.run(["umount", "-l", mounted], check=True)
+    subprocess.run(["umount", "-l", backing], check=True)
+
+
+def fill(stores, frames=40_000, chunk="16MB"):
     """Records 320 MB; returns the recording, sealed."""
     port = free_port()
-    source, small_chunks = f"udp://127.0.0.1:{port}?format=vdif", ["--chunk", "16MB"]
-    with Recording(source, store=stores, options=small_chunks) as recording:
+    source, chunks = f"udp://127.0.0.1:{port}?format=vdif", ["--chunk", chunk] if chunk else []
+    with Recording(source, store=stores, options=chunks) as recording:
         generate(port, frames=frames, fps=20_000)
     recording.stop(code=None)
     return recording
+
+
+def assert_files_are_the_stream(recording):
+    """The chunk files in the order of their numbers are what `fullbore cat` gives."""
+    members = ",".join(map(str, recording.stores))
+    done = subprocess.run(
+        [BINARY, "cat", recording.scan, "--store", members], capture_output=True, timeout=PATIENCE
+    )
+    assert done.returncode == GOOD, done.stderr.decode()
+    assert recording.on_disk().bytes() == done.stdout
 
 
 def test_a_disk_that_fills_up_ends_the_recording_with_what_did_not_fit_counted(small_disk):
@@ -62,6 +111,7 @@ def test_the_other_members_take_over_from_a_full_one(small_disk, store):
     assert balanced(account)["terms"]["written"] == 40_000
     assert sealed["manifest"]["members"][0]["failure"]
     run("verify", recording.scan, "--store", f"{small_disk},{store}", code=GOOD)
+    assert_files_are_the_stream(recording)
     assert ask("info", recording.scan, "--store", f"{small_disk},{store}") is not None
 
 
@@ -69,5 +119,36 @@ def test_a_recording_that_cannot_fit_is_refused_or_warned_about(small_disk):
     done = run(
         "record", f"udp://127.0.0.1:{free_port()}?format=vdif&frame=8032&fps=1000000", "--store",
         small_disk, "--session", "test", "--scan", "big", "--bytes", "10GB", code=None,
+    )  # fmt: skip
+    assert done.returncode == 2 and str(small_disk) in done.stderr.decode()
+
+
+def test_files_are_the_stream_also_when_a_member_dies_within_a_chunk(dying_disk, stores):
+    recording = fill([dying_disk, *stores[:2]])
+    sealed = recording.stop(code=None)
+    failure = sealed["manifest"]["members"][0]["failure"]
+    assert failure.startswith("writing"), failure
+    begun = [path for path in recording.on_disk().chunks() if path.stat().st_size < 16_000_000 // 2]
+    assert begun, "no chunk was cut"
+    (account,) = accounts(sealed).values()
+    assert balanced(account)["terms"]["expected"] == 40_000
+    assert_files_are_the_stream(recording)
+
+
+def test_a_small_disk_gets_smaller_chunks_of_itself(small_disk):
+    recording = fill([small_disk], frames=5000, chunk=None)
+    sealed = recording.stop(code=None)
+    (account,) = accounts(sealed).values()
+    assert balanced(account)["terms"]["written"] == 5000
+    run("verify", recording.scan, "--store", small_disk, code=GOOD)
+
+
+def test_a_member_without_room_for_a_chunk_is_named_when_armed(small_disk, store):
+    recording = fill([small_disk, store], frames=100, chunk="200MB")
+    warnings = [event["text"] for event in recording.events if event["event"] == "warning"]
+    assert any(str(small_disk) in text and "--chunk" in text for text in warnings), warnings
+    done = run(
+        "record", f"udp://127.0.0.1:{free_port()}", "--store", small_disk, "--session", "test", "--scan",
+        "big", "--chunk", "200MB", code=None,
     )  # fmt: skip
     assert done.returncode == 2 and str(small_disk) in done.stderr.decode()

@@ -43,6 +43,26 @@ def test_every_kind_of_address_is_recorded_from(host, source, options, store):
     assert one_stream(recording)["verdict"] == "proven"
 
 
+def interface_of_ipv6_groups():
+    """One that the kernel has a route to ff00::/8 on; loopback seldom has."""
+    try:
+        with open("/proc/net/ipv6_route") as routes:
+            rows = [line.split() for line in routes]
+    except OSError:
+        return None
+    return next((row[9] for row in rows if row[0].startswith("ff00") and row[1] == "08"), None)
+
+
+@pytest.mark.skipif(interface_of_ipv6_groups() is None, reason="no route to IPv6 groups")
+def test_an_ipv6_group_of_one_link_is_recorded_from(store):
+    port, interface = free_port(socket.AF_INET6), interface_of_ipv6_groups()
+    source = f"udp://[ff11::fb]:{port}?format=vdif&fps=1000&interface={interface}"
+    with Recording(source, store=store) as recording:
+        sent = wire.send(wire.run_of_frames(2500), port, "ff11::fb", interface=interface)
+    assert recording.on_disk().bytes() == b"".join(sent)
+    assert one_stream(recording)["terms"]["missing"] == 0
+
+
 def test_sixteen_ports_by_one_range_are_sixteen_streams(stores):
     ports = free_ports(16)
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000"
@@ -91,6 +111,7 @@ def test_listed_threads_lie_side_by_side_in_the_order_listed(store):
 
 @pytest.mark.parametrize("length, legacy", [
     (1000, False), (1024, False), (5000, False), (8000, False), (9000, False), (8000, True), (64, True),
+    (16_000, False), (32_768, False), (60_000, False),
 ])  # fmt: skip
 def test_frames_of_any_length_with_either_header_are_stored_whole(length, legacy, store):
     port = free_port()

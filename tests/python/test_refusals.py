@@ -47,6 +47,15 @@ BAD_RECORDINGS = [
     ("threads that are none", "udp://127.0.0.1:{port}?threads=0-9999", [], "threads"),
     ("a stream name with a slash", "udp://127.0.0.1:{port}?name=a%2Fb", [], "a/b"),
     ("a duration that is none", "udp://127.0.0.1:{port}", ["--duration", "soon"], "soon"),
+    ("syncs without end", "udp://127.0.0.1:{port}", ["--sync", "0s"], "sync"),
+    ("syncs that never come", "udp://127.0.0.1:{port}", ["--sync", "2d"], "sync"),
+    ("no capture thread", "udp://127.0.0.1:{port}", ["--capture-threads", "0"], "capture-threads"),
+    ("a core that is not there", "udp://127.0.0.1:{port}", ["--cpus", "0,1023"], "1023"),
+    ("a core beyond all", "udp://127.0.0.1:{port}", ["--cpus", "99999999"], "99999999"),
+    ("a chunk without a block", "udp://127.0.0.1:{port}", ["--chunk", "100kB"], "100 kB"),
+    ("a chunk beyond all disks", "udp://127.0.0.1:{port}", ["--chunk", "100TB"], "100 TB"),
+    ("scans without end", "udp://127.0.0.1:{port}",
+     ["--scans", "4000000000", "--duration", "1s"], "4000000000"),
     ("bytes that are none", "udp://127.0.0.1:{port}", ["--bytes", "-3"], "-3"),
     ("a word nobody knows", "udp://127.0.0.1:{port}", ["--durration", "3s"], "durration"),
     ("the same port twice", "udp://127.0.0.1:{port}", ["udp://127.0.0.1:{port}"], "{port}"),
@@ -101,6 +110,33 @@ def test_places_that_cannot_be_members_are_named(store, tmp_path):
     assert tree(store) == [] and not (tmp_path / "nowhere").exists()
 
 
+def test_an_error_tells_its_cause_once(store):
+    for place, cause in (("/proc", "No such file"), ("/nowhere", "No such file"), (__file__, "not a directory")):
+        words = ["--store", place, "--session", "bad", "--scan", "one"]
+        told = refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=place)
+        assert told.count(cause) == 1, told
+    told = refused("play", "file:/nowhere/x", "--to", "udp://127.0.0.1:5000", naming="/nowhere/x")
+    assert told.count("No such file") == 1, told
+
+
+def test_two_directories_of_one_identity_are_no_disk_set(stores):
+    run("record", f"udp://127.0.0.1:{free_port()}", "--store", stores[0], "--session", "a", "--scan",
+        "b", "--duration", "10ms", code=None)  # fmt: skip
+    (stores[1] / ".fullbore").mkdir()
+    identity = (stores[0] / ".fullbore/member.json").read_text()
+    (stores[1] / ".fullbore/member.json").write_text(identity)
+    words = ["--store", f"{stores[0]},{stores[1]}", "--session", "bad", "--scan", "one"]
+    told = refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=str(stores[1]))
+    assert str(stores[0]) in told and "one member" in told
+
+
+def test_a_key_that_a_file_misspells_is_named_with_its_line(tmp_path, store):
+    config = tmp_path / "c.toml"
+    config.write_text(f"[record]\nstore = ['{store}']\ndurration = '3s'\n")
+    told = refused("--config", config, "ls", "--store", store, naming=f"{config}, line 3")
+    assert "durration" in told
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_member_that_may_not_be_written_is_named(store):
     store.chmod(0o500)
@@ -133,6 +169,11 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
     (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
     (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
     (["frobnicate"], "frobnicate"),
+    (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--catch-up", "inf"], "catch-up"),
+    (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--stream", "a"], "--stream"),
+    (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--as-recorded"], "--loop"),
+    (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--fps", "0"], "--fps"),
+    (["verify", "x", "--reads", "100000", "--store", "/tmp"], "--reads"),
 ])  # fmt: skip
 def test_other_bad_commands_are_refused_by_name(words, naming):
     refused(*words, naming=naming)

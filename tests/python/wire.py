@@ -18,7 +18,11 @@ def send(datagrams: Iterable[bytes], port, host="127.0.0.1", pause=2e-5, **optio
     with socket.socket(family, socket.SOCK_DGRAM) as sender:
         if ttl := options.get("ttl"):
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
-        if interface := options.get("interface"):
+        interface = options.get("interface")
+        if interface and family == socket.AF_INET6:
+            number = socket.if_nametoindex(interface)
+            sender.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, number)
+        elif interface:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
         if source := options.get("source"):
             sender.bind((source, 0))

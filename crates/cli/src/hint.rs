@@ -1,27 +1,95 @@
-//! Errors with what to do about them on a line of its own.
+//! Errors as they are told to people: each cause once, and what to do about it on a line of its own.
 
 use std::error::Error;
-use std::fmt;
 
-/// An error as it is told to people.
-pub fn hinted<E: Error + Send + Sync + 'static>(error: E, hint: Option<&str>) -> anyhow::Error {
-    match hint {
-        Some(hint) => anyhow::Error::from(Hinted { hint: hint.to_owned(), error: Box::new(error) }),
-        None => error.into(),
+use fullbore_core::endpoint;
+use fullbore_engine::recorder::RecordError;
+use fullbore_engine::store::{catalogue, inventory, recover, remove};
+use fullbore_engine::{generate, replayer};
+
+/// An error that may know what to do about it.
+pub trait Hint: Error + Send + Sync + 'static {
+    /// A sentence for whoever sees the error.
+    fn advice(&self) -> Option<String>;
+}
+
+macro_rules! hint {
+    ($($error:ty),* $(,)?) => {$(
+        impl Hint for $error {
+            fn advice(&self) -> Option<String> {
+                self.hint().map(Into::into)
+            }
+        }
+    )*};
+}
+
+hint!(
+    catalogue::Error,
+    endpoint::Error,
+    generate::Error,
+    inventory::Error,
+    recover::Error,
+    remove::Error,
+    replayer::Error,
+    RecordError,
+);
+
+/// The error, and below it what to do about it.
+pub fn explained<E: Hint>(error: E) -> anyhow::Error {
+    let advice = error.advice();
+    with_advice(error.into(), advice)
+}
+
+/// The same, with what was being done before it.
+pub fn explained_of<E: Hint>(what: &str, error: E) -> anyhow::Error {
+    let advice = error.advice();
+    with_advice(anyhow::Error::from(error).context(what.to_owned()), advice)
+}
+
+fn with_advice(error: anyhow::Error, advice: Option<String>) -> anyhow::Error {
+    match advice {
+        Some(advice) => anyhow::anyhow!("{}\n  {advice}", told(&error)),
+        None => error,
     }
 }
 
-/// An error and its hint. It stands for the error: its source is the error's source.
-#[derive(Debug)]
-struct Hinted {
-    hint: String,
-    error: Box<dyn Error + Send + Sync>,
+/// An error with its causes. Some errors tell their cause themselves: it is not told again.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
-impl fmt::Display for Hinted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  {}", self.error, self.hint)
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_that_an_error_tells_itself_is_not_told_again() {
+        let source = std::io::Error::from_raw_os_error(2);
+        let path = PathBuf::from("/x");
+        let error = explained(RecordError::File { path: path.clone(), source });
+        assert_eq!(told(&error), "/x: No such file or directory (os error 2)");
+        let source = std::io::Error::from_raw_os_error(2);
+        let silent = replayer::FileError::Open { path, source };
+        let error = anyhow::Error::from(silent).context("playing");
+        assert_eq!(told(&error), "playing: /x: opening it: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn what_to_do_stands_on_a_line_of_its_own() {
+        let error = explained(RecordError::NoMember);
+        assert_eq!(
+            told(&error),
+            "no member of the disk set was given\n  give a directory with --store"
+        );
     }
 }
-
-impl Error for Hinted {}

@@ -14,7 +14,7 @@ mod verbs;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use output::Output;
 
@@ -62,14 +62,15 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fullbore: {error:#}");
+            eprintln!("fullbore: {}", hint::told(&error));
             ExitCode::from(output::REFUSED)
         }
     }
 }
 
 fn run() -> anyhow::Result<ExitCode> {
-    let arguments = Arguments::parse_from(config::with_file(std::env::args_os())?);
+    let typed = config::with_file(std::env::args_os(), &Arguments::command())?;
+    let arguments = Arguments::parse_from(typed);
     let output = Output { json: arguments.json };
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, output),

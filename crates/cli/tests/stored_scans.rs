@@ -69,6 +69,57 @@ fn ls_lists_each_scan_with_its_state() {
 }
 
 #[test]
+fn a_scan_without_one_of_its_members_is_never_shown_as_whole() {
+    let store = Store::new(3);
+    two_streams(&store);
+    let (given, absent) = (store.roots()[..2].to_vec(), store.roots()[2].display().to_string());
+    let given: Vec<String> = given.iter().map(|root| root.display().to_string()).collect();
+    let partly = ["--store", &given.join(",")];
+    let list = told(&store, &[&["ls"], &partly[..]].concat(), 0);
+    assert!(list.lines().nth(1).unwrap().ends_with("unproven, 1 member absent"), "{list}");
+    assert!(list.contains(&format!("r1_a: {absent} is absent")), "{list}");
+    let list = json(&store, &[&["ls", "--json"], &partly[..]].concat(), 0);
+    assert_eq!(list[0]["absent"][0], *absent);
+    let info = told(&store, &[&["info", "r1_a"], &partly[..]].concat(), 0);
+    assert!(info.contains(&format!("at {absent}, ABSENT")), "{info}");
+    let recovered = told(&store, &[&["recover", "r1_a"], &partly[..]].concat(), 0);
+    assert!(recovered.contains(&format!("{absent} is absent")), "{recovered}");
+    assert!(!told(&store, &["ls"], 0).contains("absent"));
+}
+
+#[test]
+fn every_verb_takes_a_scan_by_the_beginning_of_its_name_and_with_store_before_it() {
+    let store = Store::new(2);
+    two_streams(&store);
+    for name in ["r1_a", "r1", "store:r1_a", "store:r1"] {
+        assert!(told(&store, &["verify", name], 0).contains("r1_a is good"), "{name}");
+        assert!(told(&store, &["info", name], 0).contains("is sealed"), "{name}");
+        assert!(told(&store, &["recover", name], 0).contains("nothing was done"), "{name}");
+        let stream = format!("{name}/b");
+        assert!(!told(&store, &["info", &stream], 0).contains("r1_a_dsa"), "{name}");
+        assert_eq!(fullbore(&store, &["cat", &stream]).status.code(), Some(0), "{name}");
+        assert!(refused(&store, &["rm", &stream, "--yes"]).contains("removed whole"));
+        assert!(refused(&store, &["verify", &stream]).contains("verified whole"));
+        assert!(refused(&store, &["recover", &stream]).contains("recovered whole"));
+        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--rate", "50MB/s", "--json"];
+        assert_eq!(json(&store, &play, 0)["streams"].as_array().unwrap().len(), 1);
+    }
+    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--rate", "50MB/s", "--json"];
+    let report = json(&store, &play, 0);
+    let targets: Vec<&str> =
+        (0..2).map(|n| report["streams"][n]["target"].as_str().unwrap()).collect();
+    assert!(targets[0].contains(":9") && targets[1].contains(":10"), "{targets:?}");
+    for verb in ["verify", "info", "cat", "recover", "play"] {
+        let to = if verb == "play" { &["--to", "udp://127.0.0.1:9"][..] } else { &[] };
+        let error = refused(&store, &[&[verb, "r1_a/c"], to].concat());
+        assert!(error.contains("r1_a"), "{error}");
+        let error = refused(&store, &[&[verb, "nope"], to].concat());
+        assert!(error.contains("fullbore ls"), "{error}");
+    }
+    told(&store, &["rm", "store:r1", "--yes"], 0);
+}
+
+#[test]
 fn a_store_that_is_not_there_is_named() {
     let store = Store::new(1);
     for verb in [vec!["ls"], vec!["verify", "x"], vec!["info", "x"], vec!["rm", "x", "--yes"]] {
@@ -139,6 +190,8 @@ fn cat_gives_the_bytes_whole_in_part_and_without_fill() {
     assert!(refused(&store, &["cat", "r1_a/c"]).contains("no stream c"));
     refused(&store, &["cat", "r1_a/a", "--from", "noon"]);
     refused(&store, &["cat", "r1_a/a", "--from", "9", "--to", "8"]);
+    assert!(refused(&store, &["cat", "r1_a/a", "--from", "1000"]).contains("last frame, 999"));
+    assert!(refused(&store, &["cat", "r1_a/a", "--from", "+1h"]).contains("last frame"));
     refused(&store, &["cat", "r1_a/b", "--no-fill"]);
 }
 

@@ -83,6 +83,8 @@ pub struct Edge {
 pub enum Presence {
     /// No frame of it came at all.
     NeverCame,
+    /// Nothing of it was kept, and nobody who saw what came is left to say.
+    NotKnown,
     /// Its first frame came this much after that of the earliest stream.
     StartedLate {
         /// Nanoseconds without it.
@@ -100,6 +102,9 @@ impl fmt::Display for Presence {
         let seconds = |ns: i64| ns as f64 / 1e9;
         match *self {
             Presence::NeverCame => write!(f, "never came"),
+            Presence::NotKnown => {
+                write!(f, "not known: the recorder died before anything of it was durable")
+            }
             Presence::StartedLate { ns } => write!(f, "started {:.3} s late", seconds(ns)),
             Presence::DiedEarly { ns } => write!(f, "ended {:.3} s before the scan", seconds(ns)),
         }
@@ -288,6 +293,7 @@ impl Account {
     /// The verdict that terms, presence and witnesses allow.
     pub fn judge(&self) -> Verdict {
         if self.counted_by == CountedBy::Nothing
+            || self.presence.contains(&Presence::NotKnown)
             || (self.terms.expected == 0 && self.presence.is_empty())
         {
             return Verdict::Unproven;
@@ -350,6 +356,8 @@ mod tests {
         assert_eq!(absent.judge(), Verdict::Unproven);
         absent.presence = vec![Presence::NeverCame];
         assert_eq!(absent.judge(), Verdict::Unexplained);
+        absent.presence = vec![Presence::NotKnown];
+        assert_eq!(absent.judge(), Verdict::Unproven, "nobody can say that anything is missing");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::account::CountedBy;
 use crate::format::FILL;
 use crate::format::sequence::Field;
 use crate::format::vdif::Mode;
@@ -530,6 +531,16 @@ impl UdpSource {
     /// Reads one endpoint and makes a source of each of its ports.
     pub fn parse(text: &str) -> Result<Vec<UdpSource>, Error> {
         Self::expand(&text.parse()?)
+    }
+
+    /// By what its frames are counted.
+    pub fn counted_by(&self) -> CountedBy {
+        match self.format {
+            SourceFormat::Vdif if self.packet_number => CountedBy::PacketNumber,
+            SourceFormat::Vdif => CountedBy::FrameTime,
+            SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
+            SourceFormat::Raw => CountedBy::Nothing,
+        }
     }
 
     /// Makes a source of each port.

@@ -105,6 +105,14 @@ pub fn frames_per_alignment(frame_bytes: u32) -> u64 {
     ALIGNMENT >> u64::from(frame_bytes).trailing_zeros().min(ALIGNMENT.trailing_zeros())
 }
 
+/// From one chunk's number to the next, on a disk set of so many members. The numbers between are for
+/// the rest of a chunk whose member failed while it was filled: others may lie after it already, and in
+/// the order of their numbers the chunks are the stream. Each member fails once, so there are enough, up
+/// to three; a chunk that is cut more often than that goes on behind all others.
+pub fn chunk_step(members: usize) -> u32 {
+    members.clamp(1, 4) as u32
+}
+
 /// The name of chunk `number` in the directory of its stream.
 pub fn chunk_file(directory: &str, number: u32) -> String {
     format!("{directory}.{number:08}")

@@ -160,8 +160,16 @@ pub struct Manifest {
     pub stopped: Option<Tai>,
     /// The disk set.
     pub members: Vec<Member>,
+    /// From one chunk's number to the next; those between are for the rest of a chunk that was cut.
+    #[serde(default = "one")]
+    pub chunk_step: u32,
     /// The streams; a record's stream number in the index is the place here.
     pub streams: Vec<Stream>,
+}
+
+/// What manifests had before there was a step.
+fn one() -> u32 {
+    1
 }
 
 /// A manifest that cannot be used.

@@ -114,9 +114,7 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
 fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream> {
     let names: Vec<&str> = scan.streams.iter().map(|stream| stream.name.as_str()).collect();
     match (name, scan.streams.as_slice()) {
-        (Some(name), _) => scan.stream(name.as_str()).with_context(|| {
-            format!("{} has no stream {name}; it has {}", scan.manifest.scan, names.join(", "))
-        }),
+        (Some(name), _) => scan_arg::stream(scan, name.as_str()),
         (None, [only]) => Ok(only),
         (None, _) => anyhow::bail!(
             "{} has several streams: name one with --stream: {}",
@@ -143,6 +141,12 @@ fn range(stream: &Stream, from: Option<At>, to: Option<At>) -> anyhow::Result<Ra
     let start = from.map_or(Ok(i64::MIN), index)?;
     let end = to.map_or(Ok(i64::MAX), index)?;
     anyhow::ensure!(start <= end, "--to lies before --from");
+    if from.is_some()
+        && let Some(last) = stream.blocks.last()
+    {
+        let behind = stream.end_of(&last.block);
+        anyhow::ensure!(start < behind, "--from lies behind the last frame, {}", behind - 1);
+    }
     Ok(start..end)
 }
 

@@ -14,12 +14,13 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
 use fullbore_engine::generate::{
-    Error, Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
+    Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
     StreamPlan, Tally, VdifForm,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
 
 use super::sending;
+use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output};
 
 /// Send test streams to the network: VDIF with true headers, or any datagrams.
@@ -216,16 +217,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("writing the truth to {}", path.display()))?;
     }
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    Ok(ExitCode::from(if report.refused == 0 { GOOD } else { FOUND }))
+    Ok(ExitCode::from(if report.sent.refused == 0 { GOOD } else { FOUND }))
 }
 
 fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
-}
-
-fn explained(error: Error) -> anyhow::Error {
-    let hint = error.hint();
-    sending::with_hint(error.into(), hint)
 }
 
 /// From what was typed to what is meant.
@@ -370,7 +366,8 @@ fn nearest(rate: ByteRate, payload: u32, threads: u64) -> u64 {
 
 /// The header of a sample; a frame length that was asked for must be its own.
 fn sample_template(args: &Args, path: &Path) -> anyhow::Result<Header> {
-    let sample = Payloads::of_sample(path).map_err(|error| explained(error.into()))?;
+    let sample = Payloads::of_sample(path)
+        .map_err(|error| explained(fullbore_engine::generate::Error::from(error)))?;
     let template = sample.template().context("a sample without a header")?;
     if let Some(asked) = args.frame {
         ensure!(
@@ -388,17 +385,10 @@ fn told(report: &Report, stopped: bool) -> String {
     let streams = &report.truth.streams;
     let ports =
         if streams.len() == 1 { "1 port".into() } else { format!("{} ports", streams.len()) };
-    let mut text = format!(
-        "{:<8} {} datagrams, {}, to {ports} in {:.2} s: {}, {:.3} CPU s/GB\n",
-        if stopped { "stopped" } else { "sent" },
-        report.datagrams,
-        ByteSize(report.bytes),
-        report.seconds,
-        report.rate,
-        sending::cost(report.cpu_seconds, report.bytes),
-    );
-    text += &sending::pacing(&report.lateness);
-    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let done = if stopped { "stopped" } else { "sent" };
+    let bytes = ByteSize(report.sent.bytes);
+    let what = format!("{} datagrams, {bytes}, to {ports}", report.datagrams);
+    let mut text = sending::summary(done, &what, &report.sent);
     let sum = |of: fn(&Tally) -> u64| streams.iter().map(|stream| of(&stream.port)).sum::<u64>();
     let kinds: [(&str, u64); 8] = [
         ("dropped", sum(|tally| tally.dropped.count())),

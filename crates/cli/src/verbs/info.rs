@@ -9,7 +9,7 @@ use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::lock;
-use fullbore_engine::store::reader::Scan;
+use fullbore_engine::store::reader::{Scan, Stream as Stored};
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
@@ -33,7 +33,8 @@ use crate::verbs::scan_arg;
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scan: `session_scan`, or as much of its name as tells it from others.
+    /// The scan: `session_scan`, or as much of its name as tells it from others; or one stream of it,
+    /// `session_scan/stream`.
     #[arg(value_name = "SCAN")]
     scan: String,
     /// How many gaps of each stream to show.
@@ -50,6 +51,8 @@ struct Info<'a> {
     accounts: Vec<Option<&'a Account>>,
     places: Vec<Place>,
     recording: bool,
+    /// Where the members were that are not given.
+    absent: Vec<&'a PathBuf>,
     findings: &'a [Finding],
 }
 
@@ -64,30 +67,43 @@ struct Place {
 
 /// Tells.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let (scan, _) = scan_arg::open(&args.store.members()?, &args.scan)?;
+    let (mut scan, stream) = scan_arg::open(&args.store.members()?, &args.scan)?;
+    if let Some(stream) = stream {
+        keep_only(&mut scan, stream.as_str())?;
+    }
     let recording = lock::is_held(&scan.inventory.lock_path());
     let info = Info {
         manifest: &scan.manifest,
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
         places: places(&scan),
         recording,
+        absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
     output.tell(&info, || text(&scan, &info, args.gaps))?;
     Ok(ExitCode::from(output::GOOD))
 }
 
+/// Leaves out all streams but one. The manifest's list and the scan's are of one order.
+fn keep_only(scan: &mut Scan, name: &str) -> anyhow::Result<()> {
+    scan_arg::stream(scan, name)?;
+    scan.manifest.streams.retain(|stream| stream.name.as_str() == name);
+    scan.streams.retain(|stream| stream.name == name);
+    scan.findings.retain(|finding| finding.stream.as_ref().is_none_or(|of| of == name));
+    Ok(())
+}
+
 fn places(scan: &Scan) -> Vec<Place> {
-    let place = |number: usize| {
-        let stream = &scan.manifest.streams[number];
-        scan.inventory.of_stream(number).map(|holding| Place {
-            stream: stream.name.to_string(),
+    let place = |stream: &Stored| {
+        let name = stream.name.clone();
+        scan.inventory.of_stream(stream.number).map(move |holding| Place {
+            stream: name.clone(),
             directory: holding.path.clone(),
             chunks: holding.chunks.len(),
             bytes: holding.chunks.iter().map(|(_, file)| file.bytes).sum(),
         })
     };
-    (0..scan.manifest.streams.len()).flat_map(place).collect()
+    scan.streams.iter().flat_map(place).collect()
 }
 
 fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
@@ -102,8 +118,9 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     for member in &manifest.members {
         let failure = member.failure.as_ref().map_or(String::new(), |why| format!(", {why}"));
         let buffered = if member.buffered { ", through the page cache" } else { "" };
+        let absent = if info.absent.contains(&&member.path) { ", ABSENT" } else { "" };
         text += &format!(
-            "  member    {} at {}{buffered}{failure}\n",
+            "  member    {} at {}{buffered}{failure}{absent}\n",
             member.uuid,
             member.path.display()
         );

@@ -7,7 +7,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{self, Entry};
 
 use crate::account_table::columns;
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 
@@ -15,7 +15,8 @@ use crate::store_arg::StoreArg;
 ///
 /// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
 /// unsealed: its recorder died, run `fullbore recover`; broken: no manifest can be read); when its
-/// first frame was; how long it is; its size; how many streams; and the verdict of its account.
+/// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
+/// how many of its members are not there. Those are named below, and nothing is known of what they hold.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Only scans whose names begin like this.
@@ -28,10 +29,7 @@ pub struct Args {
 /// Lists.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
-    let catalogue = catalogue::list(&roots).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let catalogue = catalogue::list(&roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
         eprintln!("fullbore: {failed}");
     }
@@ -53,6 +51,9 @@ fn text(entries: &[Entry]) -> String {
     rows.extend(entries.iter().map(row));
     let mut text = columns(&rows, 3);
     for entry in entries {
+        for path in &entry.absent {
+            text += &format!("{}: {} is absent\n", entry.name, path.display());
+        }
         if let Some(problem) = &entry.problem {
             text += &format!("{}: {problem}\n", entry.name);
         }
@@ -69,6 +70,16 @@ fn row(entry: &Entry) -> Vec<String> {
         or_dash(entry.duration_ns.map(|ns| format!("{:.3}", ns as f64 / 1e9))),
         ByteSize(entry.bytes).to_string(),
         entry.streams.to_string(),
-        or_dash(entry.verdict.map(|verdict| verdict.to_string())),
+        verdict(entry),
     ]
+}
+
+/// The verdict is of the whole scan: where a part of it is not there, that is said with it.
+fn verdict(entry: &Entry) -> String {
+    let verdict = entry.verdict.map_or("-".into(), |verdict| verdict.to_string());
+    match entry.absent.len() {
+        0 => verdict,
+        1 => format!("{verdict}, 1 member absent"),
+        absent => format!("{verdict}, {absent} members absent"),
+    }
 }

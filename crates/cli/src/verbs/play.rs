@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::ensure;
 use clap::Args as Arguments;
 use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
@@ -12,13 +12,13 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
 use fullbore_engine::pace::{CATCH_UP, Waiting};
-use fullbore_engine::replayer::{
-    Error, Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile,
-};
+use fullbore_engine::replayer::{Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile};
+use fullbore_engine::store::catalogue::Selected;
 use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
-use super::sending;
+use super::{scan_arg, sending};
+use crate::hint::{explained, explained_of};
 use crate::output::{FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
 
@@ -33,13 +33,16 @@ use crate::store_arg::StoreArg;
 /// Streams take turns: with eight of them, the second goes an eighth of a frame later than the first,
 /// and so on, since frames of the same time cannot all be on the wire at once (--at-once lets them try).
 ///
+/// When it is played several times (--loop), the times in VDIF frames go on from turn to turn by whole
+/// seconds, so that a receiver sees time pass; --as-recorded leaves them as they are.
+///
 /// What was lost when recording has invalid frames in its place; they are left out unless --fills is
 /// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or sent.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What to play: a scan (SESSION_SCAN), one stream of it (store:SESSION_SCAN/STREAM), or a file
-    /// (file:PATH); several are played in step.
+    /// What to play: a scan (SESSION_SCAN, or as much of it as tells it from others), one stream of it
+    /// (SESSION_SCAN/STREAM), or a file (file:PATH); several are played in step.
     #[arg(required = true, value_name = "SCAN")]
     input: Vec<String>,
     /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
@@ -82,6 +85,9 @@ pub struct Args {
     /// Play it so many times; 0 plays until Ctrl-C.
     #[arg(long = "loop", value_name = "TIMES", default_value_t = 1, num_args = 0..=1, default_missing_value = "0", help_heading = "What to send")]
     times: u64,
+    /// In a loop, leave the times in the frames as they were recorded.
+    #[arg(long, help_heading = "What to send")]
+    as_recorded: bool,
     /// Also send the frames that stand in the place of lost ones.
     #[arg(long, help_heading = "What to send")]
     fills: bool,
@@ -94,7 +100,9 @@ pub struct Args {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let targets = sending::targets(&args.to)?;
     let settings = settings(&args)?;
-    let inputs = args.input.iter().map(|text| input(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    let inputs =
+        args.input.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
+    refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
     let tracks = tracks(&args, &inputs, &scans, targets)?;
     let stop = sending::stop_on_signal()?;
@@ -103,23 +111,41 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    let good = report.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    let good = report.sent.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
-fn explained(error: Error) -> anyhow::Error {
-    let hint = error.hint();
-    sending::with_hint(error.into(), hint)
+/// Options that would change nothing were typed for something else.
+fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
+    let files = inputs.iter().any(|input| matches!(input, Input::File(_)));
+    let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
+    ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
+    ensure!(
+        args.stream.is_empty() || inputs.iter().any(whole),
+        "--stream chooses among the streams of a scan, and none is played whole"
+    );
+    ensure!(!args.as_recorded || args.times != 1, "--as-recorded is for --loop");
+    Ok(())
 }
 
+/// Faster than this, a stall is made up for at once.
+const CATCH_UP_LIMIT: f64 = 1000.0;
+
+/// The most frames a second that 24 bits can number.
+const FPS_LIMIT: u64 = 1 << 24;
+
 fn settings(args: &Args) -> anyhow::Result<Settings> {
-    ensure!(args.catch_up >= 1.0, "--catch-up {} would never catch up", args.catch_up);
+    ensure!(
+        (1.0..=CATCH_UP_LIMIT).contains(&args.catch_up),
+        "--catch-up {} cannot be: it is 1 to {CATCH_UP_LIMIT} times the speed",
+        args.catch_up
+    );
+    ensure!(args.fps.is_none_or(|fps| (1..=FPS_LIMIT).contains(&fps)), "--fps is 1 to {FPS_LIMIT}");
     if let (Some(from), Some(until)) = (args.from, args.until) {
         ensure!(from < until, "--from {from} is not before --until {until}");
     }
     let speed = match (args.flat_out, args.rate) {
         (true, _) => Speed::FlatOut,
-        (false, Some(ByteRate(0))) => bail!("--rate 0 sends nothing"),
         (false, Some(rate)) => Speed::Rate(rate),
         (false, None) => Speed::Recorded { factor: args.factor },
     };
@@ -133,6 +159,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         fills: args.fills,
         packet_numbers: args.vtp,
         spread: !args.at_once,
+        as_recorded: args.as_recorded,
     })
 }
 
@@ -140,33 +167,28 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Input {
     File(PathBuf),
-    Scan { scan: ScanName, stream: Option<Name> },
+    Scan(Selected),
 }
 
-fn input(text: &str) -> anyhow::Result<Input> {
-    if !text.contains(':') {
-        let scan = text.parse().with_context(|| format!("`{text}` names no scan"))?;
-        return Ok(Input::Scan { scan, stream: None });
+/// What was meant by a text: `file:` and a path, or a scan as every verb takes it.
+fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+    if scheme.is_none_or(|scheme| scheme == "store") {
+        return Ok(Input::Scan(scan_arg::find(&args.store.members()?, text)?));
     }
-    let error = |error| sending::endpoint_error(text, &error);
+    let error = |error| explained_of(text, error);
     let end: Endpoint = text.parse().map_err(error)?;
-    match end.scheme.as_str() {
-        "store" => {
-            let (scan, stream) = endpoint::stored(&end).map_err(error)?;
-            Ok(Input::Scan { scan, stream })
-        }
-        _ => Ok(Input::File(endpoint::file_path(&end).map_err(error)?)),
-    }
+    Ok(Input::File(endpoint::file_path(&end).map_err(error)?))
 }
 
 /// Opens every scan that is to be played, once.
 fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName, Scan>> {
     let mut scans = HashMap::new();
     for input in inputs {
-        if let Input::Scan { scan: name, .. } = input
+        if let Input::Scan(Selected { scan: name, .. }) = input
             && !scans.contains_key(name)
         {
-            scans.insert(name.clone(), Scan::open(&args.store.members()?, name)?);
+            scans.insert(name.clone(), scan_arg::open_scan(&args.store.members()?, name)?);
         }
     }
     Ok(scans)
@@ -185,7 +207,7 @@ fn tracks<'a>(
             Input::File(path) => {
                 sources.push((path.display().to_string(), Source::File(path.clone())))
             }
-            Input::Scan { scan, stream } => {
+            Input::Scan(Selected { scan, stream }) => {
                 let scan = &scans[scan];
                 for stream in chosen(args, scan, stream.as_ref())? {
                     sources.push((stream.name.clone(), Source::Stored(scan, stream)));
@@ -219,14 +241,7 @@ fn chosen<'a>(
         None if args.stream.is_empty() => return Ok(scan.streams.iter().collect()),
         None => args.stream.iter().map(String::as_str).collect(),
     };
-    let find = |name: &str| {
-        scan.stream(name).ok_or_else(|| {
-            let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
-            let scan = &scan.manifest.scan;
-            anyhow!("{scan} has no stream {name}; it has {}", known.join(", "))
-        })
-    };
-    wanted.into_iter().map(find).collect()
+    wanted.into_iter().map(|name| scan_arg::stream(scan, name)).collect()
 }
 
 /// Where frames come from.
@@ -260,17 +275,9 @@ impl<'a> Source<'a> {
 
 /// The report for people.
 fn told(report: &Report, stopped: bool) -> String {
-    let mut text = format!(
-        "{:<8} {} frames, {}, in {:.2} s: {}, {:.3} CPU s/GB\n",
-        if stopped { "stopped" } else { "played" },
-        report.frames,
-        ByteSize(report.bytes),
-        report.seconds,
-        report.rate,
-        sending::cost(report.cpu_seconds, report.bytes),
-    );
-    text += &sending::pacing(&report.lateness);
-    text += &sending::socket_notes(report.refused, report.stalls, report.unreachable);
+    let done = if stopped { "stopped" } else { "played" };
+    let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
+    let mut text = sending::summary(done, &what, &report.sent);
     for stream in &report.streams {
         text +=
             &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);
@@ -303,16 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_played_is_a_scan_a_stream_or_a_file() {
-        let scan = |scan: &str, stream: Option<&str>| Input::Scan {
-            scan: scan.parse().unwrap(),
-            stream: stream.map(|name| name.parse().unwrap()),
-        };
-        assert_eq!(input("r1_a").unwrap(), scan("r1_a", None));
-        assert_eq!(input("store:r1_a/46220").unwrap(), scan("r1_a", Some("46220")));
-        assert_eq!(input("file:/x.vdif").unwrap(), Input::File("/x.vdif".into()));
-        for text in ["", "../x", "udp://a:1", "file:"] {
-            assert!(input(text).is_err(), "{text}");
+    fn what_is_to_be_played_is_a_scan_or_a_file() {
+        let args = typed("a_b --to udp://[::1]:1 --store /nowhere").unwrap();
+        assert_eq!(input(&args, "file:/x.vdif").unwrap(), Input::File("/x.vdif".into()));
+        for text in ["", "../x", "r1_a", "store:r1_a/46220", "udp://a:1", "file:"] {
+            assert!(input(&args, text).is_err(), "{text}");
         }
     }
 
@@ -324,7 +326,9 @@ mod tests {
         assert_eq!(of("--rate 2Gbit/s").unwrap().speed, Speed::Rate(ByteRate(250_000_000)));
         assert_eq!(of("--flat-out").unwrap().speed, Speed::FlatOut);
         assert_eq!((of("--loop").unwrap().times, of("--loop 3").unwrap().times), (None, Some(3)));
-        assert!(of("--rate 0").is_err());
+        assert!(!of("").unwrap().as_recorded && of("--as-recorded").unwrap().as_recorded);
+        assert!(of("--catch-up 0.5").is_err() && of("--catch-up inf").is_err());
+        assert!(of("--fps 0").is_err());
         assert!(of("--from 2026-01-02T00:00:00 --until 2026-01-01T00:00:00").is_err());
         assert!(typed("a_b --to udp://[::1]:1 --flat-out --factor 2").is_err());
     }

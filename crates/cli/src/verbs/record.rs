@@ -14,6 +14,7 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Control, Event, Limit, Plan, Recorder, Sealed};
 
+use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 use crate::screen::Screen;
 use crate::store_arg::StoreArg;
@@ -45,7 +46,7 @@ pub struct Args {
     /// Name of the session: letters, digits, `-` and `+`.
     #[arg(long, value_name = "NAME")]
     session: String,
-    /// Name of the scan. With --scans, a number is put behind it.
+    /// Name of the scan: letters, digits, `-`, `+` and `_`. With --scans, a number is put behind it.
     #[arg(long, value_name = "NAME")]
     scan: String,
     /// Record so many scans one after the other, without losing a frame between them.
@@ -63,10 +64,10 @@ pub struct Args {
     /// Block memory for all sources together [default: 2 GiB, or a quarter of what is free]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
-    /// About how large chunk files are [default: 256 MB]
+    /// About how large chunk files are: so many whole blocks as fit [default: 256 MB]
     #[arg(long, value_name = "SIZE")]
     chunk: Option<ByteSize>,
-    /// Capture threads [default: one for every four cores]
+    /// Capture threads, at most one for each source [default: one for every four cores]
     #[arg(long, value_name = "N")]
     capture_threads: Option<usize>,
     /// Cores to stay on: first those of the capture threads, then those of the writers.
@@ -101,20 +102,26 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     stop_on_signals(&control)?;
     let mut screen = Screen::new(output, quiet);
     let mut tell = |event: &Event| screen.event(event);
-    let recorder = Recorder::arm(plan, &mut tell).map_err(with_hint)?;
-    let sealed = recorder.run(&control, &mut tell).map_err(with_hint)?;
+    let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
+    let sealed = recorder.run(&control, &mut tell).map_err(explained)?;
     screen.end();
     Ok(ExitCode::from(judge(&sealed)))
 }
+
+/// Syncing more often is all that a disk would do.
+const SHORTEST_SYNC: Duration = Duration::from_millis(1);
+
+/// Data that is never synced is no recording.
+const LONGEST_SYNC: Duration = Duration::from_secs(3600);
+
+/// Scans of one series: a day of a scan every second.
+const MOST_SCANS: u32 = 86_400;
 
 /// From what was typed to what was meant.
 fn resolve(args: Args) -> anyhow::Result<Plan> {
     let mut sources = Vec::new();
     for text in &args.source {
-        let ports = UdpSource::parse(text).map_err(|error| match error.hint() {
-            Some(hint) => anyhow::anyhow!("{error}\n  {hint}"),
-            None => error.into(),
-        })?;
+        let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
         sources.extend(ports);
     }
     let session = Name::session(&args.session).context("--session")?;
@@ -125,6 +132,17 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         anyhow::ensure!(size != Some(ByteSize(0)), "{name} is zero");
     }
     anyhow::ensure!(args.duration != Some(Duration::ZERO), "--duration is zero");
+    anyhow::ensure!(
+        args.capture_threads != Some(0),
+        "--capture-threads is zero: nothing would listen"
+    );
+    if let Some(sync) = args.sync {
+        anyhow::ensure!(
+            (SHORTEST_SYNC..=LONGEST_SYNC).contains(&sync),
+            "--sync {} cannot be: it is 1ms to 1h",
+            humantime::format_duration(sync)
+        );
+    }
     if args.scans > 1 {
         let ends = args.duration.is_some() || args.bytes.is_some();
         anyhow::ensure!(ends, "--scans needs --duration or --bytes, to know where a scan ends");
@@ -153,6 +171,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
 /// One name, or as many as there are scans: `no0001`, `no0002`, …
 fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<ScanName>> {
     anyhow::ensure!(count > 0, "--scans is zero: there would be nothing to record");
+    anyhow::ensure!(count <= MOST_SCANS, "--scans {count} are more than {MOST_SCANS}");
     let name = |text: String| -> anyhow::Result<ScanName> {
         Ok(ScanName { session: session.clone(), scan: text.parse().context("--scan")? })
     };
@@ -175,13 +194,6 @@ fn stop_on_signals(control: &Arc<Control>) -> anyhow::Result<()> {
         .spawn(move || signals.forever().for_each(|_| control.stop()))
         .context("starting the thread for signals")?;
     Ok(())
-}
-
-fn with_hint(error: fullbore_engine::recorder::RecordError) -> anyhow::Error {
-    match error.hint() {
-        Some(hint) => anyhow::Error::from(error).context(format!("cannot record ({hint})")),
-        None => anyhow::Error::from(error).context("cannot record"),
-    }
 }
 
 /// Good unless something is missing that nothing explains.

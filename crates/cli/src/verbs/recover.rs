@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{Entry, Standing};
 use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
 
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
-use crate::verbs::verify::bar;
 
 /// Seal scans whose recorder died: by SIGKILL, power loss, or a crash.
 ///
@@ -55,32 +55,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         reindex: args.reindex,
     };
     let unsealed = |entry: &Entry| entry.state == Standing::Unsealed;
-    let scans = scan_arg::find_all(&roots, &args.scan, unsealed)?;
-    let mut worst = output::GOOD;
-    for scan in &scans {
-        let bar = bar(output, scan);
-        let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
-        bar.finish_and_clear();
-        let outcome = outcome.map_err(|error| {
-            let hint = error.hint();
-            hinted(error, hint)
-        });
-        match outcome {
-            Ok(outcome) => {
-                output.tell(&outcome, || text(&outcome))?;
-                worst = worst.max(judge(&outcome));
-            }
-            Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {error:#}");
-                worst = output::REFUSED;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let scans = scan_arg::find_all(&roots, &args.scan, "recovered", unsealed)?;
     if scans.is_empty() && !output.json {
         println!("no unsealed scans");
     }
-    Ok(ExitCode::from(worst))
+    let work = |scan: &ScanName| {
+        let bar = scan_arg::bar(output, scan);
+        let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
+        bar.finish_and_clear();
+        outcome.map_err(explained)
+    };
+    scan_arg::each(&scans, output, work, text, judge)
 }
 
 fn judge(outcome: &Outcome) -> u8 {
@@ -95,21 +80,27 @@ fn judge(outcome: &Outcome) -> u8 {
 
 fn text(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::AlreadySealed { scan, state } => {
-            format!("{scan} is {} already: nothing was done\n", format!("{state:?}").to_lowercase())
+        Outcome::AlreadySealed { scan, state, absent } => {
+            let state = format!("{state:?}").to_lowercase();
+            let mut text = format!("{scan} is {state} already: nothing was done\n");
+            for path in absent {
+                text +=
+                    &format!("  {} is absent: what lies there was not looked at\n", path.display());
+            }
+            text
         }
         Outcome::Completed { scan, directories, .. } => format!(
             "{scan} had been sealed: its manifest was copied to {directories} more directories\n"
         ),
         Outcome::Recovered(recovery) => {
             let mut text = format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds);
-            recovery.streams.iter().for_each(|stream| text += &told(stream));
+            recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
             text
         }
     }
 }
 
-fn told(stream: &Recovered) -> String {
+fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
         "  {}: {} blocks, {}, {} frames written of {} expected",
         stream.name,

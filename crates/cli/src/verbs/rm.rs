@@ -8,7 +8,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::remove::{self, Removed};
 
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -34,13 +34,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
     let mut scans: Vec<ScanName> = Vec::new();
     for text in &args.scan {
-        let selected = scan_arg::find(&roots, text)?;
-        anyhow::ensure!(
-            selected.stream.is_none(),
-            "`{text}` is one stream of a scan\n  scans are removed whole: name {}",
-            selected.scan
-        );
-        scans.push(selected.scan);
+        scans.push(scan_arg::find_whole(&roots, text, "removed")?);
     }
     scans.sort();
     scans.dedup();
@@ -49,10 +43,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(output::FOUND));
     }
     for scan in &scans {
-        let removed = remove::remove(&roots, scan).map_err(|error| {
-            let hint = error.hint();
-            hinted(error, hint)
-        })?;
+        let removed = remove::remove(&roots, scan).map_err(explained)?;
         output.tell(&removed, || text(&removed))?;
     }
     Ok(ExitCode::from(output::GOOD))

@@ -1,47 +1,104 @@
-//! `SCAN`: from what was typed to the scan that was meant.
+//! `SCAN`: from what was typed to the scan that was meant, the same for every verb:
+//! `session_scan`, or as much of it as tells it from others; `/stream` behind it where one stream is
+//! meant; `store:` may stand before it.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use fullbore_core::name::Name;
+use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
-use fullbore_engine::store::reader::Scan;
+use fullbore_engine::store::reader::{Scan, Stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
-use crate::hint::hinted;
+use crate::hint::{explained, told};
+use crate::output::{self, Output};
 
 /// Finds a scan by its name or the beginning of it.
 pub fn find(roots: &[PathBuf], text: &str) -> anyhow::Result<Selected> {
-    catalogue::find(roots, text).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })
+    let name = text.strip_prefix("store:").unwrap_or(text);
+    catalogue::find(roots, name).map_err(explained)
+}
+
+/// Finds a scan that can only be had whole; `what` says what is done to it.
+pub fn find_whole(roots: &[PathBuf], text: &str, what: &str) -> anyhow::Result<ScanName> {
+    let Selected { scan, stream } = find(roots, text)?;
+    anyhow::ensure!(
+        stream.is_none(),
+        "`{text}` is one stream of a scan\n  scans are {what} whole: name {scan}"
+    );
+    Ok(scan)
 }
 
 /// Finds and opens a scan; the stream, if one was named with it (`session_scan/stream`).
 pub fn open(roots: &[PathBuf], text: &str) -> anyhow::Result<(Scan, Option<Name>)> {
     let Selected { scan, stream } = find(roots, text)?;
-    let scan = Scan::open(roots, &scan).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
-    Ok((scan, stream))
+    Ok((open_scan(roots, &scan)?, stream))
 }
 
-/// The scans that were typed, or all that `wanted` takes.
+/// Opens a scan that was found.
+pub fn open_scan(roots: &[PathBuf], scan: &ScanName) -> anyhow::Result<Scan> {
+    Scan::open(roots, scan).map_err(explained)
+}
+
+/// A stream of a scan by its name.
+pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a Stream> {
+    scan.stream(name).ok_or_else(|| {
+        let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
+        anyhow::anyhow!("{} has no stream {name}; it has {}", scan.manifest.scan, known.join(", "))
+    })
+}
+
+/// The scans that were typed, whole, or all that `wanted` takes.
 pub fn find_all(
     roots: &[PathBuf],
     typed: &[String],
+    what: &str,
     wanted: impl Fn(&catalogue::Entry) -> bool,
-) -> anyhow::Result<Vec<fullbore_core::name::ScanName>> {
+) -> anyhow::Result<Vec<ScanName>> {
     if !typed.is_empty() {
-        return typed.iter().map(|text| Ok(find(roots, text)?.scan)).collect();
+        return typed.iter().map(|text| find_whole(roots, text, what)).collect();
     }
-    let catalogue = catalogue::list(roots).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let catalogue = catalogue::list(roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
         eprintln!("fullbore: {failed}");
     }
     let names = catalogue.entries.iter().filter(|entry| wanted(entry));
     Ok(names.filter_map(|entry| entry.name.parse().ok()).collect())
+}
+
+/// Does the same to each scan and tells what came of it. A scan with which it fails does not keep the others
+/// from it. The exit code is the worst.
+pub fn each<T: Serialize>(
+    scans: &[ScanName],
+    output: Output,
+    work: impl Fn(&ScanName) -> anyhow::Result<T>,
+    text: impl Fn(&T) -> String,
+    judge: impl Fn(&T) -> u8,
+) -> anyhow::Result<ExitCode> {
+    let mut worst = output::GOOD;
+    for scan in scans {
+        match work(scan) {
+            Ok(result) => {
+                output.tell(&result, || text(&result))?;
+                worst = worst.max(judge(&result));
+            }
+            Err(error) if scans.len() > 1 => {
+                eprintln!("fullbore: {}", told(&error));
+                worst = output::REFUSED;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ExitCode::from(worst))
+}
+
+/// Bytes, rate and time left on standard error, if somebody is watching.
+pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
+    if !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
+    ProgressBar::new(0).with_style(style).with_message(name.to_string())
 }

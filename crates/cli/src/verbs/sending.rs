@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use fullbore_core::endpoint::{self, UdpTarget};
+use anyhow::Context;
+use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::generate::Progress;
+use fullbore_engine::generate::{Progress, Sent};
 use fullbore_engine::pace::LatenessSummary;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::hint::explained_of;
 use crate::output::Output;
 
 /// A flag that the first Ctrl-C sets; a second one ends the process at once.
@@ -57,23 +58,10 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
 pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
     let mut targets: Vec<UdpTarget> = Vec::new();
     for text in texts {
-        let some = UdpTarget::parse(text).map_err(|error| endpoint_error(text, &error))?;
+        let some = UdpTarget::parse(text).map_err(|error| explained_of(text, error))?;
         targets.extend(some);
     }
     Ok(targets)
-}
-
-/// An error of an endpoint, with what could stand there.
-pub fn endpoint_error(text: &str, error: &endpoint::Error) -> anyhow::Error {
-    with_hint(anyhow!("{text}: {error}"), error.hint().as_deref())
-}
-
-/// An error with what to do about it.
-pub fn with_hint(error: anyhow::Error, hint: Option<&str>) -> anyhow::Error {
-    match hint {
-        Some(hint) => anyhow!("{error:#}\n  hint: {hint}"),
-        None => error,
-    }
 }
 
 /// A length of time as people write it: `40s`, `1m 30s`.
@@ -82,7 +70,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// `1.9 µs`, `31 ms`.
-pub fn short_time(ns: u64) -> String {
+fn short_time(ns: u64) -> String {
     match ns as f64 {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
         ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
@@ -91,8 +79,21 @@ pub fn short_time(ns: u64) -> String {
     }
 }
 
+/// How it went, for people: what was done to how much, at what pace, and what the sockets had to say.
+pub fn summary(done: &str, what: &str, sent: &Sent) -> String {
+    let mut text = format!(
+        "{done:<8} {what} in {:.2} s: {}, {:.3} CPU s/GB\n",
+        sent.seconds,
+        sent.rate,
+        cost(sent.cpu_seconds, sent.bytes),
+    );
+    text += &pacing(&sent.lateness);
+    text += &socket_notes(sent);
+    text
+}
+
 /// The distance from due times as lines of text.
-pub fn pacing(lateness: &LatenessSummary) -> String {
+fn pacing(lateness: &LatenessSummary) -> String {
     if lateness.packets == 0 {
         return String::new();
     }
@@ -110,7 +111,8 @@ pub fn pacing(lateness: &LatenessSummary) -> String {
 }
 
 /// What the sockets had to say, if anything.
-pub fn socket_notes(refused: u64, stalls: u64, unreachable: u64) -> String {
+fn socket_notes(sent: &Sent) -> String {
+    let Sent { refused, stalls, unreachable, .. } = *sent;
     let mut text = String::new();
     if refused > 0 {
         text += &format!(
@@ -132,6 +134,6 @@ pub fn stopped(stop: &AtomicBool) -> bool {
 }
 
 /// CPU seconds per gigabyte.
-pub fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
+fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
     if bytes == 0 { 0.0 } else { cpu_seconds * 1e9 / bytes as f64 }
 }

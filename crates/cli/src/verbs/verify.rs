@@ -8,11 +8,8 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::Standing;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::Scan;
 use fullbore_engine::store::verify::{self, Verification};
-use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::hint::hinted;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -45,35 +42,25 @@ pub struct Args {
     store: StoreArg,
 }
 
+/// Reads on one device: each has a thread and a block of memory.
+const MOST_READS: usize = 64;
+
 /// Verifies.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
-    anyhow::ensure!(args.reads > 0, "--reads is zero");
+    anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");
     let settled = |entry: &_| {
         let entry: &fullbore_engine::store::catalogue::Entry = entry;
         entry.state != Standing::Recording
     };
-    let scans = scan_arg::find_all(&roots, &args.scan, settled)?;
+    let scans = scan_arg::find_all(&roots, &args.scan, "verified", settled)?;
     let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
-    let mut worst = output::GOOD;
-    for scan in &scans {
-        match one(&roots, scan, settings, output) {
-            Ok(verification) => {
-                output.tell(&verification, || text(&verification))?;
-                let code = if verification.good { output::GOOD } else { output::FOUND };
-                worst = worst.max(code);
-            }
-            Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {error:#}");
-                worst = output::REFUSED;
-            }
-            Err(error) => return Err(error),
-        }
-    }
     if scans.is_empty() && !output.json {
         println!("no scans");
     }
-    Ok(ExitCode::from(worst))
+    let judge = |it: &Verification| if it.good { output::GOOD } else { output::FOUND };
+    let work = |scan: &ScanName| one(&roots, scan, settings, output);
+    scan_arg::each(&scans, output, work, text, judge)
 }
 
 fn one(
@@ -82,31 +69,18 @@ fn one(
     settings: Settings,
     output: Output,
 ) -> anyhow::Result<Verification> {
-    let scan = Scan::open(roots, name).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let scan = scan_arg::open_scan(roots, name)?;
     anyhow::ensure!(
         !lock::is_held(&scan.inventory.lock_path()),
         "{name} is being recorded\n  it can be verified once it is sealed"
     );
-    let bar = bar(output, name);
+    let bar = scan_arg::bar(output, name);
     let verification = verify::verify(&scan, settings, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
     bar.finish_and_clear();
     Ok(verification?)
-}
-
-/// Bytes, rate and time left on standard error, if somebody is watching.
-pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
-    if !output.progress() {
-        return ProgressBar::hidden();
-    }
-    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is well-formed");
-    ProgressBar::new(0).with_style(style).with_message(name.to_string())
 }
 
 fn text(verification: &Verification) -> String {

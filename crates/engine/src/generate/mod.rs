@@ -280,11 +280,23 @@ impl Progress {
 /// How a run went.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Seconds from the first datagram to the last.
-    pub seconds: f64,
     /// Datagrams that the kernel took.
     pub datagrams: u64,
-    /// Bytes of them.
+    /// How they went.
+    #[serde(flatten)]
+    pub sent: Sent,
+    /// Whether all sockets could send segmented messages.
+    pub segments: bool,
+    /// What was really sent.
+    pub truth: Truth,
+}
+
+/// How sending went, whatever was sent.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sent {
+    /// Seconds from the first datagram to the last.
+    pub seconds: f64,
+    /// Bytes that the kernel took.
     pub bytes: u64,
     /// Bytes per second.
     pub rate: fullbore_core::units::ByteRate,
@@ -296,12 +308,31 @@ pub struct Report {
     pub stalls: u64,
     /// Times a receiver said that nobody listens.
     pub unreachable: u64,
-    /// Whether all sockets could send segmented messages.
-    pub segments: bool,
     /// How far after their due times datagrams went; empty when flat out.
     pub lateness: LatenessSummary,
-    /// What was really sent.
-    pub truth: Truth,
+}
+
+impl Sent {
+    /// What the sockets counted, and the clocks.
+    pub(crate) fn of(
+        tallies: &[send::Tally],
+        bytes: u64,
+        seconds: f64,
+        cpu_seconds: f64,
+        lateness: LatenessSummary,
+    ) -> Self {
+        let sum = |of: fn(&send::Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+        Self {
+            seconds,
+            bytes,
+            rate: rate(bytes, seconds),
+            cpu_seconds,
+            refused: sum(|tally| tally.refused),
+            stalls: sum(|tally| tally.stalls),
+            unreachable: sum(|tally| tally.unreachable),
+            lateness,
+        }
+    }
 }
 
 /// A plan with its sockets open and its payloads made.
@@ -340,18 +371,11 @@ impl Generator {
         let tallies: Vec<send::Tally> =
             self.lanes.iter().map(|lane| lane.sender().tally()).collect();
         let segments = self.lanes.iter().all(|lane| lane.sender().segments());
-        let sum = |of: fn(&send::Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+        let bytes = progress.bytes();
         Ok(Report {
-            seconds: ran.seconds,
-            datagrams: sum(|tally| tally.sent),
-            bytes: progress.bytes(),
-            rate: rate(progress.bytes(), ran.seconds),
-            cpu_seconds: ran.cpu_seconds,
-            refused: sum(|tally| tally.refused),
-            stalls: sum(|tally| tally.stalls),
-            unreachable: sum(|tally| tally.unreachable),
+            datagrams: tallies.iter().map(|tally| tally.sent).sum(),
+            sent: Sent::of(&tallies, bytes, ran.seconds, ran.cpu_seconds, ran.lateness.summary()),
             segments,
-            lateness: ran.lateness.summary(),
             truth: Truth {
                 software: concat!("fullbore ", env!("CARGO_PKG_VERSION")).to_owned(),
                 started,
@@ -417,4 +441,4 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -46,7 +46,8 @@ fn run(plan: Plan) -> Report {
     generator.run(&AtomicBool::new(false), &Progress::default()).unwrap()
 }
 
-fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
+/// What a socket has received and receives until it falls silent.
+pub(crate) fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut datagrams = Vec::new();
     let mut datagram = [0; 4096];
     while let Ok(length) = socket.recv(&mut datagram) {
@@ -125,8 +126,8 @@ fn frames_go_at_their_rate_and_the_second_turns_over() {
         plan.start = "2026-11-21T18:00:00.9Z".parse().unwrap();
         plan.pace = Pace::Nominal { waiting, catch_up: 1.05 };
         let report = run(plan);
-        assert!(report.seconds >= 0.199, "{waiting:?}: {}", report.seconds);
-        assert_eq!(report.lateness.packets, 200);
+        assert!(report.sent.seconds >= 0.199, "{waiting:?}: {}", report.sent.seconds);
+        assert_eq!(report.sent.lateness.packets, 200);
         let numbers: Vec<u32> = all_received(&socket)
             .iter()
             .map(|datagram| vdif::check(datagram, 64).unwrap().frame_number())

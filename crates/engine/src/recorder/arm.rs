@@ -9,18 +9,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fullbore_core::endpoint::{Threads, UdpSource};
-use fullbore_core::layout::CHUNK_BYTES;
+use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use rustix::thread::CpuSet;
 
 use super::event::{Armed, Event, MemberState, Tell};
 use super::scan::Scan;
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::ring::{Gauge, Report, Wake};
-use crate::source::{Capture, Lane, Notice, Port, PortError, Scratch, Settings};
+use crate::source::{
+    Capture, Lane, Notice, Port, PortError, Scratch, Settings, wanted_block_bytes,
+};
 use crate::store::{self, Member, MemberError, WriterError};
 use crate::witness;
 
@@ -35,6 +38,9 @@ const RECEIVE_BUFFER: u64 = 64 << 20;
 
 /// No scan is begun with less room than this on any member.
 const LEAST_FREE_BYTES: u64 = 16 << 20;
+
+/// Chunk files larger than this take their space at once, and leave none to others.
+const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
 
 /// What is to be recorded.
 #[derive(Clone, Debug)]
@@ -97,6 +103,34 @@ pub enum RecordError {
     SameMember {
         /// The directory.
         path: PathBuf,
+    },
+    /// Two directories of one identity.
+    #[error("{} and {} are one member: {uuid}", first.display(), second.display())]
+    SameIdentity {
+        /// As given.
+        first: PathBuf,
+        /// As given.
+        second: PathBuf,
+        /// The identity of both.
+        uuid: uuid::Uuid,
+    },
+    /// A core that threads cannot be kept on.
+    #[error("core {cpu} is none that this process may run on; those are {allowed}")]
+    Cpu {
+        /// Asked for.
+        cpu: usize,
+        /// What the kernel allows.
+        allowed: String,
+    },
+    /// Chunks that hold no block, or too many.
+    #[error("chunk files of {chunk} cannot be: they are {least} to {most} here")]
+    Chunk {
+        /// Asked for.
+        chunk: ByteSize,
+        /// A block of the source.
+        least: ByteSize,
+        /// The largest that are allowed.
+        most: ByteSize,
     },
     /// A time that has passed.
     #[error("the recording is to end at {until}, which has passed")]
@@ -182,6 +216,15 @@ impl RecordError {
             RecordError::NoMember => "give a directory with --store".into(),
             RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
             RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
+            RecordError::SameIdentity { .. } => {
+                "one directory mounted twice is given once; of a copied disk, remove \
+                 .fullbore/member.json"
+                    .into()
+            }
+            RecordError::Cpu { .. } => "`taskset -cp $$` shows them, and `lscpu -e` all".into(),
+            RecordError::Chunk { .. } => {
+                "smaller chunks need smaller blocks: block=64KiB in the source".into()
+            }
             RecordError::Past { .. } => "give a time to come, in UTC".into(),
             RecordError::Member(error) => return error.hint(),
             RecordError::ScanExists { .. } => {
@@ -222,7 +265,9 @@ impl Recorder {
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
         let members = open_members(&plan.members)?;
+        let mut plan = plan;
         check_space(&plan, &members)?;
+        plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
         for member in &members {
             for text in member.warnings() {
                 tell(&Event::Warning { text: text.clone() });
@@ -275,6 +320,7 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
             return Err(RecordError::SameName { name: source.name.clone() });
         }
     }
+    check_cpus(&plan.cpus)?;
     if let Some(until) = plan.limit.until
         && until <= Clock::new().now()
     {
@@ -283,12 +329,42 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     Ok(())
 }
 
+/// Refuses cores that the machine does not have, or that this process may not use.
+fn check_cpus(cpus: &[usize]) -> Result<(), RecordError> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| RecordError::Thread(error.into()))?;
+    let may = |cpu: usize| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
+    match cpus.iter().find(|&&cpu| !may(cpu)) {
+        None => Ok(()),
+        Some(&cpu) => {
+            let all: Vec<String> =
+                (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu)).map(|cpu| cpu.to_string()).collect();
+            Err(RecordError::Cpu { cpu, allowed: all.join(", ") })
+        }
+    }
+}
+
+/// Refuses chunks that are smaller than a block of any source, or absurdly large.
+fn check_chunk(plan: &Plan, share: u64) -> Result<(), RecordError> {
+    let Some(chunk) = plan.chunk else { return Ok(()) };
+    let block = |source: &UdpSource| wanted_block_bytes(source, share as usize);
+    let least = plan.sources.iter().map(block).max().unwrap_or(0);
+    if (least..=LARGEST_CHUNK_BYTES).contains(&chunk.0) {
+        return Ok(());
+    }
+    Err(RecordError::Chunk { chunk, least: ByteSize(least), most: ByteSize(LARGEST_CHUNK_BYTES) })
+}
+
 fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
     let mut members: Vec<Member> = Vec::with_capacity(paths.len());
     for path in paths {
         let member = Member::open(path)?;
         if members.iter().any(|other| other.root() == member.root()) {
             return Err(RecordError::SameMember { path: path.clone() });
+        }
+        if let Some(twin) = members.iter().find(|other| other.uuid() == member.uuid()) {
+            let (first, second) = (twin.root().to_owned(), member.root().to_owned());
+            return Err(RecordError::SameIdentity { first, second, uuid: member.uuid() });
         }
         members.push(member);
     }
@@ -317,6 +393,36 @@ fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
     if needed > total { no_space(total, needed) } else { Ok(()) }
 }
 
+/// Chunks take their space at once. Where none are asked for, they are so small that every source finds room
+/// for four on the roomiest member; a member without room for one is named, since it will get nothing.
+fn fit_chunk(
+    plan: &Plan,
+    members: &[Member],
+    tell: &mut Tell<'_>,
+) -> Result<ByteSize, RecordError> {
+    let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
+    let most = free.iter().copied().max().unwrap_or(0);
+    let fitting = most / (4 * plan.sources.len() as u64);
+    let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
+    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(0));
+    let chunk = plan.chunk.unwrap_or(ByteSize(default));
+    if chunk.0 > most && chunk.0 <= LARGEST_CHUNK_BYTES {
+        let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
+        let path = roomiest.map(|(member, _)| member.root().to_owned()).unwrap_or_default();
+        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: chunk });
+    }
+    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < chunk.0) {
+        let text = format!(
+            "{} has {} free, less than a chunk of {chunk}: nothing will be recorded on it; \
+             smaller chunks (--chunk) would use it",
+            member.root().display(),
+            ByteSize(free),
+        );
+        tell(&Event::Warning { text });
+    }
+    Ok(chunk)
+}
+
 /// Opens every socket and maps its share of the block memory.
 fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     let sources = plan.sources.len() as u64;
@@ -337,6 +443,7 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
         let (wanted, available) = (ByteSize(wanted), ByteSize(available));
         return Err(RecordError::Memory { wanted, available });
     }
+    check_chunk(plan, share)?;
     let single = |source: &UdpSource| source.threads != Threads::Split;
     // Streams that are known beforehand come first in the manifest; threads that are split off follow.
     let known = plan.sources.iter().filter(|source| single(source)).count() as u16;

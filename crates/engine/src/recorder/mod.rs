@@ -13,6 +13,7 @@
 
 mod arm;
 mod event;
+mod read_back;
 mod scan;
 mod seal;
 mod supervise;

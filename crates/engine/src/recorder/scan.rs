@@ -1,12 +1,13 @@
 //! One scan while it is recorded: its directories, its manifest, and what has been heard of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::gap::Ranges;
+use fullbore_core::layout::chunk_step;
 use fullbore_core::manifest::{
     ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
 };
@@ -15,6 +16,7 @@ use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
+use super::read_back::Unsure;
 use crate::lifecycle::Lifecycle;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
 use crate::store::lock::{ScanLock, put_file};
@@ -41,6 +43,10 @@ pub struct Scan {
     pub shared_after: Option<witness::Reading>,
     /// Roots of the members that took data when it began.
     pub roots: Vec<PathBuf>,
+    /// Whether more is known of its streams than its manifests on disk say.
+    pub untold: bool,
+    /// Blocks that were written to a member whose sync failed later.
+    pub unsure: Vec<Unsure>,
     /// Directories that were made for it.
     claimed: Vec<PathBuf>,
     lock: Option<ScanLock>,
@@ -83,6 +89,7 @@ impl Scan {
                 .zip(failures)
                 .map(|(member, failure)| manifest_member(member, failure.clone()))
                 .collect(),
+            chunk_step: chunk_step(members.len()),
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
@@ -96,6 +103,8 @@ impl Scan {
             shared: witness::Reading::default(),
             shared_after: None,
             roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
+            untold: false,
+            unsure: Vec::new(),
             claimed: Vec::new(),
             lock: None,
         };
@@ -196,11 +205,41 @@ impl Scan {
         stream.stripped_bytes = shape.stripped_bytes;
         stream.format = format;
         self.gauges.insert(shape.number, gauge);
+        self.make_sides(number);
+        self.untold = true;
+    }
+
+    /// Streams of the scan before go on in this one, with their numbers, names and counters.
+    pub fn go_on_from(&mut self, before: &Scan) {
+        self.manifest.streams = before.manifest.streams.clone();
+        self.gauges = before.gauges.clone();
+        for number in 0..self.manifest.streams.len() {
+            let stream = &mut self.manifest.streams[number];
+            stream.directory = self.opening.directory(&stream.name);
+            (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
+            self.make_sides(number);
+        }
+        self.untold = true;
+    }
+
+    fn make_sides(&self, number: usize) {
         for root in &self.roots {
             let side = root.join(&self.manifest.streams[number].directory).join(SIDE_DIRECTORY);
             // The writer makes it too; whoever is second finds it there.
             let _ = std::fs::create_dir_all(side);
         }
+    }
+
+    /// Writes down what has become known of its streams, so that it outlives this process.
+    pub fn tell_manifests(&mut self) -> Result<(), RecordError> {
+        let directories = self.manifest.streams.iter().map(|stream| &stream.directory);
+        let named: BTreeSet<&String> = directories.collect();
+        // The notice of a stream with a lower number is still on its way.
+        if !self.untold || named.len() < self.manifest.streams.len() {
+            return Ok(());
+        }
+        self.untold = false;
+        self.write_manifests()
     }
 
     /// Takes note of durable blocks.

@@ -1,7 +1,7 @@
 //! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
 
 use fullbore_core::account::{Account, CountedBy, Presence};
-use fullbore_core::endpoint::{SourceFormat, UdpSource};
+use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{State, Summary};
 use fullbore_core::time::Tai;
 
@@ -35,18 +35,8 @@ pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sea
 fn add_silent_streams(scan: &mut Scan, sources: &[UdpSource]) {
     for (number, stream) in scan.manifest.streams.iter().enumerate() {
         let source = sources.iter().find(|source| source.endpoint.to_string() == stream.source);
-        let counted_by = source.map_or(CountedBy::Nothing, counted_by);
+        let counted_by = source.map_or(CountedBy::Nothing, UdpSource::counted_by);
         scan.accounts.entry(number as u16).or_insert_with(|| Account::new(counted_by));
-    }
-}
-
-/// By what a source's frames would be counted.
-pub fn counted_by(source: &UdpSource) -> CountedBy {
-    match source.format {
-        SourceFormat::Vdif if source.packet_number => CountedBy::PacketNumber,
-        SourceFormat::Vdif => CountedBy::FrameTime,
-        SourceFormat::Raw if source.sequence.is_some() => CountedBy::SequenceField,
-        SourceFormat::Raw => CountedBy::Nothing,
     }
 }
 

@@ -11,6 +11,7 @@ use fullbore_core::account::Account;
 
 use super::arm::{Plan, RecordError, Recorder, Running, member_state};
 use super::event::{Event, MemberState, Progress, Sealed, StreamState, Tell};
+use super::read_back::{Unsure, read_back};
 use super::scan::Scan;
 use super::seal::seal;
 use crate::clock::Clock;
@@ -28,6 +29,9 @@ const CUT: Duration = Duration::from_millis(400);
 
 /// Time between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
+
+/// Time between two writes of manifests while streams are still being discovered: each is synced.
+const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
 
 /// How a recording is ended from outside: by a signal, say.
 #[derive(Debug, Default)]
@@ -65,6 +69,8 @@ pub struct Supervisor {
     begun: usize,
     clock: Clock,
     since: Instant,
+    /// When manifests were last written.
+    written: Instant,
     stopping: u8,
     captures_left: usize,
     sealed: Vec<Sealed>,
@@ -99,6 +105,7 @@ impl Supervisor {
             begun: 1,
             clock,
             since: now,
+            written: now,
             stopping: 0,
             sealed: Vec::new(),
             broken: Vec::new(),
@@ -149,13 +156,7 @@ impl Supervisor {
             Ok(mut next) => {
                 next.shared = witness::Reading::take(Path::new("/"));
                 let before = self.newest();
-                // Streams go on with their numbers, names and counters.
-                next.manifest.streams = before.manifest.streams.clone();
-                next.gauges = before.gauges.clone();
-                for stream in &mut next.manifest.streams {
-                    stream.directory = next.opening.directory(&stream.name);
-                    (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
-                }
+                next.go_on_from(before);
                 (0..next.manifest.streams.len() as u16).for_each(|number| {
                     next.life.step(Step::Opened(number));
                 });
@@ -223,7 +224,23 @@ impl Supervisor {
                 }
             }
         }
-        self.seal_ready(tell)
+        self.seal_ready(tell)?;
+        self.write_down(tell);
+        Ok(())
+    }
+
+    /// Writes down what has become known of the streams: after a crash it cannot be asked for.
+    fn write_down(&mut self, tell: &mut Tell<'_>) {
+        if self.written.elapsed() < BETWEEN_MANIFESTS || !self.scans.iter().any(|scan| scan.untold)
+        {
+            return;
+        }
+        for scan in &mut self.scans {
+            if let Err(error) = scan.tell_manifests() {
+                tell(&Event::Warning { text: error.to_string() });
+            }
+        }
+        self.written = Instant::now();
     }
 
     fn captures_gone(&mut self) {
@@ -282,11 +299,10 @@ impl Supervisor {
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let source = &scan.manifest.streams[usize::from(number)].source;
                 let found = sources.iter().find(|s| s.endpoint.to_string() == *source);
-                let mut account =
-                    Account::new(found.map_or(
-                        fullbore_core::account::CountedBy::Nothing,
-                        super::seal::counted_by,
-                    ));
+                let mut account = Account::new(found.map_or(
+                    fullbore_core::account::CountedBy::Nothing,
+                    fullbore_core::endpoint::UdpSource::counted_by,
+                ));
                 account.foreign = foreign;
                 account.witnesses = witnesses;
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
@@ -319,16 +335,25 @@ impl Supervisor {
                 }
             }
             Report::Failed { member, why, suspect } => {
-                let blocks: usize = suspect.iter().map(|(_, sequences)| sequences.len()).sum();
+                let blocks: usize = suspect.iter().map(|(_, blocks)| blocks.len()).sum();
                 let text = format!(
                     "{} takes no more data: {why}{}",
                     self.members[member].root().display(),
                     if blocks > 0 {
-                        format!("; {blocks} blocks written there may not be durable")
+                        format!(
+                            "; {blocks} blocks written there may not be durable, and are read back at the end"
+                        )
                     } else {
                         String::new()
                     }
                 );
+                for (track, blocks) in suspect {
+                    let root = self.members[member].root().to_owned();
+                    if let Some(scan) = self.scan_mut(track.scan) {
+                        let unsure = Unsure { root, stream: track.number, blocks };
+                        scan.unsure.push(unsure);
+                    }
+                }
                 for scan in &mut self.scans {
                     scan.manifest.members[member].failure.get_or_insert_with(|| why.clone());
                 }
@@ -347,6 +372,9 @@ impl Supervisor {
     fn seal_ready(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
         while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
             let mut scan = self.scans.pop_front().expect("just seen");
+            for text in read_back(&mut scan) {
+                tell(&Event::Warning { text });
+            }
             let sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
             tell(&Event::Sealed(Box::new(sealed.clone())));
             self.sealed.push(sealed);

@@ -255,7 +255,7 @@ impl FrameSource for VdifFile {
     fn frame(&self, n: usize) -> Frame<'_> {
         let Told { time, fill } = self.told[n];
         let bytes = &self.run[n * self.frame_bytes..(n + 1) * self.frame_bytes];
-        Frame { bytes, time, fill }
+        Frame { bytes, time, fill, dated: bytes.len() >= Header::BYTES }
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {

@@ -11,6 +11,9 @@
 //! at once: unless asked not to, stream *n* of *N* goes *n*/*N* of a frame later than the first, so that
 //! they take turns evenly instead of in bursts of *N*. What was lost when recording has fill in its place, which is left out unless asked
 //! for: what was lost is not sent.
+//!
+//! When all is played again, a receiver that goes by the times in the frames would see them jump back. So
+//! from the second turn on VDIF times are moved on by the length of what is played, in whole seconds.
 
 mod file;
 mod stored;
@@ -18,9 +21,11 @@ mod stored;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::IoSlice;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::format::vdif::{Header, Second};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteRate;
 use serde::Serialize;
@@ -28,8 +33,8 @@ use serde::Serialize;
 pub use file::{FileError, VdifFile};
 pub use stored::{StoredError, StoredFrames};
 
-use crate::generate::{Progress, cpu_seconds, rate};
-use crate::pace::{Gate, Lateness, LatenessSummary, Monotonic, Period, Waiting, group_size};
+use crate::generate::{Progress, Sent, cpu_seconds};
+use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
 
 /// What went wrong in a source; it names the file or scan itself.
@@ -44,6 +49,8 @@ pub struct Frame<'a> {
     pub time: Option<Tai>,
     /// It stands in the place of a frame that is not there.
     pub fill: bool,
+    /// It begins with a VDIF header, whose time can be moved.
+    pub dated: bool,
 }
 
 /// The frames of one stream in order, a run of them at a time.
@@ -71,6 +78,12 @@ pub struct Track<'a> {
     /// Where they go.
     pub target: UdpTarget,
 }
+
+/// What the recorded speed can be multiplied by.
+const FACTORS: RangeInclusive<f64> = 1e-3..=1e3;
+
+/// From a frame in about a minute to a terabit per second.
+const RATES: RangeInclusive<ByteRate> = ByteRate(125)..=ByteRate(125_000_000_000);
 
 /// How fast frames go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +120,8 @@ pub struct Settings {
     pub packet_numbers: bool,
     /// Streams take turns within the time of a frame.
     pub spread: bool,
+    /// Each turn of a loop bears the times that were recorded, instead of times that go on.
+    pub as_recorded: bool,
 }
 
 impl Default for Settings {
@@ -121,6 +136,7 @@ impl Default for Settings {
             fills: false,
             packet_numbers: false,
             spread: true,
+            as_recorded: false,
         }
     }
 }
@@ -140,11 +156,20 @@ pub enum Error {
         /// The stream.
         name: String,
     },
-    /// A factor that is no speed.
-    #[error("{factor} times the recorded speed cannot be played")]
+    /// A factor that is no speed, or an absurd one.
+    #[error(
+        "{factor} times the recorded speed cannot be played: it is {} to {} times",
+        FACTORS.start(), FACTORS.end()
+    )]
     Factor {
         /// What was asked for.
         factor: f64,
+    },
+    /// A rate at which nothing would come, or that nothing carries.
+    #[error("a rate of {rate} cannot be played: it is {} to {}", RATES.start(), RATES.end())]
+    Rate {
+        /// What was asked for.
+        rate: ByteRate,
     },
     /// A frame with which its head is too long for a datagram.
     #[error("{name} has a frame of {bytes} bytes, which fits no datagram")]
@@ -172,6 +197,7 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::NoTime { .. } => Some("give a rate, such as --rate 2Gbit/s, or --flat-out"),
+            Error::Factor { .. } | Error::Rate { .. } => Some("--flat-out goes as fast as it can"),
             Error::Send(error) => error.hint(),
             _ => None,
         }
@@ -202,26 +228,13 @@ pub struct TrackReport {
 /// How a replay went.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Seconds from the first frame to the last.
-    pub seconds: f64,
     /// Frames that the kernel took.
     pub frames: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Bytes per second.
-    pub rate: ByteRate,
-    /// CPU time of the sending thread, in seconds.
-    pub cpu_seconds: f64,
-    /// Frames that the kernel refused.
-    pub refused: u64,
-    /// Times a socket was full.
-    pub stalls: u64,
-    /// Times a receiver said that nobody listens.
-    pub unreachable: u64,
+    /// How they went.
+    #[serde(flatten)]
+    pub sent: Sent,
     /// How often all was played to its end.
     pub times: u64,
-    /// How far after their due times frames went; empty when flat out.
-    pub lateness: LatenessSummary,
     /// Each stream.
     pub streams: Vec<TrackReport>,
 }
@@ -351,10 +364,12 @@ impl<'a> Replay<'a> {
         if tracks.is_empty() {
             return Err(Error::NoTracks);
         }
-        if let Speed::Recorded { factor } = settings.speed
-            && !(factor.is_finite() && factor > 0.0)
-        {
-            return Err(Error::Factor { factor });
+        match settings.speed {
+            Speed::Recorded { factor } if !FACTORS.contains(&factor) => {
+                return Err(Error::Factor { factor });
+            }
+            Speed::Rate(rate) if !RATES.contains(&rate) => return Err(Error::Rate { rate }),
+            Speed::Recorded { .. } | Speed::Rate(_) | Speed::FlatOut => {}
         }
         let playing = tracks.into_iter().map(Playing::open).collect::<Result<_, _>>()?;
         Ok(Replay { playing, settings })
@@ -373,7 +388,7 @@ impl<'a> Replay<'a> {
                 self.spread();
             }
             let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
-            pacer.turn(start);
+            pacer.turn(start, &self.settings);
             if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
                 break;
             }
@@ -423,22 +438,14 @@ impl<'a> Replay<'a> {
     }
 
     fn report(self, times: u64, pacer: &Pacer, cpu_seconds: f64) -> Report {
-        let sum = |of: fn(&send::Tally) -> u64| {
-            self.playing.iter().map(|playing| of(&playing.sender.tally())).sum::<u64>()
-        };
+        let tallies: Vec<send::Tally> =
+            self.playing.iter().map(|playing| playing.sender.tally()).collect();
         let seconds = pacer.gate.now_ns() as f64 / 1e9;
         let bytes = self.playing.iter().map(|playing| playing.report.bytes).sum();
         Report {
-            seconds,
-            frames: sum(|tally| tally.sent),
-            bytes,
-            rate: rate(bytes, seconds),
-            cpu_seconds,
-            refused: sum(|tally| tally.refused),
-            stalls: sum(|tally| tally.stalls),
-            unreachable: sum(|tally| tally.unreachable),
+            frames: tallies.iter().map(|tally| tally.sent).sum(),
+            sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, pacer.lateness.summary()),
             times,
-            lateness: pacer.lateness.summary(),
             streams: self
                 .playing
                 .into_iter()
@@ -462,6 +469,10 @@ struct Pacer {
     most: usize,
     /// When the next turn of a loop begins.
     end_ns: u64,
+    /// Times of the first and last dated frame of this turn, where another may follow.
+    span: Option<(Tai, Tai)>,
+    /// How far the times in the frames of this turn are moved on, in seconds.
+    moved: i64,
 }
 
 impl Pacer {
@@ -492,12 +503,34 @@ impl Pacer {
             group,
             most,
             end_ns: 0,
+            span: None,
+            moved: 0,
         }
     }
 
     /// Begins a turn of the loop whose earliest frame has this time.
-    fn turn(&mut self, origin: Tai) {
+    fn turn(&mut self, origin: Tai, settings: &Settings) {
         (self.due.origin, self.due.base_ns) = (origin, self.end_ns);
+        let Some((first, last)) = self.span.take().filter(|_| !settings.as_recorded) else {
+            return;
+        };
+        self.moved += last.since(first).max(0) / SECOND_NS + 1;
+        // Frames are due when their new times say so.
+        if let Speed::Recorded { factor } = settings.speed {
+            let moved_ns = (self.moved.saturating_mul(SECOND_NS) as f64 / factor) as u64;
+            self.due.base_ns = self.end_ns.max(moved_ns);
+        }
+    }
+
+    /// Takes note of when a frame is from, so that the next turn can go on from there.
+    fn note(&mut self, frame: &Frame<'_>, settings: &Settings) {
+        if settings.times == Some(1) || !frame.dated {
+            return;
+        }
+        let own = || Some(Header::read(frame.bytes).ok()?.second().start());
+        let Some(time) = frame.time.or_else(own) else { return };
+        let (first, last) = self.span.unwrap_or((time, time));
+        self.span = Some((first.min(time), last.max(time)));
     }
 
     /// Plays all tracks to their ends; `false` if stopped before.
@@ -589,13 +622,7 @@ impl Pacer {
         now_ns: u64,
         progress: &Progress,
     ) -> Result<(), Error> {
-        let mut numbers = [[0; 8]; MOST_PACKETS];
-        if settings.packet_numbers {
-            for (n, number) in numbers.iter_mut().take(self.most).enumerate() {
-                *number = track.number.wrapping_add(n as u64).to_le_bytes();
-            }
-        }
-        let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
+        let mut chosen = [0; MOST_PACKETS];
         let (mut count, mut bytes, mut left_out, mut passed_over) = (0, 0, 0, 0);
         let (mut at, mut latest) = (track.at, track.latest);
         while at < track.source.count() && count < self.most {
@@ -611,9 +638,9 @@ impl Pacer {
                         self.lateness.record(now_ns.saturating_sub(due_ns));
                         self.end_ns = self.end_ns.max(due_ns);
                     }
+                    self.note(&frame, settings);
                     latest = time.unwrap_or(latest);
-                    let number: &[u8] = if settings.packet_numbers { &numbers[count] } else { &[] };
-                    packets[count] = [IoSlice::new(number), IoSlice::new(frame.bytes)];
+                    chosen[count] = at;
                     bytes += frame.bytes.len() as u64;
                     count += 1;
                 }
@@ -622,13 +649,28 @@ impl Pacer {
             }
             at += 1;
         }
+        let chosen = &chosen[..count];
+        let mut heads = [Head::default(); MOST_PACKETS];
+        if settings.packet_numbers || self.moved > 0 {
+            for (n, (head, at)) in heads.iter_mut().zip(chosen).enumerate() {
+                let number = track.number.wrapping_add(n as u64);
+                let number = settings.packet_numbers.then_some(number);
+                *head = Head::of(number, &track.source.frame(*at), self.moved);
+            }
+        }
+        let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
+        for ((packet, head), at) in packets.iter_mut().zip(&heads).zip(chosen) {
+            let frame = track.source.frame(*at);
+            *packet = [IoSlice::new(head.bytes()), IoSlice::new(&frame.bytes[head.replaces..])];
+        }
         let longest = packets[..count].iter().map(|packet| packet[0].len() + packet[1].len()).max();
         if let Some(bytes) = longest.filter(|bytes| *bytes > LARGEST_DATAGRAM) {
             return Err(Error::Long { name: track.report.name.clone(), bytes });
         }
         let refused = track.sender.send(&packets[..count])?;
+        let length = |at: usize| track.source.frame(at).bytes.len() as u64;
         let refused_bytes: u64 =
-            (0..count).filter(|n| refused >> n & 1 == 1).map(|n| packets[n][1].len() as u64).sum();
+            (0..count).filter(|n| refused >> n & 1 == 1).map(|n| length(chosen[n])).sum();
         self.due.bytes += bytes;
         (track.at, track.latest) = (at, latest);
         track.number = track.number.wrapping_add(count as u64);
@@ -642,6 +684,50 @@ impl Pacer {
         Ok(())
     }
 }
+
+/// What goes before the rest of a frame: a packet number, and the words of its time where it is moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    words: [u8; 16],
+    length: usize,
+    /// So many bytes of the frame are left out for it.
+    replaces: usize,
+}
+
+impl Head {
+    /// Bytes of a VDIF header that tell its time: seconds, reference epoch, frame number.
+    const TIME_BYTES: usize = 8;
+
+    fn of(number: Option<u64>, frame: &Frame<'_>, moved: i64) -> Self {
+        let mut head = Head::default();
+        if let Some(number) = number {
+            head.push(number.to_le_bytes());
+        }
+        if moved > 0
+            && frame.dated
+            && let Ok(mut header) = Header::read(frame.bytes)
+        {
+            let second = Second(header.second().0.saturating_add(moved));
+            header.set_time(second, header.frame_number());
+            let mut words = [0; Self::TIME_BYTES];
+            words.copy_from_slice(&header.as_bytes()[..Self::TIME_BYTES]);
+            head.push(words);
+            head.replaces = Self::TIME_BYTES;
+        }
+        head
+    }
+
+    fn push(&mut self, words: [u8; 8]) {
+        self.words[self.length..][..words.len()].copy_from_slice(&words);
+        self.length += words.len();
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.words[..self.length]
+    }
+}
+
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// The largest payload of a UDP datagram over IPv4.
 const LARGEST_DATAGRAM: usize = fullbore_core::endpoint::LARGEST_DATAGRAM as usize;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use fullbore_core::manifest::{Fill, Format, State};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::{Frame, FrameSource, SourceError};
@@ -114,12 +115,12 @@ impl<'a> StoredFrames<'a> {
 
     /// Lists the frames of a block whose frames have one length.
     fn list_fixed(&mut self, block: &Delivered<'a>) {
-        let clock = BlockClock::of(self.stream, block.placed);
+        let clock = BlockClock::of(self.scan, self.stream, block.placed);
         let mut start = 0;
         for frame in self.stream.frames(&block.placed.block, block.bytes()) {
             let end = start + frame.bytes.len();
             let time = clock.time(frame.index, self.frames.len());
-            self.frames.push(Told { start, end, time: Some(time), fill: frame.fill });
+            self.frames.push(Told { start, end, time, fill: frame.fill });
             start = end;
         }
     }
@@ -140,7 +141,7 @@ impl<'a> StoredFrames<'a> {
         joined.end += block.bytes().len() as u64;
         joined.sequence = placed.block.sequence + 1;
         joined.lengths.extend(lengths);
-        let clock = BlockClock::of(self.stream, placed);
+        let clock = BlockClock::of(self.scan, self.stream, placed);
         while let Some(&length) = joined.lengths.front()
             && joined.frame + u64::from(length) <= joined.end
         {
@@ -150,7 +151,7 @@ impl<'a> StoredFrames<'a> {
             // A frame that began in a block that could not be read is lost with it.
             if let Some(start) = start.checked_sub(joined.start) {
                 let (start, end) = (start as usize, start as usize + usize::from(length));
-                let time = Some(clock.time(placed.block.first, self.frames.len()));
+                let time = clock.time(placed.block.first, self.frames.len());
                 self.frames.push(Told { start, end, time, fill: false });
             }
         }
@@ -187,37 +188,73 @@ impl<'a> StoredFrames<'a> {
 }
 
 /// When the frames of a block are due.
-struct BlockClock {
-    start: Tai,
-    first: i64,
-    /// By frame time, with so many frames a second; else spread evenly until the next block.
-    rate: Option<u64>,
-    ns_per_frame: i64,
+enum BlockClock {
+    /// By frame time: so many frames a second from the block's first.
+    Rated { start: Tai, first: i64, rate: u64 },
+    /// Evenly from the time of the block on.
+    Even { start: Tai, ns_per_frame: i64 },
+    /// Nothing tells.
+    Unknown,
 }
 
 impl BlockClock {
-    fn of(stream: &Stream, placed: &Placed) -> Self {
+    fn of(scan: &Scan, stream: &Stream, placed: &Placed) -> Self {
         let block = &placed.block;
         let start = stream.time_of_block(block);
-        let rate = stream.frames_per_second().filter(|_| block.time.is_some());
-        let next =
-            stream.blocks.binary_search_by_key(&(block.sequence + 1), |it| it.block.sequence);
-        let ns = match (rate, next) {
-            (None, Ok(next)) => stream.time_of_block(&stream.blocks[next].block).since(start),
-            _ => 0,
+        // Where frames lie as they came, their numbers count arrivals of all threads.
+        let rate = stream.frames_per_second().filter(|_| stream.fill != Fill::Omit);
+        if let Some(rate) = rate.filter(|_| block.time.is_some()) {
+            return BlockClock::Rated { start, first: block.first, rate };
+        }
+        // A rate that was never learnt: the scan is so short that blocks tell little, and its ends more.
+        let unlearnt =
+            matches!(stream.format, Format::Vdif { .. }) && stream.frames_per_second().is_none();
+        let by_blocks = if unlearnt { None } else { Self::by_neighbours(stream, placed, start) };
+        by_blocks.or_else(|| Self::by_arrival(scan, stream, placed)).unwrap_or(BlockClock::Unknown)
+    }
+
+    /// Spread until the next block; in the last one as in the one before.
+    fn by_neighbours(stream: &Stream, placed: &Placed, start: Tai) -> Option<Self> {
+        let block = &placed.block;
+        let find = |sequence: u64| {
+            let at = stream.blocks.binary_search_by_key(&sequence, |it| it.block.sequence).ok()?;
+            Some(&stream.blocks[at].block)
         };
-        let ns_per_frame = ns.max(0) / i64::from(block.frames.max(1));
-        BlockClock { start, first: block.first, rate, ns_per_frame }
+        let (ns, frames) = match (find(block.sequence + 1), block.sequence.checked_sub(1)) {
+            (Some(next), _) => (stream.time_of_block(next).since(start), block.frames),
+            (None, before) => {
+                let before = find(before?)?;
+                (start.since(stream.time_of_block(before)), before.frames)
+            }
+        };
+        Some(BlockClock::Even { start, ns_per_frame: ns.max(0) / i64::from(frames.max(1)) })
+    }
+
+    /// By when the first and the last frame of the stream came. Those few that came within one look at the
+    /// socket go at once, too; `recover` knows no such times, only those of blocks.
+    fn by_arrival(scan: &Scan, stream: &Stream, placed: &Placed) -> Option<Self> {
+        let account = stream.account.as_ref()?;
+        let (first, last) = (account.first?, account.last?);
+        let ns = last.seen.since(first.seen);
+        let frames = last.index.checked_sub(first.index)?.max(1);
+        let seen = ns > 0 || (ns == 0 && scan.manifest.state != State::Recovered);
+        let ns_per_frame = seen.then_some(ns / frames)?;
+        let before = placed.block.first.saturating_sub(first.index);
+        let start = first.seen.plus_ns(before.saturating_mul(ns_per_frame));
+        Some(BlockClock::Even { start, ns_per_frame })
     }
 
     /// The time of a frame of this index, the `n`th in the block.
-    fn time(&self, index: i64, n: usize) -> Tai {
-        match self.rate {
-            Some(rate) => {
-                let after = index.saturating_sub(self.first).max(0).unsigned_abs();
-                self.start.plus_ns(frame_ns(after, rate))
+    fn time(&self, index: i64, n: usize) -> Option<Tai> {
+        match *self {
+            BlockClock::Rated { start, first, rate } => {
+                let after = index.saturating_sub(first).max(0).unsigned_abs();
+                Some(start.plus_ns(frame_ns(after, rate)))
             }
-            None => self.start.plus_ns(self.ns_per_frame.saturating_mul(n as i64)),
+            BlockClock::Even { start, ns_per_frame } => {
+                Some(start.plus_ns(ns_per_frame.saturating_mul(n as i64)))
+            }
+            BlockClock::Unknown => None,
         }
     }
 }
@@ -262,7 +299,9 @@ impl FrameSource for StoredFrames<'_> {
     fn frame(&self, n: usize) -> Frame<'_> {
         let Told { start, end, time, fill } = self.frames[n];
         let bytes = self.block.as_ref().map_or(self.joined.bytes.as_slice(), Delivered::bytes);
-        Frame { bytes: &bytes[start..end], time, fill }
+        let pattern = fill && matches!(self.stream.fill, Fill::Pattern(_));
+        let dated = matches!(self.stream.format, Format::Vdif { .. }) && !pattern;
+        Frame { bytes: &bytes[start..end], time, fill, dated }
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {

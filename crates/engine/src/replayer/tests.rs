@@ -7,6 +7,7 @@ use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::Cause;
 
 use super::*;
+use crate::generate::tests::all_received;
 use crate::store::reader::Scan;
 use crate::store::testing::{Store, StreamPlan};
 
@@ -16,15 +17,6 @@ fn receiver() -> (UdpSocket, UdpTarget) {
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let port = socket.local_addr().unwrap().port();
     (socket, UdpTarget { host: "127.0.0.1".into(), port, ttl: None, interface: None })
-}
-
-fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
-    let mut datagrams = Vec::new();
-    let mut datagram = [0; 4096];
-    while let Ok(length) = socket.recv(&mut datagram) {
-        datagrams.push(datagram[..length].to_vec());
-    }
-    datagrams
 }
 
 /// VDIF frames of two seconds at 50 a second, of which some are invalid.
@@ -92,8 +84,12 @@ fn recorded_times_are_kept_at_any_speed_and_between_streams() {
         let tracks = (0..2).map(|_| track(file.path(), target.clone())).collect();
         let speed = Speed::Recorded { factor: 10.0 };
         let report = play(tracks, Settings { speed, waiting, ..Settings::default() });
-        assert!((0.197..1.0).contains(&report.seconds), "{waiting:?}: {}", report.seconds);
-        assert_eq!(report.lateness.packets, 200);
+        assert!(
+            (0.197..1.0).contains(&report.sent.seconds),
+            "{waiting:?}: {}",
+            report.sent.seconds
+        );
+        assert_eq!(report.sent.lateness.packets, 200);
         // Both streams go to one socket, so their frames come in pairs of one time.
         let numbers: Vec<u32> = all_received(&socket)
             .iter()
@@ -137,7 +133,7 @@ fn a_rate_can_be_given_and_the_loop_goes_on_at_it() {
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
     let report = play(vec![track(file.path(), target)], settings);
     assert_eq!((report.frames, report.times), (200, 2));
-    assert!((0.198..1.0).contains(&report.seconds), "{}", report.seconds);
+    assert!((0.198..1.0).contains(&report.sent.seconds), "{}", report.sent.seconds);
     assert_eq!(all_received(&socket).len(), 200);
 }
 
@@ -148,7 +144,7 @@ fn a_loop_at_recorded_speed_takes_its_time_each_turn() {
     let speed = Speed::Recorded { factor: 20.0 };
     let settings = Settings { speed, times: Some(3), ..Settings::default() };
     let report = play(vec![track(file.path(), target)], settings);
-    assert!((0.29..1.0).contains(&report.seconds), "{}", report.seconds);
+    assert!((0.29..1.0).contains(&report.sent.seconds), "{}", report.sent.seconds);
 }
 
 #[test]
@@ -263,4 +259,110 @@ fn a_block_that_cannot_be_read_is_told_and_the_rest_is_played() {
             rest = &rest[at + frame.len()..];
         }
     }
+}
+
+/// Second and frame number of every datagram, from `head` bytes on.
+fn times(datagrams: &[Vec<u8>], head: usize) -> Vec<(i64, u32)> {
+    let header = |datagram: &Vec<u8>| Header::read(&datagram[head..]).unwrap();
+    let all = datagrams.iter().map(header);
+    all.map(|it| (it.second().0, it.frame_number())).collect()
+}
+
+#[test]
+fn from_turn_to_turn_of_a_loop_the_times_go_on_unless_they_are_to_stay() {
+    let (file, frames) = file(1, &[3]);
+    let recorded = times(&frames, 0);
+    let speed = Speed::Rate(ByteRate(64 * 2000));
+    for (as_recorded, packet_numbers) in [(false, false), (false, true), (true, false)] {
+        let (socket, target) = receiver();
+        let settings = Settings {
+            speed,
+            times: Some(2),
+            fills: true,
+            as_recorded,
+            packet_numbers,
+            ..Settings::default()
+        };
+        play(vec![track(file.path(), target)], settings);
+        let head = if packet_numbers { 8 } else { 0 };
+        let received = all_received(&socket);
+        let expected: Vec<(i64, u32)> = (0..2)
+            .flat_map(|turn| {
+                let moved = if as_recorded { 0 } else { 2 * turn };
+                recorded.iter().map(move |(second, number)| (second + moved, *number))
+            })
+            .collect();
+        assert_eq!(times(&received, head), expected);
+        // Nothing but the time is another.
+        for (datagram, frame) in received.iter().zip(frames.iter().cycle()) {
+            assert_eq!(datagram[head + 8..], frame[8..]);
+        }
+    }
+}
+
+#[test]
+fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
+    let (file, _) = file(1, &[]);
+    let (_socket, target) = receiver();
+    let speed = Speed::Recorded { factor: 20.0 };
+    let settings = Settings { speed, times: Some(2), ..Settings::default() };
+    let mut replay = Replay::prepare(vec![track(file.path(), target)], settings).unwrap();
+    let origin = replay.start().unwrap().unwrap();
+    let mut pacer = Pacer::start(&replay.playing, &settings);
+    pacer.turn(origin, &settings);
+    let stop = AtomicBool::new(false);
+    assert!(pacer.play(&mut replay.playing, &settings, &stop, &Progress::default()).unwrap());
+    assert_eq!(pacer.end_ns, 99_000_000, "when the last frame was due");
+    pacer.turn(origin, &settings);
+    assert_eq!(pacer.due.base_ns, 100_000_000);
+}
+
+#[test]
+fn absurd_factors_and_rates_are_refused() {
+    let (file, _) = file(1, &[]);
+    let prepare = |speed| {
+        let (_socket, target) = receiver();
+        let settings = Settings { speed, ..Settings::default() };
+        Replay::prepare(vec![track(file.path(), target)], settings).map(drop)
+    };
+    for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-9, 1e9] {
+        let error = prepare(Speed::Recorded { factor }).unwrap_err();
+        assert!(matches!(error, Error::Factor { .. }) && error.hint().is_some(), "{factor}");
+    }
+    for rate in [0, 1, u64::MAX] {
+        let error = prepare(Speed::Rate(ByteRate(rate))).unwrap_err();
+        assert!(matches!(error, Error::Rate { .. }), "{rate}");
+    }
+    assert!(prepare(Speed::Recorded { factor: 0.5 }).is_ok());
+}
+
+#[test]
+fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_rate() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(40)]);
+    let mut scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let stream = &mut scan.streams[0];
+    let fullbore_core::manifest::Format::Vdif { frames_per_second, .. } = &mut stream.format else {
+        unreachable!("the plan is VDIF")
+    };
+    *frames_per_second = None;
+    let account = stream.account.as_mut().unwrap();
+    let (Some(first), Some(last)) = (&mut account.first, &mut account.last) else {
+        unreachable!("it has frames")
+    };
+    last.seen = first.seen.plus_ns(390_000_000);
+    let open = |scan: &Scan| {
+        let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
+        let mut source = StoredFrames::open(scan, &scan.streams[0], None, None, small).unwrap();
+        let mut times = Vec::new();
+        while source.advance().unwrap() {
+            times.extend((0..source.count()).map(|n| source.frame(n).time));
+        }
+        times
+    };
+    let times = open(&scan);
+    let ns = |n: usize| times[n].unwrap().since(times[0].unwrap());
+    assert_eq!((ns(1), ns(39)), (10_000_000, 390_000_000));
+    scan.streams[0].account = None;
+    assert!(open(&scan).iter().all(Option::is_none), "nobody can tell");
 }

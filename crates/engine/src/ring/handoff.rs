@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use fullbore_core::gap::Gap;
+use fullbore_core::index;
 use fullbore_core::layout::Geometry;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
@@ -106,8 +107,9 @@ pub enum Report {
         member: usize,
         /// What happened, for the manifest and the screen.
         why: String,
-        /// Blocks of a stream that were written, not durable, and are no longer held: (track, sequences).
-        suspect: Vec<(Arc<Track>, Vec<u64>)>,
+        /// Blocks of a stream that were written, not durable, and are no longer held, as the index would
+        /// say: at the end they are read back.
+        suspect: Vec<(Arc<Track>, Vec<index::Block>)>,
     },
     /// The one answer to `Finish`: all that a stream has on this member is durable, trimmed and closed,
     /// but for blocks that a `Failed` named as suspect before.

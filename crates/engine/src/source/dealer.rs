@@ -7,13 +7,15 @@
 //! A chunk lies on one member. A member that refuses a block gives every later block of that chunk
 //! back too, in order. The stream's new blocks wait here until all of its blocks have come to rest,
 //! so that files keep the order of the stream. A chunk that was refused whole then moves with its
-//! number; the rest of a chunk that was begun goes on in a new one.
+//! number; the rest of a chunk that was begun goes on in a new file, under a number that was kept free
+//! behind it: chunks dealt after it may be full already, and in the order of their numbers they are the stream.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::Gap;
+use fullbore_core::layout::chunk_step;
 
 use crate::ring::{Command, Filled, Gauge, Returned, Track, Wake};
 
@@ -34,6 +36,8 @@ pub struct Dealer {
     lanes: Vec<Lane>,
     /// Where a tie between members goes next.
     turn: usize,
+    /// From one chunk's number to the next.
+    step: u32,
     /// Nothing is sent any more: what is held is given back to be counted.
     aborted: bool,
 }
@@ -107,7 +111,8 @@ impl Dealer {
     /// Deals over these lanes, one per member.
     pub fn new(lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a disk set has at least one member");
-        Self { lanes, turn: 0, aborted: false }
+        let step = chunk_step(lanes.len());
+        Self { lanes, turn: 0, step, aborted: false }
     }
 
     /// From now on no block is sent; those with the writers are still written.
@@ -128,7 +133,7 @@ impl Dealer {
         if course.current.is_none_or(|chunk| chunk.blocks >= full) {
             let Some(member) = self.freest() else { return Some(filled) };
             course.current = Some(Chunk { number: course.next_chunk, member, blocks: 0, bytes: 0 });
-            course.next_chunk += 1;
+            course.next_chunk += self.step;
         }
         self.append(course, filled);
         None
@@ -198,9 +203,8 @@ impl Dealer {
             let number = filled.chunk;
             if last != Some(number) {
                 course.current = self.freest().map(|member| {
-                    let kept = filled.offset == 0;
-                    let number = if kept { number } else { course.next_chunk };
-                    course.next_chunk += u32::from(!kept);
+                    let number =
+                        if filled.offset == 0 { number } else { self.rest(course, number) };
                     Chunk { number, member, blocks: 0, bytes: 0 }
                 });
                 last = Some(number);
@@ -211,11 +215,22 @@ impl Dealer {
             }
         }
         // Only the newest chunk may be filled further.
-        course.current = course.current.filter(|chunk| chunk.number + 1 == course.next_chunk);
+        course.current =
+            course.current.filter(|chunk| chunk.number + self.step >= course.next_chunk);
         for filled in std::mem::take(&mut course.held) {
             lost.extend(self.deal(course, filled));
         }
         lost
+    }
+
+    /// The number under which a chunk that was cut goes on: the one behind it, unless that is the next
+    /// chunk's.
+    fn rest(&self, course: &mut Course, number: u32) -> u32 {
+        if !(number + 1).is_multiple_of(self.step) {
+            return number + 1;
+        }
+        course.next_chunk += self.step;
+        course.next_chunk - self.step
     }
 
     /// Tells every member that no more of this stream will come.
@@ -343,6 +358,53 @@ mod tests {
             assert!(dealer.refused(&mut course, block).is_empty());
         }
         assert_eq!(places(&sent(&mut writers[1])), [(1, 1, 0), (2, 1, 1)]);
+    }
+
+    #[test]
+    fn the_rest_of_a_begun_chunk_stands_before_chunks_that_were_dealt_after_it() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(3);
+        let mut course = course();
+        // Two whole chunks on the first two members, and the beginning of a third.
+        for _ in 0..7 {
+            let block = filled(&mut pool, &mut course);
+            assert!(dealer.deal(&mut course, block).is_none());
+        }
+        let mut places: Vec<(u32, u64)> = Vec::new();
+        let mut fail = |dealer: &mut Dealer, course: &mut Course, member: usize, good: usize| {
+            writers[member].gauge.refusing.store(true, Ordering::Relaxed);
+            let mut blocks = sent(&mut writers[member]).into_iter();
+            for block in blocks.by_ref().take(good) {
+                places.push((block.chunk, block.sequence));
+                assert!(dealer.written(course, 4096).is_empty());
+            }
+            for block in blocks {
+                assert!(dealer.refused(course, block).is_empty());
+            }
+        };
+        // The first dies within its chunk when the others have long written theirs.
+        fail(&mut dealer, &mut course, 1, 3);
+        fail(&mut dealer, &mut course, 0, 1);
+        writers[1].gauge.refusing.store(false, Ordering::Relaxed);
+        // Once the third member's have come to rest, what came back is dealt again, and is written, too.
+        loop {
+            let rest: Vec<Filled> = writers.iter_mut().flat_map(sent).collect();
+            if rest.is_empty() {
+                break;
+            }
+            for block in &rest {
+                places.push((block.chunk, block.sequence));
+                assert!(dealer.written(&mut course, 4096).is_empty());
+            }
+        }
+        places.sort_unstable();
+        let order: Vec<u64> = places.iter().map(|(_, sequence)| *sequence).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6], "{places:?}");
+        assert!(course.settled());
+        let newer = filled(&mut pool, &mut course);
+        assert!(dealer.deal(&mut course, newer).is_none());
+        let chunk = course.current.unwrap().number;
+        assert!(chunk >= places.last().unwrap().0, "and new blocks go on at the end");
     }
 
     #[test]

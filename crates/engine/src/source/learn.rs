@@ -163,14 +163,19 @@ pub fn geometry(
     pool_bytes: usize,
     chunk_bytes: u64,
 ) -> Result<Geometry, fullbore_core::layout::Error> {
-    // At least sixteen blocks: three in the window, a few with each writer, and some to ride on.
-    let most = (pool_bytes as u64 / 16).max(4096);
-    let wanted = source.block.map_or(BLOCK_BYTES, |size| size.0).min(most);
+    let wanted = wanted_block_bytes(source, pool_bytes);
     if frame_bytes == 0 {
         Ok(Geometry::of_bytes(wanted, chunk_bytes))
     } else {
         Geometry::of_frames(frame_bytes, wanted, chunk_bytes)
     }
+}
+
+/// How large blocks are to be: at least sixteen in the pool, three in the window, a few with each writer,
+/// and some to ride on.
+pub fn wanted_block_bytes(source: &UdpSource, pool_bytes: usize) -> u64 {
+    let most = (pool_bytes as u64 / 16).max(4096);
+    source.block.map_or(BLOCK_BYTES, |size| size.0).min(most)
 }
 
 fn from_length(source: &UdpSource, bytes: usize) -> bool {

@@ -70,6 +70,8 @@ pub struct Entry {
     pub verdict: Option<Verdict>,
     /// The roots that hold a part of it.
     pub members: Vec<PathBuf>,
+    /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
+    pub absent: Vec<PathBuf>,
     /// Why it is broken.
     pub problem: Option<String>,
 }
@@ -285,6 +287,9 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         streams: manifest.streams.len(),
         verdict: manifest.verdict(),
         members: members(roots, places),
+        absent: inventory::absent_members(roots, manifest)
+            .map(|member| member.path.clone())
+            .collect(),
         problem: None,
     }
 }
@@ -326,6 +331,7 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         },
         verdict: None,
         members: members(roots, places),
+        absent: Vec::new(),
         problem: Some(problem),
     }
 }
@@ -410,6 +416,17 @@ mod tests {
         assert!(entry.problem.unwrap().contains(&second.display().to_string()));
         std::fs::remove_file(&second).unwrap();
         assert_eq!(state(&store).problem.unwrap(), "no manifest");
+    }
+
+    #[test]
+    fn a_scan_of_which_a_member_is_not_given_names_that_member() {
+        let store = Store::new(3);
+        store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let roots = store.roots();
+        let (given, absent) = roots.split_at(2);
+        let entry = list(given).unwrap().entries[0].clone();
+        assert_eq!((entry.state, entry.absent.as_slice()), (Standing::Sealed, absent));
+        assert!(list(&store.roots()).unwrap().entries[0].absent.is_empty());
     }
 
     #[test]

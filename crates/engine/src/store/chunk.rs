@@ -16,7 +16,6 @@ use std::time::Duration;
 use fullbore_core::gap::Gap;
 use fullbore_core::index::{self, Entry, LENGTHS};
 use fullbore_core::layout::ALIGNMENT;
-use fullbore_core::time::Tai;
 
 use super::journal::Landed;
 use crate::ring::{Block, Filled, Track};
@@ -25,58 +24,47 @@ use crate::ring::{Block, Filled, Track};
 #[derive(Debug)]
 pub struct Label {
     track: Arc<Track>,
-    sequence: u64,
-    chunk: u32,
-    offset: u64,
-    bytes: u32,
-    frames: u32,
-    present: u32,
-    invalid: u32,
-    first: i64,
-    time: Option<Tai>,
-    seen: Tai,
+    /// What the index says of it.
+    block: index::Block,
     gaps: Vec<Gap>,
     lengths: Vec<u16>,
 }
 
 impl Label {
-    fn split(filled: Filled) -> (Self, Block) {
+    fn split(filled: Filled, crc: u32) -> (Self, Block) {
         let Filled { block, track, sequence, chunk, offset, bytes, .. } = filled;
         let Filled { frames, present, invalid, first, time, seen, gaps, lengths, .. } = filled;
-        let label = Self {
-            track,
+        let record = index::Block {
             sequence,
-            chunk,
             offset,
+            chunk,
             bytes,
+            crc,
             frames,
             present,
             invalid,
             first,
             time,
             seen,
-            gaps,
-            lengths,
         };
-        (label, block)
+        (Self { track, block: record, gaps, lengths }, block)
     }
 
     fn join(self, block: Block) -> Filled {
-        let Self { track, sequence, chunk, offset, bytes, .. } = self;
-        let Self { frames, present, invalid, first, time, seen, gaps, lengths, .. } = self;
+        let Self { track, block: record, gaps, lengths } = self;
         Filled {
             block,
             track,
-            sequence,
-            chunk,
-            offset,
-            bytes,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
+            sequence: record.sequence,
+            chunk: record.chunk,
+            offset: record.offset,
+            bytes: record.bytes,
+            frames: record.frames,
+            present: record.present,
+            invalid: record.invalid,
+            first: record.first,
+            time: record.time,
+            seen: record.seen,
             gaps,
             lengths,
             crc: None,
@@ -84,27 +72,15 @@ impl Label {
     }
 
     /// What the index says of the block: itself, the gaps that became certain, lengths of its frames.
-    fn entries(self, crc: u32) -> Vec<Entry> {
-        let block = Entry::Block(index::Block {
-            sequence: self.sequence,
-            offset: self.offset,
-            chunk: self.chunk,
-            bytes: self.bytes,
-            crc,
-            frames: self.frames,
-            present: self.present,
-            invalid: self.invalid,
-            first: self.first,
-            time: self.time,
-            seen: self.seen,
-        });
+    fn entries(self) -> Vec<Entry> {
+        let sequence = self.block.sequence;
         let lengths = self.lengths.chunks(LENGTHS).enumerate().map(|(n, lengths)| Entry::Lengths {
-            sequence: self.sequence,
+            sequence,
             first: (n * LENGTHS) as u32,
             lengths: lengths.to_vec(),
         });
         let gaps = self.gaps.into_iter().map(Entry::Gap);
-        [block].into_iter().chain(lengths).chain(gaps).collect()
+        [Entry::Block(self.block)].into_iter().chain(lengths).chain(gaps).collect()
     }
 }
 
@@ -152,8 +128,8 @@ pub struct Chunk<F> {
 #[derive(Debug)]
 enum Slot {
     Waiting(usize, Filled, Option<u32>),
-    Flying(usize, Label, u32),
-    Landed(usize, Label, u32, Block),
+    Flying(usize, Label),
+    Landed(usize, Label, Block),
     Refused,
 }
 
@@ -245,10 +221,10 @@ impl<F: Clone> Chunk<F> {
         let slot = self.slots.get_mut(usize::try_from(ordinal.checked_sub(self.first)?).ok()?)?;
         match std::mem::replace(slot, Slot::Refused) {
             Slot::Waiting(lane, filled, Some(crc)) => {
-                let (label, mut block) = Label::split(filled);
-                let (offset, bytes) = (label.offset, padded(label.bytes));
-                block[label.bytes as usize..bytes as usize].fill(0);
-                *slot = Slot::Flying(lane, label, crc);
+                let (label, mut block) = Label::split(filled, crc);
+                let (offset, bytes) = (label.block.offset, padded(label.block.bytes));
+                block[label.block.bytes as usize..bytes as usize].fill(0);
+                *slot = Slot::Flying(lane, label);
                 Some(Job { block, offset, bytes })
             }
             other => {
@@ -262,8 +238,8 @@ impl<F: Clone> Chunk<F> {
     pub fn land(&mut self, ordinal: u64, block: Block) {
         let place = self.place(ordinal).expect("a block that flies has a slot");
         let slot = std::mem::replace(&mut self.slots[place], Slot::Refused);
-        let Slot::Flying(lane, label, crc) = slot else { unreachable!("landed without flying") };
-        self.slots[place] = Slot::Landed(lane, label, crc, block);
+        let Slot::Flying(lane, label) = slot else { unreachable!("landed without flying") };
+        self.slots[place] = Slot::Landed(lane, label, block);
     }
 
     /// The write of a block has failed: nothing from it on is written.
@@ -311,15 +287,14 @@ impl<F: Clone> Chunk<F> {
             && self.cut.is_none_or(|cut| self.first < cut)
             && matches!(self.slots.front(), Some(Slot::Landed(..)))
         {
-            let Some(Slot::Landed(lane, label, crc, block)) = self.slots.pop_front() else {
+            let Some(Slot::Landed(lane, label, block)) = self.slots.pop_front() else {
                 unreachable!("looked at above");
             };
             self.first += 1;
-            self.written = label.offset + u64::from(label.bytes);
+            let landed = label.block;
+            self.written = landed.offset + u64::from(landed.bytes);
             self.unpublished += 1;
-            let landed =
-                Landed { sequence: label.sequence, chunk: label.chunk, bytes: label.bytes };
-            leaving.push(Leaving::Written { lane, block, landed, entries: label.entries(crc) });
+            leaving.push(Leaving::Written { lane, block, landed, entries: label.entries() });
         }
         leaving
     }
@@ -372,7 +347,7 @@ fn refuse(slot: &mut Slot) -> Option<Leaving> {
     }
     match std::mem::replace(slot, Slot::Refused) {
         Slot::Waiting(lane, filled, _) => Some(Leaving::Refused { lane, filled }),
-        Slot::Landed(lane, label, _, block) => {
+        Slot::Landed(lane, label, block) => {
             Some(Leaving::Refused { lane, filled: label.join(block) })
         }
         Slot::Refused => None,
@@ -403,6 +378,7 @@ pub struct Flight {
 #[cfg(test)]
 mod tests {
     use fullbore_core::layout::Geometry;
+    use fullbore_core::time::Tai;
     use proptest::prelude::*;
     use uuid::Uuid;
 

@@ -367,8 +367,8 @@ impl Recording {
             Report::Failed { why, suspect, .. } => {
                 assert!(self.faults.any(), "seed {}: failed without a fault: {why}", self.seed);
                 self.failures += 1;
-                for (track, sequences) in suspect {
-                    self.suspect.extend(sequences.iter().map(|&sequence| (track.number, sequence)));
+                for (track, blocks) in suspect {
+                    self.suspect.extend(blocks.iter().map(|it| (track.number, it.sequence)));
                 }
             }
             Report::Finished { track, .. } => {

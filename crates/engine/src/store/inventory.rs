@@ -15,7 +15,9 @@ use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::{
     ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM, chunk_number,
 };
-use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
+use fullbore_core::manifest::{
+    ACCOUNT_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
+};
 use fullbore_core::name::ScanName;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -123,6 +125,9 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
     read_copy(path, |json| {
         let manifest = Manifest::from_json(json).map_err(|error| error.to_string())?;
         check_directories(&manifest)?;
+        if manifest.chunk_step == 0 {
+            return Err("chunks whose numbers do not go up".into());
+        }
         for stream in &manifest.streams {
             stream.geometry.as_ref().map_or(Ok(()), check_geometry)?;
         }
@@ -523,6 +528,17 @@ pub fn open_roots(paths: &[PathBuf]) -> Result<(Vec<Root>, Vec<RootError>), Erro
     if roots.is_empty() { Err(Error::Roots { roots: failed }) } else { Ok((roots, failed)) }
 }
 
+/// Members of a scan that are not among these roots.
+pub fn absent_members<'a>(
+    roots: &'a [Root],
+    manifest: &'a Manifest,
+) -> impl Iterator<Item = &'a Member> {
+    let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
+    // A root without its member file is known by the place it was recorded at.
+    let known = |path: &Path| roots.iter().any(|root| root.uuid.is_none() && root.path == path);
+    manifest.members.iter().filter(move |member| !given(member.uuid) && !known(&member.path))
+}
+
 /// Whether a directory of this name belongs to the scan.
 pub fn is_of_scan(directory: &str, scan: &str) -> bool {
     directory == scan || directory.strip_prefix(scan).is_some_and(|rest| rest.starts_with("_ds"))
@@ -555,13 +571,8 @@ impl Inventory {
     }
 
     /// Members of the manifest that are not among the roots.
-    pub fn absent_members(&self) -> Vec<&fullbore_core::manifest::Member> {
-        let given = |uuid| self.roots.iter().any(|root| root.uuid == Some(uuid));
-        // A root without its member file is known by the place it was recorded at.
-        let known =
-            |path: &Path| self.roots.iter().any(|root| root.uuid.is_none() && root.path == path);
-        let members = self.manifest.members.iter();
-        members.filter(|member| !given(member.uuid) && !known(&member.path)).collect()
+    pub fn absent_members(&self) -> Vec<&Member> {
+        absent_members(&self.roots, &self.manifest).collect()
     }
 
     /// The manifest that carries the lock: the one on the scan's first member, or the believed copy

@@ -34,16 +34,8 @@ pub enum Part {
     Chunk(u32),
 }
 
-/// A block whose bytes are in its chunk, and those of all blocks before it there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Landed {
-    /// Its sequence number.
-    pub sequence: u64,
-    /// Its chunk.
-    pub chunk: u32,
-    /// Its bytes.
-    pub bytes: u32,
-}
+/// A block whose bytes are in its chunk, and those of all blocks before it there: what the index says of it.
+pub type Landed = fullbore_core::index::Block;
 
 /// What happens to a stream.
 #[derive(Debug)]
@@ -251,6 +243,7 @@ impl Journal {
 mod tests {
     use std::collections::BTreeMap;
 
+    use fullbore_core::time::Tai;
     use proptest::prelude::*;
 
     use super::*;
@@ -325,10 +318,10 @@ mod tests {
 
         fn land(&mut self, chunk: u32) {
             let sequence = self.landed.len() as u64;
-            let block = Landed { sequence, chunk, bytes: 4096 };
+            let block = block(sequence, chunk);
             self.landed.push(block);
             self.needs.push(self.touches.clone());
-            self.tell(Event::Landed(block, vec![entry(block)]));
+            self.tell(Event::Landed(block, vec![Entry::Block(block)]));
         }
 
         fn complete_record(&mut self) {
@@ -364,12 +357,12 @@ mod tests {
         }
     }
 
-    fn entry(block: Landed) -> Entry {
-        Entry::Block(fullbore_core::index::Block {
-            sequence: block.sequence,
+    fn block(sequence: u64, chunk: u32) -> Landed {
+        Landed {
+            sequence,
             offset: 0,
-            chunk: block.chunk,
-            bytes: block.bytes,
+            chunk,
+            bytes: 4096,
             crc: 0,
             frames: 1,
             present: 1,
@@ -377,7 +370,7 @@ mod tests {
             first: 0,
             time: None,
             seen: Tai(0),
-        })
+        }
     }
 
     proptest! {

@@ -81,6 +81,9 @@ impl MemberError {
                 io::ErrorKind::StorageFull => {
                     "the file system is full: remove scans with `fullbore rm`".into()
                 }
+                io::ErrorKind::NotFound => {
+                    "no file can be made there: it is not a file system for files".into()
+                }
                 _ => "check its owner and permissions".into(),
             }),
             Self::Identity { path, .. } => Some(format!(

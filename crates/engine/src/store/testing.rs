@@ -323,6 +323,7 @@ impl Store {
                     buffered: false,
                 })
                 .collect(),
+            chunk_step: 1,
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
         }
     }

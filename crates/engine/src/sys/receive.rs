@@ -83,7 +83,8 @@ impl Receiver {
                 .map_err(|why| std::io::Error::new(why.kind(), format!("`{interface}`: {why}")))
                 .map_err(error("binding to the interface given"))?;
         }
-        socket.bind(&address.into()).map_err(error("binding the port"))?;
+        let bound = scoped(&socket, listen).map_err(error("finding the interface"))?;
+        socket.bind(&bound.into()).map_err(error("binding the port"))?;
         join_group(&socket, listen).map_err(error("joining the multicast group"))?;
         let buffer_bytes =
             set_buffer(&socket, listen.buffer_bytes).map_err(error("sizing the receive buffer"))?;
@@ -223,11 +224,27 @@ fn sender(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
     }
 }
 
+/// Number of the interface given; 0: any.
+fn interface_number(socket: &Socket, listen: &Listen) -> io::Result<u32> {
+    match &listen.interface {
+        Some(name) => Ok(rustix::net::netdevice::name_to_index(socket, name)?),
+        None => Ok(0),
+    }
+}
+
+/// The address to bind: that of an IPv6 group of a link means nothing without the link's number.
+fn scoped(socket: &Socket, listen: &Listen) -> io::Result<SocketAddr> {
+    match listen.address {
+        SocketAddr::V6(mut address) if address.ip().is_multicast() && address.scope_id() == 0 => {
+            address.set_scope_id(interface_number(socket, listen)?);
+            Ok(address.into())
+        }
+        address => Ok(address),
+    }
+}
+
 fn join_group(socket: &Socket, listen: &Listen) -> io::Result<()> {
-    let number = match &listen.interface {
-        Some(name) => rustix::net::netdevice::name_to_index(socket, name)?,
-        None => 0,
-    };
+    let number = interface_number(socket, listen)?;
     match listen.address.ip() {
         IpAddr::V4(group) if group.is_multicast() => {
             socket.join_multicast_v4_n(&group, &socket2::InterfaceIndexOrAddress::Index(number))

@@ -54,6 +54,8 @@ pub enum Outcome {
         scan: String,
         /// How it was sealed.
         state: State,
+        /// Where the members were that are not given: nothing is known of what lies there.
+        absent: Vec<PathBuf>,
     },
     /// Its recorder had sealed it and died before every member said so; now they do.
     Completed {
@@ -175,15 +177,13 @@ pub fn recover(
     let started = Instant::now();
     let inventory = Inventory::take(roots, scan)?;
     if !options.reindex && !is_unsealed(&inventory) {
-        let state = inventory.manifest.state;
-        return Ok(Outcome::AlreadySealed { scan: scan.to_string(), state });
+        return Ok(already_sealed(&inventory));
     }
     let mut locks = lock_all(&inventory)?;
     // Whoever held it may have sealed it while we waited.
     let inventory = Inventory::take(roots, scan)?;
     if !options.reindex && !is_unsealed(&inventory) {
-        let state = inventory.manifest.state;
-        return Ok(Outcome::AlreadySealed { scan: scan.to_string(), state });
+        return Ok(already_sealed(&inventory));
     }
     if !options.reindex && sealed_by_its_recorder(&inventory) {
         return complete(&inventory, &mut locks);
@@ -204,6 +204,18 @@ pub fn recover(
     seal(&inventory, &manifest, &accounts, &mut locks)?;
     let seconds = started.elapsed().as_secs_f64();
     Ok(Outcome::Recovered(Recovery { scan: scan.to_string(), streams, seconds }))
+}
+
+fn already_sealed(inventory: &Inventory) -> Outcome {
+    Outcome::AlreadySealed {
+        scan: inventory.manifest.scan.to_string(),
+        state: inventory.manifest.state,
+        absent: absent_paths(inventory),
+    }
+}
+
+fn absent_paths(inventory: &Inventory) -> Vec<PathBuf> {
+    inventory.absent_members().into_iter().map(|member| member.path.clone()).collect()
 }
 
 /// Whether any copy of the manifest still says that the scan is being recorded.
@@ -236,14 +248,11 @@ fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
 }
 
 fn refuse_absent_members(inventory: &Inventory, options: Options) -> Result<(), Error> {
-    let absent = inventory.absent_members();
-    if absent.is_empty() || options.without_absent_members {
+    let members = absent_paths(inventory);
+    if members.is_empty() || options.without_absent_members {
         return Ok(());
     }
-    Err(Error::MembersAbsent {
-        scan: inventory.manifest.scan.to_string(),
-        members: absent.into_iter().map(|member| member.path.clone()).collect(),
-    })
+    Err(Error::MembersAbsent { scan: inventory.manifest.scan.to_string(), members })
 }
 
 /// Copies the sealed manifest and the accounts to wherever they are not.

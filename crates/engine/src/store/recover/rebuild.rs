@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
+use fullbore_core::endpoint::UdpSource;
 use fullbore_core::format::vdif::{Header, NOWHERE, Second, Timeline};
 use fullbore_core::gap::{Cause, Gap, Ranges};
 use fullbore_core::index::Block;
@@ -58,7 +59,7 @@ pub fn rebuild(
     learn_rate(&mut told, &parts);
     let told = &told;
     let (blocks, fill) = match geometry {
-        Some(geometry) => order(told, &geometry, &parts),
+        Some(geometry) => order(told, &geometry, inventory.manifest.chunk_step, &parts),
         None => (Vec::new(), Vec::new()),
     };
     let (new_gaps, gaps, lost) = gaps(told, &parts, &blocks, fill);
@@ -115,7 +116,7 @@ fn learn_rate(told: &mut Stream, parts: &[Part]) {
 
 /// All blocks in the order of the stream, those without a record put where they belong, and the gaps
 /// that fill among them tells of.
-fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec<Gap>) {
+fn order(told: &Stream, geometry: &Geometry, step: u32, parts: &[Part]) -> (Vec<Whole>, Vec<Gap>) {
     let mut all: Vec<(Whole, Option<&Found>)> = Vec::new();
     let mut taken: BTreeSet<u64> = BTreeSet::new();
     for (part, chunk) in chunks(parts) {
@@ -125,11 +126,11 @@ fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec
             }
         }
     }
-    let starts = starts_of_chunks(parts, geometry);
+    let starts = starts_of_chunks(parts, geometry, step);
     for (part, chunk) in chunks(parts).filter(|(_, chunk)| !chunk.found.is_empty()) {
         let mut next = match chunk.kept.last() {
             Some(last) => last.sequence + 1,
-            None => start_of_chunk(&starts, chunk.number, geometry),
+            None => start_of_chunk(&starts, chunk.number, geometry, step),
         };
         for found in &chunk.found {
             // A number that is taken would make two blocks one.
@@ -150,25 +151,29 @@ fn chunks(parts: &[Part]) -> impl Iterator<Item = (usize, &Chunk)> {
     parts.iter().enumerate().flat_map(|(at, part)| part.chunks.iter().map(move |it| (at, it)))
 }
 
-/// The sequence that each chunk with records begins at.
-fn starts_of_chunks(parts: &[Part], geometry: &Geometry) -> BTreeMap<u32, u64> {
+/// The sequence that each chunk with records begins at, by its place among the chunks; the rest of a chunk
+/// that was cut is none of them.
+fn starts_of_chunks(parts: &[Part], geometry: &Geometry, step: u32) -> BTreeMap<u32, u64> {
     let begin = |block: &Block| {
         let before = block.offset / u64::from(geometry.block_bytes);
         block.sequence.saturating_sub(before)
     };
     let recorded = chunks(parts).filter_map(|(_, chunk)| Some((chunk.number, chunk.kept.first()?)));
-    recorded.map(|(number, first)| (number, begin(first))).collect()
+    let whole = recorded.filter(|(number, _)| number.is_multiple_of(step));
+    whole.map(|(number, first)| (number / step, begin(first))).collect()
 }
 
-/// Where a chunk without records begins: full chunks away from the nearest one below, or above.
-fn start_of_chunk(starts: &BTreeMap<u32, u64>, number: u32, geometry: &Geometry) -> u64 {
+/// Where a chunk without records begins: full chunks away from the nearest one below, or above. The rest of
+/// one that was cut begins with it; what is taken there is passed over.
+fn start_of_chunk(starts: &BTreeMap<u32, u64>, number: u32, geometry: &Geometry, step: u32) -> u64 {
+    let place = number / step;
     let blocks = |chunks: u32| u64::from(chunks) * u64::from(geometry.chunk_blocks);
-    if let Some((below, start)) = starts.range(..number).next_back() {
-        return start + blocks(number - below);
+    if let Some((below, start)) = starts.range(..=place).next_back() {
+        return start + blocks(place - below);
     }
-    match starts.range(number..).next() {
-        Some((above, start)) => start.saturating_sub(blocks(above - number)),
-        None => blocks(number),
+    match starts.range(place..).next() {
+        Some((above, start)) => start.saturating_sub(blocks(above - place)),
+        None => blocks(place),
     }
 }
 
@@ -417,7 +422,7 @@ impl Rebuilt {
             _ => tell_gaps(&mut account, gaps),
         }
         if self.blocks.is_empty() {
-            account.presence.push(Presence::NeverCame);
+            account.presence.push(Presence::NotKnown);
         }
         // The counters of the layers died with the recorder, so nothing can be proven any more.
         account.verdict = account.judge().max(Verdict::Consistent);
@@ -485,16 +490,22 @@ impl Rebuilt {
     }
 }
 
+/// As the recorder counted: by the source, or by the frames' own times where they lie as they came.
 fn counted_by(told: &Stream) -> CountedBy {
-    let source = &told.source;
     match &told.format {
-        Format::Vdif { threads, .. } if threads.is_empty() && told.fill != Fill::Omit => {
-            CountedBy::PacketNumber
+        Format::Vdif { .. } if told.fill == Fill::Omit => CountedBy::FrameTime,
+        Format::Raw if told.fill == Fill::Omit => CountedBy::Nothing,
+        format => {
+            let sources = UdpSource::parse(&told.source).unwrap_or_default();
+            sources.first().map_or_else(|| by_format(format), UdpSource::counted_by)
         }
+    }
+}
+
+/// Of a source that this version does not know.
+fn by_format(format: &Format) -> CountedBy {
+    match format {
         Format::Vdif { .. } => CountedBy::FrameTime,
-        Format::Raw if told.fill != Fill::Omit && source.contains("seq=") => {
-            CountedBy::SequenceField
-        }
         Format::Raw => CountedBy::Nothing,
     }
 }

@@ -9,7 +9,7 @@ use super::{Engine, Standing};
 use crate::ring::{Report, Track};
 use crate::store::chunk::Stage;
 use crate::store::disk::Disk;
-use crate::store::journal::{Action, Event};
+use crate::store::journal::{Action, Event, Landed};
 use crate::store::stream::{Key, Phase, Spare};
 
 /// What went wrong on a member.
@@ -29,7 +29,7 @@ pub(super) enum Failure {
 
 impl<D: Disk> Engine<D> {
     /// The member takes nothing any more. What it has not begun to write goes back.
-    pub(super) fn fail(&mut self, failure: &Failure, suspect: Vec<(Arc<Track>, Vec<u64>)>) {
+    pub(super) fn fail(&mut self, failure: &Failure, suspect: Vec<(Arc<Track>, Vec<Landed>)>) {
         let news = self.standing != Standing::Failed || !suspect.is_empty();
         self.standing = Standing::Failed;
         self.gauge.refusing.store(true, Relaxed);
@@ -111,19 +111,17 @@ impl<D: Disk> Engine<D> {
             cut.push((key, *number));
         }
         let track = stream.track.clone();
-        let mut sequences = Vec::new();
+        let mut unsure = Vec::new();
         let mut closed = false;
         for action in actions {
             match action {
-                Action::Suspect(blocks) => {
-                    sequences.extend(blocks.iter().map(|block| block.sequence));
-                }
+                Action::Suspect(blocks) => unsure.extend(blocks),
                 Action::Closed => closed = true,
                 other => unreachable!("{other:?} after a failure"),
             }
         }
         self.release_all(cut);
-        let suspect = if sequences.is_empty() { vec![] } else { vec![(track, sequences)] };
+        let suspect = if unsure.is_empty() { vec![] } else { vec![(track, unsure)] };
         self.fail(failure, suspect);
         if closed {
             self.trim(key);

@@ -1,0 +1,142 @@
+//! Everything that is stored of a scan, held against everything else that is.
+//!
+//! ```text
+//! blocks    ── checksum ──────────► index         what was written is what lies there
+//! frames    ── own time, marks ───► places, gaps  a frame is where it belongs, and only fill is fill
+//! sequences ── no hole, no twin ──► gaps          what no block holds is told of
+//! index     ── summed up anew ────► account       the books are those of the data
+//! account   ── in short ──────────► manifest      and every copy says the same
+//! files     ── names, sizes ──────► index         nothing too few, nothing too many
+//! ```
+//!
+//! Reading and checking overlap: a few threads per device each read a block and check it.
+
+mod books;
+mod data;
+mod files;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::manifest::State;
+use serde::Serialize;
+use uuid::Uuid;
+
+use self::books::account;
+use self::data::{blocks, frames, read_all};
+use self::files::{continuity, files};
+use self::walk::Walk;
+use super::finding::{Finding, What};
+use super::read::{Fault, Settings, StartError};
+use super::reader::Scan;
+
+/// What verifying a scan found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    /// Its name.
+    pub scan: String,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// How far it had come.
+    pub state: State,
+    /// Whether nothing was found.
+    pub good: bool,
+    /// Blocks read.
+    pub blocks: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Each stream.
+    pub streams: Vec<StreamResult>,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+/// A stream, counted anew.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamResult {
+    /// Its name.
+    pub name: String,
+    /// Blocks whose checksum is right.
+    pub good_blocks: u64,
+    /// Blocks that the index knows.
+    pub blocks: u64,
+    /// Received frames in the recording, by the index.
+    pub written: u64,
+    /// Frames that are not in it, by the gaps of the index; nothing where frames lie as they came.
+    pub absent: Option<u64>,
+    /// The terms as stored.
+    pub stored: Option<Terms>,
+    /// The verdict as stored.
+    pub verdict: Option<Verdict>,
+}
+
+/// Verifies a scan. `progress` is called with the bytes read so far and those to be read in all,
+/// from several threads.
+pub fn verify(
+    scan: &Scan,
+    settings: Settings,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Verification, StartError> {
+    let started = Instant::now();
+    let mut findings = scan.findings.clone();
+    if scan.manifest.state == State::Recording {
+        findings.push(Finding {
+            stream: None,
+            member: None,
+            file: Some(scan.inventory.manifest_path.clone()),
+            frames: None,
+            what: What::Unsealed,
+        });
+    }
+    let read = read_all(scan, settings, progress)?;
+    let bytes = read.iter().flat_map(|results| results.values()).map(BlockResult::bytes).sum();
+    let mut streams = Vec::new();
+    for (stream, results) in scan.streams.iter().zip(&read) {
+        findings.extend(files(scan, stream));
+        findings.extend(continuity(stream));
+        findings.extend(blocks(scan, stream, results));
+        findings.extend(frames(scan, stream, results));
+        let (result, books) = account(scan, stream, results);
+        findings.extend(books);
+        streams.push(result);
+    }
+    Ok(Verification {
+        scan: scan.manifest.scan.to_string(),
+        uuid: scan.manifest.uuid,
+        state: scan.manifest.state,
+        good: findings.is_empty(),
+        blocks: read.iter().map(|it| it.len() as u64).sum(),
+        bytes,
+        seconds: started.elapsed().as_secs_f64(),
+        streams,
+        findings,
+    })
+}
+
+/// What reading one block showed.
+#[derive(Debug)]
+struct BlockResult {
+    fault: Option<Fault>,
+    length: u32,
+    walk: Walk,
+}
+
+impl BlockResult {
+    fn bytes(&self) -> u64 {
+        match self.fault {
+            None | Some(Fault::Checksum { .. }) => self.length.into(),
+            Some(Fault::Short { got }) => got.into(),
+            Some(Fault::System(_)) => 0,
+        }
+    }
+}
+
+/// The blocks of a stream that were read, by position.
+type Results = BTreeMap<usize, BlockResult>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use fullbore_core::gap::Cause;
+use fullbore_core::index::RECORD_BYTES;
+use fullbore_core::manifest::Fill;
+
+use super::walk::walk_vdif;
+use super::*;
+use crate::store::testing::{Laid, Store, StreamPlan};
+
+fn verified(store: &Store, laid: &Laid) -> Verification {
+    let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    verify(&scan, Settings::default(), &|_, _| {}).unwrap()
+}
+
+fn plans() -> Vec<StreamPlan> {
+    vec![
+        StreamPlan::vdif("a")
+            .threads(&[1, 3])
+            .gap(40, 3, Cause::Missing)
+            .gap(100, 1, Cause::Damaged)
+            .gap(999, 1, Cause::Late)
+            .skip_blocks(10..12)
+            .invalid(&[7, 500]),
+        StreamPlan::vdif("b").fill(Fill::Omit).gap(31, 2, Cause::Missing).gap(
+            200,
+            70,
+            Cause::Overrun,
+        ),
+        StreamPlan::raw("c").fill(Fill::Pattern(0x5555_5555)).gap(5, 9, Cause::Missing),
+        StreamPlan::varying("d").frames(700),
+    ]
+}
+
+fn what(verification: &Verification) -> Vec<String> {
+    verification.findings.iter().map(|finding| finding.to_string()).collect()
+}
+
+/// Damages a whole scan and expects a finding that names the file and is of the kind.
+fn expect(
+    damage: impl FnOnce(&Store, &Laid),
+    file: impl FnOnce(&Laid) -> PathBuf,
+    is: impl Fn(&What) -> bool,
+) -> Verification {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    damage(&store, &laid);
+    let verification = verified(&store, &laid);
+    let file = file(&laid);
+    let named = verification
+        .findings
+        .iter()
+        .any(|finding| finding.file.as_deref() == Some(&file) && is(&finding.what));
+    assert!(named, "{} is not named in {:#?}", file.display(), what(&verification));
+    assert!(!verification.good);
+    verification
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+}
+
+#[test]
+fn a_scan_as_it_was_written_is_good() {
+    for members in [1, 3] {
+        let store = Store::new(members);
+        let laid = store.lay_down("r1_a", &plans());
+        let verification = verified(&store, &laid);
+        assert_eq!(what(&verification), Vec::<String>::new());
+        assert!(verification.good);
+        let bytes: usize = laid.bytes.iter().map(Vec::len).sum();
+        assert_eq!(verification.bytes, bytes as u64);
+        for (result, account) in verification.streams.iter().zip(&laid.accounts) {
+            assert_eq!(result.written, account.terms.written);
+            let absent = account.terms.expected - account.terms.written;
+            assert!(result.absent.is_none_or(|it| it == absent));
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_any_block_is_found_and_named() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    for stream in 0..laid.blocks.len() {
+        for (_, block) in &laid.blocks[stream] {
+            let path = laid.chunk_path(stream, block.chunk);
+            let at = block.offset + u64::from(block.bytes) * 2 / 3;
+            flip(&path, at);
+            let verification = verified(&store, &laid);
+            let expected =
+                What::BlocksDamaged { first: block.sequence, count: 1, offset: block.offset };
+            let [finding] = verification.findings.as_slice() else {
+                panic!("block {}: {:#?}", block.sequence, what(&verification));
+            };
+            assert_eq!((finding.file.as_ref(), &finding.what), (Some(&path), &expected));
+            flip(&path, at);
+        }
+    }
+    assert!(verified(&store, &laid).good, "flipping back mends it");
+}
+
+#[test]
+fn every_truncated_chunk_is_found() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    for stream in 0..laid.blocks.len() {
+        for chunk in laid.chunks(stream) {
+            let path = laid.chunk_path(stream, chunk);
+            let bytes = fs::read(&path).unwrap();
+            fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+            let verification = verified(&store, &laid);
+            let found = verification.findings.iter().any(|finding| {
+                finding.file.as_ref() == Some(&path)
+                    && finding.frames.is_some()
+                    && matches!(finding.what, What::ChunkTruncated { blocks: 1, .. })
+            });
+            assert!(found, "{:#?}", what(&verification));
+            fs::write(&path, &bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_deleted_chunk_is_found() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    for stream in 0..laid.blocks.len() {
+        for chunk in laid.chunks(stream) {
+            let path = laid.chunk_path(stream, chunk);
+            let bytes = fs::read(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            let verification = verified(&store, &laid);
+            let found = verification.findings.iter().any(|finding| {
+                finding.file.as_ref() == Some(&path)
+                    && finding.frames.is_some()
+                    && matches!(finding.what, What::ChunkMissing { .. })
+            });
+            assert!(found, "{:#?}", what(&verification));
+            fs::write(&path, &bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn swapped_chunks_are_told_from_damaged_ones() {
+    let verification = expect(
+        |_, laid| {
+            let (a, b) = (laid.chunk_path(0, 1), laid.chunk_path(0, 2));
+            let (bytes_a, bytes_b) = (fs::read(&a).unwrap(), fs::read(&b).unwrap());
+            fs::write(a, bytes_b).unwrap();
+            fs::write(b, bytes_a).unwrap();
+        },
+        |laid| laid.chunk_path(0, 1),
+        |what| *what == What::BlocksSwapped { first: 3, count: 3, holds: 6 },
+    );
+    assert_eq!(verification.findings.len(), 2);
+}
+
+#[test]
+fn a_deleted_or_emptied_index_is_found() {
+    for (stream, empty) in [(0, false), (1, true), (3, false)] {
+        let verification = expect(
+            |_, laid| {
+                fs::remove_file(laid.index_path(stream, 1)).unwrap();
+                if empty {
+                    fs::write(laid.index_path(stream, 1), [0; 4096]).unwrap();
+                }
+            },
+            |laid| laid.index_path(stream, 1),
+            |what| *what == What::IndexMissing,
+        );
+        let absent = |it: &Finding| matches!(it.what, What::BlocksAbsent { .. });
+        assert!(verification.findings.iter().any(absent), "{:#?}", what(&verification));
+    }
+}
+
+#[test]
+fn an_index_cut_anywhere_is_found() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    for stream in [0, 3] {
+        let path = laid.index_path(stream, 0);
+        let bytes = fs::read(&path).unwrap();
+        for cut in (0..bytes.len()).step_by(RECORD_BYTES / 2) {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let verification = verified(&store, &laid);
+            let only_marks_lost = cut + RECORD_BYTES == bytes.len() && stream == 0;
+            assert!(!verification.good || only_marks_lost, "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_byte_anywhere_in_an_index_is_found() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(200)]);
+    let path = laid.index_path(0, 0);
+    let bytes = fs::metadata(&path).unwrap().len();
+    for at in (0..bytes).step_by(31) {
+        flip(&path, at);
+        let verification = verified(&store, &laid);
+        let named = verification.findings.iter().any(|it| it.file.as_ref() == Some(&path));
+        assert!(named, "byte {at}: {:#?}", what(&verification));
+        flip(&path, at);
+    }
+}
+
+#[test]
+fn lost_and_changed_manifests_and_accounts_are_found() {
+    expect(
+        |_, laid| fs::remove_file(laid.manifest_path(1, 1)).unwrap(),
+        |laid| laid.manifest_path(1, 1),
+        |what| *what == What::ManifestMissing,
+    );
+    expect(
+        |_, laid| fs::write(laid.manifest_path(1, 1), b"{").unwrap(),
+        |laid| laid.manifest_path(1, 1),
+        |what| matches!(what, What::ManifestUnreadable { .. }),
+    );
+    expect(
+        |_, laid| {
+            let mut manifest = laid.manifest.clone();
+            manifest.host = "elsewhere".into();
+            fs::write(laid.manifest_path(0, 0), manifest.to_json()).unwrap();
+        },
+        |laid| laid.manifest_path(0, 0),
+        |what| matches!(what, What::ManifestDiffers { .. }),
+    );
+    expect(
+        |_, laid| fs::remove_file(laid.account_path(2, 0)).unwrap(),
+        |laid| laid.account_path(2, 0),
+        |what| *what == What::AccountMissing,
+    );
+    expect(
+        |_, laid| {
+            let mut account = laid.accounts[0].clone();
+            account.terms.missing += 1;
+            let json = serde_json::to_vec(&account).unwrap();
+            for member in 0..2 {
+                fs::write(laid.account_path(0, member), &json).unwrap();
+            }
+        },
+        |laid| laid.account_path(0, 0),
+        |what| matches!(what, What::AccountTerm { term: "missing", .. }),
+    );
+}
+
+#[test]
+fn a_member_that_is_gone_is_named_with_what_it_held() {
+    let store = Store::new(3);
+    let laid = store.lay_down("r1_a", &plans());
+    let roots = &store.roots()[..2];
+    let scan = Scan::open(roots, &laid.name).unwrap();
+    let verification = verify(&scan, Settings::default(), &|_, _| {}).unwrap();
+    let gone = &laid.manifest.members[2];
+    assert!(verification.findings.iter().any(|it| it.member.as_ref() == Some(&gone.path)
+        && matches!(&it.what, What::MemberAbsent { uuid, .. } if *uuid == gone.uuid)));
+    for (stream, blocks) in laid.blocks.iter().enumerate() {
+        let lost = blocks.iter().filter(|(member, _)| *member == 2).count() as u64;
+        let name = laid.manifest.streams[stream].name.to_string();
+        let of_stream = verification.findings.iter().filter(|it| it.stream.as_ref() == Some(&name));
+        let absent = of_stream.filter_map(|it| match it.what {
+            What::BlocksAbsent { count, .. } => Some(count),
+            _ => None,
+        });
+        assert_eq!(absent.sum::<u64>(), lost, "stream {name}");
+    }
+}
+
+#[test]
+fn files_too_many_are_found() {
+    expect(
+        |_, laid| {
+            let path = laid.chunk_path(0, 0);
+            fs::write(path.with_extension("00000099"), b"x").unwrap();
+        },
+        |laid| laid.chunk_path(0, 0).with_extension("00000099"),
+        |what| *what == What::ChunkUnknown { bytes: 1 },
+    );
+    expect(
+        |_, laid| {
+            let mut bytes = fs::read(laid.chunk_path(0, 1)).unwrap();
+            bytes.push(0);
+            fs::write(laid.chunk_path(0, 1), bytes).unwrap();
+        },
+        |laid| laid.chunk_path(0, 1),
+        |what| matches!(what, What::ChunkTooLong { .. }),
+    );
+    expect(
+        |_, laid| {
+            let path = laid.chunk_path(0, 1);
+            let twin = laid.directory(0, 0).join(path.file_name().unwrap());
+            fs::copy(path, twin).unwrap();
+        },
+        |laid| laid.chunk_path(0, 1),
+        |what| matches!(what, What::ChunkTwice { .. }),
+    );
+    expect(
+        |_, laid| fs::write(laid.directory(1, 0).join("notes.txt"), b"x").unwrap(),
+        |laid| laid.directory(1, 0).join("notes.txt"),
+        |what| *what == What::Stranger,
+    );
+}
+
+#[test]
+fn a_frame_in_the_wrong_place_is_found_though_its_checksum_is_right() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let stream = &scan.streams[0];
+    let placed = &stream.blocks[2];
+    let mut bytes = laid.bytes[0][2 * 16384..3 * 16384].to_vec();
+    let (a, b) = (bytes[512..1024].to_vec(), bytes[1024..1536].to_vec());
+    bytes[512..1024].copy_from_slice(&b);
+    bytes[1024..1536].copy_from_slice(&a);
+    let walk = walk_vdif(stream, &placed.block, &bytes);
+    assert_eq!(walk.misplaced.count, 2);
+    bytes[512 + 8] ^= 1;
+    assert_eq!(walk_vdif(stream, &placed.block, &bytes).bad.count, 1);
+}

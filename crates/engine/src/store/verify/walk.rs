@@ -1,0 +1,186 @@
+//! What the frames of a block say of themselves: time, thread, marks.
+
+use fullbore_core::account::CountedBy;
+use fullbore_core::format::vdif::{self, Header};
+use fullbore_core::index::Block;
+use fullbore_core::manifest::{Fill, Format};
+
+use crate::store::reader::{Frame, Stream};
+
+/// What the frames of a block say of themselves.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Walk {
+    pub(super) walked: bool,
+    pub(super) present: u64,
+    pub(super) fill: u64,
+    pub(super) invalid: u64,
+    pub(super) bad: Odd,
+    pub(super) unmarked: u64,
+    pub(super) misplaced: Odd,
+    pub(super) threads: Vec<ThreadSpan>,
+}
+
+/// Frames that are not as they should be: how many, and why the first is not.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Odd {
+    pub(super) count: u64,
+    pub(super) why: Option<String>,
+}
+
+impl Odd {
+    pub(super) fn add(&mut self, why: impl FnOnce() -> String) {
+        self.count += 1;
+        self.why.get_or_insert_with(why);
+    }
+}
+
+/// The frames of one thread in a block, by their own time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ThreadSpan {
+    pub(super) station: u16,
+    pub(super) thread: u16,
+    /// All of them.
+    pub(super) frames: u64,
+    /// Those that are valid: only their time is to be believed.
+    pub(super) timed: Option<Timed>,
+}
+
+/// Frames by their time: frames since 1970 where frames per second are certain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Timed {
+    /// Time minus the place in the stream, which is one number for the whole scan.
+    pub(super) offset: i64,
+    /// The second of `offset`, where frames per second are not certain.
+    pub(super) second: i64,
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) frames: u64,
+}
+
+impl ThreadSpan {
+    pub(super) fn add(&mut self, more: &ThreadSpan) {
+        self.frames += more.frames;
+        match (&mut self.timed, more.timed) {
+            (Some(timed), Some(more)) => {
+                timed.frames += more.frames;
+                timed.first = timed.first.min(more.first);
+                timed.last = timed.last.max(more.last);
+            }
+            (timed @ None, more) => *timed = more,
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Times between the first and the last that no frame has.
+    pub(super) fn holes(&self) -> u64 {
+        self.timed.map_or(0, |timed| {
+            let span = timed.last.abs_diff(timed.first).saturating_add(1);
+            span.saturating_sub(timed.frames)
+        })
+    }
+}
+
+/// By what the place of a frame follows from its time.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// Frames per second of each thread, if that number is certain.
+    pub(super) rate: Option<i64>,
+    /// How many threads lie frame by frame.
+    pub(super) threads: i64,
+    /// Whether places follow from time at all.
+    pub(super) places: bool,
+}
+
+impl Clock {
+    pub(super) fn of(stream: &Stream) -> Self {
+        let account = stream.account.as_ref();
+        let by_time = account.is_none_or(|it| it.counted_by == CountedBy::FrameTime);
+        let restarts = account.map_or(0, |account| account.restarts);
+        match &stream.format {
+            Format::Vdif { frames_per_second, derived, threads } => Self {
+                rate: frames_per_second.filter(|_| !derived).and_then(|it| it.try_into().ok()),
+                threads: threads.len().max(1) as i64,
+                places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
+            },
+            Format::Raw => Self { rate: None, threads: 1, places: false },
+        }
+    }
+}
+
+pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
+    let clock = Clock::of(stream);
+    let mut walk = Walk { walked: true, ..Walk::default() };
+    for frame in stream.frames(block, bytes) {
+        if frame.fill {
+            walk.fill += 1;
+            walk.unmarked += u64::from(!is_fill(stream.fill, frame.bytes));
+            continue;
+        }
+        walk.present += 1;
+        match vdif::check(frame.bytes, frame.bytes.len()) {
+            Ok(header) => {
+                walk.invalid += u64::from(header.invalid());
+                walk.place(stream, clock, &frame, &header);
+            }
+            Err(damage) => walk.bad.add(|| format!("frame {}: {damage}", frame.index)),
+        }
+    }
+    walk
+}
+
+fn is_fill(fill: Fill, frame: &[u8]) -> bool {
+    match fill {
+        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()),
+        Fill::Pattern(word) => frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes()),
+        Fill::Omit => false,
+    }
+}
+
+impl Walk {
+    pub(super) fn place(
+        &mut self,
+        stream: &Stream,
+        clock: Clock,
+        frame: &Frame<'_>,
+        header: &Header,
+    ) {
+        let (station, thread) = (header.station(), header.thread());
+        let known = self.threads.iter().position(|it| (it.station, it.thread) == (station, thread));
+        let at = known.unwrap_or_else(|| {
+            self.threads.push(ThreadSpan { station, thread, frames: 0, timed: None });
+            self.threads.len() - 1
+        });
+        let span = &mut self.threads[at];
+        span.frames += 1;
+        // The time of an invalid frame may be wrong.
+        if header.invalid() {
+            return;
+        }
+        if clock.places
+            && let Format::Vdif { threads, .. } = &stream.format
+        {
+            let meant = threads[frame.index.rem_euclid(clock.threads) as usize];
+            if thread != meant {
+                self.misplaced.add(|| format!("thread {thread} in the place of thread {meant}"));
+                return;
+            }
+        }
+        let second = header.second().0;
+        let number = i64::from(header.frame_number());
+        let time = second.saturating_mul(clock.rate.unwrap_or(0)).saturating_add(number);
+        let offset = time.saturating_sub(frame.index.div_euclid(clock.threads));
+        let Some(timed) = &mut span.timed else {
+            span.timed = Some(Timed { offset, second, first: time, last: time, frames: 1 });
+            return;
+        };
+        timed.frames += 1;
+        (timed.first, timed.last) = (timed.first.min(time), timed.last.max(time));
+        if clock.rate.is_none() && timed.second != second {
+            // Without a certain rate two seconds cannot be compared.
+            (timed.second, timed.offset) = (second, offset);
+        } else if clock.places && timed.offset != offset {
+            let off = offset.saturating_sub(timed.offset);
+            self.misplaced.add(|| format!("frame {} is {off:+} frames off", frame.index));
+        }
+    }
+}

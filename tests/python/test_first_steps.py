@@ -1,0 +1,39 @@
+"""What a newcomer does first: `fullbore demo`, and the lines of the README as they are written."""
+
+import os
+import re
+import subprocess
+
+import pytest
+from fullbore import BINARY, GOOD, REPOSITORY, ask, run
+
+
+@pytest.mark.slow
+def test_the_demonstration_verifies_and_its_replay_is_equal(tmp_path):
+    done = ask("demo", "--rate", "50Mbit/s", "--directory", tmp_path / "demo", code=GOOD)
+    assert done["verified"] and done["replay_equal"]
+    assert len(done["scans"]) >= 2
+    run("demo", "--rate", "20Mbit/s", "--directory", tmp_path / "gone", "--clean", code=GOOD)
+    assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.slow
+def test_the_first_recording_of_the_readme_works_as_written(tmp_path):
+    """Only places are others: the directories, and the host that is played to."""
+    text = (REPOSITORY / "README.md").read_text()
+    section = text.split("## A first recording")[1].split("##")[0]
+    lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    assert lines[0].startswith("cargo build"), lines[0]
+    script = "\n".join(["set -e", *lines[1:]])
+    script = script.replace("/tmp/disk", f"{tmp_path}/disk").replace("192.0.2.7", "127.0.0.1")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "fullbore").symlink_to(BINARY)
+    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, timeout=120)
+    told = done.stdout.decode() + done.stderr.decode()
+    assert done.returncode == 0, told
+    assert re.search(r"test_one is good", told), told
+    for stream in range(46220, 46228):
+        files = list(tmp_path.glob(f"disk*/test_one_ds{stream}/test_one_ds{stream}.00000000"))
+        assert len(files) == 1, told

@@ -1,0 +1,112 @@
+"""Where scans are kept: the default store, members that may not be written, file systems in memory."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import wire
+from fullbore import GOOD, REFUSED, Recording, free_port, run
+
+MEMORY = Path("/dev/shm")
+
+
+def record(store, **more):
+    """A second of frames; returns the recording, sealed, and what was sent."""
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=store, **more) as recording:
+        sent = wire.send(wire.run_of_frames(1100), port)
+    return recording, b"".join(sent)
+
+
+@pytest.mark.parametrize("variable, below", [
+    ("XDG_DATA_HOME", "fullbore"), ("HOME", ".local/share/fullbore"),
+])  # fmt: skip
+def test_without_a_store_scans_lie_in_the_users_data_directory(variable, below, tmp_path):
+    unset = ("XDG_DATA_HOME", "HOME", "FULLBORE_STORE")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    env[variable] = str(tmp_path)
+    recording, sent = record(tmp_path / below, env=env)
+    assert recording.on_disk().bytes() == sent
+    assert b"test_one" in run("ls", env=env).stdout
+    run("verify", "test_one", env=env, code=GOOD)
+    del env[variable]
+    told = run("ls", env=env, code=REFUSED).stderr.decode()
+    assert "--store" in told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_member_that_is_mounted_read_only_is_read_and_never_recorded_to(store, tmp_path):
+    recording, _ = record(store)
+    fixed = tmp_path / "fixed"
+    fixed.mkdir()
+    try:
+        subprocess.run(["mount", "--bind", store, fixed], check=True, capture_output=True)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no bind mount here: {error.stderr.decode().strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", fixed], check=True, capture_output=True)
+        words = ["--store", fixed, "--session", "test", "--scan", "two"]
+        told = run("record", f"udp://127.0.0.1:{free_port()}", *words, code=REFUSED).stderr.decode()
+        assert str(fixed) in told and "read-only" in told.lower(), told
+        for verb in (["verify"], ["info"], ["cat"]):
+            run(*verb, recording.scan, "--store", fixed, code=GOOD)
+        told = run("rm", recording.scan, "--yes", "--store", fixed, code=REFUSED).stderr.decode()
+        assert "read-only" in told.lower(), told
+        run("verify", recording.scan, "--store", fixed, code=GOOD)
+    finally:
+        subprocess.run(["umount", fixed], check=True)
+
+
+@pytest.mark.skipif(not MEMORY.is_dir(), reason="no /dev/shm")
+def test_a_member_in_memory_is_said_to_be_one():
+    member = Path(tempfile.mkdtemp(dir=MEMORY))
+    try:
+        recording, sent = record(member)
+        warnings = " ".join(event["text"] for event in recording.events if event["event"] == "warning")
+        assert "tmpfs is memory" in warnings
+        (told,) = recording.wait("sealed")["manifest"]["members"]
+        # Whether it takes direct writes depends on the kernel; that it does not is said.
+        assert told["buffered"] == ("no direct I/O" in warnings)
+        assert recording.on_disk().bytes() == sent
+    finally:
+        shutil.rmtree(member)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="freezing a file system needs root")
+@pytest.mark.skipif(shutil.which("fsfreeze") is None, reason="fsfreeze is not here")
+def test_a_disk_that_stands_still_costs_frames_that_are_counted_as_overrun(tmp_path):
+    image, member = tmp_path / "disk.img", tmp_path / "disk"
+    member.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 << 20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, member], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no loop device here: {error}")
+    try:
+        port = free_port()
+        source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=1MiB"
+        frames = wire.run_of_frames(8000, payload_bytes=8000)
+        with Recording(source, store=member, options=["--buffer", "16MiB"]) as recording:
+            wire.send(frames[:1000], port, pause=1e-4)
+            recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+            subprocess.run(["fsfreeze", "-f", member], check=True)
+            try:
+                wire.send(frames[1000:6000], port, pause=1e-4)
+                recording.wait("progress", lambda told: told["streams"][0]["overrun"] > 0)
+            finally:
+                subprocess.run(["fsfreeze", "-u", member], check=True)
+            recording.wait("progress", lambda told: told["members"][0]["backlog_bytes"] == 0)
+            wire.send(frames[6000:], port, pause=1e-4)
+        (account,) = recording.stop(code=GOOD)["accounts"]
+        terms = account["terms"]
+        assert terms["expected"] == 8000 and terms["overrun"] > 1000 and terms["missing"] == 0, terms
+        assert terms["written"] + terms["overrun"] == 8000, terms
+        assert account["gaps"][0]["cause"] == "overrun" and account["gaps"][0]["first"] >= 1000
+        run("verify", recording.scan, "--store", member, code=GOOD)
+    finally:
+        subprocess.run(["umount", member], check=True)
