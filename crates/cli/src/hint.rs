@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use fullbore_core::endpoint;
+use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, inventory, recover, remove};
 use fullbore_engine::{generate, replayer};
@@ -32,12 +33,21 @@ hint!(
     remove::Error,
     replayer::Error,
     RecordError,
+    panda::Error,
 );
+
+#[cfg(feature = "hdf5")]
+hint!(panda::record::RecordError, fullbore_engine::sink::hdf5::Error);
 
 /// The error, and below it what to do about it.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {
     let advice = error.advice();
     with_advice(error.into(), advice)
+}
+
+/// An error that knows no advice of its own, with this.
+pub fn hinted<E: Error + Send + Sync + 'static>(error: E, advice: Option<&str>) -> anyhow::Error {
+    with_advice(error.into(), advice.map(str::to_owned))
 }
 
 /// The same, with what was being done before it.

@@ -10,20 +10,21 @@ use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::endpoint;
-use fullbore_core::format::panda::PandaSource;
+use fullbore_core::format::panda::{self, Closed, Header, PandaSource};
 use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::panda::capture::Dump;
+use fullbore_engine::panda::live;
 use fullbore_engine::panda::record::{Event, record_from};
 use fullbore_engine::recorder::Control;
-use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, Shape};
+use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, PandaFile, Shape};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Item, Scan, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::panda::record::{options, plan, target};
@@ -98,10 +99,7 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     ensure!(path.is_file(), "{}: there is no such file", path.display());
     let source = PandaSource::parse("panda://dump").context("the source of a recorded stream")?;
     let device = Dump::new(path.to_owned());
-    let count = device.acquisitions().map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint)
-    })?;
+    let count = device.acquisitions().map_err(explained)?;
     // Without any, it is read all the same, and says why there is none.
     let plan = plan(source, target, count.max(1), false, Duration::ZERO, None);
     let mut failed = None;
@@ -120,20 +118,16 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
             failed = output.tell(recorded, text).err().or(failed.take());
         }
     };
-    let with_hint = |error: fullbore_engine::panda::record::RecordError| {
-        let hint = error.hint();
-        hinted(error, hint)
-    };
     let outcome =
-        record_from(device, plan, &Arc::new(Control::default()), &mut tell).map_err(with_hint)?;
+        record_from(device, plan, &Arc::new(Control::default()), &mut tell).map_err(explained)?;
     if let Some(error) = failed {
         return Err(error);
     }
     // The end of the file is the end of what there is, and no failure once something came of it.
     match outcome.error {
-        Some(error) if outcome.recorded.is_empty() => return Err(with_hint(error)),
+        Some(error) if outcome.recorded.is_empty() => return Err(explained(error)),
         Some(error @ fullbore_engine::panda::record::RecordError::File { .. }) => {
-            return Err(with_hint(error));
+            return Err(explained(error));
         }
         _ => {}
     }
@@ -173,14 +167,18 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     let bar = bar(streams.iter().map(|stream| stream.bytes()).sum(), output, args.quiet);
     let mut converted = Vec::new();
     for stream in &streams {
-        converted.push(bytes_of(&scan, stream, &path_of(stream), target, args, &bar)?);
+        let path = path_of(stream);
+        converted.push(match &stream.format {
+            Format::Panda { .. } => panda_of(&scan, stream, &path, target, args, &bar)?,
+            _ => bytes_of(&scan, stream, &path, target, args, &bar)?,
+        });
     }
     bar.finish_and_clear();
     let mut joined = None;
     if !single {
         let files: Vec<(&str, &Path)> =
             converted.iter().map(|it| (it.stream.as_str(), it.file.as_path())).collect();
-        hdf5::join(&target.path, &files).map_err(file_hint)?;
+        hdf5::join(&target.path, &files).map_err(explained)?;
         joined = Some(target.path.clone());
     }
     let whole = converted.iter().all(|it| it.whole);
@@ -218,7 +216,7 @@ fn bytes_of(
     let attributes =
         [("scan", name.as_str()), ("stream", stream.name.as_str()), ("format", format.as_str())];
     let mut file =
-        BytesFile::create(path, shape, &attributes, &options(target)).map_err(file_hint)?;
+        BytesFile::create(path, shape, &attributes, &options(target)).map_err(explained)?;
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
     let (mut whole, mut rows, mut bytes) = (true, 0u64, 0u64);
     let mut times: Vec<Tai> = Vec::new();
@@ -231,7 +229,7 @@ fn bytes_of(
                 if has_times {
                     times_of(stream, &block.placed.block, block.bytes(), &mut times);
                 }
-                file.append(block.bytes(), &times).map_err(file_hint)?;
+                file.append(block.bytes(), &times).map_err(explained)?;
                 let taken = block.bytes().len() as u64;
                 bytes += taken;
                 rows += taken / frame_bytes.max(1) as u64;
@@ -241,7 +239,7 @@ fn bytes_of(
         };
         if flushed.elapsed() >= target.flush {
             flushed = Instant::now();
-            file.flush().map_err(file_hint)?;
+            file.flush().map_err(explained)?;
         }
         if let Some(finding) = wrong {
             bar.suspend(|| eprintln!("fullbore: {finding}"));
@@ -261,7 +259,73 @@ fn bytes_of(
         verdict,
         account: account.and_then(|account| serde_json::to_string(account).ok()),
     };
-    let report = file.finish(&ending).map_err(file_hint)?;
+    let report = file.finish(&ending).map_err(explained)?;
+    Ok(Converted {
+        stream: stream.name.clone(),
+        file: report.path,
+        rows,
+        bytes,
+        file_bytes: report.file_bytes,
+        verdict,
+        whole: whole && stream.absent.is_empty(),
+    })
+}
+
+/// A PandA's samples, taken apart into columns as they would have been live.
+fn panda_of(
+    scan: &Scan,
+    stream: &Stream,
+    path: &Path,
+    target: &Hdf5Target,
+    args: &Args,
+    bar: &ProgressBar,
+) -> anyhow::Result<Converted> {
+    let Format::Panda { header, ending, captured, connections, notes } = &stream.format else {
+        unreachable!("the caller looked at the format");
+    };
+    let name = || format!("{}/{}", scan.manifest.scan, stream.name);
+    let header = match header.trim_start().starts_with('<') {
+        true => Header::from_xml(header.as_bytes()),
+        false => Header::from_text(header.as_bytes()),
+    }
+    .with_context(|| format!("the header of {}", name()))?;
+    let mut file = PandaFile::create(path, &header, &options(target)).map_err(explained)?;
+    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
+    let (mut whole, mut bytes) = (true, 0u64);
+    let mut flushed = Instant::now();
+    for item in stream.read(0..stream.blocks.len(), settings)? {
+        let wrong = match item {
+            Item::Lost(finding) => Some(finding),
+            Item::Block(block) => {
+                file.append(block.bytes()).map_err(explained)?;
+                let taken = block.bytes().len() as u64;
+                bytes += taken;
+                bar.inc(taken);
+                block.damage
+            }
+        };
+        if flushed.elapsed() >= target.flush {
+            flushed = Instant::now();
+            file.flush().map_err(explained)?;
+        }
+        if let Some(finding) = wrong {
+            bar.suspend(|| eprintln!("fullbore: {finding}"));
+            whole = false;
+            if !args.allow_damaged {
+                bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
+                break;
+            }
+        }
+    }
+    let account = stream.account.clone();
+    let verdict = account.as_ref().map(|account| account.verdict);
+    let closed = account.map(|account| {
+        let ending = ending.clone().unwrap_or(panda::Ending::ConnectionLost);
+        Closed::restored(account, ending, *captured, connections.clone(), notes.clone())
+    });
+    let ending = closed.as_ref().map(live::ending).unwrap_or_default();
+    let rows = file.rows();
+    let report = file.finish(&ending).map_err(explained)?;
     Ok(Converted {
         stream: stream.name.clone(),
         file: report.path,
@@ -287,11 +351,6 @@ fn times_of(
             .frames(block, bytes)
             .map(|frame| first.and_then(|_| stream.time_of(frame.index)).unwrap_or(of_block)),
     );
-}
-
-fn file_hint(error: hdf5::Error) -> anyhow::Error {
-    let hint = error.hint();
-    hinted(error, hint)
 }
 
 fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {

@@ -13,11 +13,12 @@
 
 mod arm;
 mod event;
+mod panda;
 mod read_back;
 mod scan;
 mod seal;
 mod supervise;
 
-pub use arm::{Limit, Plan, RecordError, Recorder};
+pub use arm::{Limit, PandaPlan, Plan, RecordError, Recorder};
 pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
 pub use supervise::Control;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
-use super::{control, source, with_hint};
+use super::{control, source};
+use crate::hint::explained;
 use crate::output::{GOOD, Output};
 
 /// Arm a PandA: an acquisition begins for whoever is connected to its data port.
@@ -40,8 +41,8 @@ struct Told {
 pub fn arm(args: ArmArgs, output: Output) -> anyhow::Result<ExitCode> {
     let source = source(&args.host)?;
     let mut control = control(&source)?;
-    let readers = control.status().map_err(with_hint)?.readers;
-    control.arm_when_drained(args.wait).map_err(with_hint)?;
+    let readers = control.status().map_err(explained)?.readers;
+    control.arm_when_drained(args.wait).map_err(explained)?;
     let told = Told { host: source.host, armed: true, readers };
     output.tell(&told, || match readers {
         0 => format!("{} is armed, and nobody is connected to its data port\n", told.host),
@@ -54,8 +55,8 @@ pub fn arm(args: ArmArgs, output: Output) -> anyhow::Result<ExitCode> {
 pub fn disarm(args: DisarmArgs, output: Output) -> anyhow::Result<ExitCode> {
     let source = source(&args.host)?;
     let mut control = control(&source)?;
-    control.disarm().map_err(with_hint)?;
-    let readers = control.status().map_err(with_hint)?.readers;
+    control.disarm().map_err(explained)?;
+    let readers = control.status().map_err(explained)?.readers;
     let told = Told { host: source.host, armed: false, readers };
     output.tell(&told, || format!("{} is disarmed\n", told.host))?;
     Ok(ExitCode::from(GOOD))

@@ -10,7 +10,7 @@ use clap::{Args as Arguments, Subcommand};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_engine::panda::{Control, Patience};
 
-use crate::hint::hinted;
+use crate::hint::explained;
 use crate::output::Output;
 
 /// Show, arm and record a PandA.
@@ -54,18 +54,10 @@ pub fn source(host: &str) -> anyhow::Result<PandaSource> {
         _ if bare_ipv6 => format!("panda://[{host}]"),
         _ => format!("panda://{host}"),
     };
-    PandaSource::parse(&text).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint.as_deref())
-    })
+    PandaSource::parse(&text).map_err(explained)
 }
 
 /// A connection to the control port of the PandA that was typed.
 fn control(source: &PandaSource) -> anyhow::Result<Control> {
-    Control::connect(source, Patience::default()).map_err(with_hint)
-}
-
-fn with_hint(error: fullbore_engine::panda::Error) -> anyhow::Error {
-    let hint = error.hint();
-    hinted(error, hint)
+    Control::connect(source, Patience::default()).map_err(explained)
 }

@@ -13,15 +13,13 @@ use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::panda::live::Files;
-use fullbore_engine::panda::record::{
-    Event, Outcome, Plan, Progress, RecordError, Recorded, record,
-};
+use fullbore_engine::panda::record::{Event, Outcome, Plan, Progress, Recorded, record};
 use fullbore_engine::recorder::Control;
 use fullbore_engine::sink::hdf5;
 use indicatif::ProgressBar;
 
 use super::source;
-use crate::hint::hinted;
+use crate::hint::{explained, told as told_of};
 use crate::output::{self, Output};
 
 /// Record acquisitions of a PandA into HDF5 files that can be read while they grow.
@@ -107,10 +105,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
 
 /// The file that was typed.
 pub fn target(text: &str) -> anyhow::Result<Hdf5Target> {
-    Hdf5Target::parse(text).map_err(|error| {
-        let hint = error.hint();
-        hinted(error, hint.as_deref())
-    })
+    Hdf5Target::parse(text).map_err(explained)
 }
 
 /// What is to be done.
@@ -157,11 +152,11 @@ pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitC
     let control = Arc::new(Control::default());
     stop_on_signals(&control)?;
     let mut screen = Screen { output, bar: bar(output, quiet) };
-    let outcome = record(plan, &control, &mut |event| screen.event(event)).map_err(with_hint)?;
+    let outcome = record(plan, &control, &mut |event| screen.event(event)).map_err(explained)?;
     screen.bar.finish_and_clear();
     let code = judge(&outcome);
     if let Some(error) = outcome.error {
-        eprintln!("fullbore: {:#}", with_hint(error));
+        eprintln!("fullbore: {}", told_of(&explained(error)));
     }
     Ok(ExitCode::from(code))
 }
@@ -176,11 +171,6 @@ fn judge(outcome: &Outcome) -> u8 {
         None if outcome.recorded.iter().any(doubtful) => output::FOUND,
         None => output::GOOD,
     }
-}
-
-fn with_hint(error: RecordError) -> anyhow::Error {
-    let hint = error.hint();
-    hinted(error, hint)
 }
 
 fn bar(output: Output, quiet: bool) -> ProgressBar {

@@ -12,7 +12,8 @@ use fullbore_core::units::ByteRate;
 use fullbore_engine::panda::Control;
 use serde::Serialize;
 
-use super::{control, source, with_hint};
+use super::{control, source};
+use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output};
 
 /// Show what a PandA would capture: fields, types, scales, and the rate of triggers that fits the link.
@@ -63,9 +64,9 @@ struct Column {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let source = source(&args.host)?;
     let mut control = control(&source)?;
-    let identity = control.identify().map_err(with_hint)?;
-    let captured = control.captured_fields().map_err(with_hint)?;
-    let capturable = if args.all { control.capturable().map_err(with_hint)? } else { Vec::new() };
+    let identity = control.identify().map_err(explained)?;
+    let captured = control.captured_fields().map_err(explained)?;
+    let capturable = if args.all { control.capturable().map_err(explained)? } else { Vec::new() };
     let planned = forecast::columns(&captured);
     let sample_bytes = forecast::sample_bytes(&planned);
     let columns: Vec<Column> =
@@ -76,8 +77,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         host: source.host,
         identity: identity.text,
         version: identity.version,
-        clock_hz: control.clock_hz().map_err(with_hint)?,
-        busy: control.status().map_err(with_hint)?.busy,
+        clock_hz: control.clock_hz().map_err(explained)?,
+        busy: control.status().map_err(explained)?.busy,
         columns,
         sample_bytes,
         most_samples_per_second: most,

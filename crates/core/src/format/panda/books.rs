@@ -205,6 +205,18 @@ impl Books {
 }
 
 impl Closed {
+    /// Of what a manifest and an account keep of it.
+    pub fn restored(
+        account: Account,
+        ending: Ending,
+        captured: Option<u64>,
+        connections: Vec<Tally>,
+        notes: Vec<String>,
+    ) -> Self {
+        let (connections_unlisted, runs) = (0, Vec::new());
+        Closed { account, ending, captured, connections, connections_unlisted, notes, runs }
+    }
+
     /// Only the first `kept` of the certified samples could be written: the rest reached us and had
     /// nowhere to go.
     pub fn keep(&mut self, kept: u64, why: &str) {

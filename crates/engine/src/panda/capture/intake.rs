@@ -20,14 +20,15 @@ pub(super) struct Intake {
     sample_bytes: usize,
     block_bytes: usize,
     /// Index of the sample that the next block begins with.
-    next: u64,
+    next: i64,
 }
 
 /// A block with samples in it, the last of which may be incomplete.
 struct Partial {
     block: Block,
     bytes: usize,
-    first: u64,
+    /// Index of the first sample, as if those before the latest hole lay without one.
+    first: i64,
     since: Instant,
 }
 
@@ -41,7 +42,8 @@ impl Intake {
     pub(super) fn begin(&mut self, sample_bytes: usize, block_bytes: usize, first: u64) {
         assert!(self.held.is_empty() && self.filling.is_none(), "samples were left behind");
         assert!(block_bytes > 0 && block_bytes.is_multiple_of(sample_bytes), "whole samples");
-        (self.sample_bytes, self.block_bytes, self.next) = (sample_bytes, block_bytes, first);
+        (self.sample_bytes, self.block_bytes) = (sample_bytes, block_bytes);
+        self.next = first as i64;
     }
 
     /// The most that a frame may bring: what cannot be certified yet must fit the blocks there are.
@@ -68,7 +70,7 @@ impl Intake {
         partial.bytes += bytes;
         assert!(partial.bytes <= self.block_bytes, "more came than there was room for");
         if partial.bytes == self.block_bytes {
-            self.next = partial.first + (self.block_bytes / self.sample_bytes) as u64;
+            self.next = partial.first + (self.block_bytes / self.sample_bytes) as i64;
             self.held.extend(self.filling.take());
         }
     }
@@ -94,7 +96,7 @@ impl Intake {
         if rest > 0 {
             let mut block = self.pool.take()?;
             block[..rest].copy_from_slice(&oldest.block[good..good + rest]);
-            let first = oldest.first + (good / self.sample_bytes) as u64;
+            let first = oldest.first + (good / self.sample_bytes) as i64;
             moved = Some(Partial { block, bytes: rest, first, since: Instant::now() });
         }
         let mut taken = match self.held.pop_front() {
@@ -107,7 +109,7 @@ impl Intake {
         };
         taken.bytes = good;
         if self.filling.is_none() && self.held.is_empty() {
-            self.next = taken.first + (good / self.sample_bytes) as u64;
+            self.next = taken.first + (good / self.sample_bytes) as i64;
         }
         Some(self.batch(taken))
     }
@@ -122,7 +124,7 @@ impl Intake {
                 _ => self.held.push_back(partial),
             }
         }
-        self.next = certified;
+        self.next = certified as i64;
     }
 
     /// Whatever is left after a cut, in order.
@@ -131,10 +133,20 @@ impl Intake {
         Some(self.batch(partial))
     }
 
+    /// After a cut, a last block that has room is filled further, and not handed on yet.
+    pub(super) fn resume(&mut self) {
+        if self.held.back().is_some_and(|last| last.bytes < self.block_bytes) {
+            self.filling = self.held.pop_back();
+        }
+    }
+
     /// Samples that follow now have this index.
     pub(super) fn go_on_at(&mut self, index: u64) {
-        assert!(self.held.is_empty() && self.filling.is_none(), "samples were left behind");
-        self.next = index;
+        assert!(self.held.is_empty(), "samples were left behind");
+        self.next = index as i64;
+        if let Some(partial) = &mut self.filling {
+            partial.first = self.next - (partial.bytes / self.sample_bytes) as i64;
+        }
     }
 
     /// A block is free again.
@@ -150,12 +162,12 @@ impl Intake {
 
     /// How many bytes of a block lie before `certified`.
     fn certified_bytes(&self, partial: &Partial, certified: u64) -> usize {
-        let samples = (partial.bytes / self.sample_bytes) as u64;
-        certified.saturating_sub(partial.first).min(samples) as usize * self.sample_bytes
+        let samples = (partial.bytes / self.sample_bytes) as i64;
+        (certified as i64 - partial.first).clamp(0, samples) as usize * self.sample_bytes
     }
 
     fn batch(&self, partial: Partial) -> Batch {
         assert!(partial.bytes.is_multiple_of(self.sample_bytes), "whole samples are handed on");
-        Batch { block: partial.block, bytes: partial.bytes, first: partial.first }
+        Batch { block: partial.block, bytes: partial.bytes, first: partial.first.max(0) as u64 }
     }
 }

@@ -28,7 +28,8 @@ pub struct Batch {
     pub block: Block,
     /// How much of it.
     pub bytes: usize,
-    /// Index of the first sample; the others follow without a hole.
+    /// Index of the first sample; the others follow without a hole, unless blocks are only handed on
+    /// full.
     pub first: u64,
 }
 

@@ -411,7 +411,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             running.books.left(certifier.end(samples, reason));
             running.left = Some(Instant::now());
         }
-        self.drop_uncertified();
+        self.drop_uncertified(false);
         let again = self.running.as_ref().is_some_and(Running::can_be_joined_again);
         if !(overrun && again) {
             self.finish();
@@ -454,7 +454,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         {
             running.books.left(certifier.lost(ending));
             running.left = Some(Instant::now());
-            self.drop_uncertified();
+            self.drop_uncertified(false);
         }
         let after = self.running.as_ref().map(|running| running.books.next_index());
         self.fruitless = if before < after { 0 } else { self.fruitless + 1 };
@@ -483,10 +483,14 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.failed = Some(Ended::Failed(error));
     }
 
-    /// What was received and cannot be trusted is dropped; the rest goes on its way.
-    fn drop_uncertified(&mut self) {
+    /// What was received and cannot be trusted is dropped; the rest goes on its way. Where blocks are
+    /// only handed on full, the last one waits for what may follow over another connection.
+    fn drop_uncertified(&mut self, is_last: bool) {
         let Some(running) = &self.running else { return };
         self.intake.cut(running.books.next_index());
+        if !is_last && self.outlet.hand_on_after().is_none() {
+            self.intake.resume();
+        }
         while let Some(batch) = self.intake.take_last() {
             self.outlet.filled(batch);
         }
@@ -506,6 +510,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
     }
 
     fn finish_with(&mut self, captured: Option<u64>) {
+        self.drop_uncertified(true);
         let Some(running) = self.running.take() else { return };
         let closed = running.books.close(captured, running.seen);
         self.gauge.missing.store(closed.account.terms.missing, Relaxed);
@@ -527,7 +532,6 @@ impl<D: Device, O: Outlet> Source<D, O> {
         {
             running.books.left(certifier.lost(Ending::Left));
         }
-        self.drop_uncertified();
         self.finish_with(None);
     }
 
