@@ -11,10 +11,12 @@ import subprocess
 import h5py
 import numpy as np
 import pytest
+import wire
 
 from conftest import seeds
-from fullbore import FOUND, REFUSED, ask, run
+from fullbore import FOUND, REFUSED, Recording, Scan, ask, free_ports, run
 from panda import DATA, Panda, Told, recording, serve
+from test_documents import schema
 
 
 def columns(file):
@@ -377,3 +379,125 @@ def test_an_overrun_that_was_recorded_withholds_its_last_frame(tmp_path):
     plain.write_bytes(ok.replace(b"Disarmed", b"Data overrun"))
     done = ask("convert", f"file:{plain}", tmp_path / "x.h5", code=FOUND)
     assert done["terms"]["damaged"] == 1065 and done["samples"] == 10_000 - 1065
+
+
+def words(scan):
+    """Samples of a scan as its chunk files hold them: fifteen words each, all of them the index."""
+    rows = np.frombuffer(scan.bytes(), "<u4").reshape(-1, 15)
+    assert (rows == rows[:, :1]).all()
+    return rows[:, 0].astype(np.int64)
+
+
+def test_each_acquisition_is_a_scan_of_packed_samples(stores):
+    with Panda("--samples", 300_000) as panda:
+        options = ("--scans", 3, "--arm")
+        with Recording(panda.endpoint, store=stores, options=options) as record:
+            record.sealed()
+    for number in (1, 2, 3):
+        scan = Scan(f"test_one{number:04}", stores)
+        np.testing.assert_array_equal(words(scan), np.arange(300_000))
+        manifest, account = scan.document("manifest.json"), scan.document("account.json")
+        schema("manifest").validate(manifest)
+        schema("account").validate(account)
+        (stream,) = manifest["streams"]
+        assert stream["format"]["ending"] == {"end": "Ok"}
+        assert stream["format"]["captured"] == 300_000
+        assert account["verdict"] == "proven" and account["counted_by"] == "server-count"
+        run("verify", f"test_one{number:04}", "--store", ",".join(map(str, stores)))
+
+
+def test_an_overrun_in_the_store_is_a_gap_in_the_account_alone(store):
+    options = ("--samples", 4_000_000, "--ring", "16MiB", "--fault", "overrun@1000000")
+    with Panda(*options) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.sealed()
+    scan = record.on_disk()
+    account = scan.document("account.json")
+    assert account["verdict"] == "consistent" and account["terms"]["damaged"] > 0
+    expected = np.arange(4_000_000)
+    for gap in reversed(account["gaps"]):
+        expected = np.delete(expected, np.s_[gap["first"] : gap["first"] + gap["count"]])
+    np.testing.assert_array_equal(words(scan), expected)
+    run("verify", record.scan, "--store", store)
+
+
+@pytest.mark.parametrize("dump", ["raw_ok.bin.gz", "client-dumps/raw_dump.bin", "raw_texthdr.bin.gz"])
+def test_what_is_converted_from_the_store_is_what_the_live_file_holds(dump, store, tmp_path):
+    xml = "&xml=false" if "texthdr" in dump else ""
+    with serve(DATA / dump, tmp_path) as panda:
+        with recording(panda.endpoint + xml, tmp_path / "live.h5") as record:
+            record.ends()
+        with Recording(panda.endpoint + xml, store=store) as record:
+            record.sealed()
+    run("convert", f"store:{record.scan}", tmp_path / "converted.h5", "--store", store)
+    with h5py.File(tmp_path / "live.h5") as live, h5py.File(tmp_path / "converted.h5") as ours:
+        assert set(live) == set(ours)
+        for name in live:
+            assert live[name].dtype == ours[name].dtype
+            assert dict(live[name].attrs) == dict(ours[name].attrs)
+            np.testing.assert_array_equal(live[name][()], ours[name][()])
+        assert set(live.attrs) == set(ours.attrs)
+        for name in set(live.attrs) - {"account"}:
+            assert live.attrs[name] == ours.attrs[name], name
+
+
+def test_a_stop_seals_what_has_come_and_disarms_what_was_armed(store):
+    with Panda("--rate", 300_000) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm", "--scans", 5)) as record:
+            record.wait("progress", lambda told: told["bytes"] > 6_000_000)
+            record.stop()
+        panda.wait("ended")
+    scan = Scan("test_one0001", [store])
+    samples = words(scan)
+    np.testing.assert_array_equal(samples, np.arange(len(samples)))
+    assert len(samples) > 100_000
+    assert scan.document("account.json")["verdict"] == "proven"
+
+
+def test_a_stop_before_anything_was_armed_leaves_an_empty_scan(store):
+    with Panda() as panda:
+        with Recording(panda.endpoint, store=store) as record:
+            sealed = record.stop(code=None)
+    assert sealed["manifest"]["state"] == "sealed"
+
+
+def test_after_a_sigkill_the_store_is_recovered_and_holds_true_samples(store):
+    with Panda("--rate", 1e6) as panda:
+        options = ("--arm", "--sync", "50ms")
+        with Recording(panda.endpoint, store=store, options=options) as record:
+            record.wait("progress", lambda told: told["durable_bytes"] > 30_000_000)
+            record.kill()
+    run("recover", record.scan, "--store", store)
+    scan = record.on_disk()
+    samples = words(scan)
+    np.testing.assert_array_equal(samples, np.arange(len(samples)))
+    assert len(samples) * 60 >= 30_000_000
+    run("verify", record.scan, "--store", store)
+    run("convert", f"store:{record.scan}", store.parent / "x.h5", "--store", store)
+    with h5py.File(store.parent / "x.h5") as file:
+        np.testing.assert_array_equal(file["PCAP.BITS0.Value"][()], np.arange(len(samples)))
+
+
+def test_streams_of_a_scan_are_converted_and_shown_side_by_side(store, tmp_path):
+    ports = free_ports(2)
+    source = f"udp://127.0.0.1:{ports[0]}-{ports[1]}?format=vdif&fps=1000"
+    frames = wire.run_of_frames(500)
+    with Recording(source, store=store) as record:
+        for port in ports:
+            wire.send(frames, port)
+        record.stop()
+    told = ask("convert", f"store:{record.scan}", tmp_path / "all.h5", "--store", store)
+    assert told["joined"] and len(told["streams"]) == 2
+    with h5py.File(tmp_path / "all.h5") as file:
+        for port in ports:
+            group = file[str(port)]
+            assert group["frames"][()].tobytes() == b"".join(frames)
+            assert (np.diff(group["time"][()]) == 1_000_000).all()
+
+
+def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
+    with Panda("--samples", 20_000) as panda:
+        to = f"hdf5:{tmp_path}/x.h5?scaled=false&flush=100ms"
+        run("record", panda.endpoint, "--to", to, "--arm")
+        run("record", panda.endpoint, "udp://:5000", "--to", to, code=REFUSED)
+    check_raw(tmp_path / "x.h5", count=20_000)

@@ -292,6 +292,11 @@ impl Account {
 
     /// The verdict that terms, presence and witnesses allow.
     pub fn judge(&self) -> Verdict {
+        if self.counted_by == CountedBy::ServerCount {
+            // What the device itself said of them was judged when it said so; nothing here betters it.
+            let whole = self.terms.written == self.terms.expected && self.unverified == 0;
+            return self.verdict.max(if whole { Verdict::Proven } else { Verdict::Consistent });
+        }
         if self.counted_by == CountedBy::Nothing
             || self.presence.contains(&Presence::NotKnown)
             || (self.terms.expected == 0 && self.presence.is_empty())

@@ -303,8 +303,10 @@ impl Recorder {
             sources: ports
                 .iter()
                 .map(|port| (port.source().endpoint.to_string(), port.receiver().buffer_bytes()))
+                .chain(plan.panda.iter().map(|panda| (panda.source.to_string(), 0)))
                 .collect(),
-            pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum(),
+            pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
+                + plan.panda.as_ref().map_or(0, |_| panda_pool_bytes(&plan)),
             locked: ports.iter().all(|port| port.region().locked()),
             members: members.iter().map(|member| member_state(member, None)).collect(),
         };
@@ -490,9 +492,14 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     Ok(ports)
 }
 
+/// How much block memory a PandA gets.
+fn panda_pool_bytes(plan: &Plan) -> u64 {
+    plan.buffer.map_or(PANDA_POOL_BYTES, |size| size.0)
+}
+
 /// The block memory of a PandA.
 fn open_pool(plan: &Plan) -> Result<crate::ring::Pool, RecordError> {
-    let wanted = plan.buffer.map_or(PANDA_POOL_BYTES, |size| size.0);
+    let wanted = panda_pool_bytes(plan);
     if wanted < LEAST_PANDA_POOL_BYTES {
         return Err(RecordError::SmallBuffer {
             given: ByteSize(wanted),

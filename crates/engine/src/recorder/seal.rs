@@ -19,10 +19,7 @@ pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sea
     add_presence(scan);
     for (number, account) in &mut scan.accounts {
         assert!(account.terms.balance(), "stream {number}: {:?}", account.terms);
-        // A PandA's books are judged by what it said itself, before they come here.
-        if account.counted_by != CountedBy::ServerCount {
-            account.verdict = account.judge();
-        }
+        account.verdict = account.judge();
     }
     for (number, account) in &scan.accounts {
         scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));

@@ -9,6 +9,9 @@ use crate::panda::{Control, DataStream, Error, Patience, Step};
 /// How long a PandA may take to be ready for arming: its slowest reader has a ring to drain.
 const DRAINED: Duration = Duration::from_secs(10);
 
+/// How long it may refuse to be armed after the end of the data, though nothing is drained any more.
+const LET_GO: Duration = Duration::from_secs(1);
+
 /// How long after the end of the data it may say that the acquisition is over.
 const OVER: Duration = Duration::from_millis(500);
 
@@ -111,7 +114,16 @@ impl Device for Panda {
     }
 
     fn arm(&mut self) -> Result<(), Error> {
-        self.asking(|control| control.arm_when_drained(DRAINED))
+        let begun = Instant::now();
+        loop {
+            match self.asking(|control| control.arm_when_drained(DRAINED)) {
+                // The server lets its last reader go a moment after it has said END to it.
+                Err(Error::Refused { .. }) if begun.elapsed() < LET_GO => {
+                    std::thread::sleep(LET_GO / 20);
+                }
+                other => return other,
+            }
+        }
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
