@@ -12,6 +12,7 @@ use super::Compression;
 pub(super) struct Filter {
     compression: Compression,
     element_bytes: usize,
+    sorted: Vec<u8>,
     shuffled: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -24,7 +25,8 @@ const BITSHUFFLE_BLOCK: usize = 8192;
 
 impl Filter {
     pub(super) fn new(compression: Compression, element_bytes: usize) -> Self {
-        Filter { compression, element_bytes, shuffled: Vec::new(), packed: Vec::new() }
+        let [sorted, shuffled, packed] = [const { Vec::new() }; 3];
+        Filter { compression, element_bytes, sorted, shuffled, packed }
     }
 
     /// Tells a dataset's readers how to undo it.
@@ -87,7 +89,7 @@ impl Filter {
         self.packed.extend_from_slice(&(chunk.len() as u64).to_be_bytes());
         self.packed.extend_from_slice(&(block_bytes as u32).to_be_bytes());
         for block in chunk[..whole].chunks(block_bytes) {
-            bitshuffle(block, self.element_bytes, &mut self.shuffled);
+            bitshuffle(block, self.element_bytes, &mut self.sorted, &mut self.shuffled);
             let most = lz4_flex::block::get_maximum_output_size(block.len());
             let start = self.packed.len();
             self.packed.resize(start + 4 + most, 0);
@@ -103,35 +105,87 @@ impl Filter {
 
 /// First the lowest byte of every element, then the next: the shuffle filter of HDF5.
 fn shuffle(chunk: &[u8], element_bytes: usize, out: &mut Vec<u8>) {
-    let elements = chunk.len() / element_bytes;
     out.resize(chunk.len(), 0);
-    for (byte, plane) in
-        out[..elements * element_bytes].chunks_exact_mut(elements.max(1)).enumerate()
-    {
+    // With lengths that the compiler knows, it does many elements at a time.
+    match element_bytes {
+        4 => shuffle_elements::<4>(chunk, out),
+        8 => shuffle_elements::<8>(chunk, out),
+        12 => shuffle_elements::<12>(chunk, out),
+        _ => shuffle_any(chunk, element_bytes, out),
+    }
+}
+
+fn shuffle_elements<const BYTES: usize>(chunk: &[u8], out: &mut [u8]) {
+    let (elements, rest) = chunk.as_chunks::<BYTES>();
+    let (planes, tail) = out.split_at_mut(elements.len() * BYTES);
+    for (byte, plane) in planes.chunks_exact_mut(elements.len().max(1)).enumerate() {
+        for (out, element) in plane.iter_mut().zip(elements) {
+            *out = element[byte];
+        }
+    }
+    tail.copy_from_slice(rest);
+}
+
+fn shuffle_any(chunk: &[u8], element_bytes: usize, out: &mut [u8]) {
+    let elements = chunk.len() / element_bytes;
+    let (planes, tail) = out.split_at_mut(elements * element_bytes);
+    for (byte, plane) in planes.chunks_exact_mut(elements.max(1)).enumerate() {
         for (out, element) in plane.iter_mut().zip(chunk.chunks_exact(element_bytes)) {
             *out = element[byte];
         }
     }
-    out[elements * element_bytes..].copy_from_slice(&chunk[elements * element_bytes..]);
+    tail.copy_from_slice(&chunk[elements * element_bytes..]);
 }
 
 /// First the lowest bit of every element, eight to a byte, then the next. Elements come in eights.
-fn bitshuffle(block: &[u8], element_bytes: usize, out: &mut Vec<u8>) {
-    let plane = block.len() / element_bytes / 8;
+///
+/// Bytes are sorted by weight first, so that the bits of one weight lie eight elements to a word.
+fn bitshuffle(block: &[u8], element_bytes: usize, bytes: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let elements = block.len() / element_bytes;
+    shuffle(block, element_bytes, bytes);
     out.resize(block.len(), 0);
-    for (group, eight) in block.chunks_exact(8 * element_bytes).enumerate() {
-        for byte in 0..element_bytes {
-            let mut bits = [0; 8];
-            for (n, bit) in bits.iter_mut().enumerate() {
-                *bit = eight[n * element_bytes + byte];
+    let planes = bytes.chunks_exact(elements).zip(out.chunks_exact_mut(elements));
+    for (bytes, bits) in planes {
+        // Eight planes of bits come of a plane of bytes.
+        let plane = elements / 8;
+        let (whole, rest) = bytes.as_chunks::<64>();
+        for (n, sixty_four) in whole.iter().enumerate() {
+            for (bit, word) in bits_of(sixty_four).into_iter().enumerate() {
+                bits[bit * plane + n * 8..][..8].copy_from_slice(&word.to_le_bytes());
             }
-            for (bit, packed) in
-                transpose(u64::from_le_bytes(bits)).to_le_bytes().into_iter().enumerate()
-            {
-                out[(byte * 8 + bit) * plane + group] = packed;
+        }
+        for (n, eight) in rest.as_chunks::<8>().0.iter().enumerate() {
+            let turned = transpose(u64::from_le_bytes(*eight)).to_le_bytes();
+            for (bit, byte) in turned.into_iter().enumerate() {
+                bits[bit * plane + whole.len() * 8 + n] = byte;
             }
         }
     }
+}
+
+/// The lowest bits of 64 bytes, then the next.
+fn bits_of(bytes: &[u8; 64]) -> [u64; 8] {
+    let mut words = [0; 8];
+    for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = transpose(u64::from_le_bytes(*eight));
+    }
+    transpose_bytes(words)
+}
+
+/// An 8 × 8 matrix of bytes turned about its diagonal, halves first.
+fn transpose_bytes(mut words: [u64; 8]) -> [u64; 8] {
+    for (apart, shift, mask) in [
+        (4, 32, 0x0000_0000_FFFF_FFFF),
+        (2, 16, 0x0000_FFFF_0000_FFFF),
+        (1, 8, 0x00FF_00FF_00FF_00FF),
+    ] {
+        for low in (0..8).filter(|word| word & apart == 0) {
+            let moved = ((words[low] >> shift) ^ words[low + apart]) & mask;
+            words[low + apart] ^= moved;
+            words[low] ^= moved << shift;
+        }
+    }
+    words
 }
 
 /// An 8 × 8 matrix of bits turned about its diagonal, in three exchanges.
@@ -154,6 +208,23 @@ mod tests {
         for row in 0..8 {
             for column in 0..8 {
                 assert_eq!(transpose(1 << (8 * row + column)), 1 << (8 * column + row));
+            }
+        }
+    }
+
+    #[test]
+    fn bits_of_like_weight_come_together_however_many_there_are() {
+        for (elements, element_bytes) in [(8, 4), (64, 8), (72, 12), (1024, 8), (136, 1)] {
+            let block: Vec<u8> =
+                (0..elements * element_bytes).map(|n| (n * n * 7 + n / 5) as u8).collect();
+            let (mut sorted, mut out) = (Vec::new(), Vec::new());
+            bitshuffle(&block, element_bytes, &mut sorted, &mut out);
+            let bit = |bytes: &[u8], n: usize| bytes[n / 8] >> (n % 8) & 1;
+            for weight in 0..8 * element_bytes {
+                for element in 0..elements {
+                    let here = bit(&out, weight * elements + element);
+                    assert_eq!(here, bit(&block, element * 8 * element_bytes + weight));
+                }
             }
         }
     }

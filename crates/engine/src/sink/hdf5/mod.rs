@@ -60,7 +60,7 @@ pub enum Compression {
     None,
     /// Bytes of like weight together, then gzip of level 1 to 9. Every HDF5 reader has both.
     Gzip(u8),
-    /// Bits of like weight together, then LZ4: several times as fast. Readers need hdf5plugin.
+    /// Bits of like weight together, then LZ4, as many detectors have it. Readers need hdf5plugin.
     BitshuffleLz4,
 }
 
