@@ -257,6 +257,9 @@ def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
         words = file["PCAP.BITS0.Value"][()]
         assert len(words) >= seen
         np.testing.assert_array_equal(words, np.arange(len(words)))
+    told = ask("recover", path)
+    assert told["rows"] >= seen and not told["ended"]
+    check_raw(path, count=told["rows"])
 
 
 def test_a_server_that_goes_away_for_good_ends_it_with_what_is_certain(tmp_path):
