@@ -97,7 +97,8 @@ class Reader:
 
 def run(tool: str, folder: Path, samples: int, rate: float | None, with_reader: bool) -> dict:
     """One recording: how long it took, its CPU time and memory, and whether its file is right."""
-    file = folder / f"{tool.replace(' ', '-')}.h5"
+    template = folder / f"{tool.replace(' ', '-')}-%d.h5"
+    file = Path(str(template) % 1)
     file.unlink(missing_ok=True)
     with Server(samples, rate):
         before = shutil.disk_usage(folder).free
@@ -106,7 +107,7 @@ def run(tool: str, folder: Path, samples: int, rate: float | None, with_reader: 
         reader = Reader(file) if with_reader else None
         begun = time.monotonic()
         process = subprocess.Popen(
-            ["taskset", "-c", "1", *command(tool, file)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ["taskset", "-c", "1", *command(tool, template)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         told = process.stdout.read().decode().splitlines()
         _, status, usage = os.wait4(process.pid, 0)
