@@ -170,8 +170,8 @@ class Bench:
         with machine.WIRES[case.wire]() as wire:
             for tool in self.options.tools:
                 with contextlib.ExitStack() as stack:
-                    if tool.taps and case.wire == "loopback":
-                        stack.enter_context(machine.cut_packets("lo"))
+                    if tool.taps:
+                        stack.enter_context(machine.true_packets(wire))
                     found = self.search(tool, wire, case)
                 self.results.append({**asdict(case), "tool": tool.name, **found})
                 self.save()
@@ -229,7 +229,7 @@ def table(results):
 def cases(options):
     for wire in options.wires:
         for payload in options.payloads:
-            for streams in options.streams:
+            for streams in options.streams if wire != "card" else [8]:
                 yield Case(wire, payload, streams, True)
     if options.unpinned:
         yield Case("loopback", 8032, 8, False)
@@ -245,8 +245,8 @@ def able(tools):
 
 def wires_that_can_be(names):
     for name in names:
-        if name == "veth" and (not machine.IS_ROOT or shutil.which("ethtool") is None):
-            print("left out: veth: needs root, iproute2 and ethtool (apt install ethtool)", file=sys.stderr)
+        if name != "loopback" and (not machine.IS_ROOT or shutil.which("ethtool") is None):
+            print(f"left out: {name}: needs root, iproute2 and ethtool (apt install ethtool)", file=sys.stderr)
         else:
             yield name
 

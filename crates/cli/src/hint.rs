@@ -56,7 +56,8 @@ pub fn explained_of<E: Hint>(what: &str, error: E) -> anyhow::Error {
     with_advice(anyhow::Error::from(error).context(what.to_owned()), advice)
 }
 
-fn with_advice(error: anyhow::Error, advice: Option<String>) -> anyhow::Error {
+/// An error of others, and below it what to do about it.
+pub fn with_advice(error: anyhow::Error, advice: Option<String>) -> anyhow::Error {
     match advice {
         Some(advice) => anyhow::anyhow!("{}\n  {advice}", told(&error)),
         None => error,

@@ -149,6 +149,16 @@ impl Witness {
     pub fn moved(&self) -> u64 {
         self.after.saturating_sub(self.before)
     }
+
+    /// The most frames whose loss it explains: what it counted; or any number, where it is the stream's
+    /// own socket and counted merged messages.
+    pub fn explains(&self) -> u64 {
+        match self.moved() {
+            0 => 0,
+            _ if self.coarse && self.own && self.layer == Layer::Socket => u64::MAX,
+            moved => moved,
+        }
+    }
 }
 
 /// How sure the account is.
@@ -309,8 +319,7 @@ impl Account {
         }
         let moved = self.witnesses.iter().filter(|w| w.moved() > 0);
         let (count, explained) = moved.fold((0, 0u64), |(count, sum), witness| {
-            let weight = if witness.coarse { u64::MAX } else { witness.moved() };
-            (count + 1, sum.saturating_add(weight))
+            (count + 1, sum.saturating_add(witness.explains()))
         });
         // A stream that never came, started late or died early left no number that a counter could explain.
         if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
@@ -363,6 +372,47 @@ mod tests {
         assert_eq!(absent.judge(), Verdict::Unexplained);
         absent.presence = vec![Presence::NotKnown];
         assert_eq!(absent.judge(), Verdict::Unproven, "nobody can say that anything is missing");
+    }
+
+    fn shared(layer: Layer, coarse: bool, after: u64) -> Witness {
+        let (counter, scope) = ("dropped".into(), "eth0".into());
+        Witness { layer, counter, scope, own: false, coarse, before: 0, after }
+    }
+
+    #[test]
+    fn a_shared_counter_explains_no_more_than_it_counted() {
+        for layer in [Layer::Device, Layer::Backlog, Layer::Udp] {
+            for coarse in [false, true] {
+                let judged = |missing: u64, steps: u64| {
+                    let mut account = account(missing, &[(0, false)]);
+                    account.witnesses.push(shared(layer, coarse, steps));
+                    account.judge()
+                };
+                assert_eq!(judged(0, 0), Verdict::Proven);
+                assert_eq!(judged(0, 1), Verdict::Consistent, "foreign traffic");
+                assert_eq!(judged(5, 5), Verdict::Consistent);
+                assert_eq!(judged(5, 4), Verdict::Unexplained);
+                assert_eq!(judged(5, 0), Verdict::Unexplained);
+            }
+        }
+    }
+
+    #[test]
+    fn counters_of_several_layers_explain_together() {
+        let mut both = account(5, &[(2, false)]);
+        both.witnesses.push(shared(Layer::Backlog, false, 3));
+        assert_eq!(both.judge(), Verdict::Consistent);
+        both.witnesses[1].after = 2;
+        assert_eq!(both.judge(), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn what_this_host_lost_itself_needs_no_counter() {
+        let mut overrun = account(0, &[(0, false)]);
+        (overrun.terms.written, overrun.terms.overrun) = (995, 5);
+        assert_eq!(overrun.judge(), Verdict::Consistent);
+        overrun.restarts = 1;
+        assert_eq!(overrun.judge(), Verdict::Unexplained);
     }
 
     #[test]

@@ -79,6 +79,12 @@ impl Count {
         Self { numbering, head_bytes: 0, frame_bytes, offset: 0, neighbours, disagreements: 0 }
     }
 
+    /// The same behind so many bytes that are not kept.
+    pub fn behind(mut self, head_bytes: usize) -> Self {
+        self.head_bytes = head_bytes;
+        self
+    }
+
     /// Counts VDIF frames by the 8-byte packet number before each (VTP).
     pub fn by_packet_number(frame_bytes: usize, frames_per_second: Option<u64>) -> Self {
         let numbering = Numbering::PacketNumber {
@@ -401,6 +407,13 @@ mod tests {
         assert!(header.invalid());
         assert_eq!((header.seconds(), header.frame_number(), header.thread()), (11, 0, 3));
         assert_eq!(&made[32..36], &FILL.to_le_bytes());
+    }
+
+    #[test]
+    fn frames_behind_bytes_that_are_stripped_are_whole() {
+        let count = Count::by_time(0, vec![0], BYTES, Some(100)).behind(28);
+        let reading = count.read(&[9; 28], &frame(10, 5, 0), BYTES + 28);
+        assert_eq!(reading, Reading::Frame { index: 5, invalid: false });
     }
 
     #[test]

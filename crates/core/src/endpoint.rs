@@ -32,6 +32,9 @@ pub const LONGEST: usize = 4096;
 /// The largest payload of a UDP datagram over IPv4.
 pub const LARGEST_DATAGRAM: u32 = 65_507;
 
+/// The most bytes at the start of a datagram that can be left out.
+pub const LONGEST_STRIP: u32 = 256;
+
 /// Bytes of the packet number that VTP puts before each frame.
 pub const PACKET_NUMBER_BYTES: u32 = 8;
 
@@ -589,10 +592,22 @@ impl UdpSource {
         if sequence.is_some() && format == SourceFormat::Vdif {
             return Err(together("`seq` is for format=raw; VDIF frames are counted by their time"));
         }
-        let own_strip = if packet_number { u64::from(PACKET_NUMBER_BYTES) } else { 0 };
-        let strip = query.number("strip", 0..=9000)?.unwrap_or(own_strip) as u32;
+        let own_strip = if packet_number { PACKET_NUMBER_BYTES } else { 0 };
+        let given_strip = query.number("strip", 0..=LONGEST_STRIP.into())?;
+        let strip = given_strip.map_or(own_strip, |strip| strip as u32);
+        if packet_number && strip != PACKET_NUMBER_BYTES {
+            return Err(together(format!(
+                "the packet number has {PACKET_NUMBER_BYTES} bytes, and they are left out: not `strip={strip}`"
+            )));
+        }
         let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
+        if threads != Threads::Together && (packet_number || format == SourceFormat::Raw) {
+            return Err(together(
+                "`threads` tells VDIF threads apart by their time: not with a packet number, nor format=raw",
+            ));
+        }
         let frame = query.value("frame", frame_bytes)?;
+        check_sequence(sequence.as_ref(), strip, frame)?;
         let mode = query.value("mode", |value| {
             Mode::parse(value).map_err(|error| format!("{error}: {}", error.hint()))
         })?;
@@ -601,10 +616,24 @@ impl UdpSource {
             SourceFormat::Vdif => Fill::Invalid,
             SourceFormat::Raw => Fill::Pattern(FILL),
         };
-        let fill = query.value("fill", fill)?.unwrap_or(default_fill);
+        let given_fill = query.value("fill", fill)?;
+        let uncounted = format == SourceFormat::Raw && sequence.is_none();
+        let unfilled = uncounted || frame == Some(FrameLength::Varying);
+        if unfilled && matches!(given_fill, Some(Fill::Pattern(_))) {
+            return Err(together(
+                "`fill` stands for frames of one length (`frame`) that are counted (`seq`); without, use omit",
+            ));
+        }
+        let fill = given_fill.unwrap_or(default_fill);
         if fill == Fill::Invalid && format == SourceFormat::Raw {
             return Err(together(
                 "`fill=invalid` makes VDIF frames; for format=raw use pattern or omit",
+            ));
+        }
+        let sender = query.value("source", sender)?;
+        if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4()) {
+            return Err(together(
+                "`source` and the address listened on are not both IPv4 or both IPv6",
             ));
         }
         let name = name.parse().map_err(|error: crate::name::Error| Error::Value {
@@ -616,7 +645,7 @@ impl UdpSource {
         Ok(UdpSource {
             address,
             interface: query.value("interface", interface)?,
-            sender: query.value("source", sender)?,
+            sender,
             format,
             frame_bytes: size.checked()?,
             varying: frame == Some(FrameLength::Varying),
@@ -627,7 +656,7 @@ impl UdpSource {
             sequence,
             strip,
             fill,
-            receive_buffer: query.parsed("rcvbuf")?,
+            receive_buffer: query.value("rcvbuf", receive_buffer)?,
             gro: query.value("gro", gro)?.unwrap_or_default(),
             name,
             block: query.value("block", block)?,
@@ -739,6 +768,35 @@ fn share_of_mode(mode: Mode, threads: &Threads) -> Result<u64, Error> {
     Ok(mode.frames_per_second() / threads)
 }
 
+/// A counter lies wholly in what is left out or wholly in the frame, and not beyond it.
+fn check_sequence(
+    sequence: Option<&Field>,
+    strip: u32,
+    frame: Option<FrameLength>,
+) -> Result<(), Error> {
+    let Some(field) = sequence else { return Ok(()) };
+    let (strip, end) = (strip as usize, field.end());
+    if field.offset < strip && end > strip {
+        return Err(together(format!(
+            "`seq={field}` ends at byte {end}, across the {strip} bytes that are stripped"
+        )));
+    }
+    let whole = match frame {
+        Some(FrameLength::Bytes(bytes)) => strip + bytes as usize,
+        Some(FrameLength::Varying) | None => LARGEST_DATAGRAM as usize,
+    };
+    if end > whole {
+        return Err(together(match frame {
+            Some(FrameLength::Bytes(bytes)) => format!(
+                "`seq={field}` ends at byte {} + {} = {end}, and a datagram has {strip} stripped + {bytes} of frame = {whole}",
+                field.offset, field.width
+            ),
+            _ => format!("`seq={field}` ends at byte {end}, and no datagram has more than {whole}"),
+        }));
+    }
+    Ok(())
+}
+
 fn together(what: impl Into<String>) -> Error {
     Error::Together { what: what.into() }
 }
@@ -818,6 +876,15 @@ fn block(value: &str) -> Result<ByteSize, String> {
     }
 }
 
+fn receive_buffer(value: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = value.parse().map_err(|e: crate::units::Error| e.to_string())?;
+    if ((4 << 10)..=(1 << 30)).contains(&size.0) {
+        Ok(size)
+    } else {
+        Err("a receive buffer has 4 KiB to 1 GiB".to_owned())
+    }
+}
+
 /// The kernel's limit for names of interfaces is 15 bytes.
 fn interface(value: &str) -> Result<String, String> {
     let fine = |c: char| c.is_ascii_graphic() && c != '/';
@@ -829,7 +896,9 @@ fn interface(value: &str) -> Result<String, String> {
 }
 
 fn sender(value: &str) -> Result<IpAddr, String> {
-    value.trim_matches(['[', ']']).parse().map_err(|_| "it is an IP address".to_owned())
+    let address: Option<IpAddr> = value.trim_matches(['[', ']']).parse().ok();
+    let one_host = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
+    address.filter(one_host).ok_or_else(|| "it is the IP address of one host".to_owned())
 }
 
 /// One port to send datagrams to. [`UdpTarget::expand`] makes one per port of the range.
@@ -1003,15 +1072,15 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let source =
-            one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s&threads=0-7,9\
+        let source = one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s\
              &fill=omit&source=192.0.2.7&interface=eth0&rcvbuf=64MiB&gro=off&name=a&block=8MiB");
         assert!(source.address.ip().is_multicast());
         assert!(source.packet_number);
         assert_eq!(source.strip, 8);
         assert_eq!(source.frame_bytes, Some(8032));
         assert_eq!(source.frames_per_second, Some(32_000));
-        assert_eq!(source.threads, Threads::Listed(vec![0, 1, 2, 3, 4, 5, 6, 7, 9]));
+        let listed = one("udp://:5000?threads=0-7,9").threads;
+        assert_eq!(listed, Threads::Listed(vec![0, 1, 2, 3, 4, 5, 6, 7, 9]));
         assert_eq!(source.fill, Fill::Omit);
         assert_eq!(source.sender, Some("192.0.2.7".parse().unwrap()));
         assert_eq!(source.interface.as_deref(), Some("eth0"));
@@ -1068,6 +1137,40 @@ mod tests {
             "udp://:5000?format=raw&fill=invalid",
         ] {
             assert!(matches!(refused(text), Error::Together { .. }), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_could_do_nothing_is_refused_with_the_sum() {
+        for (text, words) in [
+            ("format=raw&frame=100&seq=96:8:le", "96 + 8 = 104"),
+            ("format=raw&frame=100&strip=8&seq=102:8:le", "8 stripped + 100 of frame = 108"),
+            ("format=raw&strip=8&seq=4:8:le", "across the 8 bytes"),
+            ("format=raw&frame=varying&seq=65500:8:le", "65507"),
+            ("format=vtp&strip=12", "8 bytes"),
+            ("format=vtp&threads=split", "threads"),
+            ("format=vtp&threads=0-3", "threads"),
+            ("format=raw&seq=0:8:le&threads=split", "threads"),
+            ("format=raw&fill=pattern", "fill"),
+            ("format=raw&frame=varying&seq=0:8:le&fill=0x1", "fill"),
+            ("source=0.0.0.0", "one host"),
+            ("source=239.0.0.1", "one host"),
+            ("source=2001:db8::1", "IPv6"),
+            ("rcvbuf=0", "4 KiB"),
+            ("rcvbuf=3GiB", "1 GiB"),
+            ("strip=257", "256"),
+        ] {
+            let error = refused(&format!("udp://0.0.0.0:5000?{text}")).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        for text in [
+            "format=raw&frame=100&seq=92:8:le",
+            "format=raw&frame=100&strip=8&seq=100:8:le",
+            "format=raw&frame=100&strip=8&seq=0:8:le",
+            "format=raw&fill=omit",
+            "format=vtp&strip=8",
+        ] {
+            one(&format!("udp://0.0.0.0:5000?{text}"));
         }
     }
 

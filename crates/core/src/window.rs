@@ -180,8 +180,20 @@ impl<B> Window<B> {
         self.cut.is_some()
     }
 
-    /// Ends the scan at once, with the highest frame seen; the page that it was in is closed short.
+    /// Whether an index belongs to the scan that waits for a cut to be reached.
+    pub fn is_before_cut(&self, index: i64) -> bool {
+        self.cut.is_some_and(|cut| self.page_of(index).0 < cut)
+    }
+
+    /// Ends the scan at once: at the cut that was asked for, if it has been reached, else with the highest
+    /// frame seen; then the page that it was in is closed short.
     pub fn cut_short(&mut self) {
+        if let Some(cut) = self.cut.filter(|&cut| self.first_of(cut) < self.next) {
+            self.close_before(cut);
+            self.cut = None;
+            self.begin_scan(self.first_of(cut));
+            return;
+        }
         self.cut = None;
         self.finish();
         let next = self.next;
@@ -317,7 +329,12 @@ impl<B> Window<B> {
     }
 
     /// Counts a frame that failed its own check, though its place could be read.
+    ///
+    /// What is damaged is not believed when it says that it lies before everything else.
     pub fn arrive_damaged(&mut self, index: i64) -> Arrival {
+        if index < self.low && !self.is_far(index) {
+            return Arrival::BeforeScan;
+        }
         match self.find(index) {
             Err(arrival) => arrival,
             Ok((place, slot)) => {
@@ -386,6 +403,13 @@ impl<B> Window<B> {
         self.books.late.insert(index..index + 1);
         self.books.terms.late += 1;
         Arrival::Late
+    }
+
+    /// A far-off frame was not believed: says whether its place had been counted, so that it came twice.
+    pub fn give_up(&mut self, index: i64) -> bool {
+        let counted = (self.low..self.next).contains(&index);
+        self.books.duplicates += u64::from(counted);
+        counted
     }
 
     fn oldest_open(&self) -> i64 {
@@ -552,6 +576,37 @@ impl<B> Window<B> {
 }
 
 impl Finished {
+    /// Books a frame that came after the scan was cut off. `false`: it does not lie within the scan.
+    pub fn came_late(&mut self, index: i64) -> bool {
+        let within = self.tally.low.is_some_and(|low| low <= index)
+            && self.tally.high.is_some_and(|high| index <= high);
+        if !within {
+            return false;
+        }
+        let after = self.gaps.partition_point(|gap| gap.first <= index);
+        let holds = |gap: &Gap| index < gap.first + gap.count as i64;
+        let Some(place) = after.checked_sub(1).filter(|&place| holds(&self.gaps[place])) else {
+            self.tally.duplicates += 1;
+            return true;
+        };
+        let gap = self.gaps[place];
+        if gap.cause != Cause::Missing {
+            self.tally.duplicates += 1;
+            return true;
+        }
+        self.tally.terms.missing -= 1;
+        self.tally.terms.late += 1;
+        let part = |first: i64, end: i64, cause| Gap { first, count: (end - first) as u64, cause };
+        let end = gap.first + gap.count as i64;
+        let parts = [
+            part(gap.first, index, Cause::Missing),
+            part(index, index + 1, Cause::Late),
+            part(index + 1, end, Cause::Missing),
+        ];
+        self.gaps.splice(place..=place, parts.into_iter().filter(|gap| gap.count > 0));
+        true
+    }
+
     /// Turns the frames of a closed page into overrun: its block found no member.
     pub fn lose_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
         let mut at = first;
@@ -783,6 +838,36 @@ mod tests {
         let tally = window.tally();
         assert_eq!((tally.terms.written, tally.terms.missing), (6, 0));
         assert_eq!((tally.reordered, tally.reorder_extent), (2, 1));
+    }
+
+    #[test]
+    fn a_frame_that_comes_after_its_scan_was_cut_off_was_late_and_not_missing() {
+        let mut window: Window<()> = Window::new(8, 2, 0);
+        for index in [0, 1, 2, 6] {
+            window.arrive(index, || Some(()));
+        }
+        window.cut_short();
+        assert_eq!(window.arrive(4, || Some(())), Arrival::BeforeScan);
+        let mut finished = window.take_finished().unwrap();
+        assert!(finished.came_late(4));
+        assert!(finished.came_late(4), "twice");
+        assert!(!finished.came_late(7) && !finished.came_late(-1), "of another scan");
+        let tally = &finished.tally;
+        assert_eq!((tally.terms.missing, tally.terms.late, tally.duplicates), (2, 1, 1));
+        assert!(tally.terms.balance());
+        let gap = |first, cause| Gap { first, count: 1, cause };
+        let gaps = [gap(3, Cause::Missing), gap(4, Cause::Late), gap(5, Cause::Missing)];
+        assert_eq!(finished.gaps, gaps);
+    }
+
+    #[test]
+    fn a_damaged_frame_does_not_move_the_beginning() {
+        let mut window: Window<()> = Window::new(4, 2, 100);
+        window.arrive(100, || Some(()));
+        assert_eq!(window.arrive_damaged(98), Arrival::BeforeScan);
+        assert_eq!(window.tally().low, Some(100));
+        assert_eq!(window.arrive(98, || Some(())), Arrival::Late, "a good one does");
+        assert_eq!(window.tally().low, Some(98));
     }
 
     #[test]

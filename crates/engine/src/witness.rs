@@ -6,8 +6,8 @@ use std::path::Path;
 use fullbore_core::account::{Layer, Witness};
 
 /// Counters of an interface that move when it loses what was received.
-const DEVICE_COUNTERS: [&str; 5] =
-    ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_nohandler"];
+const DEVICE_COUNTERS: [&str; 4] =
+    ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_over_errors"];
 
 /// One reading of the counters that several streams share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,8 +49,7 @@ impl Reading {
                     counter: counter.clone(),
                     scope: scope.clone(),
                     own: false,
-                    // A merged packet is one to a device and to the backlog too.
-                    coarse: *layer != Layer::Udp,
+                    coarse: false,
                     before,
                     after: *after,
                 });

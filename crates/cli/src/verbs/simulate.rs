@@ -12,7 +12,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Server};
 
 use super::sending;
-use crate::hint::hinted;
+use crate::hint::with_advice;
 use crate::output::{GOOD, Output};
 
 /// Be an instrument that is not there.
@@ -110,7 +110,7 @@ fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
     })
     .map_err(|error| {
         let is_port = matches!(error, fullbore_engine::panda::server::Error::Listen { .. });
-        hinted(error, is_port.then_some(hint))
+        with_advice(error.into(), is_port.then(|| hint.to_owned()))
     })?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK);

@@ -294,6 +294,9 @@ impl Recorder {
         }
         let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
+        for text in ports.iter().filter_map(Port::warning) {
+            tell(&Event::Warning { text });
+        }
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
         let mut scan = Scan::open(first, &plan, &members, &vec![None; members.len()], clock.now())?;
@@ -368,7 +371,7 @@ fn check_cpus(cpus: &[usize]) -> Result<(), RecordError> {
 /// Refuses chunks that are smaller than a block of any source, or absurdly large.
 fn check_chunk(plan: &Plan, share: u64) -> Result<(), RecordError> {
     let Some(chunk) = plan.chunk else { return Ok(()) };
-    let block = |source: &UdpSource| wanted_block_bytes(source, share as usize);
+    let block = |source: &UdpSource| wanted_block_bytes(source, share as usize, None);
     let least = plan.sources.iter().map(block).max().unwrap_or(0);
     if (least..=LARGEST_CHUNK_BYTES).contains(&chunk.0) {
         return Ok(());

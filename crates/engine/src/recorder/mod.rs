@@ -16,6 +16,7 @@ mod event;
 mod panda;
 mod read_back;
 mod scan;
+mod scribe;
 mod seal;
 mod supervise;
 

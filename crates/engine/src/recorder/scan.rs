@@ -18,9 +18,10 @@ use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
 use super::read_back::Unsure;
+use super::scribe::Scribe;
 use crate::lifecycle::Lifecycle;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
-use crate::store::lock::{ScanLock, put_file};
+use crate::store::lock::put_file;
 use crate::store::{Member, MemberError};
 use crate::witness;
 
@@ -50,7 +51,7 @@ pub struct Scan {
     pub unsure: Vec<Unsure>,
     /// Directories that were made for it.
     claimed: Vec<PathBuf>,
-    lock: Option<ScanLock>,
+    scribe: Scribe,
 }
 
 impl Scan {
@@ -109,7 +110,7 @@ impl Scan {
             untold: false,
             unsure: Vec::new(),
             claimed: Vec::new(),
-            lock: None,
+            scribe: Scribe::default(),
         };
         let made = scan.claim(&healthy);
         if made.is_err() {
@@ -135,28 +136,7 @@ impl Scan {
 
     /// Writes the manifest beside every stream on every member.
     pub fn write_manifests(&mut self) -> Result<(), RecordError> {
-        let json = self.manifest.to_json();
-        let mut failed = None;
-        let mut written = 0;
-        for path in self.side_files(MANIFEST_FILE) {
-            let put = match &mut self.lock {
-                Some(lock) if lock.path() == path => lock.replace(&json).map_err(RecordError::from),
-                Some(_) => put_file(&path, &json)
-                    .map_err(|source| RecordError::File { path: path.clone(), source }),
-                None => ScanLock::create(&path, &json)
-                    .map(|lock| self.lock = Some(lock))
-                    .map_err(RecordError::from),
-            };
-            match put {
-                Ok(()) => written += 1,
-                Err(error) => failed = Some(error),
-            }
-        }
-        // A member that fails now has been named, or will be by its writer; one copy is enough to read.
-        match failed {
-            Some(error) if written == 0 => Err(error),
-            _ => Ok(()),
-        }
+        self.scribe.write(self.manifest_paths(), &self.manifest.to_json())
     }
 
     /// Writes the account of a stream on every member.
@@ -182,13 +162,14 @@ impl Scan {
         }
     }
 
-    /// A file beside every stream on every member that has the stream's directory.
-    fn side_files(&self, file: &str) -> Vec<PathBuf> {
+    /// A manifest beside every stream on every member.
+    fn manifest_paths(&self) -> Vec<PathBuf> {
+        let side =
+            |root: &PathBuf, stream: &Stream| root.join(&stream.directory).join(SIDE_DIRECTORY);
         let paths = self.manifest.streams.iter().flat_map(|stream| {
-            let side = |root: &PathBuf| root.join(&stream.directory).join(SIDE_DIRECTORY);
-            self.roots.iter().map(side).filter(|side| side.is_dir())
+            self.roots.iter().map(move |root| side(root, stream).join(MANIFEST_FILE))
         });
-        paths.map(|side| side.join(file)).collect()
+        paths.collect()
     }
 
     /// Takes a stream into the manifest, or what is now known of one that is there.
@@ -208,7 +189,6 @@ impl Scan {
         stream.stripped_bytes = shape.stripped_bytes;
         stream.format = format;
         self.gauges.insert(shape.number, gauge);
-        self.make_sides(number);
         self.untold = true;
     }
 
@@ -220,20 +200,11 @@ impl Scan {
             let stream = &mut self.manifest.streams[number];
             stream.directory = self.opening.directory(&stream.name);
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
-            self.make_sides(number);
         }
         self.untold = true;
     }
 
-    fn make_sides(&self, number: usize) {
-        for root in &self.roots {
-            let side = root.join(&self.manifest.streams[number].directory).join(SIDE_DIRECTORY);
-            // The writer makes it too; whoever is second finds it there.
-            let _ = std::fs::create_dir_all(side);
-        }
-    }
-
-    /// Writes down what has become known of its streams, so that it outlives this process.
+    /// Begins to write down what has become known of its streams, so that it outlives this process.
     pub fn tell_manifests(&mut self) -> Result<(), RecordError> {
         let directories = self.manifest.streams.iter().map(|stream| &stream.directory);
         let named: BTreeSet<&String> = directories.collect();
@@ -241,8 +212,9 @@ impl Scan {
         if !self.untold || named.len() < self.manifest.streams.len() {
             return Ok(());
         }
-        self.untold = false;
-        self.write_manifests()
+        let (paths, json) = (self.manifest_paths(), self.manifest.to_json());
+        self.untold = !self.scribe.begin(paths, json)?;
+        Ok(())
     }
 
     /// Takes note of durable blocks.
@@ -267,7 +239,7 @@ impl Scan {
 
     /// Removes what was made of a scan that does not begin after all.
     pub fn discard(&mut self) {
-        self.lock = None;
+        self.scribe.release();
         for directory in self.claimed.drain(..) {
             // What cannot be removed is left: the error that brought us here is the one to be told.
             let side = directory.join(SIDE_DIRECTORY);

@@ -12,14 +12,18 @@ use fullbore_core::count::{Count, Reading};
 use fullbore_core::format::vdif::Header;
 use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
-use fullbore_core::window::{Arrival, BELIEVED_AFTER, Finished, Window};
+use fullbore_core::window::{Arrival, Finished, Window};
 
-use super::part::{Opening, Part, Shape, StreamGauge, Sums};
+use super::far::{Belief, Far};
+use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
 
 /// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
 const FLOW_PAGE: u32 = 1024;
+
+/// How long the books of a scan stay open after a cut.
+const GRACE_NS: i64 = 100_000_000;
 
 /// The most threads that are told apart in one stream.
 const MOST_FLOWS: usize = 1024;
@@ -43,8 +47,7 @@ struct Flow {
     thread: u16,
     count: Count,
     window: Window<()>,
-    /// Datagrams from far off with their indices, until enough agree.
-    far: Vec<(i64, Vec<u8>)>,
+    far: Far,
     finished: VecDeque<Finished>,
 }
 
@@ -75,6 +78,8 @@ pub struct Arrived {
     uncounted: u64,
     overrun: u64,
     parts: VecDeque<Part>,
+    /// When the newest scan was cut from the one before.
+    cut_at: Option<Tai>,
     gauge: Arc<StreamGauge>,
 }
 
@@ -102,6 +107,7 @@ impl Arrived {
             uncounted: 0,
             overrun: 0,
             parts: VecDeque::from([part]),
+            cut_at: None,
             gauge: Arc::default(),
         }
     }
@@ -169,11 +175,10 @@ impl Arrived {
                 self.take_counted(number, index, invalid, head, frame, lent);
             }
             (Reading::Damaged { index }, Some(number)) => {
-                let flow = &mut self.flows[number];
-                if matches!(flow.window.arrive_damaged(index), Arrival::Far) {
-                    self.newest().foreign += 1;
+                match self.flows[number].window.arrive_damaged(index) {
+                    Arrival::Far | Arrival::BeforeScan => self.newest().foreign += 1,
+                    _ => self.newest().seen(lent.now),
                 }
-                self.newest().seen(lent.now);
             }
             (Reading::Uncounted, None) => {
                 if self.make_room(frame.len(), lent) {
@@ -223,7 +228,8 @@ impl Arrived {
                 let header = Header::read(frame).ok()?;
                 let rate = frames_per_second.or_else(|| header.frames_per_second());
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
-                Count::by_time(station, vec![thread], frame_bytes, rate)
+                let strip = self.shape.stripped_bytes as usize;
+                Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
             }
             Flows::One | Flows::None => self.pattern.clone(),
         };
@@ -231,7 +237,7 @@ impl Arrived {
         count.learn(head, frame);
         let Reading::Frame { index, .. } = count.read(head, frame, bytes) else { return None };
         let window = Window::new(FLOW_PAGE, 2, index);
-        let (far, finished) = (Vec::new(), VecDeque::new());
+        let (far, finished) = (Far::default(), VecDeque::new());
         self.flows.push(Flow { station, thread, count, window, far, finished });
         Some(Some(self.flows.len() - 1))
     }
@@ -252,11 +258,7 @@ impl Arrived {
             false => flow.window.arrive_without_memory(index),
         };
         if arrival == Arrival::Far && !invalid {
-            let rubbish = flow.hear_from_afar(index, [head, frame].concat());
-            let (believed, restarted) = flow.believe(BELIEVED_AFTER);
-            self.newest().foreign += rubbish;
-            self.newest().restarts += u64::from(restarted);
-            believed.iter().for_each(|datagram| self.ingest(datagram, lent));
+            self.hear_from_afar(number, index, [head, frame].concat(), lent);
             return;
         }
         // Pages of a flow hold no memory; they are only counted.
@@ -266,13 +268,66 @@ impl Arrived {
                 flow.count.learn(head, frame);
                 let time = flow.count.time(index);
                 self.append(frame, invalid, time);
-                self.newest().seen(lent.now);
+                self.near(number, lent.now);
             }
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
-                self.newest().seen(lent.now);
+                self.near(number, lent.now);
             }
+            Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().foreign += 1,
         }
+    }
+
+    /// Books a frame that was overtaken where the last scan was cut off.
+    fn came_after_cut(&mut self, number: usize, index: i64) -> bool {
+        let Flow { station, thread, .. } = self.flows[number];
+        came_after_cut(&mut self.parts, station, thread, index)
+    }
+
+    /// A frame near the flow's window came, so the far ones before it were not the flow.
+    fn near(&mut self, number: usize, now: Tai) {
+        let old = self.flows[number].far.give_up();
+        self.count_given_up(number, old);
+        self.newest().seen(now);
+    }
+
+    fn count_given_up(&mut self, number: usize, indices: Vec<i64>) {
+        for index in indices {
+            if !self.flows[number].window.give_up(index) {
+                self.newest().foreign += 1;
+            }
+        }
+    }
+
+    /// A far-off frame: believed once enough in a row agree.
+    fn hear_from_afar(
+        &mut self,
+        number: usize,
+        index: i64,
+        datagram: Vec<u8>,
+        lent: &mut Lent<'_>,
+    ) {
+        let flow = &mut self.flows[number];
+        let others = flow.far.hear(index, datagram, u64::from(4 * FLOW_PAGE), lent.now);
+        let belief = flow.far.belief(flow.window.next(), LONGEST_GAP, lent.now);
+        self.count_given_up(number, others);
+        if let Some(belief) = belief {
+            self.follow(number, belief, lent);
+        }
+    }
+
+    /// Moves a flow's window to where its far-off frames are, and takes them.
+    fn follow(&mut self, number: usize, belief: Belief, lent: &mut Lent<'_>) {
+        let flow = &mut self.flows[number];
+        let far = flow.far.take();
+        match belief {
+            Belief::Ahead(first) => flow.window.jump_to(first),
+            Belief::Anew(first) => {
+                flow.count.rebase(first, flow.window.next());
+                self.newest().restarts += 1;
+            }
+        }
+        far.iter().for_each(|datagram| self.ingest(datagram, lent));
     }
 
     /// Whether a frame of so many bytes finds memory.
@@ -362,6 +417,7 @@ impl Arrived {
     /// Ends the scan here and begins the next.
     pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
         self.end(lent);
+        self.cut_at = Some(lent.now);
         self.parts.push_back(Part::new(opening, &self.shape));
     }
 
@@ -373,12 +429,15 @@ impl Arrived {
 
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cut_at = None;
         for number in 0..self.flows.len() {
-            let (believed, restarted) = self.flows[number].believe(2);
-            self.newest().restarts += u64::from(restarted);
-            believed.iter().for_each(|datagram| self.ingest(datagram, lent));
-            let rubbish = self.flows[number].far.drain(..).count() as u64;
-            self.newest().foreign += rubbish;
+            let flow = &mut self.flows[number];
+            let likely = flow.far.likely(flow.window.next(), LONGEST_GAP, 2);
+            if let Some(ahead @ Belief::Ahead(_)) = likely {
+                self.follow(number, ahead, lent);
+            }
+            let old = self.flows[number].far.give_up();
+            self.count_given_up(number, old);
         }
         if self.used > 0 {
             self.publish(self.used, lent);
@@ -413,7 +472,12 @@ impl Arrived {
     }
 
     /// Takes the oldest part if it is complete.
-    pub fn take_complete(&mut self) -> Option<(Part, CountedBy)> {
+    ///
+    /// For a moment after a cut its books stay here: frames that were overtaken just there still come.
+    pub fn take_complete(&mut self, now: Tai) -> Option<(Part, CountedBy)> {
+        if self.cut_at.is_some_and(|at| now.since(at) < GRACE_NS) {
+            return None;
+        }
         if !self.parts.front()?.complete() {
             return None;
         }
@@ -436,44 +500,9 @@ impl Arrived {
         for flow in &self.flows {
             terms.add(&flow.window.so_far());
         }
-        let gauge = &self.gauge;
-        StreamGauge::set(&gauge.frames, terms.written + self.uncounted);
-        StreamGauge::set(&gauge.bytes, self.bytes);
-        StreamGauge::set(&gauge.missing, terms.missing);
-        StreamGauge::set(&gauge.overrun, terms.overrun + self.overrun);
-        StreamGauge::set(&gauge.damaged, terms.damaged);
-        StreamGauge::set(&gauge.late, terms.late);
-        StreamGauge::set(&gauge.foreign, self.parts.back().map_or(0, |part| part.foreign));
-        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
-        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
-        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
-    }
-}
-
-impl Flow {
-    /// A far-off frame is kept until enough in a row agree. Gives the number of those given up.
-    fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>) -> u64 {
-        let reach = u64::from(4 * FLOW_PAGE);
-        let agrees = self.far.last().is_none_or(|(before, _)| index.abs_diff(*before) < reach);
-        let rubbish = if agrees { 0 } else { self.far.drain(..).count() as u64 };
-        self.far.push((index, datagram));
-        rubbish
-    }
-
-    /// If at least `enough` far-off frames agree, moves the window to them and gives them back.
-    fn believe(&mut self, enough: usize) -> (Vec<Vec<u8>>, bool) {
-        if self.far.len() < enough {
-            return (Vec::new(), false);
-        }
-        let first = self.far.iter().map(|(index, _)| *index).min().unwrap_or_default();
-        let gap = first.saturating_sub(self.window.next());
-        let restarted = !(0..=LONGEST_GAP).contains(&gap);
-        if restarted {
-            self.count.rebase(first, self.window.next());
-        } else {
-            self.window.jump_to(first);
-        }
-        let far: Vec<Vec<u8>> = self.far.drain(..).map(|(_, datagram)| datagram).collect();
-        (far, restarted)
+        terms.written += self.uncounted;
+        terms.overrun += self.overrun;
+        let foreign = self.parts.back().map_or(0, |part| part.foreign);
+        self.gauge.tell(&terms, self.bytes, foreign, pool);
     }
 }

@@ -67,6 +67,30 @@ impl Learning {
         self.held.len() >= ENOUGH || self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
     }
 
+    /// Bytes per second of one stream: by what was given or the frames tell, else by what came so far.
+    pub fn rate(&self, source: &UdpSource, facts: &Facts) -> Option<u64> {
+        let alone = matches!(source.threads, Threads::Split);
+        let several = match &source.threads {
+            Threads::Listed(list) => list.len(),
+            _ => facts.flows.len().max(1),
+        };
+        let streams = if alone { 1 } else { several as u64 };
+        let told = facts.frames_per_second.filter(|_| facts.frame_bytes > 0);
+        if let Some(fps) = told {
+            return Some(fps.saturating_mul(facts.frame_bytes.into()).saturating_mul(streams));
+        }
+        let millis = self.since?.elapsed().as_millis().max(1) as u64;
+        let bytes: usize = self.held.iter().map(Vec::len).sum();
+        let parts = if alone { several as u64 } else { 1 };
+        Some(bytes as u64 * 1000 / millis / parts)
+    }
+
+    /// The first came long ago.
+    #[cfg(test)]
+    pub(super) fn hurry(&mut self) {
+        self.since = self.since.and_then(|since| since.checked_sub(PATIENCE));
+    }
+
     /// The datagrams held, and the number given up.
     pub fn take(&mut self) -> (Vec<Vec<u8>>, u64) {
         self.since = None;
@@ -108,11 +132,11 @@ impl Learning {
             }
             (None, Threads::Split) => return Decision::Split,
             (None, Threads::Listed(list)) if in_order => {
-                Count::by_time(facts.flows[0].0, list.clone(), bytes, rate)
+                Count::by_time(facts.flows[0].0, list.clone(), bytes, rate).behind(strip)
             }
             (None, Threads::Together) if in_order && facts.flows.len() == 1 => {
                 let (station, thread) = facts.flows[0];
-                Count::by_time(station, vec![thread], bytes, rate)
+                Count::by_time(station, vec![thread], bytes, rate).behind(strip)
             }
             (None, _) => {
                 let flows = Flows::Vdif { frames_per_second: source.frames_per_second };
@@ -156,14 +180,19 @@ pub fn stripped_bytes(source: &UdpSource) -> u32 {
     if source.packet_number { 8 } else { source.strip }
 }
 
-/// How frames of so many bytes are cut into blocks, in a pool of so many bytes.
+/// The smallest block that a slow stream is given.
+pub const LEAST_BLOCK_BYTES: u64 = 64 << 10;
+
+/// How frames of so many bytes are cut into blocks, in a pool of so many bytes. Where the stream's bytes
+/// per second are known, a block holds half a second at most: what is in blocks not full is not durable.
 pub fn geometry(
     source: &UdpSource,
     frame_bytes: u32,
     pool_bytes: usize,
     chunk_bytes: u64,
+    rate: Option<u64>,
 ) -> Result<Geometry, fullbore_core::layout::Error> {
-    let wanted = wanted_block_bytes(source, pool_bytes);
+    let wanted = wanted_block_bytes(source, pool_bytes, rate);
     if frame_bytes == 0 {
         Ok(Geometry::of_bytes(wanted, chunk_bytes))
     } else {
@@ -171,11 +200,12 @@ pub fn geometry(
     }
 }
 
-/// How large blocks are to be: at least sixteen in the pool, three in the window, a few with each writer,
-/// and some to ride on.
-pub fn wanted_block_bytes(source: &UdpSource, pool_bytes: usize) -> u64 {
+/// How large blocks are to be at this rate, where it is known: at least sixteen in the pool, three in the
+/// window, a few with each writer, and some to ride on.
+pub fn wanted_block_bytes(source: &UdpSource, pool_bytes: usize, rate: Option<u64>) -> u64 {
     let most = (pool_bytes as u64 / 16).max(4096);
-    source.block.map_or(BLOCK_BYTES, |size| size.0).min(most)
+    let usual = rate.map_or(BLOCK_BYTES, |rate| (rate / 2).clamp(LEAST_BLOCK_BYTES, BLOCK_BYTES));
+    source.block.map_or(usual, |size| size.0).min(most)
 }
 
 fn from_length(source: &UdpSource, bytes: usize) -> bool {
@@ -215,4 +245,26 @@ fn commonest(values: impl Iterator<Item = u32>) -> Option<u32> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::layout::CHUNK_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn a_slow_stream_is_cut_into_blocks_of_half_a_second() {
+        let source = |text: &str| UdpSource::parse(text).unwrap().remove(0);
+        let block = |text: &str, frame, rate| {
+            let cut = geometry(&source(text), frame, 2 << 30, CHUNK_BYTES, rate).unwrap();
+            (cut.block_bytes, u64::from(cut.block_bytes) % 4096)
+        };
+        assert_eq!(block("udp://:5000", 1024, Some(125_000)), (65_536, 0));
+        assert_eq!(block("udp://:5000", 1024, Some(1_000_000)), (499_712, 0));
+        assert_eq!(block("udp://:5000", 8032, Some(125_000)), (1_028_096, 0), "no smaller one");
+        assert_eq!(block("udp://:5000", 8032, Some(256_000_000)), (4_112_384, 0));
+        assert_eq!(block("udp://:5000", 8032, None), (4_112_384, 0));
+        assert_eq!(block("udp://:5000?block=8MiB", 1024, Some(125_000)), (8 << 20, 0));
+    }
 }

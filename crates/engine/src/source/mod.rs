@@ -12,7 +12,10 @@
 mod arrived;
 mod capture;
 mod dealer;
+mod far;
 mod learn;
+#[cfg(test)]
+mod model;
 mod part;
 mod placed;
 mod port;
@@ -23,5 +26,5 @@ pub use dealer::Lane;
 pub(crate) use dealer::{Course, Dealer};
 pub use learn::{stripped_bytes, wanted_block_bytes};
 pub use part::{Notice, Opening, Shape, StreamGauge};
-pub use port::{Port, PortError, PortGauge};
+pub use port::{FewBlocks, Port, PortError, PortGauge};
 pub use scratch::Scratch;

@@ -1,9 +1,10 @@
 //! One stream of one scan: what has been handed on of it, and what its account will say.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Flow, Witness};
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, Terms, Witness};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
@@ -13,7 +14,7 @@ use fullbore_core::window::{Closed, Finished};
 use uuid::Uuid;
 
 use super::dealer::Course;
-use crate::ring::{Block, Filled, Track};
+use crate::ring::{Block, Filled, Pool, Track};
 
 /// A scan, as capture threads know it.
 #[derive(Debug)]
@@ -61,9 +62,23 @@ pub struct StreamGauge {
 }
 
 impl StreamGauge {
-    /// Sets one counter.
-    pub(super) fn set(counter: &AtomicU64, value: u64) {
-        counter.store(value, Ordering::Relaxed);
+    /// Brings every counter up to date.
+    pub(super) fn tell(&self, terms: &Terms, bytes: u64, foreign: u64, pool: &Pool) {
+        let used = (pool.blocks() - pool.free()) as u64;
+        for (counter, value) in [
+            (&self.frames, terms.written),
+            (&self.bytes, bytes),
+            (&self.missing, terms.missing),
+            (&self.overrun, terms.overrun),
+            (&self.damaged, terms.damaged),
+            (&self.late, terms.late),
+            (&self.foreign, foreign),
+            (&self.pool_blocks, pool.blocks() as u64),
+            (&self.high_water, pool.high_water() as u64),
+            (&self.used_blocks, used),
+        ] {
+            counter.store(value, Ordering::Relaxed);
+        }
     }
 }
 
@@ -290,6 +305,19 @@ impl Part {
         account.first = Some(Edge { index: low, time: sums.times.0, seen: first });
         account.last = Some(Edge { index: high, time: sums.times.1, seen: last });
     }
+}
+
+/// Books a frame that came when its scan had been cut off: it was not missing, but late, or came twice.
+/// `false`: no scan whose books are still here expected it.
+pub fn came_after_cut(parts: &mut VecDeque<Part>, station: u16, thread: u16, index: i64) -> bool {
+    let ended = parts.iter_mut().rev().filter_map(|part| part.sums.as_mut());
+    for sums in ended {
+        let flow = sums.flows.iter_mut().find(|flow| (flow.0, flow.1) == (station, thread));
+        if flow.is_some_and(|(_, _, finished)| finished.came_late(index)) {
+            return true;
+        }
+    }
+    false
 }
 
 fn flow_account((station, thread, flow): &(u16, u16, Finished)) -> Flow {

@@ -14,10 +14,11 @@ use fullbore_core::count::{Count, Reading};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
-use fullbore_core::window::{Arrival, BELIEVED_AFTER, Closed, Finished, Window};
+use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
 use super::dealer::Dealer;
-use super::part::{Opening, Part, Shape, StreamGauge, Sums, filled};
+use super::far::{Belief, Far};
+use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
@@ -55,8 +56,9 @@ pub struct Placed {
     count: Count,
     window: Window<Block>,
     heads: Vec<[u8; Placed::LONGEST_HEAD]>,
-    /// Datagrams from far off, until enough agree.
-    far: Vec<Vec<u8>>,
+    far: Far,
+    /// Index of the first frame of all.
+    began: i64,
     /// Index after the last page handed on.
     handed: i64,
     /// Frames marked invalid, by page.
@@ -76,7 +78,7 @@ pub struct Placed {
 
 impl Placed {
     /// The most bytes before a frame that may be left out.
-    pub const LONGEST_HEAD: usize = 256;
+    pub const LONGEST_HEAD: usize = fullbore_core::endpoint::LONGEST_STRIP as usize;
 
     /// A stream that begins with the frame at `first`.
     pub fn new(shape: Shape, count: Count, first: i64, opening: Arc<Opening>) -> Self {
@@ -87,7 +89,8 @@ impl Placed {
             count,
             window,
             heads: vec![[0; Self::LONGEST_HEAD]; MOST_MESSAGES.max(128)],
-            far: Vec::new(),
+            far: Far::default(),
+            began: first,
             handed: first,
             invalid: VecDeque::new(),
             sums: VecDeque::new(),
@@ -173,7 +176,7 @@ impl Placed {
         if run > 0 {
             self.sum_up(first, run);
             self.window.arrive_in_order(run as u32);
-            self.part_of_new().seen(lent.now);
+            self.near(first + run as i64 - 1, lent.now);
         }
         let taken = in_place + layout.surprises;
         self.mend(lent);
@@ -278,13 +281,11 @@ impl Placed {
         let (head, frame) = datagram.split_at(cut);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
-            Reading::Damaged { index } if !self.window.is_far(index) => {
-                self.window.arrive_damaged(index);
-                self.part_of_new().seen(lent.now);
-            }
-            Reading::Damaged { .. } | Reading::Foreign | Reading::Uncounted => {
-                self.part_of_new().foreign += 1;
-            }
+            Reading::Damaged { index } => match self.window.arrive_damaged(index) {
+                Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
+                _ => self.part_of(index).seen(lent.now),
+            },
+            Reading::Foreign | Reading::Uncounted => self.part_of_new().foreign += 1,
         }
         self.hand_on(lent);
     }
@@ -299,41 +300,51 @@ impl Placed {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
-                self.near(lent.now);
+                self.near(index, lent.now);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
-                self.near(lent.now);
+                self.near(index, lent.now);
             }
+            Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().foreign += 1,
             // An invalid frame may carry any time; it does not move the window.
-            Arrival::Far if invalid => self.part_of_new().foreign += 1,
+            Arrival::Far if invalid => self.count_given_up(vec![index]),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
     }
 
     /// A frame near the window came, so the far ones before it were not the stream.
-    fn near(&mut self, now: Tai) {
-        let rubbish = self.far.len() as u64;
-        self.far.clear();
-        let part = self.part_of_new();
-        part.foreign += rubbish;
-        part.seen(now);
+    fn near(&mut self, index: i64, now: Tai) {
+        if !self.far.is_empty() {
+            let old = self.far.give_up();
+            self.count_given_up(old);
+        }
+        self.part_of(index).seen(now);
+    }
+
+    fn count_given_up(&mut self, indices: Vec<i64>) {
+        for index in indices {
+            if !self.window.give_up(index) {
+                self.part_of_new().foreign += 1;
+            }
+        }
     }
 
     /// A far-off frame: believed once enough in a row agree.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
         let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
-        let agrees = self.far.last().is_none_or(|last| {
-            self.index_of(last).is_some_and(|before| index.abs_diff(before) < reach)
-        });
-        if !agrees {
-            self.part_of_new().foreign += self.far.len() as u64;
-            self.far.clear();
+        let others = self.far.hear(index, datagram, reach, lent.now);
+        self.count_given_up(others);
+        let belief = self.far.belief(self.window.next(), self.longest_gap(), lent.now);
+        if let Some(belief) = belief {
+            self.follow(belief, lent);
         }
-        self.far.push(datagram);
-        if self.far.len() >= BELIEVED_AFTER {
-            self.believe(lent);
-        }
+    }
+
+    fn longest_gap(&self) -> i64 {
+        self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
+            i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
+        })
     }
 
     fn index_of(&self, datagram: &[u8]) -> Option<i64> {
@@ -345,20 +356,14 @@ impl Placed {
     }
 
     /// Moves the window to where the far-off frames are, and places them.
-    fn believe(&mut self, lent: &mut Lent<'_>) {
-        let far = std::mem::take(&mut self.far);
-        let Some(first) = far.iter().filter_map(|datagram| self.index_of(datagram)).min() else {
-            return;
-        };
-        let gap = first.saturating_sub(self.window.next());
-        let longest = self.count.frames_of_stream_per_second().map_or(LONGEST_GAP, |rate| {
-            i64::try_from(rate.saturating_mul(7 * 86_400)).unwrap_or(LONGEST_GAP)
-        });
-        if (0..=longest).contains(&gap) {
-            self.window.jump_to(first);
-        } else {
-            self.count.rebase(first, self.window.next());
-            self.part_of_new().restarts += 1;
+    fn follow(&mut self, belief: Belief, lent: &mut Lent<'_>) {
+        let far = self.far.take();
+        match belief {
+            Belief::Ahead(first) => self.window.jump_to(first),
+            Belief::Anew(first) => {
+                self.count.rebase(first, self.window.next());
+                self.part_of_new().restarts += 1;
+            }
         }
         // A count at the end of its range cannot be moved: then they are no frames of this stream.
         if self.index_of(&far[0]).is_none_or(|index| self.window.is_far(index)) {
@@ -366,18 +371,25 @@ impl Placed {
             return;
         }
         for datagram in far {
+            // Frames that agree may still lie far from one another.
+            let index = self.index_of(&datagram).filter(|&index| index >= self.window.next());
+            if let Some(index) = index.filter(|&index| self.window.is_far(index)) {
+                self.window.jump_to(index);
+            }
             self.ingest(&datagram, lent);
         }
     }
 
     /// The part that new frames belong to.
     fn part_of_new(&mut self) -> &mut Part {
-        let place = if self.window.cutting() && self.parts.len() > 1 {
-            self.parts.len() - 2
-        } else {
-            self.parts.len() - 1
-        };
-        &mut self.parts[place]
+        self.part_of(self.window.next())
+    }
+
+    /// The part that the newest frames belong to, or the one before while a cut is waited for.
+    fn part_of(&mut self, index: i64) -> &mut Part {
+        let last = self.parts.len() - 1;
+        let waits = self.window.is_before_cut(index) && last > 0;
+        &mut self.parts[last - usize::from(waits)]
     }
 
     /// Begins the next scan with the next block.
@@ -402,17 +414,12 @@ impl Placed {
 
     /// Ends the last scan: everything held is handed on.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
-        if !self.far.is_empty()
-            && self
-                .far
-                .first()
-                .and_then(|d| self.index_of(d))
-                .is_some_and(|i| i > self.window.next())
-        {
-            self.believe(lent);
+        let likely = self.far.likely(self.window.next(), self.longest_gap(), 1);
+        if let Some(ahead @ Belief::Ahead(_)) = likely {
+            self.follow(ahead, lent);
         }
-        let rubbish = self.far.drain(..).count() as u64;
-        self.part_of_new().foreign += rubbish;
+        let old = self.far.give_up();
+        self.count_given_up(old);
         if self.window.cutting() {
             // The cut has not been reached, and now never will be: the scan after it is empty.
             self.window.cut_short();
@@ -448,7 +455,10 @@ impl Placed {
             let gap = Gap { first: self.handed, count, cause: Cause::Missing };
             self.parts[place].pending.push(gap);
         }
-        self.handed = self.handed.max(end);
+        // A page that lay ahead when a scan was cut has no slots, and says nothing of what is handed on.
+        if closed.slots > 0 {
+            self.handed = self.handed.max(end);
+        }
         let invalid = take_invalid(&mut self.invalid, closed.page);
         let crc = self.take_sum(&closed);
         let part = &mut self.parts[place];
@@ -490,6 +500,12 @@ impl Placed {
             part.pending.push(Gap { first: self.handed, count, cause: Cause::Missing });
             self.handed = high + 1;
         }
+        // Frames that came only after others had begun the stream lie before every block.
+        let before = finished.gaps.iter().take_while(|gap| gap.first < self.began).map(|gap| {
+            let count = gap.count.min(self.began.abs_diff(gap.first));
+            Gap { count, ..*gap }
+        });
+        part.pending.extend(before);
         let time = |index: Option<i64>| index.and_then(|index| self.count.time(index));
         let correction = self.count.correction() - self.corrected;
         self.corrected += correction;
@@ -526,18 +542,9 @@ impl Placed {
     /// Brings the counters for screens up to date.
     pub fn tell(&self, pool: &Pool) {
         let terms = self.window.so_far();
-        let gauge = &self.gauge;
-        StreamGauge::set(&gauge.frames, terms.written);
-        StreamGauge::set(&gauge.bytes, terms.written * u64::from(self.shape.geometry.frame_bytes));
-        StreamGauge::set(&gauge.missing, terms.missing);
-        StreamGauge::set(&gauge.overrun, terms.overrun);
-        StreamGauge::set(&gauge.damaged, terms.damaged);
-        StreamGauge::set(&gauge.late, terms.late);
+        let bytes = terms.written * u64::from(self.shape.geometry.frame_bytes);
         let foreign = self.parts.back().map_or(0, |part| part.foreign);
-        StreamGauge::set(&gauge.foreign, foreign);
-        StreamGauge::set(&gauge.pool_blocks, pool.blocks() as u64);
-        StreamGauge::set(&gauge.high_water, pool.high_water() as u64);
-        StreamGauge::set(&gauge.used_blocks, (pool.blocks() - pool.free()) as u64);
+        self.gauge.tell(&terms, bytes, foreign, pool);
     }
 }
 

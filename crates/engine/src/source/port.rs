@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::{CountedBy, Layer, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::endpoint::{Gro, SourceFormat, UdpSource};
-use fullbore_core::layout::BLOCK_BYTES;
+use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
+use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
 use super::arrived::{Arrived, Flows};
-use super::learn::{Decision, Facts, Learning, geometry, stripped_bytes};
+use super::learn::{Decision, Facts, LEAST_BLOCK_BYTES, Learning, geometry, stripped_bytes};
 use super::part::{Notice, Opening, Part, Shape};
 use super::placed::{Lent, Method, Placed};
 use crate::ring::{Pool, Returned};
@@ -48,6 +49,14 @@ pub enum PortError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Blocks so large that too few fit the memory.
+    #[error("{source_name}: {sum}")]
+    FewBlocks {
+        /// The source.
+        source_name: String,
+        /// The sum.
+        sum: FewBlocks,
+    },
     /// A frame length or block size that cannot be laid out.
     #[error("{source_name}")]
     Layout {
@@ -57,6 +66,42 @@ pub enum PortError {
         #[source]
         error: fullbore_core::layout::Error,
     },
+}
+
+/// What a pool cannot be: so many blocks of so many bytes, where more are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FewBlocks {
+    /// Blocks there would be.
+    pub blocks: usize,
+    /// Blocks there must be.
+    pub needed: usize,
+    /// Bytes of each.
+    pub block_bytes: u32,
+}
+
+impl std::fmt::Display for FewBlocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { blocks, needed, block_bytes } = *self;
+        let block = ByteSize(block_bytes.into());
+        let buffer = ByteSize(needed as u64 * u64::from(block_bytes));
+        write!(
+            f,
+            "its frames need blocks of {block}, of which the block memory holds {blocks}, and {needed} \
+             are needed: give {buffer} for it with --buffer, or record with frame=varying"
+        )
+    }
+}
+
+/// The fewest blocks that a stream can be recorded with: three in the window, the rest on their way.
+pub const LEAST_BLOCKS: usize = 8;
+
+/// Fewer blocks than this ride out no stall of a disk.
+pub const AMPLE_BLOCKS: usize = 16;
+
+/// Whether memory holds fewer blocks than needed.
+fn few_blocks(block_bytes: u32, pool_bytes: usize, needed: usize) -> Option<FewBlocks> {
+    let blocks = pool_bytes / (block_bytes as usize).next_multiple_of(4096).max(4096);
+    (blocks < needed).then_some(FewBlocks { blocks, needed, block_bytes })
 }
 
 /// Counters of a port that anybody may read.
@@ -116,6 +161,8 @@ pub struct Port {
     method: Method,
     trial: (u64, u64),
     facts: Option<Facts>,
+    /// How all streams of the port are cut into blocks.
+    geometry: Option<Geometry>,
     /// Datagrams of the scan that were no frames, while there is no stream to count them.
     foreign: u64,
     chunk_bytes: u64,
@@ -137,8 +184,14 @@ impl Port {
     ) -> Result<Self, PortError> {
         let source_name = source.endpoint.to_string();
         if let Some(frame_bytes) = source.frame_bytes {
-            geometry(&source, frame_bytes, pool_bytes, chunk_bytes)
-                .map_err(|error| PortError::Layout { source_name: source_name.clone(), error })?;
+            let layout = geometry(&source, frame_bytes, pool_bytes, chunk_bytes, None);
+            let name = || source_name.clone();
+            let layout =
+                layout.map_err(|error| PortError::Layout { source_name: name(), error })?;
+            let few = few_blocks(layout.block_bytes, pool_bytes, LEAST_BLOCKS);
+            if let Some(sum) = few {
+                return Err(PortError::FewBlocks { source_name: name(), sum });
+            }
         }
         let listen =
             Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
@@ -165,6 +218,7 @@ impl Port {
             method: if merges { Method::Merged } else { Method::Batch },
             trial: (0, 0),
             facts: None,
+            geometry: None,
             foreign: 0,
             chunk_bytes,
             refused: false,
@@ -196,9 +250,17 @@ impl Port {
     /// The most blocks that its memory can be cut into.
     pub fn most_blocks(&self) -> usize {
         // Blocks come near to their wanted size, and at least to half of it.
-        let wanted = self.source.block.map_or(BLOCK_BYTES, |size| size.0);
+        let wanted = self.source.block.map_or(LEAST_BLOCK_BYTES, |size| size.0);
         let wanted = wanted.min(self.region.bytes() as u64 / 16).max(4096);
         2 * self.region.bytes() / wanted as usize + 1
+    }
+
+    /// What should be known of its memory before it is relied on.
+    pub fn warning(&self) -> Option<String> {
+        let (region, chunk) = (self.region.bytes(), self.chunk_bytes);
+        let layout = geometry(&self.source, self.source.frame_bytes?, region, chunk, None).ok()?;
+        let few = few_blocks(layout.block_bytes, region, AMPLE_BLOCKS)?;
+        Some(format!("{}: {few}", self.source.endpoint))
     }
 
     /// Its counters.
@@ -389,8 +451,15 @@ impl Port {
             return;
         };
         let strip = stripped_bytes(&self.source);
+        let rate = self.learning.rate(&self.source, &facts);
+        let pool_bytes = self.region.bytes();
         let lay = |frame_bytes| {
-            geometry(&self.source, frame_bytes, self.region.bytes(), self.chunk_bytes)
+            let layout = geometry(&self.source, frame_bytes, pool_bytes, self.chunk_bytes, rate)
+                .map_err(|error| error.to_string())?;
+            match few_blocks(layout.block_bytes, pool_bytes, LEAST_BLOCKS) {
+                Some(few) => Err(few.to_string()),
+                None => Ok(layout),
+            }
         };
         let mut layout = lay(facts.frame_bytes);
         let uncounted = self.source.format == SourceFormat::Raw && self.source.sequence.is_none();
@@ -412,6 +481,7 @@ impl Port {
         };
         let slack = if facts.frame_bytes == 0 { 1 << 16 } else { 0 };
         self.pool = Some(Pool::new(self.region.clone(), cut.block_bytes as usize, slack));
+        self.geometry = Some(cut);
         let shape = Shape {
             number: self.number,
             name: self.source.name.clone(),
@@ -446,9 +516,11 @@ impl Port {
 
     /// Opens the streams of all threads among the first datagrams.
     fn split_first(&mut self, held: &[Vec<u8>], lender: &mut Lender<'_>) {
+        let strip = stripped_bytes(&self.source) as usize;
         for datagram in held {
-            let owned =
-                self.streams.iter().any(|stream| stream.owns(&[], datagram, datagram.len()));
+            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+            let bytes = datagram.len();
+            let owned = self.streams.iter().any(|stream| stream.owns(head, frame, bytes));
             if !owned {
                 self.split_off(datagram, lender);
             }
@@ -462,7 +534,9 @@ impl Port {
         }
         let facts = self.facts.clone()?;
         let bytes = facts.frame_bytes as usize;
-        let header = fullbore_core::format::vdif::check(datagram, bytes).ok()?;
+        let strip = stripped_bytes(&self.source);
+        let frame = datagram.get(strip as usize..)?;
+        let header = fullbore_core::format::vdif::check(frame, bytes).ok()?;
         if header.invalid() {
             return None;
         }
@@ -472,30 +546,29 @@ impl Port {
         // Two stations may have threads of the same number.
         let station = format!("{}s{}t{}", self.source.name, header.station(), header.thread());
         let name: Name = if taken { station } else { thread }.parse().ok()?;
-        let pool_bytes = self.region.bytes();
-        let geometry =
-            geometry(&self.source, facts.frame_bytes, pool_bytes, self.chunk_bytes).ok()?;
+        let geometry = self.geometry?;
         let mut shape = Shape {
             number: 0,
             name,
             source: self.source.endpoint.to_string(),
-            stripped_bytes: 0,
+            stripped_bytes: strip,
             geometry,
             fill: self.source.fill,
         };
         let opening = self.openings.back()?.clone();
         let stream = if self.source.fill == Fill::Omit {
             let flows = Flows::Vdif { frames_per_second: rate };
-            let pattern = Count::by_arrival(0, bytes);
+            let pattern = Count::by_arrival(strip as usize, bytes);
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut arrived = Arrived::new(shape, flows, pattern, opening);
             arrived.keep_to(header.station(), header.thread());
             Stream::Arrived(Box::new(arrived))
         } else {
-            let mut count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+            let count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
+            let mut count = count.behind(strip as usize);
             let mut learning = Learning::default();
             learning.hold(datagram);
-            let first = learning.earliest(&mut count, 0)?;
+            let first = learning.earliest(&mut count, strip as usize)?;
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
         };
@@ -522,6 +595,19 @@ impl Port {
         };
         lender.notices.push(Notice::Opened { scan: opening.uuid, shape, format, gauge });
         self.streams.push(stream);
+    }
+
+    /// Whatever waits for time to pass has waited long enough.
+    #[cfg(test)]
+    pub(super) fn hurry(&mut self) {
+        self.learning.hurry();
+        self.cut_at = self.cut_at.map(|_| Instant::now());
+    }
+
+    /// The blocks, for tests that take some away.
+    #[cfg(test)]
+    pub(super) fn pool_mut(&mut self) -> Option<&mut Pool> {
+        self.pool.as_mut()
     }
 
     /// Takes an answer of a writer, if it is for a stream of this port.
@@ -559,7 +645,9 @@ impl Port {
             loop {
                 let (taken, format, number) = match &mut self.streams[number] {
                     Stream::Placed(p) => (p.take_complete(), p.format(), p.shape().number),
-                    Stream::Arrived(a) => (a.take_complete(), a.format(), a.shape().number),
+                    Stream::Arrived(a) => {
+                        (a.take_complete(lender.now), a.format(), a.shape().number)
+                    }
                 };
                 let Some((part, counted_by)) = taken else { break };
                 let witnesses = self.witness(part.opening.uuid);

@@ -29,6 +29,12 @@ pub const NOWHERE: i64 = i64::MIN / 2;
 /// still to come when the second ends.
 const SNAP: u64 = 64;
 
+/// Rates chosen by people are multiples of this where they are not round in bits …
+const HUNDRED: u64 = 100;
+
+/// … so up to this many frames may be lost or overtaken just at the first boundary between seconds.
+const BOUNDARY: u64 = 2;
+
 /// How often a rate can be raised. An honest stream needs one or two.
 const SEGMENTS: usize = 64;
 
@@ -175,8 +181,9 @@ impl Timeline {
     /// Frames per second: given, from the extended data, or derived; nothing in the first second of
     /// a stream that does not say.
     ///
-    /// A derived rate just below a whole number of Mbit/s is taken for that number, and the frames
-    /// between look missing in every second: a stream of such a rate must be given it.
+    /// A derived rate just below a whole number of Mbit/s is taken for that number, and so is one that is
+    /// one or two below a multiple of a hundred. The frames between look missing in every second: a
+    /// stream of such a rate must be given it.
     pub fn frames_per_second(&self) -> Option<u64> {
         let seen = self.seen.as_ref().filter(|seen| !seen.segments.is_empty());
         seen.map(Seen::rate).or(self.given)
@@ -391,10 +398,13 @@ fn round_step(payload_bytes: u32) -> u64 {
     1_000_000 / step
 }
 
-/// The next round rate if it is near, else `shown` itself.
+/// The next round rate if it is near, else the next hundred if it is very near, else `shown` itself.
 fn snap(shown: u64, round: u64) -> u64 {
-    let up = shown.next_multiple_of(round);
-    if up - shown <= SNAP.min(round / 4) && up <= HIGHEST_RATE { up } else { shown }
+    let near = |step: u64, reach: u64| {
+        let up = shown.next_multiple_of(step);
+        (up - shown <= reach && up <= HIGHEST_RATE).then_some(up)
+    };
+    near(round, SNAP.min(round / 4)).or_else(|| near(HUNDRED, BOUNDARY)).unwrap_or(shown)
 }
 
 #[cfg(test)]
@@ -481,6 +491,22 @@ mod tests {
             timeline.observe(&header(at(0), 3999 - lost));
             assert_eq!(timeline.observe(&header(at(1), 0)), 4000, "{lost} lost");
             assert_eq!(timeline.frames_per_second(), Some(4000));
+        }
+    }
+
+    #[test]
+    fn a_frame_lost_or_overtaken_just_at_the_first_boundary_has_its_place() {
+        let small = |second, frame| header(second, frame).with_frame_bytes(1056);
+        for lost in 0..=2 {
+            let mut timeline = Timeline::new(None);
+            timeline.observe(&small(at(0), 999 - lost));
+            assert_eq!(timeline.observe(&small(at(1), 0)), 1000, "{lost} overtaken");
+            for overtaken in 1000 - lost..1000 {
+                assert_eq!(timeline.observe(&small(at(0), overtaken)), i64::from(overtaken));
+            }
+            assert_eq!(timeline.observe(&small(at(1), 999)), 1999);
+            assert_eq!(timeline.observe(&small(at(2), 0)), 2000);
+            assert_eq!((timeline.frames_per_second(), timeline.correction()), (Some(1000), 0));
         }
     }
 

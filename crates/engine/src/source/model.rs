@@ -1,0 +1,919 @@
+//! Capture against a plain model. The environment picks what is sent and in which order, when scans are
+//! cut, when blocks come back and which member fails; a real socket carries it.
+//!
+//! ```text
+//! steps ─► wire ─► socket ─► port ─► dealer ─► writers ─► pages ─┐
+//!            └────────────── truth: what was sent ───────────────┴─► every byte, every term
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use fullbore_core::account::Account;
+use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::format::vdif::{self, Header, Second};
+use fullbore_core::gap::{Cause, Gap};
+use fullbore_core::manifest::Fill;
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteSize;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::dealer::{Dealer, Lane};
+use super::part::{Notice, Opening};
+use super::port::{Lender, Port};
+use super::scratch::Scratch;
+use crate::ring::{Block, Command, Filled, Gauge, Returned, Wake};
+use crate::sys::send::{Destination, Sender};
+
+/// Bytes of every frame: eight of them are a block.
+const FRAME: usize = 512;
+
+/// What a stream is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// VDIF frames counted by their time.
+    Vdif,
+    /// VDIF frames behind a packet number.
+    Vtp,
+    /// Any datagrams with a counter of so many bytes at their start, which is kept.
+    Field(usize),
+}
+
+/// The sender: every frame it ever sends has a number of its own.
+struct Wire {
+    kind: Kind,
+    threads: Vec<u16>,
+    fps: u32,
+    /// Where the sender's counter began anew, and what was added to it from then on.
+    epochs: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+impl Wire {
+    fn epoch_of(&self, number: u64) -> (u64, u64) {
+        let (from, shift) = self.epochs.range(..=number).next_back().expect("one begins at 0");
+        (*from, *shift)
+    }
+
+    fn thread(&self, number: u64) -> u16 {
+        self.threads[(number % self.threads.len() as u64) as usize]
+    }
+
+    /// The frame as it is to be kept.
+    fn frame(&self, number: u64) -> Vec<u8> {
+        let counter = number.wrapping_add(self.epoch_of(number).1);
+        let mut frame = vec![number as u8 ^ 0x5A; FRAME];
+        let at = match self.kind {
+            Kind::Vdif | Kind::Vtp => {
+                let own = number / self.threads.len() as u64;
+                let (seconds, of_second) =
+                    (own / u64::from(self.fps), (own % u64::from(self.fps)) as u32);
+                let shift =
+                    if self.kind == Kind::Vdif { self.epoch_of(number).1 as i64 } else { 0 };
+                let mut header = Header::default()
+                    .with_reference_epoch(50)
+                    .with_frame_bytes(FRAME as u32)
+                    .with_thread(self.thread(number))
+                    .with_station(0x4142)
+                    .with_invalid(number % 13 == 5);
+                let start = Second::of(50, 1_000_000).0 + seconds as i64 + shift;
+                header.set_time(Second(start), of_second);
+                header.write(&mut frame).unwrap();
+                32
+            }
+            Kind::Field(width) => {
+                frame[..width].copy_from_slice(&counter.to_le_bytes()[..width]);
+                16
+            }
+        };
+        frame[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        frame
+    }
+
+    fn datagram(&self, number: u64) -> Vec<u8> {
+        let mut datagram = Vec::with_capacity(FRAME + 8);
+        if self.kind == Kind::Vtp {
+            let counter = number.wrapping_add(self.epoch_of(number).1);
+            datagram.extend_from_slice(&counter.to_le_bytes());
+        }
+        datagram.extend_from_slice(&self.frame(number));
+        datagram
+    }
+
+    /// Which frame this is, if it is one to the last byte.
+    fn identify(&self, frame: &[u8]) -> Option<u64> {
+        let at = if matches!(self.kind, Kind::Vdif | Kind::Vtp) { 32 } else { 16 };
+        let number = u64::from_le_bytes(frame.get(at..at + 8)?.try_into().ok()?);
+        (number < self.next && self.frame(number) == frame).then_some(number)
+    }
+}
+
+/// What the sender and the network do next.
+#[derive(Clone, Debug)]
+enum Item {
+    /// Frames in order.
+    Next(u8),
+    /// Frames that are lost, or sent only later.
+    Skip(u8),
+    /// A frame that lies so far back: sent twice, or overtaken.
+    Back(u16),
+    /// A run of them, oldest first.
+    Replay(u16, u8),
+    /// The next frame, cut short.
+    Short(u8),
+    /// The next frame with something behind it.
+    Long(u8),
+    /// So many bytes of nothing.
+    Rubbish(u16),
+    /// The sender's counter moves by so much.
+    Restart(i64),
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Datagrams, all at once.
+    Burst(Vec<Item>),
+    /// The capture thread reads once.
+    Receive,
+    /// The capture thread reads all there is.
+    Drain,
+    /// Writers answer for so many blocks.
+    Answer(u8),
+    /// Answers, cuts and parts are looked after.
+    Look,
+    /// A new scan begins.
+    Cut,
+    /// Everything that waits for time to pass has waited long enough.
+    Hurry,
+    /// So many blocks are left of the pool.
+    Memory(u8),
+    /// A member takes no more.
+    Refuse(u8),
+}
+
+fn items(restarts: bool) -> impl Strategy<Value = Vec<Item>> {
+    // None that falls into a gap: nobody could tell its frames from late ones.
+    let jump = prop_oneof![Just(-1_000_000i64), Just(-50_000), Just(1 << 33)];
+    let item = prop_oneof![
+        12 => (1u8..40).prop_map(Item::Next),
+        3 => (1u8..30).prop_map(Item::Skip),
+        4 => (0u16..12).prop_map(Item::Back),
+        2 => (0u16..60).prop_map(Item::Back),
+        1 => (0u16..600).prop_map(Item::Back),
+        1 => (0u16..300, 1u8..20).prop_map(|(back, count)| Item::Replay(back, count)),
+        1 => any::<u8>().prop_map(Item::Short),
+        1 => any::<u8>().prop_map(Item::Long),
+        1 => (0u16..700).prop_map(Item::Rubbish),
+        u32::from(restarts) => jump.prop_map(Item::Restart),
+    ];
+    prop::collection::vec(item, 1..8)
+}
+
+fn steps(restarts: bool) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        10 => items(restarts).prop_map(Step::Burst),
+        8 => Just(Step::Receive),
+        4 => Just(Step::Drain),
+        6 => (1u8..20).prop_map(Step::Answer),
+        4 => Just(Step::Look),
+        1 => Just(Step::Cut),
+        2 => Just(Step::Hurry),
+        1 => (0u8..12).prop_map(Step::Memory),
+        1 => (0u8..4).prop_map(Step::Refuse),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// A block as a writer got it.
+struct Page {
+    scan: Uuid,
+    stream: u16,
+    filled: Filling,
+    bytes: Vec<u8>,
+}
+
+/// What the index would be told of it.
+struct Filling {
+    sequence: u64,
+    first: i64,
+    frames: u32,
+    present: u32,
+    invalid: u32,
+    gaps: Vec<Gap>,
+}
+
+struct Writer {
+    commands: rtrb::Consumer<Command>,
+    returned: rtrb::Producer<Returned>,
+    gauge: Arc<Gauge>,
+    held: VecDeque<Filled>,
+}
+
+/// A port with all that it needs, and all that became of what it was sent.
+struct Bench {
+    port: Port,
+    dealer: Dealer,
+    scratch: Scratch,
+    notices: Vec<Notice>,
+    writers: Vec<Writer>,
+    hostages: Vec<Block>,
+    sender: Sender,
+    wire: Wire,
+    /// Numbers sent whole, and those sent damaged.
+    good: BTreeSet<u64>,
+    bad: BTreeSet<u64>,
+    datagrams: u64,
+    now: Tai,
+    openings: Vec<Arc<Opening>>,
+    pages: Vec<Page>,
+    /// Gaps told with no block: (scan, stream).
+    told: BTreeMap<(Uuid, u16), Vec<Gap>>,
+    /// Blocks were wanting, or a member failed.
+    short: bool,
+}
+
+impl Bench {
+    fn new(text: &str, wire: Wire, members: usize) -> Self {
+        let mut source = UdpSource::parse(text).unwrap().remove(0);
+        source.address.set_port(0);
+        source.block = Some(ByteSize(4096));
+        let numbers = Arc::new(AtomicU16::new(0));
+        let port = Port::open(source, 0, numbers, 2 << 20, 3 * 4096, 8 << 20).unwrap();
+        let address = port.receiver().address().unwrap();
+        let destination =
+            Destination { address, ttl: None, interface: None, buffer_bytes: 4 << 20 };
+        let (lanes, writers) = (0..members).map(|_| lane()).unzip();
+        let mut bench = Self {
+            port,
+            dealer: Dealer::new(lanes),
+            scratch: Scratch::new(),
+            notices: Vec::new(),
+            writers,
+            hostages: Vec::new(),
+            sender: Sender::connect(&destination).unwrap(),
+            wire,
+            good: BTreeSet::new(),
+            bad: BTreeSet::new(),
+            datagrams: 0,
+            now: Tai(0),
+            openings: Vec::new(),
+            pages: Vec::new(),
+            told: BTreeMap::new(),
+            short: false,
+        };
+        bench.begin();
+        bench
+    }
+
+    fn with<T>(&mut self, what: impl FnOnce(&mut Port, &mut Lender<'_>) -> T) -> T {
+        let mut lender = Lender {
+            dealer: &mut self.dealer,
+            scratch: &mut self.scratch,
+            notices: &mut self.notices,
+            now: self.now,
+        };
+        what(&mut self.port, &mut lender)
+    }
+
+    fn begin(&mut self) {
+        let scan = format!("s_{}", self.openings.len()).parse().unwrap();
+        let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan, single: true });
+        self.openings.push(opening.clone());
+        self.with(|port, lender| port.begin(opening, lender));
+    }
+
+    fn play(&mut self, step: &Step) {
+        match step {
+            Step::Burst(items) => self.send(items),
+            Step::Receive => {
+                self.receive();
+            }
+            Step::Drain => while self.receive() > 0 {},
+            Step::Answer(count) => self.answer(usize::from(*count)),
+            Step::Look => self.with(Port::look),
+            Step::Cut if self.openings.len() < 8 => self.begin(),
+            Step::Cut => {}
+            Step::Hurry => {
+                // Old frames with a silence behind them could not be told from a sender that began anew.
+                self.send(&[Item::Next(1)]);
+                while self.receive() > 0 {}
+                self.now = self.now.plus_ns(1_000_000_000);
+                self.port.hurry();
+                self.with(Port::look);
+            }
+            Step::Memory(left) => self.leave(usize::from(*left)),
+            Step::Refuse(member) => {
+                if let Some(writer) = self.writers.get(usize::from(*member)) {
+                    writer.gauge.refusing.store(true, Ordering::Relaxed);
+                    self.short = true;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> usize {
+        let received = self.with(|port, lender| port.receive(lender)).unwrap();
+        if self.port.pool_mut().is_some_and(|pool| pool.free() == 0) {
+            self.short = true;
+        }
+        received
+    }
+
+    fn leave(&mut self, left: usize) {
+        let Some(pool) = self.port.pool_mut() else { return };
+        while pool.free() > left {
+            self.hostages.extend(pool.take());
+        }
+        while pool.free() < left
+            && let Some(block) = self.hostages.pop()
+        {
+            pool.put(block);
+        }
+        self.short |= left < 8;
+    }
+
+    fn send(&mut self, items: &[Item]) {
+        let mut datagrams = Vec::new();
+        for item in items {
+            let next = self.wire.next;
+            match *item {
+                Item::Next(count) => {
+                    self.wire.next += u64::from(count);
+                    self.good.extend(next..self.wire.next);
+                    datagrams.extend((next..self.wire.next).map(|n| self.wire.datagram(n)));
+                }
+                Item::Skip(count) => self.wire.next += u64::from(count),
+                Item::Back(back) => self.again(u64::from(back), 1, &mut datagrams),
+                Item::Replay(back, count) => {
+                    self.again(u64::from(back), count.into(), &mut datagrams);
+                }
+                Item::Short(less) => {
+                    self.wire.next += 1;
+                    let mut datagram = self.wire.datagram(next);
+                    datagram.truncate(datagram.len() - 8 - usize::from(less));
+                    datagrams.push(datagram);
+                    self.bad.insert(next);
+                }
+                Item::Long(more) => {
+                    self.wire.next += 1;
+                    let mut datagram = self.wire.datagram(next);
+                    datagram.extend(vec![7; 8 + usize::from(more)]);
+                    datagrams.push(datagram);
+                    self.bad.insert(next);
+                }
+                Item::Rubbish(bytes) => {
+                    // Of a frame's length it would be one, where nothing but the length tells.
+                    let bytes = if usize::from(bytes) == FRAME { 511 } else { bytes };
+                    datagrams.push(vec![0xA5; usize::from(bytes)]);
+                }
+                Item::Restart(jump) => {
+                    let shift = self.wire.epoch_of(next).1.wrapping_add_signed(jump);
+                    self.wire.epochs.insert(next, shift);
+                }
+            }
+        }
+        self.datagrams += datagrams.len() as u64;
+        let slices: Vec<_> =
+            datagrams.iter().map(|d| [IoSlice::new(&[]), IoSlice::new(d)]).collect();
+        for group in slices.chunks(64) {
+            self.sender.send(group).unwrap();
+        }
+    }
+
+    /// Sends frames of the newest epoch anew, or for the first time.
+    fn again(&mut self, back: u64, count: u64, datagrams: &mut Vec<Vec<u8>>) {
+        let (from, _) = self.wire.epoch_of(self.wire.next);
+        let first = self.wire.next.saturating_sub(back + 1).max(from);
+        for number in first..(first + count).min(self.wire.next) {
+            datagrams.push(self.wire.datagram(number));
+            self.good.insert(number);
+        }
+    }
+
+    /// Lets the writers answer for `count` blocks.
+    fn answer(&mut self, count: usize) {
+        for writer in &mut self.writers {
+            while let Ok(command) = writer.commands.pop() {
+                match command {
+                    Command::Write(filled) => writer.held.push_back(filled),
+                    Command::Finish { track, gaps } => {
+                        self.told.entry((track.scan, track.number)).or_default().extend(gaps);
+                    }
+                }
+            }
+            for filled in writer.held.drain(..count.min(writer.held.len())) {
+                let answer = if writer.gauge.refusing.load(Ordering::Relaxed) {
+                    Returned::Refused(filled)
+                } else {
+                    self.pages.push(page(&filled));
+                    Returned::Written {
+                        block: filled.block,
+                        track: filled.track,
+                        bytes: filled.bytes,
+                    }
+                };
+                assert!(writer.returned.push(answer).is_ok());
+            }
+        }
+        while let Some(returned) = self.dealer.take_returned() {
+            let stray = self.with(|port, lender| port.answer(returned, lender));
+            assert!(stray.is_none(), "a block came back to a stream that does not know it");
+        }
+    }
+
+    /// Stops, and waits until everything has come to rest.
+    fn finish(&mut self) {
+        while self.receive() > 0 {}
+        self.with(Port::end);
+        for _ in 0..100 {
+            self.answer(usize::MAX);
+            self.with(Port::look);
+        }
+        assert!(self.port.is_done(), "a part never became complete");
+        self.answer(usize::MAX);
+        assert_eq!(self.port.receiver().drops().unwrap(), 0, "the test lost datagrams itself");
+        let hostages = std::mem::take(&mut self.hostages);
+        let Some(pool) = self.port.pool_mut() else { return };
+        hostages.into_iter().for_each(|block| pool.put(block));
+        assert_eq!(pool.free(), pool.blocks(), "every block came home");
+        let mut numbers: Vec<u32> =
+            std::iter::from_fn(|| pool.take()).map(|block| block.number()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), pool.blocks(), "no block came home twice");
+    }
+
+    /// The accounts of a stream, in the order of the scans.
+    fn accounts(&self, stream: u16) -> Vec<(Uuid, &Account)> {
+        let of_stream = |notice: &'_ Notice| matches!(notice, Notice::Ended { number, .. } if *number == stream);
+        let ended: BTreeMap<Uuid, &Account> = self
+            .notices
+            .iter()
+            .filter(|notice| of_stream(notice))
+            .map(|notice| match notice {
+                Notice::Ended { scan, account, .. } => (*scan, &**account),
+                _ => unreachable!("filtered"),
+            })
+            .collect();
+        let order = self.openings.iter().map(|opening| opening.uuid);
+        order.filter_map(|scan| Some((scan, *ended.get(&scan)?))).collect()
+    }
+
+    /// Datagrams that were no frames of any stream.
+    fn foreign(&self) -> u64 {
+        let of_notice = |notice: &Notice| match notice {
+            Notice::Ended { account, .. } => account.foreign,
+            Notice::Silent { foreign, .. } => *foreign,
+            _ => 0,
+        };
+        self.notices.iter().map(of_notice).sum()
+    }
+}
+
+fn lane() -> (Lane, Writer) {
+    let (to, commands) = rtrb::RingBuffer::new(4096);
+    let (returned, from) = rtrb::RingBuffer::new(4096);
+    let gauge = Arc::new(Gauge::default());
+    let wake = Arc::new(Wake::new().unwrap());
+    let lane = Lane { commands: to, returned: from, gauge: gauge.clone(), wake };
+    (lane, Writer { commands, returned, gauge, held: VecDeque::new() })
+}
+
+fn page(filled: &Filled) -> Page {
+    let bytes = filled.block[..filled.bytes as usize].to_vec();
+    if let Some(crc) = filled.crc {
+        assert_eq!(crc, crc32c::crc32c(&bytes), "a checksum taken too early");
+    }
+    Page {
+        scan: filled.track.scan,
+        stream: filled.track.number,
+        filled: Filling {
+            sequence: filled.sequence,
+            first: filled.first,
+            frames: filled.frames,
+            present: filled.present,
+            invalid: filled.invalid,
+            gaps: filled.gaps.clone(),
+        },
+        bytes,
+    }
+}
+
+/// The indices of gaps, each with its cause; none twice.
+fn indices(gaps: &[Gap]) -> BTreeMap<i64, Cause> {
+    let mut causes = BTreeMap::new();
+    for gap in gaps {
+        for index in gap.first..gap.first + gap.count as i64 {
+            assert!(causes.insert(index, gap.cause).is_none(), "{index} is in two gaps: {gaps:?}");
+        }
+    }
+    causes
+}
+
+/// How the numbers of a wire become the places of one placed stream.
+struct Placing<'a> {
+    /// The number's place but for a constant, if it belongs to the stream.
+    place: &'a dyn Fn(u64) -> Option<i64>,
+    fill: Fill,
+}
+
+/// Holds everything that became of a placed stream against what was sent.
+fn check_placed(bench: &Bench, stream: u16, placing: &Placing<'_>) {
+    let mut offsets: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut fates: BTreeMap<i64, Option<Cause>> = BTreeMap::new();
+    let accounts = bench.accounts(stream);
+    let mut written_numbers = BTreeSet::new();
+    for (scan, account) in &accounts {
+        assert!(account.terms.balance(), "{account:#?}");
+        let gaps = indices(&account.gaps);
+        let listed = gaps.len() as u64;
+        assert_eq!(listed, account.terms.expected - account.terms.written, "{account:#?}");
+        let (mut present, mut invalid, mut filled) = (0, 0, 0);
+        let mut told = Vec::new();
+        let mut pages: Vec<&Page> =
+            bench.pages.iter().filter(|p| (p.scan, p.stream) == (*scan, stream)).collect();
+        pages.sort_by_key(|page| page.filled.sequence);
+        for page in pages {
+            let Filling { first, frames, .. } = page.filled;
+            assert_eq!(page.bytes.len(), frames as usize * FRAME);
+            told.extend(page.filled.gaps.iter().copied());
+            let mut of_page = (0, 0);
+            for (slot, frame) in page.bytes.chunks(FRAME).enumerate() {
+                let index = first + slot as i64;
+                if gaps.contains_key(&index) {
+                    check_fill(bench, placing, index, frame);
+                    filled += 1;
+                    continue;
+                }
+                let number = bench.wire.identify(frame);
+                let number = number.unwrap_or_else(|| panic!("{index} holds what was never sent"));
+                assert!(bench.good.contains(&number));
+                assert!(written_numbers.insert(number), "{number} was written twice");
+                let place = (placing.place)(number).expect("a frame of another stream");
+                let offset = *offsets.entry(bench.wire.epoch_of(number).0).or_insert(index - place);
+                assert_eq!(index, place + offset, "number {number} lies in a wrong place");
+                assert_eq!(fates.insert(index, None), None, "{index} is written twice");
+                of_page.0 += 1;
+                of_page.1 += u32::from(Header::read(frame).is_ok_and(|h| h.invalid()));
+            }
+            assert_eq!(of_page.0, page.filled.present);
+            if bench.wire.kind == Kind::Vdif || bench.wire.kind == Kind::Vtp {
+                assert_eq!(of_page.1, page.filled.invalid);
+                invalid += u64::from(of_page.1);
+            }
+            present += u64::from(of_page.0);
+        }
+        assert_eq!(present, account.terms.written, "{account:#?}");
+        assert_eq!(account.bytes, present * FRAME as u64);
+        assert_eq!(filled, account.filled, "{account:#?}");
+        assert_eq!(invalid, account.invalid, "{account:#?}");
+        told.extend(bench.told.get(&(*scan, stream)).into_iter().flatten().copied());
+        let told: BTreeSet<i64> = indices(&told).into_keys().collect();
+        let known: BTreeSet<i64> = gaps.keys().copied().collect();
+        assert_eq!(told, known, "what the index was told, and what the account lists");
+        for (index, cause) in gaps {
+            assert_eq!(fates.insert(index, Some(cause)), None, "{index} is in two scans");
+        }
+    }
+    let edges: Vec<(i64, i64)> = accounts
+        .iter()
+        .filter(|(_, account)| account.terms.expected > 0)
+        .map(|(_, account)| {
+            let (Some(first), Some(last)) = (account.first, account.last) else {
+                panic!("nothing was seen of {account:#?}");
+            };
+            (first.index, last.index)
+        })
+        .collect();
+    for pair in edges.windows(2) {
+        assert_eq!(pair[0].1 + 1, pair[1].0, "frames between two scans");
+    }
+    if let (Some(first), Some(last)) = (edges.first(), edges.last()) {
+        let count = last.1 - first.0 + 1;
+        assert_eq!(fates.len() as i64, count, "every index has one fate");
+    }
+    check_fates(bench, placing, &offsets, &fates);
+}
+
+/// What was sent is not missing, and what was not sent is nothing else.
+fn check_fates(
+    bench: &Bench,
+    placing: &Placing<'_>,
+    offsets: &BTreeMap<u64, i64>,
+    fates: &BTreeMap<i64, Option<Cause>>,
+) {
+    let place = |number: &u64| {
+        let offset = offsets.get(&bench.wire.epoch_of(*number).0)?;
+        Some((placing.place)(*number)? + offset)
+    };
+    let good: BTreeSet<i64> = bench.good.iter().filter_map(place).collect();
+    let bad: BTreeSet<i64> = bench.bad.iter().filter_map(place).collect();
+    let mapped = bench.good.iter().chain(&bench.bad).all(|number| {
+        (placing.place)(*number).is_none() || offsets.contains_key(&bench.wire.epoch_of(*number).0)
+    });
+    let mut unseen = 0;
+    for (index, fate) in fates {
+        let (sent, hurt) = (good.contains(index), bad.contains(index));
+        match fate {
+            None => assert!(sent),
+            Some(Cause::Missing) => unseen += u64::from(sent || hurt),
+            Some(Cause::Damaged) => assert!(hurt || !mapped, "{index} was never damaged"),
+            Some(Cause::Late | Cause::Overrun) => {
+                assert!(sent || hurt || !mapped, "{index} was never sent and is {fate:?}");
+            }
+        }
+        if *fate == Some(Cause::Overrun) {
+            assert!(bench.short, "{index} is overrun, and memory was there");
+        }
+    }
+    let foreign = bench.foreign();
+    assert!(unseen <= foreign, "{unseen} frames came and are missing; {foreign} were foreign");
+    for index in &good {
+        if !fates.contains_key(index) {
+            unseen += 1;
+        }
+    }
+    assert!(unseen <= foreign, "{unseen} frames came and left no trace; {foreign} were foreign");
+}
+
+fn check_fill(bench: &Bench, placing: &Placing<'_>, index: i64, frame: &[u8]) {
+    let word = 0x1122_3344u32.to_le_bytes();
+    match placing.fill {
+        Fill::Invalid => {
+            if let Ok(header) = vdif::check(frame, FRAME) {
+                assert!(header.invalid(), "the fill at {index} looks true");
+            }
+            assert!(frame[32..].chunks(4).all(|chunk| chunk == word), "fill at {index}");
+        }
+        _ => assert!(frame.chunks(4).all(|chunk| chunk == word), "fill at {index}"),
+    }
+    assert!(bench.wire.identify(frame).is_none());
+}
+
+/// Every datagram became something: in the books once, or one of the few that leave no mark.
+fn check_datagrams(bench: &Bench) {
+    let mut booked = 0;
+    for notice in &bench.notices {
+        match notice {
+            Notice::Ended { account, .. } => {
+                let terms = account.terms;
+                booked += terms.written + terms.overrun + terms.damaged + terms.late;
+                booked += account.duplicates + account.foreign;
+            }
+            Notice::Silent { foreign, .. } => booked += foreign,
+            Notice::Opened { .. } | Notice::Closed { .. } | Notice::Done => {}
+            Notice::Broken { why } => panic!("{why}"),
+        }
+    }
+    assert!(booked <= bench.datagrams, "{booked} booked of {}", bench.datagrams);
+    if bench.bad.is_empty() && !bench.short {
+        // With threads split there may be no stream to count what opens none.
+        let split = bench.port.source().threads == Threads::Split;
+        assert!(split || booked == bench.datagrams, "{booked} booked of {}", bench.datagrams);
+    }
+}
+
+fn wire(kind: Kind, threads: &[u16]) -> Wire {
+    Wire { kind, threads: threads.to_vec(), fps: 37, epochs: BTreeMap::from([(0, 5)]), next: 0 }
+}
+
+fn run(text: &str, wire: Wire, members: usize, steps: &[Step]) -> Bench {
+    let mut bench = Bench::new(text, wire, members);
+    steps.iter().for_each(|step| bench.play(step));
+    bench.finish();
+    check_datagrams(&bench);
+    bench
+}
+
+fn placed_kind() -> impl Strategy<Value = (Kind, &'static str)> {
+    prop_oneof![
+        Just((Kind::Vdif, "format=vdif&frame=512&fps=37")),
+        Just((Kind::Vtp, "format=vtp&frame=512")),
+        Just((Kind::Field(4), "format=raw&frame=512&seq=0:4:le")),
+        Just((Kind::Field(8), "format=raw&frame=512&seq=0:8:le")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_placed_stream_is_what_was_sent_whatever_happens(
+        (kind, text) in placed_kind(),
+        merged in any::<bool>(),
+        members in 1usize..3,
+        steps in any::<bool>().prop_flat_map(steps),
+    ) {
+        // Time that goes back is another matter than a count that starts anew.
+        let steps: Vec<Step> = steps.into_iter().map(|step| match step {
+            Step::Burst(items) if kind == Kind::Vdif => Step::Burst(
+                items.into_iter().filter(|item| !matches!(item, Item::Restart(_))).collect(),
+            ),
+            other => other,
+        }).collect();
+        let gro = if merged { "on" } else { "off" };
+        let text = format!("udp://127.0.0.1:1?{text}&gro={gro}");
+        let bench = run(&text, wire(kind, &[0]), members, &steps);
+        let fill = if matches!(kind, Kind::Field(_)) { Fill::Pattern(0) } else { Fill::Invalid };
+        let place = |number: u64| Some(number as i64);
+        check_placed(&bench, 0, &Placing { place: &place, fill });
+    }
+
+    #[test]
+    fn threads_listed_lie_in_their_order_whatever_happens(
+        merged in any::<bool>(), steps in steps(false),
+    ) {
+        let gro = if merged { "on" } else { "off" };
+        let text = format!("udp://127.0.0.1:1?frame=512&fps=37&threads=3,0,1&gro={gro}");
+        let bench = run(&text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
+        let place = |number: u64| Some(number as i64);
+        check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
+    }
+
+    #[test]
+    fn threads_split_are_each_what_was_sent_of_them(
+        merged in any::<bool>(), omit in any::<bool>(), steps in steps(false),
+    ) {
+        let gro = if merged { "on" } else { "off" };
+        let fill = if omit { "omit" } else { "invalid" };
+        let text =
+            format!("udp://127.0.0.1:1?frame=512&fps=37&threads=split&gro={gro}&fill={fill}");
+        let threads = [3, 0, 1];
+        let bench = run(&text, wire(Kind::Vdif, &threads), 1, &steps);
+        for (rank, thread) in threads.into_iter().enumerate() {
+            let Some(stream) = stream_of(&bench, thread) else { continue };
+            let owns = |number: u64| number % 3 == rank as u64;
+            let place = |number: u64| owns(number).then_some((number / 3) as i64);
+            if omit {
+                check_arrived(&bench, stream, &owns);
+            } else {
+                check_placed(&bench, stream, &Placing { place: &place, fill: Fill::Invalid });
+            }
+        }
+    }
+
+    #[test]
+    fn threads_together_are_what_came(
+        merged in any::<bool>(), members in 1usize..3, several in any::<bool>(),
+        steps in steps(false),
+    ) {
+        let gro = if merged { "on" } else { "off" };
+        let fill = if several { "invalid" } else { "omit" };
+        let text = format!("udp://127.0.0.1:1?frame=512&fps=37&gro={gro}&fill={fill}");
+        let threads: &[u16] = if several { &[3, 0, 1] } else { &[2] };
+        let mut begun = vec![Step::Burst(vec![Item::Next(9)]), Step::Drain, Step::Hurry];
+        begun.extend(steps);
+        let bench = run(&text, wire(Kind::Vdif, threads), members, &begun);
+        check_arrived(&bench, 0, &|_| true);
+    }
+
+    #[test]
+    fn numbered_datagrams_with_nothing_filled_are_what_came(
+        merged in any::<bool>(), steps in steps(true),
+    ) {
+        let gro = if merged { "on" } else { "off" };
+        let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le&fill=omit&gro={gro}");
+        let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
+        check_arrived(&bench, 0, &|_| true);
+    }
+}
+
+/// Holds everything that became of a stream that lies as it came against what was sent.
+fn check_arrived(bench: &Bench, stream: u16, owns: &dyn Fn(u64) -> bool) {
+    let mut numbers = BTreeSet::new();
+    let (mut elsewhere, mut missing) = (0, 0);
+    for (scan, account) in bench.accounts(stream) {
+        assert!(account.terms.balance(), "{account:#?}");
+        let mut sum = fullbore_core::account::Terms::default();
+        for flow in &account.flows {
+            assert!(flow.terms.balance(), "{flow:?}");
+            sum.add(&flow.terms);
+        }
+        assert!(account.flows.is_empty() || bench.short || sum == account.terms, "{account:#?}");
+        let mut pages: Vec<&Page> =
+            bench.pages.iter().filter(|p| (p.scan, p.stream) == (scan, stream)).collect();
+        pages.sort_by_key(|page| page.filled.sequence);
+        let mut written = 0;
+        for frame in pages.iter().flat_map(|page| page.bytes.chunks(FRAME)) {
+            let number = bench.wire.identify(frame).expect("what was never sent");
+            assert!(owns(number) && bench.good.contains(&number));
+            assert!(numbers.insert(number), "{number} was written twice");
+            written += 1;
+        }
+        assert_eq!(written, account.terms.written, "{account:#?}");
+        assert_eq!(account.bytes, written * FRAME as u64);
+        elsewhere += account.terms.late + account.terms.overrun + account.terms.damaged;
+        if bench.wire.epochs.len() > 1 {
+            // What was overtaken where a count began anew has the number of an older frame.
+            elsewhere += account.duplicates;
+        }
+        missing += account.terms.missing;
+    }
+    let foreign = bench.foreign();
+    let sent = bench.good.iter().filter(|&&number| owns(number)).count() as u64;
+    let lost = sent - numbers.len() as u64;
+    assert!(lost <= elsewhere + foreign, "{lost} came and left no trace");
+    // Between the first and the last frame of each thread that was written, what was not sent is missing.
+    let threads = bench.wire.threads.len() as u64;
+    let mut absent = 0;
+    for thread in 0..threads {
+        let own = || numbers.iter().filter(|&&number| number % threads == thread);
+        let (Some(&first), Some(&last)) = (own().next(), own().next_back()) else { continue };
+        let sent = |number: &u64| bench.good.contains(number) || bench.bad.contains(number);
+        absent += (first..=last).step_by(threads as usize).filter(|n| !sent(n)).count() as u64;
+    }
+    // What was lost just before a count began anew is known to nobody.
+    let known = bench.wire.epochs.len() == 1;
+    assert!(!known || missing >= absent, "{missing} of {absent} are missing");
+    if known && bench.bad.is_empty() && foreign == 0 && !bench.short {
+        assert!(
+            elsewhere > 0 || missing == absent || lost > 0,
+            "{missing} of {absent} are missing"
+        );
+    }
+}
+
+/// The number of the stream of a thread.
+fn stream_of(bench: &Bench, thread: u16) -> Option<u16> {
+    let name = format!("1t{thread}");
+    bench.notices.iter().find_map(|notice| match notice {
+        Notice::Opened { shape, .. } if shape.name.as_str() == name => Some(shape.number),
+        _ => None,
+    })
+}
+
+/// More where somebody asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(150)
+}
+
+#[test]
+fn a_silence_up_to_a_page_without_memory_is_told_to_the_index() {
+    let steps = [
+        Step::Hurry,
+        Step::Cut,
+        Step::Receive,
+        Step::Cut,
+        Step::Burst(vec![Item::Skip(24), Item::Next(1)]),
+        Step::Memory(0),
+    ];
+    let bench = run("udp://127.0.0.1:1?format=vtp&frame=512", wire(Kind::Vtp, &[0]), 1, &steps);
+    let place = |number: u64| Some(number as i64);
+    check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
+}
+
+#[test]
+fn old_frames_one_by_one_among_new_ones_are_no_restart() {
+    let mut steps = vec![Step::Burst(vec![Item::Next(200)]), Step::Drain, Step::Hurry];
+    for _ in 0..10 {
+        steps.push(Step::Burst(vec![Item::Next(1)]));
+        steps.push(Step::Drain);
+        steps.push(Step::Burst(vec![Item::Back(190), Item::Next(5)]));
+        steps.extend([Step::Drain, Step::Look, Step::Hurry]);
+    }
+    let text = "udp://127.0.0.1:1?format=vdif&frame=512&fps=37";
+    let bench = run(text, wire(Kind::Vdif, &[0]), 1, &steps);
+    let accounts = bench.accounts(0);
+    assert_eq!((accounts[0].1.restarts, accounts[0].1.duplicates), (0, 10), "{accounts:?}");
+    let place = |number: u64| Some(number as i64);
+    check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
+}
+
+#[test]
+fn frames_overtaken_where_an_arrived_stream_is_cut_are_late_in_their_own_scan() {
+    let steps = [
+        Step::Burst(vec![Item::Next(15), Item::Skip(2), Item::Next(3)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Cut,
+        Step::Burst(vec![Item::Back(5), Item::Next(4), Item::Back(0)]),
+        Step::Drain,
+        Step::Look,
+        Step::Answer(20),
+        Step::Look,
+        Step::Hurry,
+    ];
+    let text = "udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le&fill=omit";
+    let bench = run(text, wire(Kind::Field(8), &[0]), 1, &steps);
+    check_arrived(&bench, 0, &|_| true);
+    let accounts = bench.accounts(0);
+    let terms = accounts[0].1.terms;
+    assert_eq!((terms.written, terms.missing, terms.late), (19, 1, 1), "{accounts:#?}");
+    assert_eq!(accounts[0].1.listed(Cause::Late), 1);
+    let after = accounts[1].1;
+    assert_eq!((after.terms.written, after.foreign, after.duplicates), (5, 0, 1));
+    assert!(after.terms.balance());
+}
+
+#[test]
+fn memory_for_too_few_blocks_is_refused_with_the_sum() {
+    let text = "udp://127.0.0.1:1?format=raw&frame=8031&seq=0:8:le";
+    let source = UdpSource::parse(text).unwrap().remove(0);
+    let opened = Port::open(source, 0, Arc::default(), 64 << 20, 256_000_000, 4096);
+    let told = opened.err().expect("two blocks are too few").to_string();
+    assert!(told.contains("holds 2, and 8 are needed") && told.contains("--buffer"), "{told}");
+}
