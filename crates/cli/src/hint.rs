@@ -45,11 +45,6 @@ pub fn explained<E: Hint>(error: E) -> anyhow::Error {
     with_advice(error.into(), advice)
 }
 
-/// An error that knows no advice of its own, with this.
-pub fn hinted<E: Error + Send + Sync + 'static>(error: E, advice: Option<&str>) -> anyhow::Error {
-    with_advice(error.into(), advice.map(str::to_owned))
-}
-
 /// The same, with what was being done before it.
 pub fn explained_of<E: Hint>(what: &str, error: E) -> anyhow::Error {
     let advice = error.advice();
