@@ -1,7 +1,8 @@
 # What one does with this repository, one word each. `make` alone lists them.
 #
 # Needed on the machine: Rust (rustup.rs; 1.88 or later), a C linker, Python 3.10 with venv.
-# Everything else is fetched by cargo and pip into target/ and .venv/.
+# Everything else is fetched by cargo and pip into target/ and .venv/; the CMake that builds libhdf5 too
+# (.cargo/config.toml names it), since that of most distributions is too old.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -11,7 +12,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak long bench bench-replay docs fuzz binary release rust
+.PHONY: help demo test check soak long bench bench-replay bench-panda docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ bench: release   ## Lossless rate and CPU per GB against the peers: a table, and
 bench-replay: release ## How exactly eight streams are played back.
 	$(PYTHON) benches/replay.py
 
+bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
+	$(VENV)/bin/python benches/panda.py $(BENCH)
+
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	$(VENV)/bin/python -m sphinx -W --keep-going -q docs target/docs
@@ -60,7 +64,7 @@ binary: rust
 release: rust
 	$(CARGO) build --release --locked -p fullbore
 
-rust:
+rust: $(VENV)/cmake
 	@command -v $(CARGO) >/dev/null || { \
 	    echo "cargo is not here: install Rust 1.88 or later as rustup.rs says, then call make again"; exit 1; }
 	@command -v cc >/dev/null || { \
@@ -70,6 +74,10 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo "Python's venv is not here: on Debian, apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/cmake: | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'cmake>=3.26,<5'
+	@touch $@
 
 $(VENV)/tests: tests/python/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<

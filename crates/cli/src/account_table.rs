@@ -107,6 +107,7 @@ pub fn counted_by(by: CountedBy) -> &'static str {
         CountedBy::FrameTime => "the time in each frame",
         CountedBy::PacketNumber => "the packet number before each frame",
         CountedBy::SequenceField => "the sequence field described",
+        CountedBy::ServerCount => "the count of the device that took them",
         CountedBy::Nothing => "nothing: it carries no number",
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use fullbore_core::endpoint;
+use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, inventory, recover, remove};
 use fullbore_engine::{generate, replayer};
@@ -32,7 +33,11 @@ hint!(
     remove::Error,
     replayer::Error,
     RecordError,
+    panda::Error,
 );
+
+#[cfg(feature = "hdf5")]
+hint!(panda::record::RecordError, fullbore_engine::sink::hdf5::Error);
 
 /// The error, and below it what to do about it.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {

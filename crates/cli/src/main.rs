@@ -50,6 +50,10 @@ enum Verb {
     Recover(verbs::recover::Args),
     Rm(verbs::rm::Args),
     Demo(verbs::demo::Args),
+    #[cfg(feature = "hdf5")]
+    Panda(verbs::panda::Args),
+    #[cfg(feature = "hdf5")]
+    Convert(verbs::convert::Args),
     Simulate(verbs::simulate::Args),
 }
 
@@ -79,6 +83,10 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Recover(args) => verbs::recover::run(args, output),
         Verb::Rm(args) => verbs::rm::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
+        #[cfg(feature = "hdf5")]
+        Verb::Panda(args) => verbs::panda::run(args, output),
+        #[cfg(feature = "hdf5")]
+        Verb::Convert(args) => verbs::convert::run(args, output),
         Verb::Simulate(args) => verbs::simulate::run(args, output),
     }
 }

@@ -60,6 +60,8 @@ pub enum CountedBy {
     PacketNumber,
     /// A sequence field that the user described.
     SequenceField,
+    /// The count of the device that took them: it says how many it sent, and how many it took.
+    ServerCount,
     /// Nothing: the format carries no number.
     Nothing,
 }
@@ -300,6 +302,11 @@ impl Account {
 
     /// The verdict that terms, presence and witnesses allow.
     pub fn judge(&self) -> Verdict {
+        if self.counted_by == CountedBy::ServerCount {
+            // What the device itself said of them was judged when it said so; nothing here betters it.
+            let whole = self.terms.written == self.terms.expected && self.unverified == 0;
+            return self.verdict.max(if whole { Verdict::Proven } else { Verdict::Consistent });
+        }
         if self.counted_by == CountedBy::Nothing
             || self.presence.contains(&Presence::NotKnown)
             || (self.terms.expected == 0 && self.presence.is_empty())

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod container;
 pub mod count;
 pub mod endpoint;
 pub mod format;

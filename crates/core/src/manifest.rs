@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
 use crate::name::{Name, ScanName};
 use crate::renamed::Renamed;
@@ -68,6 +69,19 @@ pub enum Format {
         derived: bool,
         /// The threads that lie in the stream, in the order of their frames; empty: as they came.
         threads: Vec<u16>,
+    },
+    /// Samples of a PandA, packed one after the other without the heads of their frames.
+    Panda {
+        /// What the PandA said before the first of them, as it came: which columns they have.
+        header: String,
+        /// How the acquisition ended, once it has.
+        ending: Option<Ending>,
+        /// How many samples the PandA says it took, if it could be asked.
+        captured: Option<u64>,
+        /// What each connection brought.
+        connections: Vec<Tally>,
+        /// What was lost or is in doubt, in sentences.
+        notes: Vec<String>,
     },
     /// Datagrams of any other kind.
     Raw,

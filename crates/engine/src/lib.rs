@@ -5,6 +5,7 @@
 //! - [`panda`]: PandA position captures over TCP, and a simulated PandA
 //! - [`replayer`]: recorded frames sent again, in step
 //! - [`ring`]: the block pool and the queues of block handles between threads
+//! - [`sink`]: containers that other people's programs read
 //! - [`store`]: members, their writers, chunk files and the index
 //! - [`store`]: scans on a disk set: finding, reading, verifying, recovering and removing them
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
@@ -19,6 +20,7 @@ pub mod panda;
 pub mod recorder;
 pub mod replayer;
 pub mod ring;
+pub mod sink;
 pub mod source;
 pub mod store;
 pub mod sys;

@@ -167,6 +167,13 @@ fn described(stream: &Stream) -> String {
             };
             format!("VDIF, {frames}{rate}, {threads}")
         }
+        Format::Panda { ending, captured, .. } => {
+            let samples = stream.geometry.map_or(0, |geometry| geometry.frame_bytes);
+            let ending =
+                ending.as_ref().map_or_else(|| "not ended".to_owned(), ToString::to_string);
+            let captured = captured.map_or_else(String::new, |n| format!(", {n} taken by it"));
+            format!("PandA, samples of {samples} bytes, {ending}{captured}")
+        }
         Format::Raw => format!("raw, {frames}"),
     };
     let fill = match stream.fill {

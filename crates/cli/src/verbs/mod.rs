@@ -3,10 +3,14 @@
 //! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
 
 pub mod cat;
+#[cfg(feature = "hdf5")]
+pub mod convert;
 pub mod demo;
 pub mod generate;
 pub mod info;
 pub mod ls;
+#[cfg(feature = "hdf5")]
+pub mod panda;
 pub mod play;
 pub mod record;
 pub mod recover;

@@ -8,11 +8,12 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::endpoint::UdpSource;
+use fullbore_core::format::panda::PandaSource;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Control, Event, Limit, Plan, Recorder, Sealed};
+use fullbore_engine::recorder::{Control, Event, Limit, PandaPlan, Plan, Recorder, Sealed};
 
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
@@ -29,6 +30,7 @@ use crate::store_arg::StoreArg;
 ///   udp://0.0.0.0:46220?format=vtp                   a packet number before each frame
 ///   udp://239.1.1.1:5000?interface=eth0              a multicast group
 ///   udp://[::]:5000?format=raw&seq=0:4:be            anything with a counter in it
+///   panda://172.23.252.201                           a PandA: each acquisition is a scan
 ///
 /// It says `armed` once everything is mapped and listening. Ctrl-C stops: what is held is written and
 /// the scan is sealed. A second Ctrl-C aborts.
@@ -44,10 +46,22 @@ pub struct Args {
     #[command(flatten)]
     store: StoreArg,
     /// Name of the session: letters, digits, `-` and `+`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "to",
+        default_value = "",
+        hide_default_value = true
+    )]
     session: String,
     /// Name of the scan: letters, digits, `-`, `+` and `_`. With --scans, a number is put behind it.
-    #[arg(long, value_name = "NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "to",
+        default_value = "",
+        hide_default_value = true
+    )]
     scan: String,
     /// Record so many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -77,6 +91,15 @@ pub struct Args {
     /// full: for slow streams make blocks smaller, with block=64KiB in the source
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
+    /// Of a PandA: record into this container instead of a store, for example hdf5:capture-%d.h5
+    #[arg(long, value_name = "HDF5", conflicts_with_all = ["store", "session", "scan"])]
+    to: Option<String>,
+    /// Of a PandA: arm it when all is ready, and again after each acquisition.
+    #[arg(long)]
+    arm: bool,
+    /// Of a PandA: how long a connection that was lost is tried again.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    reconnect: Duration,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
@@ -97,6 +120,9 @@ fn parameters() -> String {
 /// Records.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
+    if let Some(to) = &args.to {
+        return record_to(to, &args, output);
+    }
     let plan = resolve(args)?;
     let control = Arc::new(Control::default());
     stop_on_signals(&control)?;
@@ -106,6 +132,36 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let sealed = recorder.run(&control, &mut tell).map_err(explained)?;
     screen.end();
     Ok(ExitCode::from(judge(&sealed)))
+}
+
+/// A PandA into a container, as `panda record` does it.
+#[cfg(feature = "hdf5")]
+fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> {
+    use crate::verbs::panda::record;
+    let Some(source) = panda_of(&args.source)? else {
+        anyhow::bail!("--to takes what a PandA sends; other streams are converted from a store");
+    };
+    let target = record::target(to)?;
+    let scans = u64::from(args.scans);
+    let plan = record::plan(source, &target, scans, args.arm, args.reconnect, args.buffer);
+    record::run_plan(plan, output, args.quiet)
+}
+
+#[cfg(not(feature = "hdf5"))]
+fn record_to(_: &str, _: &Args, _: Output) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("--to: this program was built without HDF5")
+}
+
+/// The PandA among the sources, which then is the only one.
+fn panda_of(sources: &[String]) -> anyhow::Result<Option<PandaSource>> {
+    let is_panda = |text: &&String| text.trim_start().starts_with("panda:");
+    let Some(text) = sources.iter().find(is_panda) else { return Ok(None) };
+    anyhow::ensure!(
+        sources.len() == 1,
+        "a PandA is recorded by itself: its acquisitions are the scans\n  \
+         start one recording for each source"
+    );
+    PandaSource::parse(text).map(Some).map_err(|error| explained_of(text, error))
 }
 
 /// Syncing more often is all that a disk would do.
@@ -119,8 +175,9 @@ const MOST_SCANS: u32 = 86_400;
 
 /// From what was typed to what was meant.
 fn resolve(args: Args) -> anyhow::Result<Plan> {
+    let panda = panda_of(&args.source)?;
     let mut sources = Vec::new();
-    for text in &args.source {
+    for text in args.source.iter().filter(|_| panda.is_none()) {
         let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
         sources.extend(ports);
     }
@@ -143,7 +200,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             humantime::format_duration(sync)
         );
     }
-    if args.scans > 1 {
+    if args.scans > 1 && panda.is_none() {
         let ends = args.duration.is_some() || args.bytes.is_some();
         anyhow::ensure!(ends, "--scans needs --duration or --bytes, to know where a scan ends");
         anyhow::ensure!(
@@ -153,6 +210,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
     }
     Ok(Plan {
         sources,
+        panda: panda.map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect }),
         members: args.store.members_to_write()?,
         scans,
         limit: Limit {

@@ -1,5 +1,6 @@
 //! `fullbore recover`: a scan whose recorder died, made a sealed one.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
@@ -19,6 +20,9 @@ use crate::verbs::scan_arg;
 /// and checked, and a chunk is cut at the first one that is not whole. What was written and not yet
 /// recorded in the index is kept as far as it can be recognised, and marked as unverified. The account
 /// is made anew from index and data. A lost index is rebuilt from the frames.
+///
+/// A scan may also be an HDF5 file whose writer died: its columns are cut to the length of the shortest, and
+/// it opens again as any other. Nobody may be writing it.
 ///
 /// It can be interrupted and run again. A scan that is sealed, or being recorded, is left alone.
 ///
@@ -46,8 +50,51 @@ pub struct Args {
     store: StoreArg,
 }
 
+/// The HDF5 files among what was typed; then nothing else may be.
+fn hdf5_files(typed: &[String]) -> anyhow::Result<Option<Vec<PathBuf>>> {
+    let is_file = |text: &String| {
+        let path = Path::new(text.strip_prefix("hdf5:").unwrap_or(text));
+        let named = path.extension().is_some_and(|it| it == "h5" || it == "hdf5" || it == "nxs");
+        named.then(|| path.to_owned())
+    };
+    let files: Vec<PathBuf> = typed.iter().filter_map(is_file).collect();
+    anyhow::ensure!(
+        files.is_empty() || files.len() == typed.len(),
+        "scans and HDF5 files are recovered apart from one another"
+    );
+    Ok((!files.is_empty()).then_some(files))
+}
+
+#[cfg(feature = "hdf5")]
+fn recover_files(files: &[PathBuf], output: Output) -> anyhow::Result<ExitCode> {
+    #[derive(serde::Serialize)]
+    struct Told<'a> {
+        file: &'a Path,
+        rows: u64,
+        cut: u64,
+        ended: bool,
+    }
+    for file in files {
+        let found = fullbore_engine::sink::hdf5::recover(file).map_err(explained)?;
+        let fullbore_engine::sink::hdf5::Recovered { rows, cut, ended } = found;
+        output.tell(&Told { file, rows, cut, ended }, || match ended {
+            true => format!("{}: {rows} rows, ended properly\n", file.display()),
+            false => format!("{}: {rows} rows are there, {cut} were cut off\n", file.display()),
+        })?;
+    }
+    Ok(ExitCode::from(output::GOOD))
+}
+
+#[cfg(not(feature = "hdf5"))]
+fn recover_files(_: &[PathBuf], _: Output) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("this program was built without HDF5")
+}
+
 /// Recovers.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if let Some(files) = hdf5_files(&args.scan)? {
+        return recover_files(&files, output);
+    }
     let roots = args.store.members()?;
     let options = Options {
         deep: args.deep,

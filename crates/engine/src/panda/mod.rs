@@ -2,10 +2,18 @@
 //!
 //! - [`Control`]: what is captured, arming, and what became of it
 //! - [`DataStream`]: the samples, received straight to where they shall lie
+//! - [`capture`]: the thread that records one, with its books
+//! - [`live`]: its samples into HDF5 files while they come
+//! - [`record`]: both joined
 //! - [`server`]: a PandA that is made up, for tests, demonstrations and those who have none
 
+pub mod capture;
 mod control;
 mod data;
+#[cfg(feature = "hdf5")]
+pub mod live;
+#[cfg(feature = "hdf5")]
+pub mod record;
 pub mod server;
 
 use std::io;

@@ -30,6 +30,12 @@ use crate::witness;
 /// Block memory if nothing is said, for all sources together.
 const POOL_BYTES: u64 = 2 << 30;
 
+/// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
+const PANDA_POOL_BYTES: u64 = 256 << 20;
+
+/// The least of it: the largest frame of today's servers, the one before it, and what is written.
+const LEAST_PANDA_POOL_BYTES: u64 = 32 << 20;
+
 /// The least block memory a source works with.
 const LEAST_POOL_BYTES: u64 = 16 << 20;
 
@@ -47,6 +53,8 @@ const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
 pub struct Plan {
     /// Where frames come from.
     pub sources: Vec<UdpSource>,
+    /// A PandA, instead of them: each of its acquisitions is a scan.
+    pub panda: Option<PandaPlan>,
     /// Directories of the disk set.
     pub members: Vec<PathBuf>,
     /// Names of the scans, one after the other without a pause.
@@ -63,6 +71,17 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How often data is made durable at least.
     pub sync_interval: Option<Duration>,
+}
+
+/// A PandA that is to be recorded.
+#[derive(Clone, Debug)]
+pub struct PandaPlan {
+    /// Which one.
+    pub source: fullbore_core::format::panda::PandaSource,
+    /// Arm it at the beginning, and after each acquisition.
+    pub arm: bool,
+    /// How long a connection that was lost is tried again.
+    pub reconnect: Duration,
 }
 
 impl Plan {
@@ -287,8 +306,10 @@ impl Recorder {
             sources: ports
                 .iter()
                 .map(|port| (port.source().endpoint.to_string(), port.receiver().buffer_bytes()))
+                .chain(plan.panda.iter().map(|panda| (panda.source.to_string(), 0)))
                 .collect(),
-            pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum(),
+            pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
+                + plan.panda.as_ref().map_or(0, |_| panda_pool_bytes(&plan)),
             locked: ports.iter().all(|port| port.region().locked()),
             members: members.iter().map(|member| member_state(member, None)).collect(),
         };
@@ -311,7 +332,7 @@ pub(super) struct Running {
 }
 
 fn check(plan: &Plan) -> Result<(), RecordError> {
-    if plan.sources.is_empty() {
+    if plan.sources.is_empty() && plan.panda.is_none() {
         return Err(RecordError::NoSource);
     }
     if plan.members.is_empty() {
@@ -405,9 +426,9 @@ fn fit_chunk(
 ) -> Result<ByteSize, RecordError> {
     let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
     let most = free.iter().copied().max().unwrap_or(0);
-    let fitting = most / (4 * plan.sources.len() as u64);
+    let fitting = most / (4 * plan.sources.len().max(1) as u64);
     let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
-    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(0));
+    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(BLOCK_BYTES));
     let chunk = plan.chunk.unwrap_or(ByteSize(default));
     if chunk.0 > most && chunk.0 <= LARGEST_CHUNK_BYTES {
         let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
@@ -428,6 +449,9 @@ fn fit_chunk(
 
 /// Opens every socket and maps its share of the block memory.
 fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
+    if plan.sources.is_empty() {
+        return Ok(Vec::new());
+    }
     let sources = plan.sources.len() as u64;
     let available = available_memory();
     let wanted = plan.buffer.map_or_else(
@@ -471,6 +495,29 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     Ok(ports)
 }
 
+/// How much block memory a PandA gets.
+fn panda_pool_bytes(plan: &Plan) -> u64 {
+    plan.buffer.map_or(PANDA_POOL_BYTES, |size| size.0)
+}
+
+/// The block memory of a PandA.
+fn open_pool(plan: &Plan) -> Result<crate::ring::Pool, RecordError> {
+    let wanted = panda_pool_bytes(plan);
+    if wanted < LEAST_PANDA_POOL_BYTES {
+        return Err(RecordError::SmallBuffer {
+            given: ByteSize(wanted),
+            sources: 1,
+            least: ByteSize(LEAST_PANDA_POOL_BYTES),
+        });
+    }
+    let available = available_memory();
+    if wanted > available {
+        let (wanted, available) = (ByteSize(wanted), ByteSize(available));
+        return Err(RecordError::Memory { wanted, available });
+    }
+    super::panda::pool(wanted).map_err(RecordError::Thread)
+}
+
 /// `MemAvailable`, or no limit where the kernel does not say.
 fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -502,6 +549,11 @@ fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
 /// Starts the writers and the capture threads, with a queue from each of these to each of those.
 fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Running, RecordError> {
     let count = plan.threads();
+    let panda = match &plan.panda {
+        None => None,
+        Some(panda) => Some((panda, open_pool(plan)?)),
+    };
+    let more = panda.as_ref().map_or(0, |(_, pool)| pool.blocks());
     let mut groups: Vec<Vec<Port>> = (0..count).map(|_| Vec::new()).collect();
     let mut scratch = Scratch::new();
     for (number, mut port) in ports.drain(..).enumerate() {
@@ -518,7 +570,7 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
         let mut sides = Vec::new();
         for (group, lanes) in groups.iter().zip(&mut lanes) {
-            let room = group.iter().map(Port::most_blocks).sum::<usize>() + 4096;
+            let room = group.iter().map(Port::most_blocks).sum::<usize>() + more + 4096;
             let (commands, from_capture) = rtrb::RingBuffer::new(room);
             let (to_capture, returned) = rtrb::RingBuffer::new(room);
             sides.push(store::Lane { commands: from_capture, returned: to_capture });
@@ -534,6 +586,12 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
         gauges.push(gauge);
     }
     let mut captures = Vec::new();
+    if let Some((panda, pool)) = panda {
+        let (scans, chunk) = (plan.scans.len(), plan.chunk.map(|size| size.0));
+        let lanes = lanes.pop().unwrap_or_default();
+        groups.clear();
+        captures.push(super::panda::start(panda, scans, chunk, pool, lanes, notices.clone())?);
+    }
     for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
         let settings = Settings { cpu: plan.cpus.get(number).copied() };
         let capture = Capture::start(number, group, lanes, notices.clone(), settings);

@@ -14,12 +14,13 @@
 mod arm;
 mod event;
 mod order;
+mod panda;
 mod read_back;
 mod scan;
 mod scribe;
 mod seal;
 mod supervise;
 
-pub use arm::{Limit, Plan, RecordError, Recorder};
+pub use arm::{Limit, PandaPlan, Plan, RecordError, Recorder};
 pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
 pub use supervise::Control;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
+use fullbore_core::format::panda::PandaSource;
 use fullbore_core::gap::Ranges;
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
+    ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
@@ -71,10 +72,12 @@ impl Scan {
         }
         let known: Vec<&UdpSource> =
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
-        let single = plan.sources.len() == 1 && known.len() == 1;
+        let single = plan.panda.is_some() || (plan.sources.len() == 1 && known.len() == 1);
         let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan: name.clone(), single });
         refuse_existing(&name, members)?;
-        let streams: Vec<Stream> = known.iter().map(|source| stream(source, &opening)).collect();
+        let mut streams: Vec<Stream> =
+            known.iter().map(|source| stream(source, &opening)).collect();
+        streams.extend(plan.panda.iter().map(|panda| stream_of_panda(&panda.source, &opening)));
         let manifest = Manifest {
             version: VERSION,
             uuid: opening.uuid,
@@ -288,6 +291,27 @@ fn stream(source: &UdpSource, opening: &Opening) -> Stream {
         bytes: 0,
         account: None,
         renamed: None,
+    }
+}
+
+fn stream_of_panda(source: &PandaSource, opening: &Opening) -> Stream {
+    Stream {
+        name: source.name.clone(),
+        directory: opening.directory(&source.name),
+        source: source.to_string(),
+        format: Format::Panda {
+            header: String::new(),
+            ending: None,
+            captured: None,
+            connections: Vec::new(),
+            notes: Vec::new(),
+        },
+        stripped_bytes: 0,
+        geometry: None,
+        fill: Fill::Omit,
+        blocks: 0,
+        bytes: 0,
+        account: None,
     }
 }
 

@@ -278,7 +278,8 @@ impl Supervisor {
                     fullbore_core::manifest::Format::Vdif { frames_per_second, .. } => {
                         frames_per_second
                     }
-                    fullbore_core::manifest::Format::Raw => None,
+                    fullbore_core::manifest::Format::Panda { .. }
+                    | fullbore_core::manifest::Format::Raw => None,
                 };
                 tell(&Event::Opened {
                     scan,
@@ -288,12 +289,18 @@ impl Supervisor {
                 });
             }
             Notice::Ended { scan, number, format, blocks, bytes, account } => {
+                let uuid_of_newest = self.newest().opening.uuid;
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
                 (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, *account);
                 scan.life.step(Step::Ended(number));
+                let newest = scan.opening.uuid == uuid_of_newest;
+                if newest && self.plan.panda.is_some() && self.stopping == 0 {
+                    // An acquisition is a scan.
+                    self.end_scan(tell);
+                }
             }
             Notice::Silent { scan, number, foreign, witnesses } => {
                 let sources = self.plan.sources.clone();
@@ -481,7 +488,11 @@ impl Recorder {
                 urgency => supervisor.stop(urgency),
             }
             if supervisor.stopping == 0 && supervisor.limit_reached() {
-                supervisor.end_scan(tell);
+                // A PandA's scan is an acquisition, which a limit cannot cut in two.
+                match supervisor.plan.panda {
+                    Some(_) => supervisor.stop(1),
+                    None => supervisor.end_scan(tell),
+                }
             }
             if supervisor.captures_left == 0 && supervisor.stopping == 0 {
                 supervisor.stop(1);

@@ -91,6 +91,11 @@ impl Capture {
         Ok(Self { orders, thread })
     }
 
+    /// A thread that obeys these orders, and tells `Done` at its end.
+    pub(crate) fn of_thread(orders: Sender<Order>, thread: JoinHandle<()>) -> Self {
+        Self { orders, thread }
+    }
+
     /// Gives an order. It is taken within a few milliseconds.
     pub fn order(&self, order: Order) {
         // A thread that has ended has nothing left to obey with.

@@ -23,6 +23,7 @@ mod scratch;
 
 pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;
+pub(crate) use dealer::{Course, Dealer};
 pub use learn::{stripped_bytes, wanted_block_bytes};
 pub use part::{Notice, Opening, Shape, StreamGauge};
 pub use port::{FewBlocks, Port, PortError, PortGauge};

@@ -57,6 +57,8 @@ pub struct StreamGauge {
     pub high_water: AtomicU64,
     /// Blocks of them in use.
     pub used_blocks: AtomicU64,
+    /// Time for which a sender that can be held was held, for want of a block.
+    pub held_ns: AtomicU64,
 }
 
 impl StreamGauge {

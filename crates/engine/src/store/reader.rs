@@ -595,7 +595,7 @@ impl Stream {
             Format::Vdif { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
                 Some((*rate, threads.len().max(1) as i64))
             }
-            Format::Vdif { .. } | Format::Raw => None,
+            Format::Vdif { .. } | Format::Panda { .. } | Format::Raw => None,
         }
     }
 

@@ -4,6 +4,8 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(feature = "hdf5")]
+pub mod hdf5;
 pub mod memory;
 pub mod receive;
 pub mod sched;

@@ -11,18 +11,25 @@
 //!
 //! - [`codec`]: the data port, bytes in, events out; payload is never copied
 //! - [`certify`]: which of the samples that came can be trusted
+//! - [`columns`]: from packed samples to columns of integers or positions
+//! - [`books`]: the account of an acquisition, over as many connections as it took
 //! - [`control`]: the lines of the control port
+//! - [`forecast`]: how large a sample will be, and which rate a link carries
 //! - [`source`]: which PandA, as `panda://host` says it
 
+pub mod books;
 pub mod certify;
 pub mod codec;
+pub mod columns;
 pub mod control;
 mod draft;
+pub mod forecast;
 pub mod header;
 pub mod source;
 mod text;
 mod xml;
 
+pub use books::{Books, Closed};
 pub use certify::{Certifier, Ending, Tally};
 pub use codec::{Decoder, EndReason, Event, Want};
 pub use draft::HeaderError;

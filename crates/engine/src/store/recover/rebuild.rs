@@ -274,7 +274,7 @@ fn count_between(all: &mut [(Whole, Option<&Found>)]) {
 fn rate_of(told: &Stream) -> Option<u64> {
     match &told.format {
         Format::Vdif { frames_per_second, .. } => frames_per_second.filter(|rate| *rate > 0),
-        Format::Raw => None,
+        Format::Panda { .. } | Format::Raw => None,
     }
 }
 
@@ -292,7 +292,7 @@ fn time_of_first(told: &Stream, block: &Block, timed: (u32, Second, u32, u16)) -
 fn threads_of(told: &Stream) -> i64 {
     match &told.format {
         Format::Vdif { threads, .. } => threads.len().max(1) as i64,
-        Format::Raw => 1,
+        Format::Panda { .. } | Format::Raw => 1,
     }
 }
 
@@ -518,6 +518,7 @@ impl Rebuilt {
 fn counted_by(told: &Stream) -> CountedBy {
     match &told.format {
         Format::Vdif { .. } if told.fill == Fill::Omit => CountedBy::FrameTime,
+        Format::Panda { .. } => CountedBy::ServerCount,
         Format::Raw if told.fill == Fill::Omit => CountedBy::Nothing,
         format => {
             let sources = UdpSource::parse(&told.source).unwrap_or_default();
@@ -530,6 +531,7 @@ fn counted_by(told: &Stream) -> CountedBy {
 fn by_format(format: &Format) -> CountedBy {
     match format {
         Format::Vdif { .. } => CountedBy::FrameTime,
+        Format::Panda { .. } => CountedBy::ServerCount,
         Format::Raw => CountedBy::Nothing,
     }
 }

@@ -42,7 +42,9 @@ impl Known<'_> {
         let frame_bytes = self.geometry.frame_bytes as usize;
         match self.format {
             Format::Vdif { .. } if frame_bytes > 0 => self.walk(bytes, frame_bytes),
-            Format::Vdif { .. } | Format::Raw => self.whole_block(bytes, frame_bytes),
+            Format::Vdif { .. } | Format::Panda { .. } | Format::Raw => {
+                self.whole_block(bytes, frame_bytes)
+            }
         }
     }
 
@@ -84,7 +86,7 @@ impl Known<'_> {
             Format::Vdif { threads, .. } => {
                 threads.is_empty() || threads.contains(&header.thread())
             }
-            Format::Raw => false,
+            Format::Panda { .. } | Format::Raw => false,
         };
         let kind = |it: &Header| {
             (it.legacy(), it.version(), it.bits_per_sample(), it.log2_channels(), it.complex())

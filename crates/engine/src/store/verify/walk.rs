@@ -102,7 +102,7 @@ impl Clock {
                 threads: threads.len().max(1) as i64,
                 places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
             },
-            Format::Raw => Self { rate: None, threads: 1, places: false },
+            Format::Panda { .. } | Format::Raw => Self { rate: None, threads: 1, places: false },
         }
     }
 }

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""How fast a PandA is written to HDF5, and at what cost, by fullbore and by the client its users have.
+
+    make bench-panda                             both, on /dev/shm and on the disk; some minutes
+    make bench-panda BENCH="--samples 2e6 --no-disk"
+
+One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
+CPU 0 with the SWMR reader, everything of the recorder on CPU 1. Every file is read back and every
+value is compared, so a fast writer of wrong files cannot win. `docs/panda.md` tells what is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FULLBORE = REPOSITORY / "target/release/fullbore"
+PEER = REPOSITORY / ".venv/bin/pandablocks"
+HOST = "127.0.77.1"  # the peer knows only the usual ports, so the server has an address of its own
+SAMPLE_BYTES = 60
+PATIENCE = 600
+READER_SECONDS = 0.5
+
+
+class Server:
+    """`fullbore simulate panda` on CPU 0."""
+
+    def __init__(self, samples: int, rate: float | None):
+        words = [
+            "taskset", "-c", "0", FULLBORE, "simulate", "panda", "--control", f"{HOST}:8888",
+            "--data", f"{HOST}:8889", "--samples", str(samples), "--json",
+        ]  # fmt: skip
+        if rate:
+            words += ["--rate", str(rate)]
+        self.process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
+        if "listening" not in self.process.stdout.readline():
+            sys.exit("the made-up PandA does not listen")
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def command(tool: str, file: Path) -> list[str]:
+    if tool == "pandablocks":
+        return [str(PEER), "hdf", HOST, str(file), "--num", "1", "--arm"]
+    form = "--raw" if tool.endswith("raw") else "--scaled"
+    return [str(FULLBORE), "panda", "record", HOST, str(file), "--arm", form, "--json"]
+
+
+class Reader:
+    """h5py beside the writer: how many rows it sees, twice a second."""
+
+    def __init__(self, file: Path):
+        self.file, self.seen, self.stop = file, [], threading.Event()
+        self.thread = threading.Thread(target=self.follow)
+        self.thread.start()
+
+    def follow(self):
+        file = None
+        while not self.stop.wait(READER_SECONDS):
+            try:
+                if file is None:
+                    file = h5py.File(self.file, "r", libver="latest", swmr=True)
+                dataset = file["COUNTER1.OUT.Mean"]
+                dataset.refresh()
+                self.seen.append(len(dataset))
+                dataset[-1000:]
+            except (OSError, KeyError):
+                file = None
+        if file is not None:
+            file.close()
+
+    def close(self):
+        self.stop.set()
+        self.thread.join()
+        return self.seen
+
+
+def run(tool: str, folder: Path, samples: int, rate: float | None, with_reader: bool) -> dict:
+    """One recording: how long it took, its CPU time and memory, and whether its file is right."""
+    template = folder / f"{tool.replace(' ', '-')}-%d.h5"
+    file = Path(str(template) % 1)
+    file.unlink(missing_ok=True)
+    with Server(samples, rate):
+        before = shutil.disk_usage(folder).free
+        if before < samples * 90 * 1.2:
+            sys.exit(f"{folder}: too little room for {samples} samples")
+        reader = Reader(file) if with_reader else None
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            ["taskset", "-c", "1", *command(tool, template)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        told = process.stdout.read().decode().splitlines()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - begun
+        seen = reader.close() if reader else []
+    if status:
+        sys.exit(f"{tool} failed: {told[-3:]}")
+    begun = time.monotonic()
+    with open(file) as written:
+        os.fsync(written.fileno())
+    synced = time.monotonic() - begun
+    gb = samples * SAMPLE_BYTES / 1e9
+    trial = {
+        "tool": tool,
+        "seconds": seconds,
+        "fsync_seconds": synced,
+        "mb_per_second": gb * 1000 / seconds,
+        "cpu_seconds_per_gb": (usage.ru_utime + usage.ru_stime) / gb,
+        "rss_mb": usage.ru_maxrss / 1000,
+        "file_bytes": file.stat().st_size,
+        "rows_seen_live": seen,
+        "right": check(file, samples, raw=tool.endswith("raw")),
+    }
+    ended = [json.loads(line) for line in told if '"ended"' in line]
+    if ended:
+        trial |= {key: ended[-1][key] for key in ("verdict", "flush_us", "longest_write_us")}
+    file.unlink()
+    return trial
+
+
+def check(path: Path, samples: int, raw: bool) -> bool:
+    """Every 32-bit word of raw sample i is i; what it means when scaled follows."""
+    with h5py.File(path, "r") as file:
+        for at in range(0, samples, 1 << 20):
+            rows = slice(at, min(at + (1 << 20), samples))
+            index = np.arange(rows.start, rows.stop, dtype=np.uint64)
+            wide = index * np.uint64(2**32 + 1)
+            if raw:
+                expected = {"PCAP.BITS0.Value": index, "COUNTER2.OUT.Min": index, "PCAP.TS_START.Value": wide}
+            else:
+                expected = {"PCAP.BITS0.Value": index, "COUNTER2.OUT.Min": index * 0.5 + 3,
+                            "COUNTER1.OUT.Min": index}  # fmt: skip
+            for name, values in expected.items():
+                if not np.array_equal(file[name][rows], values):
+                    return False
+        return len(file["COUNTER1.OUT.Mean"]) == samples
+
+
+def best(trials: list[dict]) -> dict:
+    """The middle trial by cost."""
+    return sorted(trials, key=lambda trial: trial["cpu_seconds_per_gb"])[len(trials) // 2]
+
+
+def busy(seconds: float = 1.0) -> float:
+    """The share of the machine that others take now."""
+
+    def ticks():
+        words = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
+        return sum(words), words[3] + words[4]
+
+    (all_before, idle_before), _ = ticks(), time.sleep(seconds)
+    all_after, idle_after = ticks()
+    return 1 - (idle_after - idle_before) / max(1, all_after - all_before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--samples", type=float, default=10e6, help="samples of each recording")
+    parser.add_argument("--peer-samples", type=float, default=5e6, help="the same, of the peer")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=float, help="samples a second, instead of as fast as it goes")
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--no-disk", action="store_true")
+    parser.add_argument("--directory", type=Path, default=REPOSITORY, help="where the disk is")
+    args = parser.parse_args()
+    tools = ["fullbore scaled", "fullbore raw"]
+    if not args.no_peer:
+        if not PEER.exists():
+            sys.exit("pandablocks is not here: make test installs it")
+        tools.append("pandablocks")
+    places = {"memory": Path("/dev/shm")} | ({} if args.no_disk else {"disk": args.directory})
+    others = busy()
+    if others > 0.05:
+        print(f"others take {others:.0%} of the machine: repeat on a quiet one", file=sys.stderr)
+    report = {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "kernel": os.uname().release,
+        "cpu": next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line),
+        "sample_bytes": SAMPLE_BYTES,
+        "busy_before": others,
+        "rate": args.rate,
+        "cases": [],
+    }
+    print(f"{'where':8}{'reader':8}{'tool':18}{'MB/s':>8}{'CPU s/GB':>10}{'RSS MB':>8}  right")
+    for place, parent in places.items():
+        for with_reader in (False, True):
+            with tempfile.TemporaryDirectory(dir=parent, prefix="bench-panda-") as folder:
+                for tool in tools:
+                    count = int(args.peer_samples if tool == "pandablocks" else args.samples)
+                    trials = [
+                        run(tool, Path(folder), count, args.rate, with_reader)
+                        for _ in range(args.rounds)
+                    ]
+                    middle = best(trials)
+                    speeds = [trial["mb_per_second"] for trial in trials]
+                    report["cases"].append(
+                        {"place": place, "reader": with_reader, "tool": tool, "trials": trials}
+                    )
+                    print(
+                        f"{place:8}{'yes' if with_reader else 'no':8}{tool:18}"
+                        f"{statistics.median(speeds):8.0f}{middle['cpu_seconds_per_gb']:10.2f}"
+                        f"{middle['rss_mb']:8.0f}  {all(trial['right'] for trial in trials)}",
+                        flush=True,
+                    )
+    results = REPOSITORY / "benches/results"
+    results.mkdir(exist_ok=True)
+    (results / "panda.json").write_text(json.dumps(report, indent=1))
+    print(f"all of it: {results / 'panda.json'}")
+    wrong = any(not trial["right"] for case in report["cases"] for trial in case["trials"])
+    sys.exit("a file is wrong" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

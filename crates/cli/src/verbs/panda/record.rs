@@ -1,0 +1,283 @@
+//! `fullbore panda record`: acquisitions into HDF5 files, live.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{ArgAction, Args as ClapArgs};
+use fullbore_core::account::Verdict;
+use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
+use fullbore_core::format::panda::PandaSource;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::panda::live::Files;
+use fullbore_engine::panda::record::{Event, Outcome, Plan, Progress, Recorded, record};
+use fullbore_engine::recorder::Control;
+use fullbore_engine::sink::hdf5;
+use indicatif::ProgressBar;
+
+use super::source;
+use crate::hint::{explained, told as told_of};
+use crate::output::{self, Output};
+
+/// Record acquisitions of a PandA into HDF5 files that can be read while they grow.
+///
+/// FILE is one file, or a template: `%d` is the number of the acquisition. Several acquisitions in one
+/// file follow one another, and /acquisitions in it says which rows are whose.
+///
+///   fullbore panda record 172.23.252.201 capture-%d.h5 --num 5 --arm
+///   fullbore panda record 172.23.252.201 all.h5 --num 0 --raw
+///
+/// Datasets are named as the PandABlocks client names them, one for each column, scaled to doubles
+/// unless --raw leaves them as integers with scale and offset beside them. Samples that cannot be
+/// trusted after an overrun or a lost connection are never written; the account says how many. An
+/// acquisition that goes on after an overrun is joined again, and the account says what lies between.
+///
+/// Ctrl-C stops: what --arm has armed is disarmed and received to its end; what others armed is left.
+///
+/// Exit codes: 0 every sample is accounted for; 1 samples are missing that nobody explains, or it ended
+/// before its time; 2 it could not be recorded.
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The PandA: an address, a name, or a panda:// endpoint.
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// The file, a template for several, or an hdf5: endpoint.
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// End after so many acquisitions; 0: when stopped.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    num: u64,
+    /// Arm the PandA when all is ready, and again after each acquisition.
+    #[arg(long)]
+    arm: bool,
+    /// Doubles, scaled by this program [default].
+    #[arg(long, action = ArgAction::SetTrue, conflicts_with = "raw")]
+    scaled: bool,
+    /// Integers as they were captured, with scale and offset beside them.
+    #[arg(long)]
+    raw: bool,
+    /// How often readers see what is new [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = container::flush)]
+    flush: Option<Duration>,
+    /// With a file that is there already: refuse, append or overwrite [default: refuse]
+    #[arg(long, value_name = "WHAT", value_parser = container::existing)]
+    existing: Option<Existing>,
+    /// Make it smaller: none, gzip:1 to gzip:9, or bitshuffle (readers need hdf5plugin) [default: none]
+    #[arg(long, value_name = "HOW", value_parser = container::compression)]
+    compression: Option<Compression>,
+    /// Samples a second that are expected: HDF5 chunks are sized by it.
+    #[arg(long, value_name = "N", value_parser = container::rate)]
+    rate: Option<f64>,
+    /// Block memory [default: 256 MiB]
+    #[arg(long, value_name = "SIZE")]
+    buffer: Option<ByteSize>,
+    /// How long a connection that was lost is tried again.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    reconnect: Duration,
+    /// Draw no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Records.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet;
+    let plan = resolve(args)?;
+    run_plan(plan, output, quiet)
+}
+
+/// From what was typed to what was meant.
+fn resolve(args: Args) -> anyhow::Result<Plan> {
+    let source = source(&args.host)?;
+    let mut target = target(&args.file)?;
+    target.scaled &= !args.raw;
+    target.scaled |= args.scaled;
+    target.flush = args.flush.unwrap_or(target.flush);
+    target.existing = args.existing.unwrap_or(target.existing);
+    target.compression = args.compression.unwrap_or(target.compression);
+    target.rate = args.rate.or(target.rate);
+    Ok(plan(source, &target, args.num, args.arm, args.reconnect, args.buffer))
+}
+
+/// The file that was typed.
+pub fn target(text: &str) -> anyhow::Result<Hdf5Target> {
+    Hdf5Target::parse(text).map_err(explained)
+}
+
+/// What is to be done.
+pub fn plan(
+    source: PandaSource,
+    target: &Hdf5Target,
+    acquisitions: u64,
+    arm: bool,
+    reconnect: Duration,
+    buffer: Option<ByteSize>,
+) -> Plan {
+    Plan {
+        arm: source.arm.unwrap_or(arm),
+        source,
+        files: Files { template: target.path.clone(), options: options(target) },
+        acquisitions: (acquisitions > 0).then_some(acquisitions),
+        reconnect,
+        buffer,
+    }
+}
+
+/// The sink's options, as the endpoint says them.
+pub fn options(target: &Hdf5Target) -> hdf5::Options {
+    hdf5::Options {
+        form: if target.scaled { hdf5::Form::Scaled } else { hdf5::Form::Native },
+        existing: match target.existing {
+            Existing::Refuse => hdf5::Existing::Refuse,
+            Existing::Overwrite => hdf5::Existing::Overwrite,
+            Existing::Append => hdf5::Existing::Append,
+        },
+        compression: match target.compression {
+            Compression::None => hdf5::Compression::None,
+            Compression::Gzip(level) => hdf5::Compression::Gzip(level),
+            Compression::Bitshuffle => hdf5::Compression::BitshuffleLz4,
+        },
+        flush: target.flush,
+        rows_per_second: target.rate,
+        live: true,
+    }
+}
+
+/// Records, and tells of it.
+pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitCode> {
+    let control = Arc::new(Control::default());
+    stop_on_signals(&control)?;
+    let mut screen = Screen { output, bar: bar(output, quiet) };
+    let outcome = record(plan, &control, &mut |event| screen.event(event)).map_err(explained)?;
+    screen.bar.finish_and_clear();
+    let code = judge(&outcome);
+    if let Some(error) = outcome.error {
+        eprintln!("fullbore: {}", told_of(&explained(error)));
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Good if all that was asked for is there, and nothing lacks that nobody explains.
+fn judge(outcome: &Outcome) -> u8 {
+    let doubtful =
+        |recorded: &Recorded| matches!(recorded.verdict, Verdict::Unexplained | Verdict::Unproven);
+    match &outcome.error {
+        Some(_) if outcome.recorded.iter().all(|recorded| recorded.samples == 0) => output::REFUSED,
+        Some(_) => output::FOUND,
+        None if outcome.recorded.iter().any(doubtful) => output::FOUND,
+        None => output::GOOD,
+    }
+}
+
+fn bar(output: Output, quiet: bool) -> ProgressBar {
+    if output.progress() && !quiet { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
+}
+
+/// The first signal stops, the second aborts.
+fn stop_on_signals(control: &Arc<Control>) -> anyhow::Result<()> {
+    let control = control.clone();
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])
+    .context("listening to signals")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().for_each(|_| control.stop()))
+        .context("starting the thread for signals")?;
+    Ok(())
+}
+
+/// Where events go: lines of JSON, or text and a line that moves.
+struct Screen {
+    output: Output,
+    bar: ProgressBar,
+}
+
+impl Screen {
+    /// Shows an event. A screen that cannot be drawn never ends a recording.
+    fn event(&mut self, event: &Event) {
+        if self.output.json {
+            let mut out = io::stdout().lock();
+            let line = serde_json::to_string(event).expect("events have only plain fields");
+            let _ = writeln!(out, "{line}");
+            let _ = out.flush();
+            return;
+        }
+        match event {
+            Event::Connected { host, connection: 1, pool_bytes } => {
+                self.say(format!("connected to {host}, {} of block memory", ByteSize(*pool_bytes)));
+            }
+            Event::Connected { host, .. } => self.say(format!("connected to {host} again")),
+            Event::Armed => self.say("armed".to_owned()),
+            Event::Began { number, file, sample_bytes, fields, missed, .. } => {
+                let columns = fields.len();
+                let late = match missed {
+                    0 => String::new(),
+                    missed => format!(", joined {missed} samples late"),
+                };
+                self.say(format!(
+                    "acquisition {number}: {columns} columns, {sample_bytes} bytes a sample, into {}{late}",
+                    file.display()
+                ));
+            }
+            Event::Rejoined { number, gap } => {
+                self.say(format!("acquisition {number} goes on, {gap} samples further"));
+            }
+            Event::Lost { why } => self.say(format!("connection lost: {why}")),
+            Event::Progress(progress) => self.bar.set_message(line(progress)),
+            Event::Ended(recorded) => {
+                self.bar.set_message("");
+                let text = told(recorded);
+                self.bar.suspend(|| {
+                    let mut out = io::stdout().lock();
+                    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+                });
+            }
+        }
+        self.bar.tick();
+    }
+
+    fn say(&self, text: String) {
+        self.bar.suspend(|| eprintln!("{text}"));
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let mut text = format!(
+        "{} samples, {:.0} a second, {:.1} MB/s; readers see {}; {} of {} blocks at most",
+        progress.samples,
+        progress.sample_rate,
+        progress.byte_rate / 1e6,
+        progress.visible,
+        progress.high_water,
+        progress.pool_blocks
+    );
+    if progress.missing > 0 {
+        let _ = write!(text, "; {} missing", progress.missing);
+    }
+    text
+}
+
+fn told(recorded: &Recorded) -> String {
+    let Recorded { number, file, samples, reason, verdict, terms, .. } = recorded;
+    let mut text = format!(
+        "acquisition {number}: {samples} samples in {}, {reason}, {verdict}\n",
+        file.display()
+    );
+    if terms.expected != terms.written {
+        let _ = writeln!(
+            text,
+            "  expected {} = written {} + missing {} + overrun {} + damaged {}",
+            terms.expected, terms.written, terms.missing, terms.overrun, terms.damaged
+        );
+    }
+    for note in &recorded.notes {
+        let _ = writeln!(text, "  {note}");
+    }
+    text
+}

@@ -1,0 +1,177 @@
+//! `fullbore panda show`: what would be captured, and which rate of triggers the link carries.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use fullbore_core::container;
+use fullbore_core::format::panda::control::Captured;
+use fullbore_core::format::panda::forecast::{self, Load};
+use fullbore_core::format::panda::{Kind, general};
+use fullbore_core::units::ByteRate;
+use fullbore_engine::panda::Control;
+use serde::Serialize;
+
+use super::{control, source};
+use crate::hint::explained;
+use crate::output::{FOUND, GOOD, Output};
+
+/// Show what a PandA would capture: fields, types, scales, and the rate of triggers that fits the link.
+///
+/// With --rate it says whether so many triggers a second fit, and what would make them fit. Exit code 1:
+/// they do not.
+#[derive(ClapArgs)]
+pub struct Args {
+    /// The PandA: an address, a name, or a panda:// endpoint.
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// Triggers a second that are planned, for example 1e6.
+    #[arg(long, value_name = "N", value_parser = container::rate)]
+    rate: Option<f64>,
+    /// What could be captured too.
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    host: String,
+    identity: String,
+    version: Option<(u32, u32)>,
+    clock_hz: Option<f64>,
+    busy: bool,
+    columns: Vec<Column>,
+    sample_bytes: u32,
+    /// Triggers a second that fill a link of 1 Gbit/s.
+    most_samples_per_second: Option<f64>,
+    load: Option<Load>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    capturable: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Column {
+    field: String,
+    capture: String,
+    kind: Kind,
+    bytes: u32,
+    scale: Option<f64>,
+    offset: Option<f64>,
+    units: Option<String>,
+}
+
+/// Asks and shows.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let source = source(&args.host)?;
+    let mut control = control(&source)?;
+    let identity = control.identify().map_err(explained)?;
+    let captured = control.captured_fields().map_err(explained)?;
+    let capturable = if args.all { control.capturable().map_err(explained)? } else { Vec::new() };
+    let planned = forecast::columns(&captured);
+    let sample_bytes = forecast::sample_bytes(&planned);
+    let columns: Vec<Column> =
+        planned.into_iter().map(|planned| describe(&mut control, planned)).collect();
+    let most =
+        (sample_bytes > 0).then(|| forecast::LINK_BYTES_PER_SECOND / f64::from(sample_bytes));
+    let shown = Shown {
+        host: source.host,
+        identity: identity.text,
+        version: identity.version,
+        clock_hz: control.clock_hz().map_err(explained)?,
+        busy: control.status().map_err(explained)?.busy,
+        columns,
+        sample_bytes,
+        most_samples_per_second: most,
+        load: args.rate.map(|rate| forecast::load(sample_bytes, rate)),
+        capturable,
+    };
+    output.tell(&shown, || text(&shown, &captured))?;
+    let fits = shown.load.is_none_or(|load| load.of_link <= 1.0);
+    Ok(ExitCode::from(if fits { GOOD } else { FOUND }))
+}
+
+/// A column with its scale, where it has one.
+fn describe(control: &mut Control, planned: forecast::Column) -> Column {
+    let forecast::Column { field, capture, kind } = planned;
+    let mut ask = |attribute: &str| control.value(&format!("{field}.{attribute}")).ok();
+    let scale = ask("SCALE").and_then(|text| text.trim().parse().ok());
+    // Time stamps, gates and bits have none that can be asked for.
+    let (offset, units) = match scale {
+        Some(_) => (ask("OFFSET").and_then(|text| text.trim().parse().ok()), ask("UNITS")),
+        None => (None, None),
+    };
+    let bytes = kind.bytes();
+    Column { field, capture, kind, bytes, scale, offset, units }
+}
+
+fn text(shown: &Shown, captured: &[Captured]) -> String {
+    let mut text = format!("{}  {}\n", shown.host, shown.identity);
+    let say = |text: &mut String, line: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = text.write_fmt(line);
+    };
+    if shown.busy {
+        text += "an acquisition is going on\n";
+    }
+    if captured.is_empty() {
+        text +=
+            "nothing is captured: set fields on its web page, or `FIELD.CAPTURE=` on port 8888\n";
+        return text + &could_be(shown);
+    }
+    for column in &shown.columns {
+        let capture =
+            if column.capture.is_empty() { "(with the averages)" } else { &column.capture };
+        let kind = format!("{:?}", column.kind).to_lowercase();
+        say(&mut text, format_args!("  {:<24} {capture:<20} {kind:<7}", column.field));
+        if let Some(scale) = column.scale {
+            say(&mut text, format_args!(" × {}", general(scale, 12)));
+        }
+        if let Some(offset) = column.offset.filter(|&offset| offset != 0.0) {
+            say(&mut text, format_args!(" + {}", general(offset, 12)));
+        }
+        say(&mut text, format_args!(" {}\n", column.units.as_deref().unwrap_or("")));
+    }
+    say(&mut text, format_args!("{} bytes a sample", shown.sample_bytes));
+    if let Some(most) = shown.most_samples_per_second {
+        say(&mut text, format_args!("; a link of 1 Gbit/s carries {most:.0} samples a second"));
+    }
+    text += "\n";
+    if let Some(load) = shown.load {
+        text += &advice(load);
+    }
+    text + &could_be(shown)
+}
+
+/// What a rate of triggers means for the link, and what to do about one that does not fit.
+fn advice(load: Load) -> String {
+    let rate = ByteRate(load.bytes_per_second as u64);
+    let percent = load.of_link * 100.0;
+    let mut text = format!(
+        "{} triggers a second: {:.1} MB/s ({rate}), {percent:.0} % of the link\n",
+        general(load.samples_per_second, 6),
+        load.bytes_per_second / 1e6
+    );
+    if load.average > 1 {
+        let verdict = match load.of_link > 1.0 {
+            true => "it does not fit: it will end in `Data overrun`",
+            false => {
+                "it fits the link, but a PandA's own processor has been seen to fall behind above 50 MB/s"
+            }
+        };
+        let every = load.samples_per_second / load.average as f64;
+        text += &format!(
+            "  {verdict}\n  average: capture Mean (or Min Max Mean) and let one sample stand for {} \
+             triggers: {} samples a second\n  or capture fewer fields\n",
+            load.average,
+            general(every, 6)
+        );
+    }
+    text
+}
+
+fn could_be(shown: &Shown) -> String {
+    if shown.capturable.is_empty() {
+        return String::new();
+    }
+    format!("could be captured: {}\n", shown.capturable.join(" "))
+}

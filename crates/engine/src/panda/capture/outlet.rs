@@ -1,0 +1,73 @@
+//! Where blocks of certified samples go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullbore_core::format::panda::{Closed, Header};
+use fullbore_core::time::Tai;
+
+use crate::ring::Block;
+
+/// One acquisition: from ARM to END.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Acquisition {
+    /// Counted from 1 since the recorder began.
+    pub number: u64,
+    /// What the PandA says of it.
+    pub header: Header,
+    /// The header as it came.
+    pub text: String,
+    /// When the header came.
+    pub seen: Tai,
+}
+
+/// Certified samples in a block.
+#[derive(Debug)]
+pub struct Batch {
+    /// The memory; its first `bytes` bytes count, whole samples.
+    pub block: Block,
+    /// How much of it.
+    pub bytes: usize,
+    /// Index of the first sample; the others follow without a hole, unless blocks are only handed on
+    /// full.
+    pub first: u64,
+}
+
+/// How a recording is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    /// As it goes.
+    Go,
+    /// Finish what is held, then end.
+    Stop,
+    /// End now.
+    Abort,
+}
+
+/// Nothing more can be taken; the outlet says elsewhere why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Halted;
+
+/// Takes blocks of certified samples and gives them back empty.
+pub trait Outlet {
+    /// What somebody asks of the recording.
+    fn asked(&mut self) -> Asked;
+
+    /// Bytes of a block that are filled, a multiple of `sample_bytes` and at most `stride`.
+    fn block_bytes(&self, sample_bytes: usize, stride: usize) -> usize;
+
+    /// After how long a block that is not full is handed on all the same; `None`: never before the end.
+    fn hand_on_after(&self) -> Option<Duration>;
+
+    /// An acquisition begins.
+    fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted>;
+
+    /// Takes samples.
+    fn filled(&mut self, batch: Batch);
+
+    /// A block that is empty again; waits for one for at most so long.
+    fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted>;
+
+    /// The acquisition has ended; all of its blocks were handed on.
+    fn end(&mut self, closed: Closed);
+}

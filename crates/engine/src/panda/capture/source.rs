@@ -1,0 +1,648 @@
+//! The thread's work: connect, receive, certify, hand on, join again, keep the books.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, codec};
+use fullbore_core::time::Tai;
+
+use super::device::{Captured, Data, Device};
+use super::intake::Intake;
+use super::outlet::{Acquisition, Asked, Halted, Outlet};
+use crate::clock::Clock;
+use crate::panda::{Error, Step};
+use crate::ring::Pool;
+use crate::source::StreamGauge;
+
+/// Time between two looks at empty blocks, orders and counters.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long the thread sleeps at most while there is no block or no connection.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A data port that says nothing for so long has its control port asked whether it is alive.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How long a stop waits for what certifies the last frame, or for the end after a disarm.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// An acquisition that was left, and of which nothing comes on a new connection for so long, may be over.
+const SILENT: Duration = Duration::from_millis(500);
+
+/// Connections in a row that may bring no sample before it is given up.
+const FRUITLESS: u32 = 5;
+
+/// The longest pause between two attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Samples that come again are read into this, and dropped.
+const SCRATCH_BYTES: usize = 64 << 10;
+
+/// How a PandA is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Ends after so many acquisitions; else when asked to.
+    pub acquisitions: Option<u64>,
+    /// Arms at the beginning and after each acquisition.
+    pub arm: bool,
+    /// How long a connection that was lost is tried again.
+    pub reconnect: Duration,
+}
+
+/// How the thread ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// All acquisitions that were asked for, or a stop.
+    Done,
+    /// The outlet takes no more.
+    Halted,
+    /// The PandA cannot be reached, or will not do what was asked.
+    Failed(Error),
+}
+
+/// What the thread tells while it works.
+#[derive(Debug)]
+pub enum Happening {
+    /// The data port has accepted us, for the so-manieth time.
+    Connected(u64),
+    /// The PandA is armed.
+    Armed,
+    /// An acquisition has begun.
+    Began(Arc<Acquisition>),
+    /// It was joined again after its connection was lost: samples that lie between.
+    Rejoined {
+        /// Which one.
+        number: u64,
+        /// Samples that nobody has.
+        gap: u64,
+    },
+    /// The connection was lost.
+    Lost {
+        /// Why.
+        why: String,
+    },
+    /// An acquisition has ended, by the thread's books.
+    Over {
+        /// Which one.
+        number: u64,
+    },
+}
+
+/// The source of one PandA.
+pub struct Source<D: Device, O: Outlet> {
+    device: D,
+    outlet: O,
+    intake: Intake,
+    stride: usize,
+    settings: Settings,
+    gauge: Arc<StreamGauge>,
+    tell: Sender<Happening>,
+    clock: Clock,
+    data: Option<D::Data>,
+    running: Option<Running>,
+    scratch: Vec<u8>,
+    /// Acquisitions begun, and ended.
+    begun: u64,
+    ended: u64,
+    connections: u64,
+    /// Connections in a row that brought no sample.
+    fruitless: u32,
+    armed: bool,
+    /// What came last that no PandA sends.
+    damage: Option<codec::Error>,
+    /// Since when there has been no connection, and when the next attempt is due.
+    away: Option<(Instant, Instant, Duration)>,
+    looked: Instant,
+    heard: Instant,
+    /// Since when a stop is under way.
+    stopping: Option<Instant>,
+    /// Why it ends before all was done.
+    failed: Option<Ended>,
+}
+
+/// The acquisition that is being received.
+struct Running {
+    acquisition: Arc<Acquisition>,
+    books: Books,
+    /// What of this connection can be trusted; none while there is no connection.
+    certifier: Option<Certifier>,
+    /// Since when there has been no connection that brings it.
+    left: Option<Instant>,
+    /// Bytes that were received on an earlier connection already.
+    skip_bytes: u64,
+    /// When the first and the latest sample came.
+    seen: Option<(Tai, Tai)>,
+}
+
+impl<D: Device, O: Outlet> Source<D, O> {
+    /// A source that fills the blocks of `pool`, each of `stride` bytes.
+    pub fn new(
+        device: D,
+        outlet: O,
+        pool: Pool,
+        stride: usize,
+        settings: Settings,
+        gauge: Arc<StreamGauge>,
+        tell: Sender<Happening>,
+    ) -> Self {
+        let now = Instant::now();
+        Source {
+            device,
+            outlet,
+            intake: Intake::new(pool),
+            stride,
+            settings,
+            gauge,
+            tell,
+            clock: Clock::new(),
+            data: None,
+            running: None,
+            scratch: vec![0; SCRATCH_BYTES],
+            begun: 0,
+            ended: 0,
+            connections: 0,
+            fruitless: 0,
+            armed: false,
+            damage: None,
+            away: None,
+            looked: now,
+            heard: now,
+            stopping: None,
+            failed: None,
+        }
+    }
+
+    /// Receives until all is done. Gives the outlet back with how it ended.
+    pub fn run(mut self) -> (O, Ended) {
+        while !self.is_done() {
+            self.turn();
+        }
+        self.leave();
+        self.look_at_counters();
+        (self.outlet, self.failed.unwrap_or(Ended::Done))
+    }
+
+    fn is_done(&self) -> bool {
+        let enough = self.settings.acquisitions.is_some_and(|wanted| self.ended >= wanted);
+        self.failed.is_some() || enough || (self.stopping.is_some() && self.running.is_none())
+    }
+
+    /// One step of whatever is due.
+    fn turn(&mut self) {
+        if self.looked.elapsed() >= LOOK {
+            self.look();
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        match &self.data {
+            None => self.connect(),
+            Some(_) => self.receive(),
+        }
+    }
+
+    /// Takes the next thing that comes.
+    fn receive(&mut self) {
+        let Some(data) = &mut self.data else { return };
+        let skip = self.running.as_ref().map_or(0, |running| running.skip_bytes);
+        let mut none = [];
+        let room = match data.wants_payload() {
+            0 => Some(&mut none[..]),
+            _ if skip > 0 => {
+                let most = self.scratch.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+                Some(&mut self.scratch[..most])
+            }
+            _ => self.intake.room(),
+        };
+        let Some(room) = room else {
+            self.wait_for_a_block();
+            return;
+        };
+        match data.next(room) {
+            Ok(step) => self.took(step),
+            Err(Error::Data(error)) => {
+                let ending = Ending::from(&error);
+                self.damage = Some(error);
+                self.lost(ending);
+            }
+            Err(error) => self.lost_because(Ending::ConnectionLost, error.to_string()),
+        }
+    }
+
+    fn took(&mut self, step: Step) {
+        if !matches!(step, Step::Quiet | Step::Closed) {
+            self.heard = Instant::now();
+        }
+        match step {
+            Step::Payload(bytes) => self.payload(bytes),
+            Step::Event(Event::Ready) => self.ready(),
+            Step::Event(Event::Start { header, text }) => self.started(header, text),
+            Step::Event(Event::Frame { bytes }) => self.frame(bytes),
+            Step::Event(Event::FrameEnd) => {
+                self.with_certifier(Certifier::frame_end);
+                self.hand_on();
+            }
+            Step::Event(Event::End { samples, reason }) => self.end_of_data(samples, reason),
+            Step::Quiet => self.quiet(),
+            Step::Closed => self.lost(Ending::ConnectionLost),
+        }
+    }
+
+    fn payload(&mut self, bytes: usize) {
+        let Some(running) = &mut self.running else { return };
+        let now = self.clock.now();
+        running.seen = Some((running.seen.map_or(now, |(first, _)| first), now));
+        if running.skip_bytes > 0 {
+            running.skip_bytes -= bytes as u64;
+        } else {
+            self.intake.advance(bytes);
+        }
+        self.gauge.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn frame(&mut self, bytes: u64) {
+        self.with_certifier(|certifier| certifier.frame(bytes));
+        self.hand_on();
+        if self.stopping.is_some() && self.is_left_on_stop() {
+            // The frame before this one is certified now: there is no better moment to go.
+            self.leave();
+            return;
+        }
+        let most = self.intake.most_frame_bytes();
+        if bytes > most {
+            let what = format!(
+                "a frame of {bytes} bytes came, and block memory holds {most} of one frame"
+            );
+            self.lost(Ending::Damaged(what));
+        }
+    }
+
+    /// Raw frames wait for the next one; where we did not arm, somebody else goes on with the
+    /// acquisition, and we leave it.
+    fn is_left_on_stop(&self) -> bool {
+        !self.settings.arm
+    }
+
+    fn with_certifier(&mut self, step: impl FnOnce(&mut Certifier) -> u64) {
+        if let Some(certifier) = self.running.as_mut().and_then(|r| r.certifier.as_mut()) {
+            step(certifier);
+        }
+    }
+
+    /// The first index that is not certified.
+    fn certified(&self) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        let here = running.certifier.as_ref().map(Certifier::next_index);
+        Some(here.unwrap_or(0).max(running.books.next_index()))
+    }
+
+    fn hand_on(&mut self) {
+        let Some(certified) = self.certified() else { return };
+        while let Some(batch) = self.intake.take_certified(certified) {
+            self.outlet.filled(batch);
+        }
+        self.count(certified);
+    }
+
+    /// All before `certified` is written or missing.
+    fn count(&self, certified: u64) {
+        let missing = self.gauge.missing.load(Relaxed);
+        self.gauge.frames.store(certified.saturating_sub(missing), Relaxed);
+    }
+
+    /// A connection is wanted.
+    fn connect(&mut self) {
+        let now = Instant::now();
+        let (since, due, pause) = *self.away.get_or_insert((now, now, Duration::ZERO));
+        if self.stopping.is_some() {
+            self.finish();
+            return;
+        }
+        if now < due {
+            std::thread::sleep(NAP.min(due - now));
+            return;
+        }
+        match self.device.connect() {
+            Ok(data) => {
+                self.data = Some(data);
+                self.heard = Instant::now();
+            }
+            // The first connection is made by somebody who waits for it.
+            Err(error) if self.connections == 0 => self.failed = Some(Ended::Failed(error)),
+            Err(error) if since.elapsed() >= self.settings.reconnect => {
+                self.finish();
+                self.give_up(error);
+            }
+            Err(_) => {
+                let pause = (pause * 2).clamp(NAP, LONGEST_PAUSE);
+                self.away = Some((since, Instant::now() + pause, pause));
+            }
+        }
+    }
+
+    /// The data port has accepted us.
+    fn ready(&mut self) {
+        self.away = None;
+        self.connections += 1;
+        self.say(Happening::Connected(self.connections));
+        if self.settings.arm && self.running.is_none() && !self.armed {
+            self.arm();
+        }
+    }
+
+    fn arm(&mut self) {
+        match self.device.arm() {
+            Ok(()) => {
+                self.armed = true;
+                self.say(Happening::Armed);
+            }
+            Err(error) => self.failed = Some(Ended::Failed(error)),
+        }
+    }
+
+    /// A header came: of a new acquisition, or of the one that was left.
+    fn started(&mut self, header: Header, text: String) {
+        self.armed = false;
+        if self.running.as_ref().is_some_and(|running| running.is_the_same(&header)) {
+            self.rejoined(&header);
+            return;
+        }
+        // What the PandA took of the one before cannot be asked any more.
+        self.finish_with(None);
+        let sample_bytes = header.sample_bytes as usize;
+        let block_bytes = self.outlet.block_bytes(sample_bytes, self.stride);
+        self.begun += 1;
+        let number = self.begun;
+        let seen = self.clock.now();
+        let (books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
+        self.intake.begin(sample_bytes, block_bytes, header.missed);
+        self.gauge.missing.store(header.missed, Relaxed);
+        let acquisition = Arc::new(Acquisition { number, header, text, seen });
+        if self.outlet.begin(&acquisition) == Err(Halted) {
+            self.failed = Some(Ended::Halted);
+            return;
+        }
+        self.say(Happening::Began(acquisition.clone()));
+        self.running =
+            Some(Running { acquisition, books, certifier, left: None, skip_bytes: 0, seen: None });
+    }
+
+    fn rejoined(&mut self, header: &Header) {
+        let Some(running) = &mut self.running else { return };
+        let joined = running.books.joined(header);
+        running.skip_bytes = joined.skip * u64::from(header.sample_bytes);
+        (running.certifier, running.left) = (Some(Certifier::new(header)), None);
+        let number = running.acquisition.number;
+        if joined.gap > 0 {
+            self.intake.go_on_at(header.missed);
+            self.gauge.missing.fetch_add(joined.gap, Relaxed);
+        }
+        self.say(Happening::Rejoined { number, gap: joined.gap });
+    }
+
+    /// The server has no more for this connection.
+    fn end_of_data(&mut self, samples: u64, reason: EndReason) {
+        let overrun = reason == EndReason::DataOverrun;
+        if let Some(running) = &mut self.running
+            && let Some(certifier) = running.certifier.take()
+        {
+            running.books.left(certifier.end(samples, reason));
+            running.left = Some(Instant::now());
+        }
+        self.drop_uncertified(false);
+        let again = self.running.as_ref().is_some_and(Running::can_be_joined_again);
+        if !(overrun && again) {
+            self.finish();
+            return;
+        }
+        // The server's ring has lapped us. The acquisition may go on, and only a new connection joins it.
+        match self.device.captured() {
+            Captured::Busy if self.stopping.is_none() => {
+                self.data = None;
+                self.say(Happening::Lost { why: EndReason::DataOverrun.to_string() });
+            }
+            Captured::Over(samples) => self.finish_with(Some(samples)),
+            Captured::Busy | Captured::Unknown => self.finish_with(None),
+        }
+    }
+
+    fn lost(&mut self, ending: Ending) {
+        let why = ending.to_string();
+        self.lost_because(ending, why);
+    }
+
+    /// The connection is of no use any more.
+    fn lost_because(&mut self, ending: Ending, why: String) {
+        self.data = None;
+        self.armed = false;
+        let now = Instant::now();
+        // A server that accepts and closes at once is not asked again at once.
+        let again = if self.connections == 0 { now } else { now + NAP };
+        let since = self.away.map_or(now, |(since, ..)| since);
+        self.away = Some((since, again, NAP));
+        if self.connections == 0 {
+            self.refused();
+            return;
+        }
+        let text = why.clone();
+        self.say(Happening::Lost { why });
+        let before = self.running.as_ref().map(|running| running.books.next_index());
+        if let Some(running) = &mut self.running
+            && let Some(certifier) = running.certifier.take()
+        {
+            running.books.left(certifier.lost(ending));
+            running.left = Some(Instant::now());
+            self.drop_uncertified(false);
+        }
+        let after = self.running.as_ref().map(|running| running.books.next_index());
+        self.fruitless = if before < after { 0 } else { self.fruitless + 1 };
+        if before < after {
+            self.damage = None;
+        }
+        if self.running.as_ref().is_some_and(|running| !running.can_be_joined_again()) {
+            self.finish();
+        }
+        if self.fruitless >= FRUITLESS {
+            self.finish();
+            let request = "data, several times over".to_owned();
+            self.give_up(Error::Refused { request, text });
+        }
+    }
+
+    /// It ended before the server said OK.
+    fn refused(&mut self) {
+        let text = "the data port closed the connection before it said OK".to_owned();
+        self.give_up(Error::Refused { request: "the data connection".to_owned(), text });
+    }
+
+    /// Ends with what was wrong with the bytes that came, if they were, else with this.
+    fn give_up(&mut self, error: Error) {
+        let error = self.damage.take().map_or(error, Error::Data);
+        self.failed = Some(Ended::Failed(error));
+    }
+
+    /// What was received and cannot be trusted is dropped; the rest goes on its way. Where blocks are
+    /// only handed on full, the last one waits for what may follow over another connection.
+    fn drop_uncertified(&mut self, is_last: bool) {
+        let Some(running) = &self.running else { return };
+        self.intake.cut(running.books.next_index());
+        if !is_last && self.outlet.hand_on_after().is_none() {
+            self.intake.resume();
+        }
+        while let Some(batch) = self.intake.take_last() {
+            self.outlet.filled(batch);
+        }
+        self.count(running.books.next_index());
+    }
+
+    /// The acquisition is over: the PandA is asked how many samples it took.
+    fn finish(&mut self) {
+        if self.running.is_none() {
+            return;
+        }
+        let captured = match self.device.captured() {
+            Captured::Over(samples) => Some(samples),
+            Captured::Busy | Captured::Unknown => None,
+        };
+        self.finish_with(captured);
+    }
+
+    fn finish_with(&mut self, captured: Option<u64>) {
+        self.drop_uncertified(true);
+        let Some(running) = self.running.take() else { return };
+        let closed = running.books.close(captured, running.seen);
+        self.gauge.missing.store(closed.account.terms.missing, Relaxed);
+        self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
+        self.outlet.end(closed);
+        self.ended += 1;
+        self.armed = false;
+        self.say(Happening::Over { number: running.acquisition.number });
+        if self.settings.arm && self.data.is_some() && !self.is_done() && self.stopping.is_none() {
+            self.arm();
+        }
+    }
+
+    /// Goes away from an acquisition that others may go on with.
+    fn leave(&mut self) {
+        self.data = None;
+        if let Some(running) = &mut self.running
+            && let Some(certifier) = running.certifier.take()
+        {
+            running.books.left(certifier.lost(Ending::Left));
+        }
+        self.finish_with(None);
+    }
+
+    /// Nothing came for a moment.
+    fn quiet(&mut self) {
+        let quiet = self.heard.elapsed();
+        let left = self.running.as_ref().is_some_and(|running| running.certifier.is_none());
+        if left && quiet >= SILENT {
+            // Connected anew, and nothing comes of it: if it is over, nothing ever will.
+            self.heard = Instant::now();
+            let since = self.running.as_ref().and_then(|running| running.left);
+            match self.device.captured() {
+                Captured::Over(samples) => self.finish_with(Some(samples)),
+                _ if since.is_none_or(|left| left.elapsed() >= self.settings.reconnect) => {
+                    self.finish_with(None);
+                }
+                _ => {}
+            }
+        } else if quiet >= QUIET {
+            self.heard = Instant::now();
+            if !self.device.is_alive() {
+                let why = "the PandA does not answer any more".to_owned();
+                self.lost_because(Ending::ConnectionLost, why);
+            }
+        }
+    }
+
+    /// Orders, empty blocks, blocks that wait for long, counters.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        self.take_emptied(Duration::ZERO);
+        match self.outlet.asked() {
+            Asked::Go => {}
+            Asked::Stop => self.stop(),
+            Asked::Abort => {
+                self.stopping.get_or_insert_with(Instant::now);
+                self.leave();
+            }
+        }
+        if let (Some(after), Some(certified)) = (self.outlet.hand_on_after(), self.certified())
+            && let Some(batch) = self.intake.take_early(certified, after)
+        {
+            self.outlet.filled(batch);
+        }
+        self.look_at_counters();
+    }
+
+    fn look_at_counters(&self) {
+        let (used, high, blocks) = self.intake.usage();
+        self.gauge.used_blocks.store(used, Relaxed);
+        self.gauge.high_water.store(high, Relaxed);
+        self.gauge.pool_blocks.store(blocks, Relaxed);
+    }
+
+    /// Somebody asked for an end: what we armed is disarmed, and ends with an END; what others armed is
+    /// left where a frame is certified.
+    fn stop(&mut self) {
+        let first = self.stopping.is_none();
+        let since = *self.stopping.get_or_insert_with(Instant::now);
+        if first && self.settings.arm && self.running.is_some() && self.device.disarm().is_ok() {
+            return;
+        }
+        let held = self.running.as_ref().and_then(|running| running.certifier.as_ref());
+        let waits = held.is_some_and(|certifier| certifier.held() > 0);
+        let disarmed = self.settings.arm && self.data.is_some();
+        if since.elapsed() >= LAST_WORD || !(waits || disarmed) {
+            self.leave();
+        }
+    }
+
+    /// Holds the server until a block is free.
+    fn wait_for_a_block(&mut self) {
+        let since = Instant::now();
+        self.take_emptied(NAP);
+        let held = since.elapsed().as_nanos() as u64;
+        self.gauge.held_ns.fetch_add(held, Relaxed);
+    }
+
+    fn take_emptied(&mut self, wait: Duration) {
+        let mut wait = wait;
+        loop {
+            match self.outlet.emptied(wait) {
+                Ok(Some(block)) => self.intake.put(block),
+                Ok(None) => return,
+                Err(Halted) => {
+                    self.failed.get_or_insert(Ended::Halted);
+                    return;
+                }
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    fn say(&self, what: Happening) {
+        // Without a listener there is nobody to tell.
+        let _ = self.tell.send(what);
+    }
+}
+
+impl Running {
+    /// Whether a header speaks of this acquisition: servers that tell no time cannot say so.
+    fn is_the_same(&self, header: &Header) -> bool {
+        let ours = &self.acquisition.header;
+        self.can_be_joined_again()
+            && ours.arm_time == header.arm_time
+            && ours.sample_bytes == header.sample_bytes
+            && ours.process == header.process
+            && ours.fields == header.fields
+    }
+
+    fn can_be_joined_again(&self) -> bool {
+        self.acquisition.header.arm_time.is_some()
+    }
+}

@@ -1,0 +1,340 @@
+//! A PandA's samples into HDF5 files while they come.
+//!
+//! ```text
+//! capture thread ──Begin, Write, End──► file thread ──► one file for each acquisition, or one for all
+//!                ◄──── Emptied ───────      │
+//!                                           └─ flush about once a second: readers see it grow
+//! ```
+//!
+//! libhdf5 lets one thread in at a time, so one thread owns the file. When a write fails it stops
+//! writing, gives every block back, and the capture thread ends with books that say what no file took.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fullbore_core::format::panda::Closed;
+
+use super::capture::{Acquisition, Asked, Batch, Halted, Outlet};
+use crate::recorder::Control;
+use crate::ring::Block;
+use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, numbered};
+
+/// How files are named and written.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The file, or a template: `%d` is the number of the acquisition.
+    pub template: PathBuf,
+    /// Layout, compression, and how often readers see what is new.
+    pub options: Options,
+}
+
+impl Files {
+    /// The file of an acquisition.
+    pub fn path(&self, number: u64) -> PathBuf {
+        numbered(&self.template, number)
+    }
+
+    /// Whether all acquisitions go into one file.
+    pub fn is_one(&self) -> bool {
+        self.path(1) == self.path(2)
+    }
+
+    /// How the file of an acquisition is opened: a second one continues the file of the first.
+    fn options_of(&self, path: &Path, number: u64, wanted: Option<u64>) -> Options {
+        let mut options = self.options.clone();
+        if self.is_one() && wanted != Some(1) {
+            if number == 1 && options.existing == Existing::Overwrite {
+                // What cannot be removed cannot be continued either, and then the file says so.
+                let _ = std::fs::remove_file(path);
+            }
+            if number > 1 || !path.exists() {
+                options.existing = Existing::Append;
+            }
+        }
+        options
+    }
+}
+
+/// What the file thread tells whoever watches.
+#[derive(Debug)]
+pub enum FileNews {
+    /// A file was begun, or is continued.
+    Begun {
+        /// The file.
+        path: PathBuf,
+        /// The acquisition.
+        acquisition: Arc<Acquisition>,
+    },
+    /// Readers can see so many samples of the acquisition.
+    Visible {
+        /// How many.
+        samples: u64,
+    },
+    /// An acquisition has ended.
+    Ended(Box<Finished>),
+    /// Nothing more can be written.
+    Failed(Arc<hdf5::Error>),
+}
+
+/// What became of an acquisition.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// What the PandA said of it.
+    pub acquisition: Arc<Acquisition>,
+    /// The file.
+    pub path: PathBuf,
+    /// The books, with what the file could not take.
+    pub closed: Closed,
+    /// What was written, if the file could be finished.
+    pub report: Option<Report>,
+}
+
+/// What the file thread is told.
+enum Told {
+    Begin(Arc<Acquisition>),
+    Write(Batch),
+    End(Box<Closed>),
+}
+
+/// The way to the file thread.
+pub struct FileOutlet {
+    told: SyncSender<Told>,
+    emptied: Receiver<Option<Block>>,
+    control: Arc<Control>,
+    flush: Duration,
+    halted: bool,
+}
+
+/// The thread that owns the file.
+pub struct FileThread {
+    thread: JoinHandle<()>,
+}
+
+impl FileThread {
+    /// Waits until all that was handed on is written.
+    pub fn join(self) -> std::thread::Result<()> {
+        self.thread.join()
+    }
+}
+
+impl FileOutlet {
+    /// Starts the file thread, with room on its way for every one of `blocks`.
+    pub fn start(
+        files: Files,
+        blocks: usize,
+        acquisitions: Option<u64>,
+        control: Arc<Control>,
+        news: Sender<FileNews>,
+    ) -> std::io::Result<(Self, FileThread)> {
+        let (told, from_capture) = sync_channel(blocks + 4);
+        let (to_capture, emptied) = sync_channel(blocks + 1);
+        let flush = files.options.flush;
+        let work = Work {
+            files,
+            acquisitions,
+            news,
+            emptied: to_capture,
+            current: None,
+            failed: None,
+            flushed: Instant::now(),
+        };
+        let thread = Builder::new().name("hdf5".into()).spawn(move || work.run(&from_capture))?;
+        let outlet = FileOutlet { told, emptied, control, flush, halted: false };
+        Ok((outlet, FileThread { thread }))
+    }
+
+    fn tell(&mut self, what: Told) -> Result<(), Halted> {
+        // The thread goes only when we have gone, or by a bug of its own.
+        self.told.send(what).map_err(|_| {
+            self.halted = true;
+            Halted
+        })
+    }
+}
+
+impl Outlet for FileOutlet {
+    fn asked(&mut self) -> Asked {
+        match self.control.asked() {
+            0 => Asked::Go,
+            1 => Asked::Stop,
+            _ => Asked::Abort,
+        }
+    }
+
+    fn block_bytes(&self, sample_bytes: usize, stride: usize) -> usize {
+        stride / sample_bytes * sample_bytes
+    }
+
+    fn hand_on_after(&self) -> Option<Duration> {
+        Some((self.flush / 4).clamp(Duration::from_millis(20), Duration::from_millis(250)))
+    }
+
+    fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
+        self.tell(Told::Begin(acquisition.clone()))
+    }
+
+    fn filled(&mut self, batch: Batch) {
+        // Without the thread the block is gone, and the next look says that nothing more is taken.
+        let _ = self.tell(Told::Write(batch));
+    }
+
+    fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted> {
+        if self.halted {
+            return Err(Halted);
+        }
+        let got = if wait.is_zero() {
+            self.emptied.try_recv().map_err(|error| match error {
+                std::sync::mpsc::TryRecvError::Empty => RecvTimeoutError::Timeout,
+                std::sync::mpsc::TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            })
+        } else {
+            self.emptied.recv_timeout(wait)
+        };
+        match got {
+            Ok(Some(block)) => Ok(Some(block)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+                self.halted = true;
+                Err(Halted)
+            }
+        }
+    }
+
+    fn end(&mut self, closed: Closed) {
+        let _ = self.tell(Told::End(Box::new(closed)));
+    }
+}
+
+/// The file thread's state.
+struct Work {
+    files: Files,
+    acquisitions: Option<u64>,
+    news: Sender<FileNews>,
+    emptied: SyncSender<Option<Block>>,
+    current: Option<Current>,
+    failed: Option<Arc<hdf5::Error>>,
+    flushed: Instant,
+}
+
+/// The acquisition that is being written.
+struct Current {
+    acquisition: Arc<Acquisition>,
+    path: PathBuf,
+    file: Option<PandaFile>,
+    /// Samples that readers can see, and that a failure leaves.
+    visible: u64,
+}
+
+impl Work {
+    fn run(mut self, told: &Receiver<Told>) {
+        let period = self.files.options.flush;
+        loop {
+            let wait = period.saturating_sub(self.flushed.elapsed());
+            match told.recv_timeout(wait) {
+                Ok(Told::Begin(acquisition)) => self.begin(acquisition),
+                Ok(Told::Write(batch)) => self.write(batch),
+                Ok(Told::End(closed)) => self.end(*closed),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.flushed.elapsed() >= period {
+                self.flush();
+            }
+        }
+    }
+
+    fn begin(&mut self, acquisition: Arc<Acquisition>) {
+        let path = self.files.path(acquisition.number);
+        let mut file = None;
+        if self.failed.is_none() {
+            let options = self.files.options_of(&path, acquisition.number, self.acquisitions);
+            match PandaFile::create(&path, &acquisition.header, &options) {
+                Ok(made) => {
+                    file = Some(made);
+                    let acquisition = acquisition.clone();
+                    self.say(FileNews::Begun { path: path.clone(), acquisition });
+                }
+                Err(error) => self.fail(error),
+            }
+        }
+        self.flushed = Instant::now();
+        self.current = Some(Current { acquisition, path, file, visible: 0 });
+    }
+
+    fn write(&mut self, batch: Batch) {
+        let file = self.current.as_mut().and_then(|current| current.file.as_mut());
+        if let Some(file) = file
+            && self.failed.is_none()
+            && let Err(error) = file.append(&batch.block[..batch.bytes])
+        {
+            self.fail(error);
+        }
+        // The way back has room for every block, so this waits for nobody.
+        let _ = self.emptied.send(Some(batch.block));
+    }
+
+    fn flush(&mut self) {
+        self.flushed = Instant::now();
+        let Some(current) = &mut self.current else { return };
+        let Some(file) = &mut current.file else { return };
+        if self.failed.is_some() || file.rows() == current.visible {
+            return;
+        }
+        match file.flush() {
+            Ok(()) => {
+                current.visible = file.rows();
+                let samples = current.visible;
+                self.say(FileNews::Visible { samples });
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn end(&mut self, mut closed: Closed) {
+        let Some(current) = self.current.take() else { return };
+        let Current { acquisition, path, file, visible } = current;
+        let mut report = None;
+        if self.failed.is_none()
+            && let Some(file) = file
+        {
+            match file.finish(&ending(&closed)) {
+                Ok(done) => report = Some(done),
+                Err(error) => self.fail(error),
+            }
+        } else if let Some(file) = file {
+            let failed = self.failed.as_ref().map_or_else(String::new, ToString::to_string);
+            closed.keep(visible, &failed);
+            // It stays as the last flush left it; if its ending can still be written, so much the better.
+            let _ = file.finish(&ending(&closed));
+        }
+        if let (None, Some(failed)) = (&report, &self.failed) {
+            closed.keep(visible, &failed.to_string());
+        }
+        self.say(FileNews::Ended(Box::new(Finished { acquisition, path, closed, report })));
+    }
+
+    fn fail(&mut self, error: hdf5::Error) {
+        let error = Arc::new(error);
+        self.failed = Some(error.clone());
+        self.say(FileNews::Failed(error));
+        let _ = self.emptied.send(None);
+    }
+
+    fn say(&self, news: FileNews) {
+        // Without a listener there is nobody to tell.
+        let _ = self.news.send(news);
+    }
+}
+
+/// What the file says of its end.
+pub fn ending(closed: &Closed) -> hdf5::Ending {
+    hdf5::Ending {
+        reason: closed.ending.to_string(),
+        missed: closed.account.terms.missing,
+        verdict: Some(closed.account.verdict),
+        account: serde_json::to_string(closed).ok(),
+    }
+}

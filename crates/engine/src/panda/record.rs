@@ -1,0 +1,476 @@
+//! A PandA recorded into HDF5 files: the capture thread, the file thread, and who listens to both.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use fullbore_core::account::Verdict;
+use fullbore_core::format::panda::{Field, PandaSource, Tally};
+use fullbore_core::gap::Gap;
+use fullbore_core::layout::BLOCK_BYTES;
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteSize;
+use serde::Serialize;
+
+use super::Patience;
+use super::capture::{Device, Ended, Happening, Panda, Settings, Source};
+use super::live::{FileNews, FileOutlet, Files, Finished};
+use crate::recorder::Control;
+use crate::ring::Pool;
+use crate::sink::hdf5::{self, Existing};
+use crate::source::StreamGauge;
+use crate::sys::memory::Region;
+
+/// Block memory if nothing is said: two seconds at the rate of a PandA's link.
+pub const POOL_BYTES: u64 = 256 << 20;
+
+/// The least block memory: the largest frame of today's servers, the one before it, and what is written.
+pub const LEAST_POOL_BYTES: u64 = 32 << 20;
+
+/// The longest wait for a connection and for the answer to a command.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(5),
+    answer: Duration::from_secs(5),
+    quiet: Duration::from_millis(20),
+};
+
+/// Time between two progress events.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// What is to be recorded.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which PandA.
+    pub source: PandaSource,
+    /// Into which files.
+    pub files: Files,
+    /// So many acquisitions; `None`: until a stop.
+    pub acquisitions: Option<u64>,
+    /// Arm it at the beginning, and after each acquisition.
+    pub arm: bool,
+    /// How long a connection that was lost is tried again.
+    pub reconnect: Duration,
+    /// Block memory.
+    pub buffer: Option<ByteSize>,
+}
+
+/// A recording that could not be made, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// Less block memory than a frame needs.
+    #[error("{given} of block memory were asked for; {least} are needed at least")]
+    SmallBuffer {
+        /// Asked for.
+        given: ByteSize,
+        /// The least.
+        least: ByteSize,
+    },
+    /// The system gives no memory.
+    #[error("mapping {wanted} of block memory: {source}")]
+    Memory {
+        /// How much.
+        wanted: ByteSize,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file that was there before.
+    #[error("{} is there already", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder that is not there.
+    #[error("{} is no directory, so no file can be made in it", path.display())]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The PandA.
+    #[error(transparent)]
+    Panda(#[from] super::Error),
+    /// The file: what was good is in it.
+    #[error("{}", with_cause(error))]
+    File {
+        /// What happened.
+        error: Arc<hdf5::Error>,
+    },
+    /// A thread.
+    #[error("starting a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// The error and what it came from, in one line.
+fn with_cause(error: &hdf5::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+impl RecordError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            RecordError::SmallBuffer { .. } => Some("give more with --buffer"),
+            RecordError::Memory { .. } => Some("ask for less with --buffer"),
+            RecordError::Exists { .. } => {
+                Some("give another name, or say --existing append or --existing overwrite")
+            }
+            RecordError::Panda(error) => error.hint(),
+            RecordError::File { error } => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// What happens while a PandA is recorded.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    /// The data port has accepted us.
+    Connected {
+        /// The PandA.
+        host: String,
+        /// The so-manieth connection.
+        connection: u64,
+        /// Block memory.
+        pool_bytes: u64,
+    },
+    /// The PandA is armed.
+    Armed,
+    /// An acquisition has begun, and its file.
+    Began {
+        /// Counted from 1.
+        number: u64,
+        /// The file.
+        file: PathBuf,
+        /// When it was armed, by the PandA.
+        arm_time: Option<Tai>,
+        /// Samples that went before.
+        missed: u64,
+        /// Bytes of a sample.
+        sample_bytes: u32,
+        /// Its columns.
+        fields: Vec<Field>,
+    },
+    /// The acquisition goes on over a new connection.
+    Rejoined {
+        /// Which one.
+        number: u64,
+        /// Samples between.
+        gap: u64,
+    },
+    /// How it stands.
+    Progress(Progress),
+    /// The connection was lost.
+    Lost {
+        /// Why.
+        why: String,
+    },
+    /// An acquisition has ended.
+    Ended(Box<Recorded>),
+}
+
+/// How a recording stands.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Progress {
+    /// Which acquisition.
+    pub number: u64,
+    /// Samples certified in it.
+    pub samples: u64,
+    /// Of those, visible to readers.
+    pub visible: u64,
+    /// Samples a second.
+    pub sample_rate: f64,
+    /// Bytes a second.
+    pub byte_rate: f64,
+    /// Samples missing.
+    pub missing: u64,
+    /// Blocks in use, the most ever in use, and all.
+    pub used_blocks: u64,
+    /// The most ever in use.
+    pub high_water: u64,
+    /// All.
+    pub pool_blocks: u64,
+    /// How long the server was held for want of a block, in seconds.
+    pub held_seconds: f64,
+}
+
+/// An acquisition that was recorded.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recorded {
+    /// Counted from 1.
+    pub number: u64,
+    /// Its file.
+    pub file: PathBuf,
+    /// Length of the file.
+    pub file_bytes: Option<u64>,
+    /// When it was armed, by the PandA.
+    pub arm_time: Option<Tai>,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Bytes of them as they came.
+    pub bytes: u64,
+    /// How it ended.
+    pub reason: String,
+    /// How sure the account is.
+    pub verdict: Verdict,
+    /// What the PandA says it took.
+    pub captured: Option<u64>,
+    /// The balance.
+    pub terms: fullbore_core::account::Terms,
+    /// Samples that came twice, over two connections.
+    pub duplicates: u64,
+    /// What is not in the file.
+    pub gaps: Vec<Gap>,
+    /// What each connection brought.
+    pub connections: Vec<Tally>,
+    /// What was lost or is in doubt.
+    pub notes: Vec<String>,
+    /// How long flushes took, in microseconds: half of them, 99 of 100, and the longest.
+    pub flush_us: Option<[u64; 3]>,
+    /// The longest write of an HDF5 chunk, in microseconds.
+    pub longest_write_us: Option<u64>,
+}
+
+impl From<Finished> for Recorded {
+    fn from(finished: Finished) -> Self {
+        let Finished { acquisition, path, closed, report } = finished;
+        let account = closed.account;
+        let flush = |report: &hdf5::Report| {
+            let at = |quantile| report.flushes.value_at_quantile(quantile);
+            [at(0.5), at(0.99), report.flushes.max()]
+        };
+        Recorded {
+            number: acquisition.number,
+            file: path,
+            file_bytes: report.as_ref().map(|report| report.file_bytes),
+            arm_time: acquisition.header.arm_time,
+            samples: account.terms.written,
+            bytes: account.terms.written * u64::from(acquisition.header.sample_bytes),
+            reason: closed.ending.to_string(),
+            verdict: account.verdict,
+            captured: closed.captured,
+            terms: account.terms,
+            duplicates: account.duplicates,
+            gaps: account.gaps,
+            connections: closed.connections,
+            notes: closed.notes,
+            flush_us: report.as_ref().map(flush),
+            longest_write_us: report.map(|report| report.longest_write.as_micros() as u64),
+        }
+    }
+}
+
+/// A recording and why it ended before its time, if it did.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was recorded.
+    pub recorded: Vec<Recorded>,
+    /// Why there is no more.
+    pub error: Option<RecordError>,
+}
+
+/// Records until all acquisitions have been taken or an end is asked for.
+pub fn record(
+    plan: Plan,
+    control: &Arc<Control>,
+    tell: &mut dyn FnMut(&Event),
+) -> Result<Outcome, RecordError> {
+    check(&plan)?;
+    let device = Panda::new(plan.source.clone(), PATIENCE);
+    record_from(device, plan, control, tell)
+}
+
+/// The same, of any PandA.
+pub fn record_from<D: Device<Data: Send> + Send + 'static>(
+    device: D,
+    plan: Plan,
+    control: &Arc<Control>,
+    tell: &mut dyn FnMut(&Event),
+) -> Result<Outcome, RecordError> {
+    let wanted = plan.buffer.map_or(POOL_BYTES, |size| size.0);
+    let memory = |source| RecordError::Memory { wanted: ByteSize(wanted), source };
+    let region = Region::new(usize::try_from(wanted).unwrap_or(usize::MAX)).map_err(memory)?;
+    let pool = Pool::new(Arc::new(region), BLOCK_BYTES as usize, 0);
+    let (news, file_news) = mpsc::channel();
+    let (say, happenings) = mpsc::channel();
+    let (outlet, file) =
+        FileOutlet::start(plan.files, pool.blocks(), plan.acquisitions, control.clone(), news)
+            .map_err(RecordError::Thread)?;
+    let gauge = Arc::new(StreamGauge::default());
+    let settings =
+        Settings { acquisitions: plan.acquisitions, arm: plan.arm, reconnect: plan.reconnect };
+    let source =
+        Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge.clone(), say);
+    let capture = std::thread::Builder::new()
+        .name("capture0".into())
+        // The way to the file thread closes with the source, so that it ends too.
+        .spawn(move || source.run().1)
+        .map_err(RecordError::Thread)?;
+    let mut watch = Watch {
+        host: plan.source.host,
+        pool_bytes: wanted,
+        gauge,
+        progress: Progress::default(),
+        told: Instant::now(),
+        before: (0, 0),
+        recorded: Vec::new(),
+        failed: None,
+    };
+    watch.listen(&happenings, &file_news, tell);
+    let ended = capture.join();
+    let _ = file.join();
+    watch.read_rest(&happenings, &file_news, tell);
+    let error = match (watch.failed, ended) {
+        (Some(error), _) => Some(RecordError::File { error }),
+        (None, Ok(Ended::Failed(error))) => Some(RecordError::Panda(error)),
+        (None, Ok(Ended::Done | Ended::Halted)) => None,
+        (None, Err(_)) => {
+            let source = io::Error::other("the capture thread failed");
+            Some(RecordError::Thread(source))
+        }
+    };
+    Ok(Outcome { recorded: watch.recorded, error })
+}
+
+/// Refuses at once what would be refused when the first acquisition begins.
+fn check(plan: &Plan) -> Result<(), RecordError> {
+    let path = plan.files.path(1);
+    if plan.files.options.existing == Existing::Refuse && path.exists() {
+        return Err(RecordError::Exists { path });
+    }
+    if let Some(folder) = path.parent()
+        && !folder.as_os_str().is_empty()
+        && !folder.is_dir()
+    {
+        return Err(RecordError::NoFolder { path: folder.to_owned() });
+    }
+    match plan.buffer {
+        Some(given) if given.0 < LEAST_POOL_BYTES => {
+            Err(RecordError::SmallBuffer { given, least: ByteSize(LEAST_POOL_BYTES) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Listens to both threads.
+struct Watch {
+    host: String,
+    pool_bytes: u64,
+    gauge: Arc<StreamGauge>,
+    progress: Progress,
+    told: Instant,
+    /// Samples and bytes at the last progress.
+    before: (u64, u64),
+    recorded: Vec<Recorded>,
+    failed: Option<Arc<hdf5::Error>>,
+}
+
+impl Watch {
+    /// Until both threads have ended.
+    fn listen(
+        &mut self,
+        happenings: &Receiver<Happening>,
+        news: &Receiver<FileNews>,
+        tell: &mut dyn FnMut(&Event),
+    ) {
+        loop {
+            let left = PROGRESS.saturating_sub(self.told.elapsed());
+            match happenings.recv_timeout(left.min(Duration::from_millis(50))) {
+                Ok(happening) => self.happening(happening, tell),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            self.read_rest(happenings, news, tell);
+            if self.told.elapsed() >= PROGRESS {
+                self.tell_progress(tell);
+            }
+        }
+    }
+
+    fn read_rest(
+        &mut self,
+        happenings: &Receiver<Happening>,
+        news: &Receiver<FileNews>,
+        tell: &mut dyn FnMut(&Event),
+    ) {
+        while let Ok(happening) = happenings.try_recv() {
+            self.happening(happening, tell);
+        }
+        while let Ok(news) = news.try_recv() {
+            self.news(news, tell);
+        }
+    }
+
+    fn happening(&mut self, happening: Happening, tell: &mut dyn FnMut(&Event)) {
+        match happening {
+            Happening::Connected(connection) => {
+                let (host, pool_bytes) = (self.host.clone(), self.pool_bytes);
+                tell(&Event::Connected { host, connection, pool_bytes });
+            }
+            Happening::Armed => tell(&Event::Armed),
+            Happening::Rejoined { number, gap } => tell(&Event::Rejoined { number, gap }),
+            Happening::Lost { why } => tell(&Event::Lost { why }),
+            // The file thread tells of these, once its file is there or finished.
+            Happening::Began(_) | Happening::Over { .. } => {}
+        }
+    }
+
+    fn news(&mut self, news: FileNews, tell: &mut dyn FnMut(&Event)) {
+        match news {
+            FileNews::Begun { path, acquisition } => {
+                self.progress = Progress { number: acquisition.number, ..Progress::default() };
+                self.before.0 = 0;
+                tell(&Event::Began {
+                    number: acquisition.number,
+                    file: path,
+                    arm_time: acquisition.header.arm_time,
+                    missed: acquisition.header.missed,
+                    sample_bytes: acquisition.header.sample_bytes,
+                    fields: acquisition.header.fields.clone(),
+                });
+            }
+            FileNews::Visible { samples } => self.progress.visible = samples,
+            FileNews::Ended(finished) => {
+                let recorded = Recorded::from(*finished);
+                tell(&Event::Ended(Box::new(recorded.clone())));
+                self.recorded.push(recorded);
+            }
+            FileNews::Failed(error) => {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    fn tell_progress(&mut self, tell: &mut dyn FnMut(&Event)) {
+        let seconds = self.told.elapsed().as_secs_f64().max(1e-3);
+        let (samples, bytes) = (self.gauge.frames.load(Relaxed), self.gauge.bytes.load(Relaxed));
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        self.progress = Progress {
+            samples,
+            sample_rate: rate(samples, self.before.0),
+            byte_rate: rate(bytes, self.before.1),
+            missing: self.gauge.missing.load(Relaxed),
+            used_blocks: self.gauge.used_blocks.load(Relaxed),
+            high_water: self.gauge.high_water.load(Relaxed),
+            pool_blocks: self.gauge.pool_blocks.load(Relaxed),
+            held_seconds: self.gauge.held_ns.load(Relaxed) as f64 / 1e9,
+            ..self.progress
+        };
+        self.before = (samples, bytes);
+        self.told = Instant::now();
+        if self.progress.number > 0 {
+            tell(&Event::Progress(self.progress));
+        }
+    }
+}

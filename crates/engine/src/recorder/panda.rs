@@ -1,0 +1,353 @@
+//! A PandA recorded into the store: its capture thread obeys the supervisor's orders like any other.
+//!
+//! ```text
+//! supervisor ──Begin(scan n)──► outlet ◄──acquisition n── capture thread ──blocks──► dealer ──► members
+//!      ▲                          │
+//!      └── Opened, Ended, Closed ─┘      an acquisition that has ended ends its scan
+//! ```
+//!
+//! Samples lie one after the other as they came, without the heads of their frames, so chunk files are
+//! packed structures of one length. What lies between two of them is in the account.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use fullbore_core::format::panda::{Closed, PandaSource};
+use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
+use fullbore_core::manifest::{Fill, Format};
+
+use super::arm::{PandaPlan, RecordError};
+use crate::clock::Clock;
+use crate::panda::Patience;
+use crate::panda::capture::{
+    Acquisition, Asked, Batch, Ended, Halted, Outlet, Panda, Settings, Source,
+};
+use crate::ring::{Block, Filled, Pool, Returned, Track};
+use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
+
+/// Time between two looks at what the writers give back, while there is nothing else to do.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How long the supervisor may take to begin the next scan.
+const NEXT_SCAN: Duration = Duration::from_secs(10);
+
+/// How long a look at the data port waits at most.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(5),
+    answer: Duration::from_secs(5),
+    quiet: Duration::from_millis(20),
+};
+
+/// Starts the capture thread of a PandA, which fills the blocks of `pool`.
+pub(super) fn start(
+    plan: &PandaPlan,
+    scans: usize,
+    chunk_bytes: Option<u64>,
+    pool: Pool,
+    lanes: Vec<Lane>,
+    notices: Sender<Notice>,
+) -> Result<Capture, RecordError> {
+    let (orders, from_supervisor) = mpsc::channel();
+    let gauge = Arc::new(StreamGauge::default());
+    let outlet = StoreOutlet {
+        orders: from_supervisor,
+        notices: notices.clone(),
+        dealer: Dealer::new(lanes),
+        source: plan.source.clone(),
+        chunk_bytes: chunk_bytes.unwrap_or(CHUNK_BYTES),
+        gauge: gauge.clone(),
+        clock: Clock::new(),
+        asked: Asked::Go,
+        opening: None,
+        open: None,
+        free: VecDeque::new(),
+    };
+    let settings = Settings {
+        acquisitions: Some(scans as u64),
+        arm: plan.source.arm.unwrap_or(plan.arm),
+        reconnect: plan.reconnect,
+    };
+    let device = Panda::new(plan.source.clone(), PATIENCE);
+    // What the source tells is in the account too.
+    let (tell, _) = mpsc::channel();
+    let source = Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge, tell);
+    let thread = Builder::new()
+        .name("capture0".into())
+        .spawn(move || {
+            let (mut outlet, ended) = source.run();
+            if let Ended::Failed(error) = ended {
+                let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
+                let _ = notices.send(Notice::Broken { why: with_cause(&error) + &hint });
+            }
+            outlet.farewell();
+        })
+        .map_err(RecordError::Thread)?;
+    Ok(Capture::of_thread(orders, thread))
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_cause(source)),
+        None => error.to_string(),
+    }
+}
+
+/// The way to the members.
+struct StoreOutlet {
+    orders: Receiver<Order>,
+    notices: Sender<Notice>,
+    dealer: Dealer,
+    source: PandaSource,
+    chunk_bytes: u64,
+    gauge: Arc<StreamGauge>,
+    clock: Clock,
+    asked: Asked,
+    /// A scan that was begun, and of which no acquisition has come.
+    opening: Option<Arc<Opening>>,
+    /// The scan that is being recorded.
+    open: Option<Open>,
+    free: VecDeque<Block>,
+}
+
+/// The one stream of a scan while its acquisition comes.
+struct Open {
+    opening: Arc<Opening>,
+    course: Course,
+    header: String,
+    sample_bytes: u32,
+    /// Samples handed on, and those that no member took.
+    samples: u64,
+    lost: u64,
+}
+
+impl StoreOutlet {
+    fn obey(&mut self) {
+        loop {
+            match self.orders.try_recv() {
+                Ok(Order::Begin(opening)) => {
+                    if let Some(unused) = self.opening.replace(opening) {
+                        self.silent(&unused);
+                    }
+                }
+                Ok(Order::Stop) => self.asked = self.asked.max(Asked::Stop),
+                Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
+                    self.asked = Asked::Abort;
+                    self.dealer.abort();
+                    return;
+                }
+                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    /// Nothing came of a scan.
+    fn silent(&self, opening: &Opening) {
+        let scan = opening.uuid;
+        self.tell(Notice::Silent { scan, number: 0, foreign: 0, witnesses: Vec::new() });
+        self.tell(Notice::Closed { scan });
+    }
+
+    /// The thread ends.
+    fn farewell(&mut self) {
+        self.obey();
+        if let Some(unused) = self.opening.take() {
+            self.silent(&unused);
+        }
+        self.tell(Notice::Done);
+    }
+
+    fn tell(&self, notice: Notice) {
+        // Without a supervisor there is nobody to tell.
+        let _ = self.notices.send(notice);
+    }
+
+    /// Takes what the writers give back.
+    fn take_returned(&mut self) {
+        while let Some(returned) = self.dealer.take_returned() {
+            let Some(open) = &mut self.open else {
+                if let Returned::Written { block, .. } = returned {
+                    self.free.push_back(block);
+                }
+                continue;
+            };
+            let lost = match returned {
+                Returned::Written { block, bytes, .. } => {
+                    self.free.push_back(block);
+                    self.dealer.written(&mut open.course, bytes)
+                }
+                Returned::Refused(filled) => self.dealer.refused(&mut open.course, filled),
+            };
+            for filled in lost {
+                open.lost += u64::from(filled.frames);
+                self.free.push_back(filled.block);
+            }
+        }
+    }
+
+    /// How the stream's samples are cut.
+    fn geometry(&self, sample_bytes: u32) -> Result<Geometry, String> {
+        let geometry = Geometry::of_frames(sample_bytes, BLOCK_BYTES, self.chunk_bytes)
+            .map_err(|error| error.to_string())?;
+        match u64::from(geometry.block_bytes) > BLOCK_BYTES {
+            true => Err(format!("samples of {sample_bytes} bytes need blocks that are too large")),
+            false => Ok(geometry),
+        }
+    }
+
+    /// The scan that the supervisor begins for this acquisition.
+    fn wait_for_a_scan(&mut self) -> Option<Arc<Opening>> {
+        let since = Instant::now();
+        loop {
+            self.obey();
+            if self.opening.is_some() || self.asked > Asked::Go || since.elapsed() > NEXT_SCAN {
+                return self.opening.take();
+            }
+            self.take_returned();
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Outlet for StoreOutlet {
+    fn asked(&mut self) -> Asked {
+        self.obey();
+        self.asked
+    }
+
+    fn block_bytes(&self, sample_bytes: usize, stride: usize) -> usize {
+        let whole = stride / sample_bytes * sample_bytes;
+        self.geometry(sample_bytes as u32).map_or(whole, |geometry| geometry.block_bytes as usize)
+    }
+
+    fn hand_on_after(&self) -> Option<Duration> {
+        None
+    }
+
+    fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
+        let sample_bytes = acquisition.header.sample_bytes;
+        let geometry = self.geometry(sample_bytes).map_err(|why| {
+            self.tell(Notice::Broken { why });
+            Halted
+        })?;
+        let opening = self.wait_for_a_scan().ok_or(Halted)?;
+        let scan = opening.uuid;
+        let shape = Shape {
+            number: 0,
+            name: self.source.name.clone(),
+            source: self.source.to_string(),
+            stripped_bytes: 0,
+            geometry,
+            fill: Fill::Omit,
+        };
+        let directory = opening.directory(&shape.name);
+        let track = Arc::new(Track { scan, number: 0, directory, geometry });
+        let header = acquisition.text.clone();
+        let format = format(header.clone(), None);
+        let gauge = self.gauge.clone();
+        self.gauge.bytes.store(0, Relaxed);
+        self.tell(Notice::Opened { scan, shape, format, gauge });
+        let course = Course::new(track);
+        self.open = Some(Open { opening, course, header, sample_bytes, samples: 0, lost: 0 });
+        Ok(())
+    }
+
+    fn filled(&mut self, batch: Batch) {
+        let Some(open) = &mut self.open else {
+            self.free.push_back(batch.block);
+            return;
+        };
+        let frames = (batch.bytes / open.sample_bytes as usize) as u32;
+        let filled = Filled {
+            block: batch.block,
+            track: open.course.track().clone(),
+            sequence: open.course.take_sequence(),
+            chunk: 0,
+            offset: 0,
+            bytes: batch.bytes as u32,
+            frames,
+            present: frames,
+            invalid: 0,
+            first: open.samples as i64,
+            time: None,
+            seen: self.clock.now(),
+            gaps: Vec::new(),
+            lengths: Vec::new(),
+            crc: None,
+        };
+        open.samples += u64::from(frames);
+        if let Some(lost) = self.dealer.deal(&mut open.course, filled) {
+            open.lost += u64::from(lost.frames);
+            self.free.push_back(lost.block);
+        }
+    }
+
+    fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted> {
+        let since = Instant::now();
+        loop {
+            self.take_returned();
+            let block = self.free.pop_front();
+            if block.is_some() || since.elapsed() >= wait {
+                return Ok(block);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn end(&mut self, mut closed: Closed) {
+        // All of its blocks come to rest before its books are told.
+        while self.open.as_ref().is_some_and(|open| !open.course.settled()) {
+            self.obey();
+            self.take_returned();
+            std::thread::sleep(LOOK);
+        }
+        let Some(open) = self.open.take() else { return };
+        let scan = open.opening.uuid;
+        closed.keep(open.samples - open.lost, "no member took them");
+        self.gauge.overrun.store(closed.account.terms.overrun, Relaxed);
+        let mut account = closed.account.clone();
+        account.bytes = account.terms.written * u64::from(open.sample_bytes);
+        self.dealer.finish(open.course.track(), Vec::new());
+        let (blocks, bytes) = open.course.written();
+        self.tell(Notice::Ended {
+            scan,
+            number: 0,
+            format: format(open.header, Some(closed)),
+            blocks,
+            bytes,
+            account: Box::new(account),
+        });
+        self.tell(Notice::Closed { scan });
+    }
+}
+
+/// What the manifest says of the samples.
+fn format(header: String, closed: Option<Closed>) -> Format {
+    match closed {
+        None => Format::Panda {
+            header,
+            ending: None,
+            captured: None,
+            connections: Vec::new(),
+            notes: Vec::new(),
+        },
+        Some(closed) => Format::Panda {
+            header,
+            ending: Some(closed.ending),
+            captured: closed.captured,
+            connections: closed.connections,
+            notes: closed.notes,
+        },
+    }
+}
+
+/// Block memory for a PandA.
+pub(super) fn pool(bytes: u64) -> io::Result<Pool> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let region = crate::sys::memory::Region::new(bytes)?;
+    Ok(Pool::new(Arc::new(region), BLOCK_BYTES as usize, 0))
+}

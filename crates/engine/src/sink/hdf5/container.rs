@@ -1,0 +1,151 @@
+//! The file itself: making it, letting readers in, flushing, and closing it with its ending.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use hdf5_metno::File;
+use hdf5_metno::file::{FileBuilder, LibraryVersion};
+use hdrhistogram::Histogram;
+
+use super::rows::Rows;
+use super::{Error, Existing, Options, histogram};
+
+/// HDF5 chunks of so many bytes begin on a page, so that the kernel copies whole pages.
+const ALIGN_FROM: u64 = 64 * 1024;
+const PAGE: u64 = 4096;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub path: PathBuf,
+    file: File,
+    /// The same file for the kernel: libhdf5's flush does not reach the disk.
+    disk: std::fs::File,
+    pub flushes: Histogram<u64>,
+    failed: bool,
+}
+
+/// Whether a file was begun or is continued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    New,
+    Continued,
+}
+
+impl Container {
+    /// Begins or continues a file; `prepare` makes or finds what is in it, before any reader may come.
+    pub(super) fn create<T>(
+        path: &Path,
+        options: &Options,
+        prepare: impl FnOnce(&File, Begun) -> Result<T, Error>,
+    ) -> Result<(Self, T), Error> {
+        let (file, begun) = open(path, options.existing)?;
+        let prepared = prepare(&file, begun).and_then(|inside| {
+            if options.live {
+                file.start_swmr().map_err(refused(path, "letting readers in"))?;
+            }
+            Ok(inside)
+        });
+        let inside = prepared.inspect_err(|_| {
+            if begun == Begun::New {
+                // What could not be begun is of use to nobody; the first error says why.
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
+        let disk = std::fs::File::open(path).map_err(kernel(path, "opening it to sync"))?;
+        let path = path.to_owned();
+        Ok((Container { path, file, disk, flushes: histogram(), failed: false }, inside))
+    }
+
+    /// Refuses once a write has failed; what the caller does after this may fail in turn.
+    pub(super) fn guard<T>(
+        &mut self,
+        work: impl FnOnce(&Path) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.failed {
+            return Err(Error::Failed { path: self.path.clone() });
+        }
+        work(&self.path).inspect_err(|_| self.failed = true)
+    }
+
+    /// Makes all rows visible, and notes how long that took.
+    pub(super) fn flush(
+        &mut self,
+        work: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let started = Instant::now();
+        self.guard(work)?;
+        self.flushes.saturating_record(started.elapsed().as_micros() as u64);
+        Ok(())
+    }
+
+    /// Brings what was flushed to the disk.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        self.disk.sync_data().map_err(kernel(&self.path, "syncing it"))
+    }
+
+    /// Closes the file to live writing, lets `seal` write what is known at the end, and syncs it.
+    ///
+    /// By then every row is in the file and flushed, so a death in between costs the ending at most.
+    pub(super) fn close(
+        self,
+        datasets: Vec<Rows>,
+        seal: impl FnOnce(&File) -> Result<(), Error>,
+    ) -> Result<Histogram<u64>, Error> {
+        let Container { path, file, disk, flushes, failed } = self;
+        drop(datasets);
+        let closed = file.close().map_err(refused(&path, "closing it"));
+        if failed {
+            return Err(Error::Failed { path });
+        }
+        closed?;
+        let mut builder = File::with_options();
+        access(&mut builder).with_fapl(|access| access.file_locking(false));
+        let file = builder.open_rw(&path).map_err(refused(&path, "opening it for the ending"))?;
+        seal(&file)?;
+        file.close().map_err(refused(&path, "closing it"))?;
+        disk.sync_all().map_err(kernel(&path, "syncing it"))?;
+        Ok(flushes)
+    }
+}
+
+fn open(path: &Path, existing: Existing) -> Result<(File, Begun), Error> {
+    let mut builder = File::with_options();
+    access(&mut builder);
+    if path.exists() {
+        match existing {
+            Existing::Refuse => return Err(Error::Exists { path: path.to_owned() }),
+            // Those who read the old file keep it.
+            Existing::Overwrite => {
+                std::fs::remove_file(path).map_err(kernel(path, "removing the old one"))?;
+            }
+            Existing::Append => {
+                let file =
+                    builder.open_rw(path).map_err(refused(path, "opening it to continue"))?;
+                return Ok((file, Begun::Continued));
+            }
+        }
+    }
+    let file = builder.create_excl(path).map_err(refused(path, "making it"))?;
+    Ok((file, Begun::New))
+}
+
+/// Files that every libhdf5 since 1.10 reads, with chunks on pages.
+fn access(builder: &mut FileBuilder) -> &mut FileBuilder {
+    builder.with_fapl(|access| {
+        access
+            .libver_bounds(LibraryVersion::V110, LibraryVersion::V110)
+            .alignment(ALIGN_FROM, PAGE)
+            .meta_block_size(ALIGN_FROM)
+    })
+}
+
+pub(super) fn refused(path: &Path, doing: &'static str) -> impl FnOnce(hdf5_metno::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Open { path, doing, source }
+}
+
+fn kernel(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Disk { path, doing, source }
+}

@@ -1,0 +1,372 @@
+//! HDF5 files that grow while others read them.
+//!
+//! ```text
+//! samples ──► columns ──► HDF5 chunks ──► H5Dwrite_chunk      whole chunks, past filters and cache
+//!                              │
+//!                              └─ each flush: the chunk being filled, then H5Dflush of every dataset
+//! ```
+//!
+//! - **A file is one shape from the start.** Datasets and attributes are made before readers may come
+//!   (SWMR); what is only known at the end has its place reserved, with the verdict `recording`.
+//! - **Each row is written once**, and those of the chunk being filled once more per flush. HDF5 chunks are
+//!   an eighth of what comes between two flushes, so that this costs little; a chunk that readers
+//!   have seen half-full stays uncompressed, so that a compressed file never has to move it.
+//! - **A flush makes rows visible** and safe from the death of this process. [`PandaFile::sync`] makes them
+//!   safe from the death of the machine.
+//! - **After a SIGKILL** the file opens for SWMR reading as it is; [`recover`] takes the mark of being
+//!   written off, brings all datasets to the length of the shortest, and says so in the file.
+//! - **After a failed write** nothing more is written: the file stays as the last flush left it.
+
+mod attributes;
+mod bytes;
+mod container;
+mod filter;
+mod index;
+mod joined;
+mod panda;
+mod recovery;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fullbore_core::account::Verdict;
+use fullbore_core::format::panda::columns;
+use hdrhistogram::Histogram;
+
+pub use bytes::{BytesFile, Shape};
+pub use fullbore_core::format::panda::columns::Form;
+pub use joined::join;
+pub use panda::PandaFile;
+pub use recovery::{Recovered, clear, recover};
+
+/// What to do with a file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Existing {
+    /// Leave it alone and refuse.
+    #[default]
+    Refuse,
+    /// Begin anew.
+    Overwrite,
+    /// Continue it with one more acquisition of the same columns; the file keeps an index of them.
+    Append,
+}
+
+/// How HDF5 chunks are made smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Not at all: the fastest, and what every reader can map.
+    #[default]
+    None,
+    /// Bytes of like weight together, then gzip of level 1 to 9. Every HDF5 reader has both.
+    Gzip(u8),
+    /// Bits of like weight together, then LZ4, as many detectors have it. Readers need hdf5plugin.
+    BitshuffleLz4,
+}
+
+/// How a file is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Positions as doubles, or the integers with scale and offset beside them.
+    pub form: Form,
+    /// What to do with a file that is there already.
+    pub existing: Existing,
+    /// How HDF5 chunks are made smaller.
+    pub compression: Compression,
+    /// How often the caller will flush; HDF5 chunks are sized by it.
+    pub flush: Duration,
+    /// Samples expected each second, if known; HDF5 chunks are sized by it.
+    pub rows_per_second: Option<f64>,
+    /// Whether readers may follow while the file is written.
+    pub live: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            form: Form::Scaled,
+            existing: Existing::Refuse,
+            compression: Compression::None,
+            flush: Duration::from_secs(1),
+            rows_per_second: None,
+            live: true,
+        }
+    }
+}
+
+impl Options {
+    /// Rows of an HDF5 chunk: about an eighth of what comes between two flushes.
+    ///
+    /// Never so few that the list of chunks outgrows the data, nor so many that a chunk is more
+    /// than the caches hold.
+    pub fn chunk_rows(&self) -> usize {
+        const FEWEST: usize = 1024;
+        const MOST: usize = 64 * 1024;
+        let Some(rate) = self.rows_per_second.filter(|rate| rate.is_finite()) else {
+            return 16 * 1024;
+        };
+        let rows = rate * self.flush.as_secs_f64() / 8.0;
+        // The cast saturates, and a negative rate becomes none.
+        (rows as usize).clamp(FEWEST, MOST).next_power_of_two()
+    }
+}
+
+/// How a recording ended, for the file to say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ending {
+    /// The device's own word, `Ok`, or why the recording ended without one.
+    pub reason: String,
+    /// Samples before the first of this file that were never received, and those between.
+    pub missed: u64,
+    /// How sure the account is.
+    pub verdict: Option<Verdict>,
+    /// The account itself, as JSON.
+    pub account: Option<String>,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The file.
+    pub path: PathBuf,
+    /// Rows written to it.
+    pub rows: u64,
+    /// Bytes that came in.
+    pub bytes_in: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// How long flushes took, in microseconds.
+    pub flushes: Histogram<u64>,
+    /// The longest that any write of an HDF5 chunk took.
+    pub longest_write: Duration,
+}
+
+/// Why an HDF5 file cannot be written, or not any further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It would have been written over.
+    #[error("{} is there already", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Making or opening it.
+    #[error("{}: {doing}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What libhdf5 says.
+        source: hdf5_metno::Error,
+    },
+    /// Writing an HDF5 chunk of a dataset.
+    #[error("{}: writing row {row} of {dataset}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The dataset.
+        dataset: String,
+        /// The first row of the HDF5 chunk.
+        row: u64,
+        /// What libhdf5 says.
+        source: hdf5_metno::Error,
+    },
+    /// Making rows visible.
+    #[error("{}: flushing {dataset}", path.display())]
+    Flush {
+        /// The file.
+        path: PathBuf,
+        /// The dataset.
+        dataset: String,
+        /// What libhdf5 says.
+        source: hdf5_metno::Error,
+    },
+    /// What the kernel does with the file: removing the old one, syncing the new.
+    #[error("{}: {doing}", path.display())]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// Setting or reading an attribute.
+    #[error("{}: attribute {name}", path.display())]
+    Attribute {
+        /// The file.
+        path: PathBuf,
+        /// The attribute.
+        name: String,
+        /// What libhdf5 says.
+        source: hdf5_metno::Error,
+    },
+    /// A write failed before, and what came after it would leave a hole.
+    #[error("{}: an earlier write failed, so nothing more is written", path.display())]
+    Failed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The samples cannot be taken apart.
+    #[error("{}: {source}", path.display())]
+    Columns {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: columns::Error,
+    },
+    /// A name that HDF5 would take for a path, or two columns of one name.
+    #[error("{}: a column cannot be named `{name}`", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// The file that was to be continued holds something else.
+    #[error("{}: {what}, so this acquisition cannot be added to it", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// In what it differs.
+        what: String,
+    },
+    /// Bytes that are no whole samples.
+    #[error("{}: {length} bytes are no whole number of {unit} bytes", path.display())]
+    Ragged {
+        /// The file.
+        path: PathBuf,
+        /// How many there were.
+        length: usize,
+        /// Bytes of a sample or frame.
+        unit: usize,
+    },
+    /// No file to recover: it holds no dataset that grows.
+    #[error("{}: not one of this program's HDF5 files", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        let says = |source: &hdf5_metno::Error, words: &[&str]| {
+            let text = describe(source);
+            words.iter().any(|word| text.contains(word))
+        };
+        match self {
+            Error::Exists { .. } => {
+                Some("give another name, ?existing=append to add to it, or ?existing=overwrite")
+            }
+            Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
+                Some("the disk is full: all up to the last flush is in the file and can be read")
+            }
+            Error::Open { source, .. }
+                if says(source, &["already open for write", "consistency flags"]) =>
+            {
+                Some(
+                    "another program writes it, or one died doing so: then `fullbore recover FILE`",
+                )
+            }
+            Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
+                Some("another program has it open: close it there, or give another name")
+            }
+            Error::Differs { .. } => {
+                Some("give another file, or a template with %d for one file each")
+            }
+            _ => None,
+        }
+    }
+}
+
+const NO_SPACE: &[&str] =
+    &["No space left", "errno = 28", "Disk quota", "errno = 122", "File too large"];
+
+/// All that libhdf5 says of a failure: the cause is at the bottom of its stack.
+pub(crate) fn describe(error: &hdf5_metno::Error) -> String {
+    use std::fmt::Write as _;
+    let mut text = error.to_string();
+    for frame in error.stack().iter().flat_map(|stack| stack.iter()) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "; {}", frame.desc());
+    }
+    text
+}
+
+/// The file of acquisition `number`, counted from 1, by a template with `%d` in its name.
+///
+/// A template without one names a single file.
+pub fn numbered(template: &Path, number: u64) -> PathBuf {
+    let name = template.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    if !name.contains("%d") {
+        return template.to_owned();
+    }
+    template.with_file_name(name.replacen("%d", &number.to_string(), 1))
+}
+
+fn histogram() -> Histogram<u64> {
+    // From a microsecond to ten minutes, three digits.
+    Histogram::new_with_bounds(1, 600_000_000, 3).expect("the bounds are in order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_numbers_files_and_a_plain_name_stays() {
+        assert_eq!(numbered(Path::new("/d/run_%d.h5"), 12), Path::new("/d/run_12.h5"));
+        assert_eq!(numbered(Path::new("/d/%d/run.h5"), 12), Path::new("/d/%d/run.h5"));
+        assert_eq!(numbered(Path::new("%d_%d.h5"), 1), Path::new("1_%d.h5"));
+    }
+
+    #[test]
+    fn chunks_follow_the_rate_within_bounds() {
+        let rows = |rate| Options { rows_per_second: rate, ..Options::default() }.chunk_rows();
+        assert_eq!(rows(None), 16 * 1024);
+        assert_eq!(rows(Some(10.0)), 1024);
+        assert_eq!(rows(Some(100_000.0)), 16 * 1024);
+        assert_eq!(rows(Some(16e6)), 64 * 1024);
+        assert_eq!(rows(Some(f64::NAN)), 16 * 1024);
+        assert_eq!(rows(Some(-1.0)), 1024);
+        assert_eq!(rows(Some(f64::MAX)), 64 * 1024);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_by_the_library_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("frames.h5");
+        let shape = Shape::Frames { frame_bytes: 100 };
+        let mut file = BytesFile::create(&path, shape, &[], &Options::default()).unwrap();
+        let bytes: Vec<u8> = (0..30_000 * 100).map(|n| (n / 100 % 251) as u8).collect();
+        let times: Vec<_> = (0..30_000).map(fullbore_core::time::Tai).collect();
+        for (bytes, times) in bytes.chunks(700 * 100).zip(times.chunks(700)) {
+            file.append(bytes, times).unwrap();
+            file.flush().unwrap();
+        }
+        assert!(matches!(file.append(&bytes[..150], &times[..1]), Err(Error::Ragged { .. })));
+        assert!(matches!(file.append(&bytes[..200], &times[..1]), Err(Error::Ragged { .. })));
+        let report = file.finish(&Ending { reason: "Ok".into(), ..Ending::default() }).unwrap();
+        assert_eq!((report.rows, report.bytes_in), (30_000, 3_000_000));
+        let file = hdf5_metno::File::open(&path).unwrap();
+        assert_eq!(file.dataset("frames").unwrap().read_raw::<u8>().unwrap(), bytes);
+        let read = file.dataset("time").unwrap().read_raw::<i64>().unwrap();
+        assert!(read.into_iter().eq(0..30_000));
+        file.close().unwrap();
+        assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
+    }
+
+    #[test]
+    fn a_file_of_others_is_not_recovered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.h5");
+        hdf5_metno::File::create(&path).unwrap().close().unwrap();
+        assert!(matches!(recover(&path), Err(Error::Foreign { .. })));
+        std::fs::write(&path, b"no HDF5 at all").unwrap();
+        assert!(matches!(recover(&path), Err(Error::Open { .. })));
+    }
+}

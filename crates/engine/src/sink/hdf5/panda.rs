@@ -1,0 +1,457 @@
+//! A PandA's acquisition, a dataset per column, named and typed as its users' scripts expect.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+use fullbore_core::format::panda::Header;
+use fullbore_core::format::panda::columns::{Column, Columns, Element, Values};
+use fullbore_core::time::Tai;
+use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDescriptor};
+use hdf5_metno::{Dataset, File, H5Type};
+
+use super::attributes;
+use super::container::{Begun, Container, refused};
+use super::index::{self, Acquisition};
+use super::rows::{Layout, Rows};
+use super::{Ending, Error, Existing, Options, Report};
+use crate::sys::hdf5::Wide;
+
+/// An HDF5 file that takes the samples of one acquisition.
+#[derive(Debug)]
+pub struct PandaFile {
+    container: Container,
+    columns: Columns,
+    buffers: Vec<Values>,
+    rows: Vec<Rows>,
+    /// Rows of the HDF5 chunk that is being filled.
+    filled: usize,
+    chunk_rows: usize,
+    /// Rows that were in the file before.
+    first: u64,
+    /// Rows of this acquisition.
+    written: u64,
+    header: Header,
+    indexed: bool,
+}
+
+impl PandaFile {
+    /// Begins a file, or one more acquisition in it; readers may come when this returns.
+    pub fn create(path: &Path, header: &Header, options: &Options) -> Result<Self, Error> {
+        let columns = Columns::new(header, options.form)
+            .map_err(|source| Error::Columns { path: path.to_owned(), source })?;
+        check_names(columns.list(), path)?;
+        let (container, inside) = Container::create(path, options, |file, begun| match begun {
+            Begun::New => begin(file, &columns, header, options, path),
+            Begun::Continued => resume(file, &columns, options, path),
+        })?;
+        Ok(PandaFile {
+            container,
+            chunk_rows: inside.rows[0].chunk_rows(),
+            buffers: inside.buffers,
+            rows: inside.rows,
+            filled: inside.filled,
+            first: inside.first,
+            written: 0,
+            columns,
+            header: header.clone(),
+            indexed: options.existing == Existing::Append,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.container.path
+    }
+
+    /// Rows of this acquisition so far.
+    pub fn rows(&self) -> u64 {
+        self.written
+    }
+
+    /// Takes whole samples. Only certified ones may come here: what is in the file stays.
+    pub fn append(&mut self, samples: &[u8]) -> Result<(), Error> {
+        let unit = self.columns.sample_bytes();
+        if !samples.len().is_multiple_of(unit) {
+            let (path, length) = (self.container.path.clone(), samples.len());
+            return Err(Error::Ragged { path, length, unit });
+        }
+        self.container.guard(|_| Ok(()))?;
+        let mut rest = samples;
+        while !rest.is_empty() {
+            let room = (self.chunk_rows - self.filled) * unit;
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            let rows = self.columns.convert(now, self.filled, &mut self.buffers);
+            self.filled += rows;
+            self.written += rows as u64;
+            if self.filled == self.chunk_rows {
+                self.put()?;
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Makes all rows visible to readers; about once a second is meant.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let PandaFile { container, rows, buffers, filled, .. } = self;
+        container.flush(|path| {
+            for (rows, values) in rows.iter_mut().zip(buffers) {
+                clear_after(values, *filled);
+                rows.show(values.as_bytes(), *filled, path)?;
+            }
+            rows.iter().try_for_each(|rows| rows.flush(path))
+        })
+    }
+
+    /// Brings what was flushed to the disk: it survives the death of the machine once this returns.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.container.sync()
+    }
+
+    /// Ends the acquisition: the last rows, and what is known now.
+    ///
+    /// After a failed write the file stays as the last flush left it, and this says so again.
+    pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
+        let flushed = self.flush();
+        let longest_write = self.rows.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
+        let path = self.container.path.clone();
+        let (first, written, header) = (self.first, self.written, self.header);
+        let index = self.indexed.then_some(first);
+        let closed = self.container.close(self.rows, |file| {
+            attributes::end(file, ending, first + written, &path)?;
+            match index {
+                Some(first) => {
+                    let acquisition = Acquisition::new(&header, ending, first, written);
+                    index::add(file, &acquisition).map_err(refused(&path, "adding to its index"))
+                }
+                None => Ok(()),
+            }
+        });
+        flushed?;
+        Ok(Report {
+            rows: written,
+            bytes_in: written * self.columns.sample_bytes() as u64,
+            file_bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
+            path,
+            flushes: closed?,
+            longest_write,
+        })
+    }
+
+    fn put(&mut self) -> Result<(), Error> {
+        let (rows, buffers) = (&mut self.rows, &self.buffers);
+        self.container.guard(|path| {
+            rows.iter_mut()
+                .zip(buffers)
+                .try_for_each(|(rows, values)| rows.put(values.as_bytes(), path))
+        })?;
+        self.filled = 0;
+        Ok(())
+    }
+}
+
+/// What is in a file that can take samples.
+struct Inside {
+    rows: Vec<Rows>,
+    buffers: Vec<Values>,
+    filled: usize,
+    first: u64,
+}
+
+/// HDF5 takes a slash for a path.
+fn check_names(columns: &[Column], path: &Path) -> Result<(), Error> {
+    let mut seen = HashSet::new();
+    let bad = columns.iter().find(|column| {
+        column.name.contains(['/', '\0'])
+            || column.name == index::GROUP
+            || !seen.insert(&column.name)
+    });
+    match bad {
+        None => Ok(()),
+        Some(column) => {
+            Err(Error::Name { path: path.to_owned(), name: column.name.escape_debug().to_string() })
+        }
+    }
+}
+
+fn begin(
+    file: &File,
+    columns: &Columns,
+    header: &Header,
+    options: &Options,
+    path: &Path,
+) -> Result<Inside, Error> {
+    let chunk_rows = options.chunk_rows();
+    let rows: Result<Vec<Rows>, Error> =
+        columns.list().iter().map(|column| dataset(file, column, options, path)).collect();
+    let time = |name, time: Option<Tai>| match time {
+        Some(time) => attributes::text(file, name, &format!("{time:.9}"), path),
+        None => Ok(()),
+    };
+    let rows = rows?;
+    time("arm_time", header.arm_time)?;
+    time("start_time", header.start_time)?;
+    if let Some(ns) = header.hw_time_offset_ns {
+        attributes::number(file, "hw_time_offset_ns", ns, path)?;
+    }
+    attributes::reserve(file, header.missed, path)?;
+    Ok(Inside { rows, buffers: columns.buffers(chunk_rows), filled: 0, first: 0 })
+}
+
+fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Result<Rows, Error> {
+    let layout = Layout {
+        name: &column.name,
+        element: type_of(column.element),
+        width: None,
+        chunk_rows: options.chunk_rows(),
+        compression: options.compression,
+    };
+    let rows = Rows::create(file, &layout).map_err(refused(path, "making its datasets"))?;
+    let set = rows.dataset();
+    attributes::text(set, "capture", &column.capture, path)?;
+    if let Some(scaling) = &column.scaling {
+        attributes::text(set, "units", &scaling.units, path)?;
+        attributes::number(set, "scale", scaling.scale, path)?;
+        attributes::number(set, "offset", scaling.offset, path)?;
+    }
+    Ok(rows)
+}
+
+fn type_of(element: Element) -> TypeDescriptor {
+    let (low, high) = (IntSize::U8, IntSize::U4);
+    let word = |name: &str, size, offset, index| CompoundField {
+        name: name.to_owned(),
+        ty: TypeDescriptor::Unsigned(size),
+        offset,
+        index,
+    };
+    match element {
+        Element::Uint32 => TypeDescriptor::Unsigned(IntSize::U4),
+        Element::Int32 => TypeDescriptor::Integer(IntSize::U4),
+        Element::Int64 => TypeDescriptor::Integer(IntSize::U8),
+        Element::Double => TypeDescriptor::Float(FloatSize::U8),
+        Element::Int96 => TypeDescriptor::Compound(CompoundType {
+            fields: vec![word("low", low, 0, 0), word("high", high, 8, 1)],
+            size: 12,
+        }),
+    }
+}
+
+/// Finds the columns of a file that is continued, and takes its last rows back into the buffers: they
+/// belong to HDF5 chunks that will be written again.
+fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Result<Inside, Error> {
+    let differs = |what: String| Error::Differs { path: path.to_owned(), what };
+    if attributes::read_text(file, "verdict").as_deref() == Some(attributes::RECORDING) {
+        return Err(differs("its last recording did not end; recover it first".into()));
+    }
+    let mut rows = Vec::new();
+    let mut length = None;
+    for column in columns.list() {
+        let set = file
+            .dataset(&column.name)
+            .map_err(|_| differs(format!("it has no column {}", column.name)))?;
+        if let Some(what) = difference(&set, column) {
+            return Err(differs(format!("its column {} {what}", column.name)));
+        }
+        if *length.get_or_insert(set.size()) != set.size() {
+            return Err(differs("its columns are not of one length; recover it first".into()));
+        }
+        let resumed = Rows::resume(set, &column.name, options.compression);
+        rows.push(
+            resumed.ok_or_else(|| differs(format!("its column {} cannot grow", column.name)))?,
+        );
+    }
+    if file.datasets().map_or(0, |sets| sets.len()) != rows.len() {
+        return Err(differs("it has columns that were not captured now".into()));
+    }
+    let (first, chunk_rows) = (length.unwrap_or(0), rows[0].chunk_rows());
+    if rows.iter().any(|rows| rows.chunk_rows() != chunk_rows) {
+        return Err(differs("its columns have HDF5 chunks of several lengths".into()));
+    }
+    let filled = first % chunk_rows;
+    let mut buffers = columns.buffers(chunk_rows);
+    for (rows, values) in rows.iter().zip(&mut buffers) {
+        read_back(rows.dataset(), first - filled..first, values)
+            .map_err(refused(path, "reading its last rows"))?;
+    }
+    attributes::text(file, "verdict", attributes::RECORDING, path)?;
+    Ok(Inside { rows, buffers, filled, first: first as u64 })
+}
+
+/// In what a dataset is not of a column's kind.
+fn difference(set: &Dataset, column: &Column) -> Option<&'static str> {
+    let element = set.dtype().ok().and_then(|kind| kind.to_descriptor().ok());
+    let number = |name| attributes::read_number::<f64>(set, name);
+    let scaling = column.scaling.as_ref();
+    if element.is_none_or(|element| element != type_of(column.element)) {
+        return Some("is of another type");
+    }
+    if attributes::read_text(set, "units").as_deref() != scaling.map(|s| s.units.as_str()) {
+        return Some("has other units");
+    }
+    if number("scale") != scaling.map(|s| s.scale) || number("offset") != scaling.map(|s| s.offset)
+    {
+        return Some("has another scale or offset");
+    }
+    None
+}
+
+fn read_back(
+    set: &Dataset,
+    rows: std::ops::Range<usize>,
+    into: &mut Values,
+) -> hdf5_metno::Result<()> {
+    fn read<T: H5Type>(set: &Dataset, rows: std::ops::Range<usize>) -> hdf5_metno::Result<Vec<T>> {
+        Ok(set.read_slice_1d::<T, _>(rows)?.into_iter().collect())
+    }
+    let count = rows.len();
+    if count == 0 {
+        return Ok(());
+    }
+    match into {
+        Values::Uint32(values) => values[..count].copy_from_slice(&read(set, rows)?),
+        Values::Int32(values) => values[..count].copy_from_slice(&read(set, rows)?),
+        Values::Int64(values) => values[..count].copy_from_slice(&read(set, rows)?),
+        Values::Double(values) => values[..count].copy_from_slice(&read(set, rows)?),
+        Values::Int96(values) => {
+            for (value, Wide { low, high }) in values.iter_mut().zip(read::<Wide>(set, rows)?) {
+                *value = [low as u32, (low >> 32) as u32, high];
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rows that are not there yet are zeros, not those of the chunk before.
+fn clear_after(values: &mut Values, rows: usize) {
+    match values {
+        Values::Uint32(values) => values[rows..].fill(0),
+        Values::Int32(values) => values[rows..].fill(0),
+        Values::Int64(values) => values[rows..].fill(0),
+        Values::Int96(values) => values[rows..].fill([0; 3]),
+        Values::Double(values) => values[rows..].fill(0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::format::panda::{Field, Kind, Process, Scaling};
+    use proptest::prelude::*;
+
+    use super::super::Compression;
+    use super::*;
+
+    /// What is done with a file, in any order.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Append(usize),
+        Flush,
+        /// End the acquisition and begin the next one in the same file.
+        Next,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..3000usize).prop_map(Step::Append),
+            2 => Just(Step::Flush),
+            1 => Just(Step::Next),
+        ];
+        proptest::collection::vec(step, 1..20)
+    }
+
+    fn compression() -> impl Strategy<Value = Compression> {
+        prop_oneof![Just(Compression::None), (1..=9u8).prop_map(Compression::Gzip)]
+    }
+
+    /// A word of bits and a scaled position.
+    fn header() -> Header {
+        let field = |name: &str, kind, offset_bytes, scaling| Field {
+            name: name.to_owned(),
+            capture: "Value".to_owned(),
+            kind,
+            offset_bytes,
+            scaling,
+        };
+        let millimetres = Scaling { scale: 0.5, offset: -1.0, units: "mm".to_owned() };
+        Header {
+            arm_time: None,
+            start_time: None,
+            hw_time_offset_ns: None,
+            missed: 0,
+            process: Process::Raw,
+            sample_bytes: 12,
+            fields: vec![
+                field("BITS", Kind::Uint32, 0, None),
+                field("POSITION", Kind::Int64, 4, Some(millimetres)),
+            ],
+        }
+    }
+
+    fn samples(rows: std::ops::Range<u64>) -> Vec<u8> {
+        let sample =
+            |n: u64| [&(n as u32).to_le_bytes()[..], &(n as i64 * 7).to_le_bytes()].concat();
+        rows.flat_map(sample).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn appended_flushed_and_continued_in_any_order_the_file_holds_every_row(
+            steps in steps(),
+            compression in compression(),
+            live: bool,
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("any.h5");
+            let options = Options {
+                existing: Existing::Append,
+                rows_per_second: Some(1.0),
+                compression,
+                live,
+                ..Options::default()
+            };
+            let ok = Ending { reason: "Ok".into(), ..Ending::default() };
+            let mut file = PandaFile::create(&path, &header(), &options).unwrap();
+            let (mut rows, mut ended) = (0, 1);
+            for step in steps {
+                match step {
+                    Step::Append(count) => {
+                        let after = rows + count as u64;
+                        file.append(&samples(rows..after)).unwrap();
+                        rows = after;
+                    }
+                    Step::Flush => file.flush().unwrap(),
+                    Step::Next => {
+                        file.finish(&ok).unwrap();
+                        file = PandaFile::create(&path, &header(), &options).unwrap();
+                        ended += 1;
+                    }
+                }
+            }
+            file.finish(&ok).unwrap();
+            let file = File::open(&path).unwrap();
+            let bits = file.dataset("BITS.Value").unwrap().read_raw::<u32>().unwrap();
+            prop_assert!(bits.into_iter().eq((0..rows).map(|n| n as u32)));
+            let positions = file.dataset("POSITION.Value").unwrap().read_raw::<f64>().unwrap();
+            prop_assert!(positions.into_iter().eq((0..rows).map(|n| (n * 7) as f64 * 0.5 - 1.0)));
+            let counts = file.dataset("acquisitions/rows").unwrap().read_raw::<u64>().unwrap();
+            prop_assert_eq!((counts.len(), counts.iter().sum::<u64>()), (ended, rows));
+            prop_assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(rows));
+        }
+    }
+
+    #[test]
+    fn columns_that_hdf5_would_take_for_paths_or_each_other_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["A/B", "../A", "A\0", "POSITION"] {
+            let mut header = header();
+            header.fields[0].name = name.to_owned();
+            let path = folder.path().join("never.h5");
+            let refused = PandaFile::create(&path, &header, &Options::default());
+            assert!(matches!(refused, Err(Error::Name { .. })), "{name}");
+            assert!(!path.exists());
+        }
+    }
+}

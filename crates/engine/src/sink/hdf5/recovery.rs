@@ -1,0 +1,78 @@
+//! Files whose writer died.
+
+use std::path::Path;
+
+use hdf5_metno::{Dataset, File};
+
+use super::container::refused;
+use super::index::{self, Acquisition};
+use super::{Ending, Error, attributes};
+use crate::sys::hdf5::open_abandoned;
+
+/// What was found in a file whose writer died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Rows that all datasets have.
+    pub rows: u64,
+    /// Rows beyond those, which only some datasets had; they are cut off.
+    pub cut: u64,
+    /// Whether the file had been ended properly, so that nothing was changed.
+    pub ended: bool,
+}
+
+/// The reason that a recovered file gives for its end.
+const REASON: &str = "the recording program died";
+
+/// Takes off the mark of being written, as h5clear does, and changes nothing else.
+///
+/// Nobody may be writing the file: a writer's mark looks the same whether it lives or not.
+pub fn clear(path: &Path) -> Result<(), Error> {
+    let file = open_abandoned(path).map_err(refused(path, "opening it to clear its mark"))?;
+    file.close().map_err(refused(path, "closing it"))
+}
+
+/// Makes a file whose writer died an ordinary one: all datasets as long as the shortest, the mark
+/// gone, and the ending says what happened.
+///
+/// Nobody may be writing the file. Doing it twice is harmless.
+pub fn recover(path: &Path) -> Result<Recovered, Error> {
+    let file = open_abandoned(path).map_err(refused(path, "opening it to recover"))?;
+    let sets = file.datasets().map_err(refused(path, "listing its datasets"))?;
+    let verdict = attributes::read_text(&file, "verdict");
+    let lengths = || sets.iter().map(|set| set.shape().first().copied().unwrap_or(0) as u64);
+    let (Some(rows), Some(longest), Some(verdict)) = (lengths().min(), lengths().max(), verdict)
+    else {
+        return Err(Error::Foreign { path: path.to_owned() });
+    };
+    let ended = verdict != attributes::RECORDING && rows == longest;
+    if !ended {
+        for set in &sets {
+            cut(set, rows as usize).map_err(refused(path, "cutting a dataset"))?;
+        }
+        end(&file, rows, path)?;
+    }
+    drop(sets);
+    file.close().map_err(refused(path, "closing it"))?;
+    Ok(Recovered { rows, cut: longest - rows, ended })
+}
+
+fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
+    match set.shape().as_slice() {
+        [_] => set.resize(rows),
+        [_, width] => set.resize((rows, *width)),
+        _ => Err("a dataset of a kind that is not written here".into()),
+    }
+}
+
+fn end(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
+    let missed = attributes::read_number(file, "missed").unwrap_or(0);
+    let ending = Ending { reason: REASON.to_owned(), missed, verdict: None, account: None };
+    attributes::end(file, &ending, rows, path)?;
+    match index::known_rows(file) {
+        Some(known) if known < rows => {
+            index::add(file, &Acquisition::abandoned(known, rows - known, REASON))
+                .map_err(refused(path, "adding to its index"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,172 @@
+//! One dataset that grows by rows, an HDF5 chunk at a time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hdf5_metno::dataset::{Dataset, DatasetCreateBuilder, FillTime};
+use hdf5_metno::types::TypeDescriptor;
+use hdf5_metno::{Extent, Extents, Group, SimpleExtents};
+
+use super::filter::Filter;
+use super::{Compression, Error};
+use crate::sys::hdf5::write_chunk;
+
+/// A dataset and how far it has been written.
+#[derive(Debug)]
+pub(super) struct Rows {
+    dataset: Dataset,
+    name: String,
+    /// Elements of a row, if a row has several.
+    width: Option<usize>,
+    chunk_rows: usize,
+    /// Rows of all the HDF5 chunks that are full.
+    full: u64,
+    /// Rows of the chunk being filled that readers have seen.
+    shown: usize,
+    filter: Filter,
+    longest: Duration,
+}
+
+/// What a dataset's rows are.
+#[derive(Clone, Debug)]
+pub(super) struct Layout<'a> {
+    pub name: &'a str,
+    pub element: TypeDescriptor,
+    /// Elements of a row, if a row has several.
+    pub width: Option<usize>,
+    pub chunk_rows: usize,
+    pub compression: Compression,
+}
+
+impl Rows {
+    /// Makes an empty dataset.
+    pub(super) fn create(group: &Group, layout: &Layout<'_>) -> hdf5_metno::Result<Self> {
+        let filter = Filter::new(layout.compression, layout.element.size());
+        let mut properties = DatasetCreateBuilder::default();
+        properties.fill_time(FillTime::Never).obj_track_times(false);
+        filter.declare(&mut properties);
+        let width = layout.width.map(Extent::fixed);
+        let extents =
+            SimpleExtents::from_vec(std::iter::once(Extent::resizable(0)).chain(width).collect());
+        let chunk: Vec<usize> = std::iter::once(layout.chunk_rows).chain(layout.width).collect();
+        // The builder has a chunk of its own that goes before that of the properties, which in turn
+        // take no filter without one.
+        let properties = properties.chunk(chunk.clone()).finish()?;
+        let builder = group.new_dataset_builder().set_create_plist(&properties).packed(true);
+        let builder =
+            builder.empty_as(&layout.element).shape(Extents::Simple(extents)).chunk(chunk);
+        let dataset = builder.create(layout.name)?;
+        assert_eq!(dataset.dtype()?.size(), layout.element.size(), "values lie packed in the file");
+        Ok(Rows {
+            dataset,
+            name: layout.name.to_owned(),
+            width: layout.width,
+            chunk_rows: layout.chunk_rows,
+            full: 0,
+            shown: 0,
+            filter,
+            longest: Duration::ZERO,
+        })
+    }
+
+    /// Takes up a dataset that has rows, at the HDF5 chunk that is not full.
+    pub(super) fn resume(dataset: Dataset, name: &str, compression: Compression) -> Option<Self> {
+        let shape = dataset.shape();
+        let chunk = dataset.chunk()?;
+        let (&rows, &chunk_rows) = (shape.first()?, chunk.first()?);
+        let element_bytes = dataset.dtype().ok()?.size();
+        Some(Rows {
+            name: name.to_owned(),
+            width: shape.get(1).copied(),
+            chunk_rows,
+            full: (rows / chunk_rows * chunk_rows) as u64,
+            shown: rows % chunk_rows,
+            filter: Filter::new(compression, element_bytes),
+            longest: Duration::ZERO,
+            dataset,
+        })
+    }
+
+    pub(super) fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    pub(super) fn chunk_rows(&self) -> usize {
+        self.chunk_rows
+    }
+
+    /// The longest that a write of an HDF5 chunk took.
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Writes the chunk that has become full.
+    pub(super) fn put(&mut self, chunk: &[u8], path: &Path) -> Result<(), Error> {
+        let unseen = std::mem::take(&mut self.shown) == 0;
+        self.write(chunk, self.chunk_rows, unseen, path)?;
+        self.full += self.chunk_rows as u64;
+        Ok(())
+    }
+
+    /// Writes the chunk that is being filled, of which `rows` are valid, for readers to see.
+    ///
+    /// It will be written again where it lies, so it must not be smaller than it will be then.
+    pub(super) fn show(&mut self, chunk: &[u8], rows: usize, path: &Path) -> Result<(), Error> {
+        if rows == self.shown {
+            return Ok(());
+        }
+        self.write(chunk, rows, false, path)?;
+        self.shown = rows;
+        Ok(())
+    }
+
+    /// Makes what was written visible.
+    pub(super) fn flush(&self, path: &Path) -> Result<(), Error> {
+        self.dataset.flush().map_err(|source| Error::Flush {
+            path: path.to_owned(),
+            dataset: self.name.clone(),
+            source,
+        })
+    }
+
+    fn write(&mut self, chunk: &[u8], rows: usize, pack: bool, path: &Path) -> Result<(), Error> {
+        let started = Instant::now();
+        let before = self.dataset.shape().first().copied().unwrap_or(0);
+        let written = self.extend_and_write(chunk, rows, pack);
+        self.longest = self.longest.max(started.elapsed());
+        written.map_err(|source| {
+            // A length without its rows would be read as zeros. If this fails too, so will the flush
+            // that alone could show it.
+            let _ = self.resize(before);
+            Error::Write {
+                path: path.to_owned(),
+                dataset: self.name.clone(),
+                row: self.full,
+                source,
+            }
+        })
+    }
+
+    fn extend_and_write(
+        &mut self,
+        chunk: &[u8],
+        rows: usize,
+        pack: bool,
+    ) -> hdf5_metno::Result<()> {
+        self.resize(self.full as usize + rows)?;
+        let offset = [self.full, 0];
+        let offset = &offset[..1 + usize::from(self.width.is_some())];
+        let plain = self.filter.none_applied();
+        match if pack { self.filter.apply(chunk) } else { None } {
+            Some(packed) => write_chunk(&self.dataset, offset, 0, packed),
+            None => write_chunk(&self.dataset, offset, plain, chunk),
+        }
+    }
+
+    fn resize(&self, rows: usize) -> hdf5_metno::Result<()> {
+        match self.width {
+            None => self.dataset.resize(rows),
+            Some(width) => self.dataset.resize((rows, width)),
+        }
+    }
+}

@@ -1,0 +1,438 @@
+"""HDF5 files as others read them: h5py while they grow, after a kill, and beside what the client writes."""
+
+import gzip
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import hdf5plugin  # noqa: F401  registers the filters that h5py does not bring
+import numpy as np
+import pytest
+from conftest import chance, seeds
+from fullbore import BINARY, PATIENCE, REPOSITORY
+
+COLUMNS = {
+    "PCAP.BITS0.Value": ("u4", None),
+    "COUNTER1.OUT.Min": ("i4", (1.0, 0.0, "")),
+    "COUNTER1.OUT.Max": ("i4", (1.0, 0.0, "")),
+    "COUNTER2.OUT.Min": ("i4", (0.5, 3.0, "mm")),
+    "COUNTER2.OUT.Max": ("i4", (0.5, 3.0, "mm")),
+    "COUNTER3.OUT.Value": ("i4", (1.0, 0.0, "")),
+    "PCAP.SAMPLES.Value": ("u4", (8e-9, 0.0, "s")),
+    "PCAP.TS_START.Value": ("i8", (8e-9, 0.0, "s")),
+    "PCAP.TS_TRIG.Value": ("i8", (8e-9, 0.0, "s")),
+    "COUNTER1.OUT.Mean": ("i8", (1.0, 0.0, "")),
+    "COUNTER2.OUT.Mean": ("i8", (0.5, 3.0, "mm")),
+}
+SAMPLE_BYTES = 60
+
+
+@pytest.fixture(scope="session")
+def writer():
+    """The program that writes files with the sink under test, of the profile of the binary under test."""
+    folder = Path(BINARY).parent
+    profile = ["--release"] if folder.name == "release" else []
+    command = ["cargo", "build", "--locked", "-p", "fullbore-engine", "--example", "hdf5_rate"]
+    subprocess.run(command + profile, cwd=REPOSITORY, check=True, capture_output=True)
+    return REPOSITORY / "target" / ("release" if profile else "debug") / "examples/hdf5_rate"
+
+
+def write(writer, *words, code=0):
+    """Runs it to its end; the last line it printed, or what it complained of."""
+    done = subprocess.run(
+        [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else (done.stdout.splitlines() or [""])[-1]
+
+
+def integers(i, kind):
+    """What 32-bit words that all equal `i` are, read as `kind`."""
+    i = np.asarray(i)
+    if kind == "i8":
+        return i.astype("i8") * (2**32 + 1)
+    return i.astype(kind)
+
+
+def positions(i, name):
+    """The same as the position that it means, in the order of operations of the server."""
+    kind, scaling = COLUMNS[name]
+    raw = integers(i, kind)
+    if scaling is None:
+        return raw
+    scale, offset, _ = scaling
+    with np.errstate(invalid="ignore"):
+        if name.endswith("Mean"):
+            return scale * raw.astype("f8") / np.asarray(i).astype("f8") + offset
+        return raw.astype("f8") * scale + offset
+
+
+def check(file, rows=None, native=False):
+    """Every column of the file holds the numbered samples, from 0 on; says how many."""
+    length = file["PCAP.BITS0.Value"].shape[0] if rows is None else rows
+    i = np.arange(length, dtype="i8")
+    for name, (kind, scaling) in COLUMNS.items():
+        got = file[name][:length]
+        want = integers(i, kind) if native else positions(i, name)
+        assert got.dtype == want.dtype, name
+        np.testing.assert_array_equal(got, want, err_msg=name)
+    return length
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["scaled", "native"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "bitshuffle"])
+@pytest.mark.parametrize("flush_ms", [1, 1000])
+def test_h5py_reads_what_was_written(writer, tmp_path, native, compression, flush_ms):
+    path = tmp_path / "a.h5"
+    words = ["--numbered", "--megabytes", 12, "--flush-ms", flush_ms, "--rate", 1e7]
+    words += ["--native"] * native
+    words += ["--compression", compression] if compression != "none" else []
+    report = json.loads(write(writer, *words, path))
+    with h5py.File(path) as file:
+        assert check(file, native=native) == report["rows"] == file.attrs["samples"]
+        assert list(file) == sorted(COLUMNS)
+        for name, (_, scaling) in COLUMNS.items():
+            attributes = dict(file[name].attrs)
+            assert attributes.pop("capture") == name.rsplit(".", 1)[1]
+            found = tuple(attributes.get(key) for key in ("scale", "offset", "units"))
+            assert found == (scaling or (None, None, None))
+        assert file.attrs["end_reason"] == "Ok"
+        assert file.attrs["verdict"] == "proven"
+        assert file.attrs["account"] == "{}"
+        assert file.attrs["missed"] == 0
+        assert file.attrs["hw_time_offset_ns"] == -1234
+        assert file.attrs["arm_time"].endswith("Z")
+    if compression != "none" and flush_ms == 1000:
+        assert report["file_bytes"] < report["bytes_in"] * 0.6
+
+
+def test_a_reader_sees_the_rows_of_each_flush(writer, tmp_path):
+    path = tmp_path / "live.h5"
+    words = ["--numbered", "--megabytes", 4_000, "--flush-ms", 50, "--overwrite", path]
+    with subprocess.Popen([writer, *map(str, words)], stdout=subprocess.PIPE, text=True) as process:
+        told = [next(process.stdout)]
+        with h5py.File(path, swmr=True) as file:
+            for line in process.stdout:
+                told.append(line)
+                promised = int(line.split()[1])
+                for name in COLUMNS:
+                    file[name].refresh()
+                assert all(file[name].shape[0] >= promised for name in COLUMNS)
+                if len(told) == 6:
+                    check(file, rows=promised)
+                    break
+            process.kill()
+    assert len(told) == 6
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_kill_costs_what_was_not_flushed_and_no_more(writer, tmp_path, seed):
+    path = tmp_path / "killed.h5"
+    dice = chance(seed)
+    words = ["--numbered", "--megabytes", 20_000, "--flush-ms", dice.choice([5, 30, 100])]
+    words += dice.choice([[], ["--native"], ["--compression", "gzip"]])
+    lines = dice.randrange(1, 8)
+    process = subprocess.Popen(
+        [writer, *map(str, words), path], stdout=subprocess.PIPE, text=True
+    )
+    told = [next(process.stdout) for _ in range(lines)]
+    process.send_signal(signal.SIGKILL)
+    told += process.stdout.read().splitlines(keepends=True)
+    process.wait()
+    promised = [int(line.split()[1]) for line in told if line.endswith("\n")][-1]
+    native = "--native" in words
+
+    with pytest.raises(OSError, match="already open for write"):
+        h5py.File(path)
+    with h5py.File(path, swmr=True) as file:
+        shortest = min(file[name].shape[0] for name in COLUMNS)
+        assert shortest >= promised
+        check(file, rows=shortest, native=native)
+        assert file.attrs["verdict"] == "recording"
+
+    write(writer, "--recover", path)
+    with h5py.File(path) as file:
+        assert {file[name].shape[0] for name in COLUMNS} == {shortest}
+        check(file, native=native)
+        assert file.attrs["samples"] == shortest
+        assert file.attrs["verdict"] == "unproven"
+        assert "died" in file.attrs["end_reason"]
+    assert "ended: true" in write(writer, "--recover", path)
+
+    # What was recovered can be continued.
+    more = ["--megabytes", 12, "--append", "--flush-ms", 1000] + ["--native"] * native
+    more += ["--compression", "gzip"] if "gzip" in words else []
+    rows = json.loads(write(writer, *more, path))["rows"]
+    with h5py.File(path) as file:
+        assert {file[name].shape[0] for name in COLUMNS} == {shortest + rows}
+        check(file, rows=shortest, native=native)
+
+
+def test_clearing_the_mark_changes_nothing_else(writer, tmp_path):
+    path = tmp_path / "killed.h5"
+    words = ["--numbered", "--megabytes", 20_000, "--flush-ms", 20]
+    process = subprocess.Popen([writer, *map(str, words), path], stdout=subprocess.PIPE, text=True)
+    promised = int(next(process.stdout).split()[1])
+    process.kill()
+    process.communicate()
+    write(writer, "--clear", path)
+    with h5py.File(path) as file:
+        assert check(file, rows=min(len(file[name]) for name in COLUMNS)) >= promised
+        assert file.attrs["verdict"] == "recording"
+
+
+def test_several_acquisitions_in_one_file_have_an_index(writer, tmp_path):
+    path = tmp_path / "all.h5"
+    counts = []
+    for reason in ["Ok", "Disarmed", "Data overrun"]:
+        words = ["--numbered", "--megabytes", 7, "--append", "--reason", reason]
+        counts.append(json.loads(write(writer, *words, path))["rows"])
+    with h5py.File(path) as file:
+        index = file["acquisitions"]
+        assert list(index["rows"]) == counts
+        assert list(index["first_row"]) == list(np.cumsum([0] + counts[:-1]))
+        reasons = [text.decode() for text in index["end_reason"]]
+        assert reasons == ["Ok", "Disarmed", "Data overrun"]
+        for first, rows in zip(index["first_row"], index["rows"]):
+            column = file["COUNTER2.OUT.Max"][first : first + rows]
+            np.testing.assert_array_equal(column, positions(np.arange(rows), "COUNTER2.OUT.Max"))
+        assert file.attrs["samples"] == sum(counts)
+
+
+def test_a_file_that_is_there_is_left_alone(writer, tmp_path):
+    path = tmp_path / "there.h5"
+    path.write_bytes(b"precious")
+    said = write(writer, "--megabytes", 1, path, code=1)
+    assert "is there already" in said and "existing=append" in said
+    assert path.read_bytes() == b"precious"
+    write(writer, "--megabytes", 1, "--append", path, code=1)
+    assert path.read_bytes() == b"precious"
+
+
+def test_other_columns_cannot_be_added_to_a_file(writer, tmp_path):
+    path = tmp_path / "a.h5"
+    write(writer, "--megabytes", 1, path)
+    before = path.read_bytes()
+    said = write(writer, "--megabytes", 1, "--native", "--append", path, code=1)
+    assert "is of another type" in said and "%d" in said
+    with h5py.File(path) as file, h5py.File(tmp_path / "b.h5", "w") as _:
+        assert file.attrs["verdict"] == "proven"
+    assert len(path.read_bytes()) == len(before)
+
+
+def test_slow_streams_make_small_files(writer, tmp_path):
+    """Ten rows a second for a while: a chunk of a thousand rows is written over where it lies."""
+    samples, header = made_header(tmp_path, rows=37 * 40)
+    path = tmp_path / "slow.h5"
+    words = ["--rate", 10, "--samples", samples, "--header", header]
+    report = json.loads(write(writer, *words, path))
+    assert report["flushes"] > 5
+    assert report["file_bytes"] < 250_000
+
+
+def made_header(tmp_path, rows):
+    """One column of 32-bit words, as files."""
+    samples, header = tmp_path / "samples", tmp_path / "header"
+    samples.write_bytes(np.arange(rows, dtype="<u4").tobytes())
+    field = {
+        "name": "PCAP.BITS0", "capture": "Value", "kind": "uint32", "offset_bytes": 0, "scaling": None,
+    }  # fmt: skip
+    header.write_text(json.dumps(header_json(4, [field])))
+    return samples, header
+
+
+def header_json(sample_bytes, fields, process="raw"):
+    times = dict.fromkeys(["arm_time", "start_time", "hw_time_offset_ns"])
+    return times | {
+        "missed": 0, "process": process, "sample_bytes": sample_bytes, "fields": fields,
+    }  # fmt: skip
+
+
+def test_a_standard_deviation_is_exact(writer, tmp_path):
+    """Against whole numbers of any length, over sums that doubles would cancel to rubbish."""
+    dice = chance(1)
+    names = [("PCAP.GATE_DURATION", "Value", "int32"), ("A.OUT", "Mean", "int64"), ("A.OUT", "StdDev", "int96")]
+    offset, fields = 0, []
+    for name, capture, kind in names:
+        scaling = {"scale": 0.25, "offset": 7.0, "units": "mm"}
+        fields.append({"name": name, "capture": capture, "kind": kind, "offset_bytes": offset, "scaling": scaling})
+        offset += {"int32": 4, "int64": 8, "int96": 12}[kind]
+    rows, want = b"", []
+    for _ in range(500):
+        gate = dice.choice([1, 2, 125, 2**31 + 5, 2**32 - 1])
+        centre = dice.randrange(-(2**31), 2**31)
+        spread = dice.choice([0, 1, 1000])
+        # Half the gate above the centre, half below.
+        half = gate // 2
+        total = centre * gate + (spread if gate % 2 else 0)
+        squares = half * ((centre - spread) ** 2 + (centre + spread) ** 2)
+        squares += (centre + spread) ** 2 if gate % 2 else 0
+        variance = (squares * gate - total**2) / gate**2
+        if abs(total) // gate >= 2**32 or squares >= 2**96:
+            continue
+        want.append((gate, total, squares, variance))
+        rows += struct.pack("<IqQI", gate, total, squares & (2**64 - 1), squares >> 64)
+    (tmp_path / "samples").write_bytes(rows)
+    (tmp_path / "header").write_text(json.dumps(header_json(24, fields)))
+    words = ["--samples", tmp_path / "samples", "--header", tmp_path / "header"]
+    write(writer, *words, tmp_path / "scaled.h5")
+    with h5py.File(tmp_path / "scaled.h5") as file:
+        deviation = file["A.OUT.StdDev"][:]
+        exact = np.array([0.25 * np.sqrt(variance) for *_, variance in want])
+        np.testing.assert_allclose(deviation, exact, rtol=1e-9, atol=1e-9)
+        gates = np.array([gate for gate, *_ in want], dtype="f8")
+        np.testing.assert_array_equal(file["PCAP.GATE_DURATION.Value"][:], gates * 0.25 + 7.0)
+    for n in range(2):  # the second time appended, which reads the wide column back
+        write(writer, *words, "--native", "--append", tmp_path / "native.h5")
+    with h5py.File(tmp_path / "native.h5") as file:
+        wide = file["A.OUT.StdDev"][:]
+        squares = [int(high) << 64 | int(low) for low, high in wide.tolist()]
+        assert squares == [squares for _, _, squares, _ in want] * 2
+        assert list(file["PCAP.GATE_DURATION.Value"]) == [gate for gate, *_ in want] * 2
+
+
+def test_the_file_is_what_the_client_writes_and_more(writer, tmp_path):
+    """The client's own parser and writer, and ours, from one recorded stream."""
+    pytest.importorskip("pandablocks.hdf")
+    for stream, dump in recordings():
+        start, samples = parsed(dump)
+        theirs, ours = tmp_path / f"{stream}.theirs.h5", tmp_path / f"{stream}.ours.h5"
+        client_writes(dump, theirs)
+        (tmp_path / "samples").write_bytes(samples)
+        (tmp_path / "header").write_text(json.dumps(as_header(start)))
+        words = ["--samples", tmp_path / "samples", "--header", tmp_path / "header"]
+        write(writer, *words, ours)
+        with h5py.File(theirs) as want, h5py.File(ours) as got:
+            assert list(got) == list(want)
+            for name in want:
+                assert got[name].dtype == want[name].dtype
+                assert got[name].maxshape == want[name].maxshape
+                np.testing.assert_array_equal(got[name][:], want[name][:])
+            times = {"arm_time", "start_time"} if "dump" not in stream else set()
+            assert set(want.attrs) == times
+            for name in want.attrs:
+                assert got.attrs[name] == want.attrs[name]
+                assert type(got.attrs[name]) is type(want.attrs[name])
+
+
+def recordings():
+    """Every recorded stream of one acquisition that the client understands."""
+    folder = REPOSITORY / "tests/data/panda"
+    for path in sorted((folder / "client-dumps").glob("*.bin")):
+        yield path.stem, path.read_bytes()
+    for name in ["raw_ok", "raw_anon_samples", "scaled_ok", "scaled_overrun"]:
+        yield name, gzip.decompress((folder / f"{name}.bin.gz").read_bytes())
+
+
+def parsed(dump):
+    from pandablocks.connections import DataConnection
+    from pandablocks.responses import FrameData, StartData
+
+    connection = DataConnection()
+    connection.connect(scaled=False)
+    responses = list(connection.receive_bytes(dump))
+    (start,) = [response for response in responses if isinstance(response, StartData)]
+    frames = [response.data.tobytes() for response in responses if isinstance(response, FrameData)]
+    return start, b"".join(frames)
+
+
+def as_header(start):
+    """The client's notion of a header as ours."""
+    offset, fields = 0, []
+    for field in start.fields:
+        kind = {"<f8": "double"}.get(field.type.str, str(field.type))
+        kind = "double" if kind == "float64" else kind
+        scaling = {"scale": field.scale, "offset": field.offset, "units": field.units}
+        fields.append({
+            "name": field.name, "capture": field.capture, "kind": kind, "offset_bytes": offset,
+            "scaling": None if field.scale is None else scaling,
+        })  # fmt: skip
+        offset += field.type.itemsize
+    assert offset == start.sample_bytes
+    header = header_json(offset, fields, {"Raw": "raw"}.get(start.process, "scaled"))
+    ns = start.hw_time_offset_ns
+    return header | {
+        "arm_time": start.arm_time,
+        "start_time": start.start_time,
+        "hw_time_offset_ns": None if ns is None else int(ns),
+    }
+
+
+def client_writes(dump, path):
+    from pandablocks.connections import DataConnection
+    from pandablocks.hdf import FrameProcessor, HDFWriter, create_pipeline, stop_pipeline
+
+    connection = DataConnection()
+    connection.connect(scaled=False)
+    pipeline = create_pipeline(FrameProcessor(), HDFWriter(iter([str(path)]), {}))
+    for response in connection.receive_bytes(dump):
+        pipeline[0].queue.put_nowait(response)
+    stop_pipeline(pipeline)
+
+
+def test_frames_have_their_times_beside_them(writer, tmp_path):
+    path = tmp_path / "frames.h5"
+    write(writer, "--frames", 8032, path)
+    with h5py.File(path) as file:
+        frames, times = file["frames"], file["time"]
+        assert frames.shape == (10_000, 8032)
+        np.testing.assert_array_equal(frames[:, 0], np.arange(10_000).astype("u1"))
+        np.testing.assert_array_equal(frames[:, -1], np.arange(10_000).astype("u1"))
+        np.testing.assert_array_equal(times[:], np.arange(10_000) * 1000)
+        assert times.attrs["units"] == "ns" and times.attrs["time_scale"] == "TAI"
+        assert file.attrs["format"] == "made up" and file.attrs["samples"] == 10_000
+
+
+def test_a_master_shows_several_streams_side_by_side(writer, tmp_path):
+    streams = {name: tmp_path / f"{name}.h5" for name in ("left", "right")}
+    for n, path in enumerate(streams.values(), 1):
+        write(writer, "--numbered", "--megabytes", 3 * n, path)
+    pairs = [f"{name}={path}" for name, path in streams.items()]
+    write(writer, "--join", tmp_path / "all.h5", *pairs)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for path in tmp_path.glob("*.h5"):
+        path.rename(moved / path.name)
+    with h5py.File(moved / "all.h5") as file:
+        for name in streams:
+            assert file[name]["COUNTER2.OUT.Min"].is_virtual
+            assert check(file[name]) == file[name].attrs["samples"]
+            assert file[name]["COUNTER2.OUT.Min"].attrs["units"] == "mm"
+            assert file[name]["COUNTER2.OUT.Min"].attrs["scale"] == 0.5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.parametrize("compression", [[], ["--compression", "gzip"]], ids=["plain", "gzip"])
+def test_a_full_disk_leaves_what_was_flushed(writer, tmp_path, compression):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", small]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        path = small / "full.h5"
+        words = ["--numbered", "--megabytes", 2000, "--flush-ms", 1, *compression, path]
+        done = subprocess.run(
+            [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 1
+        assert "full.h5: writing row" in done.stderr or "full.h5: flushing" in done.stderr
+        assert "the disk is full" in done.stderr
+        promised = int(done.stdout.splitlines()[-1].split()[1])
+        reader = f"import h5py; h5py.File({str(path)!r}, swmr=True)"
+        subprocess.run([sys.executable, "-c", reader], check=True)
+        with h5py.File(path, swmr=True) as file:
+            rows = min(file[name].shape[0] for name in COLUMNS)
+            assert check(file, rows=rows) >= promised
+
+        subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+        write(writer, "--recover", path)
+        with h5py.File(path) as file:
+            assert check(file) == rows == file.attrs["samples"]
+    finally:
+        subprocess.run(["umount", small], check=True)

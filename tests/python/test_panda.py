@@ -1,0 +1,506 @@
+"""`fullbore panda record` through the binary: recorded streams, faults, and what h5py reads of it.
+
+The judge of files is what PandABlocks-client writes from the same stream; the judge of samples is the
+made-up PandA, in which every 32-bit word of raw sample i is i, so that a torn or overwritten sample
+cannot hide.
+"""
+
+import gzip
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+import wire
+
+from conftest import seeds
+from fullbore import FOUND, REFUSED, Recording, Scan, ask, free_ports, run
+from panda import DATA, Panda, Told, recording, serve
+from test_documents import schema
+
+
+def columns(file):
+    return {name: set_[()] for name, set_ in file.items() if isinstance(set_, h5py.Dataset)}
+
+
+def check_raw(path, missed=0, count=None, gaps=()):
+    """Every sample of a raw file is itself; gives how many there are."""
+    with h5py.File(path, "r") as file:
+        first = file["PCAP.BITS0.Value"][()].astype(np.int64)
+        expected = np.arange(missed, missed + len(first) + sum(n for _, n in gaps))
+        for at, n in reversed(sorted(gaps)):
+            expected = np.delete(expected, np.s_[at - missed : at - missed + n])
+        np.testing.assert_array_equal(first, expected[: len(first)])
+        low = np.uint32(first & 0xFFFF_FFFF)
+        for name, values in columns(file).items():
+            assert len(values) == len(first), name
+            if values.dtype.itemsize == 4:
+                np.testing.assert_array_equal(values.view(np.uint32), low, err_msg=name)
+            else:
+                doubled = low.astype(np.uint64) * np.uint64(2**32 + 1)
+                np.testing.assert_array_equal(values.view(np.uint64), doubled, err_msg=name)
+    if count is not None:
+        assert len(first) == count
+    return len(first)
+
+
+def client_writes(bytes_, folder):
+    """What PandABlocks-client's own writer makes of a stream, a file for each acquisition."""
+    from pandablocks.connections import DataConnection
+    from pandablocks.hdf import create_default_pipeline, stop_pipeline
+
+    template = str(folder / "client-%d.h5")
+    scheme = (template % n for n in range(1, 100))
+    pipeline = create_default_pipeline(scheme, {})
+    connection = DataConnection()
+    connection.connect(scaled=False)
+    ended = 0
+    for at in range(0, len(bytes_), 4096):
+        for data in connection.receive_bytes(bytes_[at : at + 4096], flush_every_frame=True):
+            pipeline[0].queue.put_nowait(data)
+    stop_pipeline(pipeline)
+    return sorted(folder.glob("client-*.h5"))
+
+
+def load(dump):
+    raw = dump.read_bytes()
+    return gzip.decompress(raw) if dump.suffix == ".gz" else raw
+
+
+@pytest.mark.parametrize(
+    "dump, acquisitions",
+    [
+        ("raw_ok.bin.gz", 1), ("scaled_ok.bin.gz", 1), ("raw_2acq.bin.gz", 2),
+        ("raw_anon_samples.bin.gz", 1), ("client-dumps/slow_dump.bin", 1),
+        ("client-dumps/fast_dump.bin", 1), ("client-dumps/raw_dump.bin", 1),
+        ("client-dumps/raw_dump_no_duration.bin", 1),
+    ],
+)  # fmt: skip
+def test_a_recorded_stream_gives_the_file_that_the_client_writes(dump, acquisitions, tmp_path):
+    client = client_writes(load(DATA / dump), tmp_path)
+    assert len(client) == acquisitions
+    with serve(DATA / dump, tmp_path) as panda:
+        with recording(panda, tmp_path / "ours-%d.h5", "--num", acquisitions) as record:
+            ended = record.ends()
+    assert [done["verdict"] for done in ended] == ["proven"] * acquisitions
+    for number, theirs in enumerate(client, 1):
+        with h5py.File(theirs) as theirs, h5py.File(tmp_path / f"ours-{number}.h5") as ours:
+            for name, value in theirs.attrs.items():
+                assert ours.attrs[name] == value, name
+            names = {name for name in ours if isinstance(ours[name], h5py.Dataset)}
+            assert names >= set(theirs)
+            for name in theirs:
+                assert ours[name].dtype == theirs[name].dtype, name
+                got, wanted = ours[name][()], theirs[name][()]
+                # Where the gate was never open the client divides by zero: infinity, or not a number.
+                finite = np.isfinite(wanted)
+                np.testing.assert_allclose(got[finite], wanted[finite], rtol=1e-15, err_msg=name)
+                assert not np.isfinite(got[~finite]).any()
+
+
+def test_text_headers_are_read_too(tmp_path):
+    with serve(DATA / "raw_texthdr.bin.gz", tmp_path) as panda:
+        with recording(panda.endpoint + "&xml=false", tmp_path / "x.h5", "--raw") as record:
+            assert record.ends()[0]["samples"] == 5000
+    assert check_raw(tmp_path / "x.h5") == 5000
+
+
+@pytest.mark.parametrize("options", [[], ["--raw"], ["--raw", "--compression", "gzip:1"]])
+def test_acquisitions_are_armed_and_recorded_one_after_the_other(options, tmp_path):
+    with Panda("--samples", 30_000, "--rate", 1e6) as panda:
+        file = tmp_path / "a-%d.h5"
+        with recording(panda, file, "--num", 3, "--arm", *options) as record:
+            ended = record.ends()
+    assert [done["number"] for done in ended] == [1, 2, 3]
+    assert {(done["samples"], done["verdict"], done["reason"]) for done in ended} == {
+        (30_000, "proven", "Ok")
+    }
+    assert {done["captured"] for done in ended} == {30_000}
+    for number in (1, 2, 3):
+        path = tmp_path / f"a-{number}.h5"
+        if "--raw" in options:
+            check_raw(path, count=30_000)
+        else:
+            with h5py.File(path) as got:
+                np.testing.assert_array_equal(got["COUNTER3.OUT.Value"][()], np.arange(30_000))
+                wanted = np.arange(30_000) * 0.5 + 3
+                np.testing.assert_array_equal(got["COUNTER2.OUT.Min"][()], wanted)
+                assert got["COUNTER2.OUT.Min"].attrs["units"] == "mm"
+                assert got.attrs["verdict"] == "proven" and got.attrs["samples"] == 30_000
+
+
+def test_several_acquisitions_go_into_one_file_with_an_index(tmp_path):
+    with Panda("--samples", 2_500) as panda:
+        with recording(panda, tmp_path / "all.h5", "--num", 3, "--arm", "--raw") as record:
+            assert len(record.ends()) == 3
+    with h5py.File(tmp_path / "all.h5") as file:
+        words = file["PCAP.BITS0.Value"][()]
+        np.testing.assert_array_equal(words, np.tile(np.arange(2_500), 3))
+        index = next(file[name] for name in file if isinstance(file[name], h5py.Group))
+        rows = [list(set_[()]) for name, set_ in index.items() if name.startswith("first")]
+        assert rows == [[0, 2_500, 5_000]]
+
+
+def test_an_overrun_is_joined_again_and_goes_on_to_the_end(tmp_path):
+    options = ("--samples", 4_000_000, "--ring", "16MiB", "--fault", "overrun@1000000")
+    with Panda(*options) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends()[0]
+    assert (done["reason"], done["verdict"]) == ("Ok", "consistent"), done
+    assert done["terms"]["damaged"] > 0 and len(done["connections"]) == 2
+    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
+    check_raw(tmp_path / "x.h5", count=4_000_000 - sum(count for _, count in gaps), gaps=gaps)
+
+
+def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(tmp_path):
+    options = ("--samples", 3_000_000, "--rate", 2e6, "--ring", "16MiB")
+    with Panda(*options, "--fault", "stall@1000000:500") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends(code=None)[0]
+    terms = done["terms"]
+    assert terms["expected"] == terms["written"] + terms["missing"] + terms["damaged"]
+    assert terms["expected"] == done["captured"] == 3_000_000
+    assert done["verdict"] == "consistent", done
+    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
+    assert sum(count for _, count in gaps) == terms["expected"] - terms["written"] > 0
+    check_raw(tmp_path / "x.h5", count=terms["written"], gaps=gaps)
+    assert any("Data overrun" in note for note in done["notes"])
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file.attrs["verdict"] == "consistent" and file.attrs["end_reason"] == done["reason"]
+        assert file.attrs["missed"] == terms["missing"]
+
+
+@pytest.mark.parametrize("fault", ["die@700000", "rubbish@700000", "length@700000"])
+def test_a_connection_that_dies_costs_no_sample_it_can_have_again(fault, tmp_path):
+    with Panda("--samples", 1_500_000, "--fault", fault) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends(code=None)[0]
+    terms = done["terms"]
+    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
+    check_raw(tmp_path / "x.h5", count=terms["written"], gaps=gaps)
+    assert terms["expected"] == terms["written"] + sum(count for _, count in gaps)
+    assert done["verdict"] in ("proven", "consistent"), done
+
+
+def test_a_stall_is_waited_for(tmp_path):
+    with Panda("--samples", 200_000, "--fault", "stall@100000:700") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            assert record.ends()[0]["verdict"] == "proven"
+    check_raw(tmp_path / "x.h5", count=200_000)
+
+
+def test_an_end_that_counts_otherwise_is_unexplained(tmp_path):
+    with Panda("--samples", 10_000, "--fault", "count") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            assert record.ends(code=FOUND)[0]["verdict"] == "unexplained"
+    check_raw(tmp_path / "x.h5", count=10_000)
+
+
+@pytest.mark.parametrize("reason", ["Framing error", "DMA data error", "Something else"])
+def test_every_other_reason_withholds_the_last_frame(reason, tmp_path):
+    with Panda("--samples", 300_000, "--fault", f"end@200000:{reason}") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends(code=None)[0]
+    assert done["reason"] == reason and done["terms"]["damaged"] > 0
+    check_raw(tmp_path / "x.h5", count=done["samples"])
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_frames_split_anywhere_are_put_together(seed, tmp_path):
+    with Panda("--samples", 3_000, "--split", "--seed", seed) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            assert record.ends()[0]["verdict"] == "proven"
+    check_raw(tmp_path / "x.h5", count=3_000)
+
+
+def test_readers_follow_while_the_file_grows(tmp_path):
+    path = tmp_path / "live.h5"
+    with Panda("--rate", 200_000) as panda:
+        with recording(panda, path, "--raw", "--arm", "--flush", "200ms") as record:
+            record.wait("progress", lambda told: told["visible"] > 20_000)
+            with h5py.File(path, "r", libver="latest", swmr=True) as file:
+                set_ = file["PCAP.BITS0.Value"]
+                seen = len(set_)
+                assert seen >= 20_000
+                record.wait("progress", lambda told: told["visible"] > seen + 50_000)
+                set_.refresh()
+                assert len(set_) > seen + 40_000
+                np.testing.assert_array_equal(set_[()], np.arange(len(set_)))
+            record.interrupt()
+            done = record.ends()[0]
+    assert (done["reason"], done["verdict"]) == ("Disarmed", "proven")
+    check_raw(path, count=done["samples"])
+
+
+def test_a_stop_leaves_what_others_have_armed(tmp_path):
+    with Panda("--rate", 300_000) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw") as record:
+            record.wait("connected")
+            run("panda", "arm", panda.endpoint)
+            record.wait("progress", lambda told: told["samples"] > 50_000)
+            record.interrupt()
+            done = record.ends()[0]
+        assert done["terms"]["damaged"] == 0 and done["verdict"] == "proven"
+        # It goes on without us.
+        run("panda", "disarm", panda.endpoint)
+    check_raw(tmp_path / "x.h5", count=done["samples"])
+
+
+def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
+    path = tmp_path / "killed.h5"
+    with Panda("--rate", 400_000) as panda:
+        with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
+            seen = record.wait("progress", lambda told: told["visible"] > 200_000)["visible"]
+            record.process.kill()
+            record.process.wait()
+    with h5py.File(path, "r", libver="latest", swmr=True) as file:
+        words = file["PCAP.BITS0.Value"][()]
+        assert len(words) >= seen
+        np.testing.assert_array_equal(words, np.arange(len(words)))
+    told = ask("recover", path)
+    assert told["rows"] >= seen and not told["ended"]
+    check_raw(path, count=told["rows"])
+
+
+def test_a_server_that_goes_away_for_good_ends_it_with_what_is_certain(tmp_path):
+    panda = Panda("--rate", 300_000)
+    with panda, recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+        record.wait("progress", lambda told: told["samples"] > 100_000)
+        panda.process.kill()
+        done = record.ends(code=FOUND)[0]
+        assert done["reason"] == "connection lost" and done["verdict"] == "unproven"
+        assert "connecting" in record.said()
+    assert check_raw(tmp_path / "x.h5", count=done["samples"]) > 100_000
+
+
+def test_a_panda_that_restarts_is_found_again(tmp_path):
+    first = Panda("--rate", 300_000)
+    with first:
+        control, data = first.listening["control"], first.listening["data"]
+        file = tmp_path / "r-%d.h5"
+        options = ("--raw", "--arm", "--num", 2)
+        with Told("panda", "record", first.endpoint, file, *options) as record:
+            record.wait("progress", lambda told: told["samples"] > 50_000)
+            first.process.kill()
+            first.process.wait()
+            with Panda("--samples", 40_000, control=control, data=data):
+                ended = record.ends(code=FOUND)
+    assert [done["verdict"] for done in ended] == ["unproven", "proven"]
+    check_raw(tmp_path / "r-1.h5", count=ended[0]["samples"])
+    check_raw(tmp_path / "r-2.h5", count=40_000)
+
+
+def test_a_file_that_is_there_is_refused_before_anything_is_armed(tmp_path):
+    path = tmp_path / "there.h5"
+    path.write_bytes(b"not to be lost")
+    with Panda("--samples", 1000) as panda:
+        done = run("panda", "record", panda.endpoint, path, "--arm", code=REFUSED)
+        assert b"is there already" in done.stderr and b"--existing" in done.stderr
+        assert not panda.all("begun")
+        with recording(panda, path, "--arm", "--raw", "--existing", "overwrite") as record:
+            record.ends()
+    check_raw(path, count=1000)
+
+
+def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", mount]).returncode:
+        pytest.skip("no right to mount")
+    try:
+        path = mount / "x.h5"
+        with Panda("--rate", 400_000) as panda:
+            with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
+                done = record.ends(code=FOUND)[0]
+                assert "full" in record.said()
+        assert done["terms"]["overrun"] > 0
+        with h5py.File(path, "r", libver="latest", swmr=True) as file:
+            words = file["PCAP.BITS0.Value"][()]
+            np.testing.assert_array_equal(words, np.arange(len(words)))
+            assert len(words) >= done["samples"] > 100_000
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+@pytest.mark.parametrize(
+    "bytes_, word",
+    [
+        (b"OK\n<header>\n<data sample_bytes='4' format='Framed' process='Raw'/>\n</header>\n\n", "missed"),
+        (b"OK\n<header>\nnonsense <<<\n</header>\n\n", "header"),
+        (b"ERR Invalid data capture option\n", "refused"),
+        (b"SSH-2.0-OpenSSH\r\n", "OK"),
+        (b"OK\n" + b"x" * 200_000, "header"),
+    ],
+)  # fmt: skip
+def test_what_no_panda_sends_is_named(bytes_, word, tmp_path):
+    dump = tmp_path / "bad.bin"
+    dump.write_bytes(bytes_)
+    done = run("convert", f"file:{dump}", tmp_path / "x.h5", code=REFUSED)
+    assert word in done.stderr.decode()
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_show_says_what_a_sample_holds_and_whether_the_rate_fits():
+    with Panda() as panda:
+        shown = ask("panda", "show", panda.endpoint)
+        assert shown["sample_bytes"] == 60 and len(shown["columns"]) == 11
+        scaled = next(c for c in shown["columns"] if c["field"] == "COUNTER2.OUT")
+        assert (scaled["scale"], scaled["offset"], scaled["units"]) == (0.5, 3.0, "mm")
+        load = ask("panda", "show", panda.endpoint, "--rate", "4e6", code=FOUND)["load"]
+        assert load["bytes_per_second"] == 240e6 and load["average"] == 5
+        text = run("panda", "show", panda.endpoint, "--rate", "4e6", code=FOUND).stdout.decode()
+        assert "average" in text and "60 bytes a sample" in text
+
+
+def test_a_panda_that_is_not_there_is_named(tmp_path):
+    done = run("panda", "record", "panda://127.0.0.1:1", tmp_path / "x.h5", code=REFUSED)
+    assert "127.0.0.1" in done.stderr.decode()
+    assert not (tmp_path / "x.h5").exists()
+
+
+@pytest.mark.parametrize("dump, samples", [("raw_ok.bin.gz", 5000), ("client-dumps/raw_dump.bin", 10_000)])
+def test_a_recorded_stream_is_converted_as_if_it_came_now(dump, samples, tmp_path):
+    plain = tmp_path / "dump.bin"
+    plain.write_bytes(load(DATA / dump))
+    with serve(plain, tmp_path) as panda:
+        with recording(panda, tmp_path / "live.h5") as record:
+            record.ends()
+    done = ask("convert", f"file:{plain}", tmp_path / "converted.h5")
+    assert done["samples"] == samples
+    with h5py.File(tmp_path / "live.h5") as live, h5py.File(tmp_path / "converted.h5") as ours:
+        assert set(live) == set(ours)
+        for name in live:
+            assert dict(live[name].attrs) == dict(ours[name].attrs)
+            np.testing.assert_array_equal(live[name][()], ours[name][()])
+        for name in set(live.attrs) - {"account"}:
+            assert live.attrs[name] == ours.attrs[name], name
+
+
+def test_an_overrun_that_was_recorded_withholds_its_last_frame(tmp_path):
+    plain = tmp_path / "dump.bin"
+    ok = load(DATA / "client-dumps/raw_dump.bin")
+    plain.write_bytes(ok.replace(b"Disarmed", b"Data overrun"))
+    done = ask("convert", f"file:{plain}", tmp_path / "x.h5", code=FOUND)
+    assert done["terms"]["damaged"] == 1065 and done["samples"] == 10_000 - 1065
+
+
+def words(scan):
+    """Samples of a scan as its chunk files hold them: fifteen words each, all of them the index."""
+    rows = np.frombuffer(scan.bytes(), "<u4").reshape(-1, 15)
+    assert (rows == rows[:, :1]).all()
+    return rows[:, 0].astype(np.int64)
+
+
+def test_each_acquisition_is_a_scan_of_packed_samples(stores):
+    with Panda("--samples", 300_000) as panda:
+        options = ("--scans", 3, "--arm")
+        with Recording(panda.endpoint, store=stores, options=options) as record:
+            record.sealed()
+    for number in (1, 2, 3):
+        scan = Scan(f"test_one{number:04}", stores)
+        np.testing.assert_array_equal(words(scan), np.arange(300_000))
+        manifest, account = scan.document("manifest.json"), scan.document("account.json")
+        schema("manifest").validate(manifest)
+        schema("account").validate(account)
+        (stream,) = manifest["streams"]
+        assert stream["format"]["ending"] == {"end": "Ok"}
+        assert stream["format"]["captured"] == 300_000
+        assert account["verdict"] == "proven" and account["counted_by"] == "server-count"
+        run("verify", f"test_one{number:04}", "--store", ",".join(map(str, stores)))
+
+
+def test_an_overrun_in_the_store_is_a_gap_in_the_account_alone(store):
+    options = ("--samples", 4_000_000, "--ring", "16MiB", "--fault", "overrun@1000000")
+    with Panda(*options) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.sealed()
+    scan = record.on_disk()
+    account = scan.document("account.json")
+    assert account["verdict"] == "consistent" and account["terms"]["damaged"] > 0
+    expected = np.arange(4_000_000)
+    for gap in reversed(account["gaps"]):
+        expected = np.delete(expected, np.s_[gap["first"] : gap["first"] + gap["count"]])
+    np.testing.assert_array_equal(words(scan), expected)
+    run("verify", record.scan, "--store", store)
+
+
+@pytest.mark.parametrize("dump", ["raw_ok.bin.gz", "client-dumps/raw_dump.bin", "raw_texthdr.bin.gz"])
+def test_what_is_converted_from_the_store_is_what_the_live_file_holds(dump, store, tmp_path):
+    xml = "&xml=false" if "texthdr" in dump else ""
+    with serve(DATA / dump, tmp_path) as panda:
+        with recording(panda.endpoint + xml, tmp_path / "live.h5") as record:
+            record.ends()
+        with Recording(panda.endpoint + xml, store=store) as record:
+            record.sealed()
+    run("convert", f"store:{record.scan}", tmp_path / "converted.h5", "--store", store)
+    with h5py.File(tmp_path / "live.h5") as live, h5py.File(tmp_path / "converted.h5") as ours:
+        assert set(live) == set(ours)
+        for name in live:
+            assert live[name].dtype == ours[name].dtype
+            assert dict(live[name].attrs) == dict(ours[name].attrs)
+            np.testing.assert_array_equal(live[name][()], ours[name][()])
+        assert set(live.attrs) == set(ours.attrs)
+        for name in set(live.attrs) - {"account"}:
+            assert live.attrs[name] == ours.attrs[name], name
+
+
+def test_a_stop_seals_what_has_come_and_disarms_what_was_armed(store):
+    with Panda("--rate", 300_000) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm", "--scans", 5)) as record:
+            record.wait("progress", lambda told: told["bytes"] > 6_000_000)
+            record.stop()
+        panda.wait("ended")
+    scan = Scan("test_one0001", [store])
+    samples = words(scan)
+    np.testing.assert_array_equal(samples, np.arange(len(samples)))
+    assert len(samples) > 100_000
+    assert scan.document("account.json")["verdict"] == "proven"
+
+
+def test_a_stop_before_anything_was_armed_leaves_an_empty_scan(store):
+    with Panda() as panda:
+        with Recording(panda.endpoint, store=store) as record:
+            sealed = record.stop(code=None)
+    assert sealed["manifest"]["state"] == "sealed"
+
+
+def test_after_a_sigkill_the_store_is_recovered_and_holds_true_samples(store):
+    with Panda("--rate", 1e6) as panda:
+        options = ("--arm", "--sync", "50ms")
+        with Recording(panda.endpoint, store=store, options=options) as record:
+            record.wait("progress", lambda told: told["durable_bytes"] > 30_000_000)
+            record.kill()
+    run("recover", record.scan, "--store", store)
+    scan = record.on_disk()
+    samples = words(scan)
+    np.testing.assert_array_equal(samples, np.arange(len(samples)))
+    assert len(samples) * 60 >= 30_000_000
+    run("verify", record.scan, "--store", store)
+    run("convert", f"store:{record.scan}", store.parent / "x.h5", "--store", store)
+    with h5py.File(store.parent / "x.h5") as file:
+        np.testing.assert_array_equal(file["PCAP.BITS0.Value"][()], np.arange(len(samples)))
+
+
+def test_streams_of_a_scan_are_converted_and_shown_side_by_side(store, tmp_path):
+    ports = free_ports(2)
+    source = f"udp://127.0.0.1:{ports[0]}-{ports[1]}?format=vdif&fps=1000"
+    frames = wire.run_of_frames(500)
+    with Recording(source, store=store) as record:
+        for port in ports:
+            wire.send(frames, port)
+        record.stop()
+    told = ask("convert", f"store:{record.scan}", tmp_path / "all.h5", "--store", store)
+    assert told["joined"] and len(told["streams"]) == 2
+    with h5py.File(tmp_path / "all.h5") as file:
+        for port in ports:
+            group = file[str(port)]
+            assert group["frames"][()].tobytes() == b"".join(frames)
+            assert (np.diff(group["time"][()]) == 1_000_000).all()
+
+
+def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
+    with Panda("--samples", 20_000) as panda:
+        to = f"hdf5:{tmp_path}/x.h5?scaled=false&flush=100ms"
+        run("record", panda.endpoint, "--to", to, "--arm")
+        run("record", panda.endpoint, "udp://:5000", "--to", to, code=REFUSED)
+    check_raw(tmp_path / "x.h5", count=20_000)
