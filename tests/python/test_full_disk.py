@@ -21,6 +21,7 @@ from fullbore import (
     generate_command,
     run,
 )
+from test_documents import schema
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root"),
@@ -158,6 +159,7 @@ def test_the_rest_of_a_chunk_gets_its_place_when_others_were_filled_meanwhile(dy
     assert sealed["manifest"]["members"][0]["failure"]
     (stream,) = sealed["manifest"]["streams"]
     assert stream["renamed"]["stage"] == "done", stream
+    schema("manifest").validate(sealed["manifest"])
     assert_files_are_the_stream(recording)
     found = ask("verify", recording.scan, "--store", ",".join(map(str, members)), code=None)["findings"]
     # On a disk that is full neither manifest nor account can be written any more.
