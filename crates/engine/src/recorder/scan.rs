@@ -312,6 +312,7 @@ fn stream_of_panda(source: &PandaSource, opening: &Opening) -> Stream {
         blocks: 0,
         bytes: 0,
         account: None,
+        renamed: None,
     }
 }
 
