@@ -18,8 +18,10 @@ from fullbore import (
     balanced,
     free_port,
     generate,
+    generate_command,
     run,
 )
+from test_documents import schema
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root"),
@@ -134,10 +136,34 @@ def test_files_are_the_stream_also_when_a_member_dies_within_a_chunk(dying_disk,
     assert begun, "no chunk was cut"
     (account,) = accounts(sealed).values()
     assert balanced(account)["terms"]["expected"] == 40_000
-    (stream,) = sealed["manifest"]["streams"]
-    assert stream["renamed"]["stage"] == "done", "the rest of the chunk had a number behind others"
     assert_files_are_the_stream(recording)
-    run("verify", recording.scan, "--store", ",".join(map(str, recording.stores)), code=GOOD)
+
+
+def test_the_rest_of_a_chunk_gets_its_place_when_others_were_filled_meanwhile(dying_disk, stores):
+    port = free_port()
+    members = [dying_disk, *stores[:2]]
+    source, options = f"udp://127.0.0.1:{port}?format=vdif", ["--chunk", "80MB"]
+    with Recording(source, store=members, options=options) as recording:
+        sending = generate_command(port, frames=25_000, fps=5_000)
+        sender = subprocess.Popen(sending, stdout=subprocess.DEVNULL)
+        # The first chunk is more than the disk can hold; it stands still before that is noticed.
+        recording.wait("progress", lambda told: told["members"][0]["written_bytes"] >= 36_000_000)
+        subprocess.run(["fsfreeze", "-f", dying_disk], check=True)
+        try:
+            # Meanwhile the next member fills chunk 1: blocks have 512 frames, and chunks 19 blocks.
+            recording.wait("progress", lambda told: told["streams"][0]["frames"] >= 36 * 512)
+        finally:
+            subprocess.run(["fsfreeze", "-u", dying_disk], check=True)
+        assert sender.wait(PATIENCE) == 0
+    sealed = recording.stop(code=None)
+    assert sealed["manifest"]["members"][0]["failure"]
+    (stream,) = sealed["manifest"]["streams"]
+    assert stream["renamed"]["stage"] == "done", stream
+    schema("manifest").validate(sealed["manifest"])
+    assert_files_are_the_stream(recording)
+    found = ask("verify", recording.scan, "--store", ",".join(map(str, members)), code=None)["findings"]
+    # On a disk that is full neither manifest nor account can be written any more.
+    assert {one["what"] for one in found} <= {"manifest-differs", "account-missing"}, found
 
 
 def test_chunks_on_several_members_are_numbered_without_holes(stores):

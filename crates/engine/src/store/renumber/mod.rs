@@ -78,10 +78,12 @@ pub enum Error {
 /// Writes a manifest to every directory of the scan, synced; gives the places where that failed.
 pub type Put<'a> = dyn FnMut(&Manifest) -> Result<Vec<PathBuf>, Error> + 'a;
 
-/// Whether a copy of the manifest tells of a renaming that has not been finished.
+/// Whether a renaming has not been finished. A copy of the manifest that could not be told so, on a member
+/// of which nothing was to be renamed, is of no account.
 pub fn is_unfinished(inventory: &Inventory) -> bool {
-    let copies = inventory.holdings.iter().filter_map(|holding| holding.manifest.get());
-    copies.chain([&inventory.manifest]).flat_map(|copy| &copy.streams).any(is_to_be_renamed)
+    let manifest = &inventory.manifest;
+    manifest.streams.iter().any(is_to_be_renamed)
+        || inventory.holdings.iter().any(|holding| is_moving(holding, manifest))
 }
 
 /// Whether files of a stream wait for their numbers.
