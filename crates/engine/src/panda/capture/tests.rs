@@ -363,8 +363,9 @@ fn a_server_that_restarts_begins_a_new_acquisition() {
 #[test]
 fn a_stop_leaves_where_a_frame_is_certified() {
     let mut sent = Sent::new().header(&header(0, 0, Process::Raw));
-    for n in 0..400 {
-        sent = sent.frame(n * 341, 341, 400 * 341);
+    // Enough for the stop to be seen while they still come.
+    for n in 0..6000 {
+        sent = sent.frame(n * 341, 341, 6000 * 341);
     }
     let kept = Kept { stop_after: Some(341), lazy: 0, ..Kept::default() };
     let run = record_into(kept, vec![sent], &[100], Captured::Busy, settings(9));
