@@ -150,14 +150,18 @@ impl Witness {
         self.after.saturating_sub(self.before)
     }
 
-    /// The most frames whose loss it explains: what it counted; or any number, where it is the stream's
-    /// own socket and counted merged messages.
-    pub fn explains(&self) -> u64 {
-        match self.moved() {
-            0 => 0,
-            _ if self.coarse && self.own && self.layer == Layer::Socket => u64::MAX,
-            moved => moved,
+    /// The most frames whose loss it explains: what it counted; or as many times `merged`, the most frames of
+    /// a message, where it is the stream's own socket and counted merged messages.
+    pub fn explains(&self, merged: u64) -> u64 {
+        match self.coarse && self.own && self.layer == Layer::Socket {
+            true => self.moved().saturating_mul(merged),
+            false => self.moved(),
         }
+    }
+
+    /// Whether both are one counter.
+    fn is(&self, other: &Witness) -> bool {
+        self.layer == other.layer && self.counter == other.counter && self.scope == other.scope
     }
 }
 
@@ -198,6 +202,12 @@ pub struct Flow {
     /// Its own gaps, by its own index.
     pub gaps: Vec<Gap>,
 }
+
+/// The most datagrams that the kernel merges into one message.
+const MOST_MERGED: u64 = 128;
+
+/// The most bytes of such a message.
+const MERGED_BYTES: u64 = u16::MAX as u64;
 
 /// The most gaps an account lists; further ones are counted.
 pub const GAPS_LISTED: usize = 100_000;
@@ -317,18 +327,59 @@ impl Account {
         if self.flows.iter().any(|flow| flow.terms.expected < 2) {
             return Verdict::Unproven;
         }
-        let moved = self.witnesses.iter().filter(|w| w.moved() > 0);
-        let (count, explained) = moved.fold((0, 0u64), |(count, sum), witness| {
-            (count + 1, sum.saturating_add(witness.explains()))
-        });
+        let moved = self.witnesses.iter().any(|witness| witness.moved() > 0);
+        let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.
         if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
             Verdict::Unexplained
-        } else if self.terms.written == self.terms.expected && count == 0 && self.unverified == 0 {
+        } else if self.terms.written == self.terms.expected && !moved && self.unverified == 0 {
             Verdict::Proven
         } else {
             Verdict::Consistent
         }
+    }
+
+    /// The most frames whose loss some of the witnesses explain together.
+    fn explained(&self, of: impl Fn(&Witness) -> bool) -> u64 {
+        let merged = match self.bytes.checked_div(self.terms.written) {
+            None | Some(0) => MOST_MERGED,
+            Some(frame) => (MERGED_BYTES / frame).clamp(1, MOST_MERGED),
+        };
+        let chosen = self.witnesses.iter().filter(|witness| of(witness));
+        chosen.fold(0, |sum, witness| sum.saturating_add(witness.explains(merged)))
+    }
+
+    /// Frames missing that only counters shared with other streams could explain.
+    fn left_to_shared(&self) -> u64 {
+        self.terms.missing.saturating_sub(self.explained(|witness| witness.own))
+    }
+}
+
+/// Judges the streams of a scan. What a shared counter counted explains so many frames of all of them, not of
+/// each: if they miss more together, none of those that lean on it is explained.
+pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
+    let mut leaning: Vec<&mut Account> = Vec::new();
+    for account in accounts {
+        account.verdict = account.judge();
+        if account.verdict == Verdict::Consistent && account.left_to_shared() > 0 {
+            leaning.push(account);
+        }
+    }
+    let mut shared: Vec<&Witness> = Vec::new();
+    for witness in leaning.iter().flat_map(|account| &account.witnesses) {
+        if witness.own || witness.moved() == 0 {
+            continue;
+        }
+        match shared.iter_mut().find(|known| known.is(witness)) {
+            Some(known) if known.moved() < witness.moved() => *known = witness,
+            Some(_) => {}
+            None => shared.push(witness),
+        }
+    }
+    let sum = |frames: &mut dyn Iterator<Item = u64>| frames.fold(0, u64::saturating_add);
+    let counted = sum(&mut shared.iter().map(|witness| witness.moved()));
+    if sum(&mut leaning.iter().map(|account| account.left_to_shared())) > counted {
+        leaning.into_iter().for_each(|account| account.verdict = Verdict::Unexplained);
     }
 }
 
@@ -395,6 +446,40 @@ mod tests {
                 assert_eq!(judged(5, 0), Verdict::Unexplained);
             }
         }
+    }
+
+    #[test]
+    fn a_merged_message_explains_as_many_frames_as_it_can_hold() {
+        let judged = |missing: u64, frame_bytes: u64| {
+            let mut account = account(missing, &[(1, true)]);
+            account.bytes = account.terms.written * frame_bytes;
+            account.judge()
+        };
+        assert_eq!(judged(8, 8032), Verdict::Consistent);
+        assert_eq!(judged(9, 8032), Verdict::Unexplained, "64 KiB hold eight");
+        assert_eq!(judged(128, 64), Verdict::Consistent);
+        assert_eq!(judged(129, 64), Verdict::Unexplained);
+        assert_eq!(judged(128, 0), Verdict::Consistent, "of unknown length");
+        assert_eq!(judged(1, 100_000), Verdict::Consistent);
+    }
+
+    #[test]
+    fn a_shared_counter_explains_the_loss_of_all_streams_together_once() {
+        let judged = |streams: usize, missing: u64, counted: u64| {
+            let mut all: Vec<Account> = (0..streams).map(|_| account(missing, &[])).collect();
+            all.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, counted)));
+            judge_together(&mut all);
+            all.into_iter().map(|it| it.verdict).collect::<Vec<Verdict>>()
+        };
+        assert_eq!(judged(16, 5, 80), [Verdict::Consistent; 16]);
+        assert_eq!(judged(16, 5, 79), [Verdict::Unexplained; 16]);
+        assert_eq!(judged(16, 0, 0), [Verdict::Proven; 16]);
+        assert_eq!(judged(16, 0, 5), [Verdict::Consistent; 16]);
+        // What a socket explains by itself is no burden on the others.
+        let mut mixed = [account(5, &[(5, false)]), account(5, &[]), account(0, &[])];
+        mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
+        judge_together(&mut mixed);
+        assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::Standing;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::verify::{self, Verification};
+use fullbore_engine::store::verify::{self, StreamResult, Verification};
 
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
@@ -95,19 +95,58 @@ fn text(verification: &Verification) -> String {
         verification.seconds,
         ByteSize(rate as u64),
     );
-    for stream in &verification.streams {
-        let verdict = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
-        let absent = match stream.absent {
-            Some(absent) => format!(", {absent} absent"),
-            None => String::new(),
-        };
-        text += &format!(
-            "  {}: {} of {} blocks good, {} frames written{absent}, {verdict}\n",
-            stream.name, stream.good_blocks, stream.blocks, stream.written,
-        );
-    }
+    verification.streams.iter().for_each(|stream| text += &of_stream(stream));
     for finding in &verification.findings {
         text += &format!("! {finding}\n");
     }
     text
+}
+
+fn of_stream(stream: &StreamResult) -> String {
+    let recorded = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
+    let verdict = match stream.good {
+        true => recorded,
+        false => format!("NOT good (recorded as {recorded})"),
+    };
+    let absent = stream.absent.map_or(String::new(), |absent| format!(", {absent} absent"));
+    let lost = match stream.lost {
+        0 => String::new(),
+        lost => format!(", {lost} of those written cannot be read"),
+    };
+    format!(
+        "  {}: {} of {} blocks good, {} frames written{absent}{lost}, {verdict}\n",
+        stream.name,
+        stream.good_blocks,
+        stream.blocks,
+        stream.stored.map_or(stream.written, |terms| terms.written),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::account::{Terms, Verdict};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_that_lost_blocks_is_not_called_what_it_was_recorded_as() {
+        let terms = Terms { expected: 1000, written: 1000, ..Terms::default() };
+        let whole = StreamResult {
+            name: "a".into(),
+            good_blocks: 11,
+            blocks: 11,
+            good: true,
+            lost: 0,
+            written: 1000,
+            absent: Some(0),
+            stored: Some(terms),
+            verdict: Some(Verdict::Proven),
+        };
+        let text = "  a: 11 of 11 blocks good, 1000 frames written, 0 absent, proven\n";
+        assert_eq!(of_stream(&whole), text);
+        let cut = StreamResult { good_blocks: 9, good: false, lost: 180, written: 820, ..whole };
+        let text = "  a: 9 of 11 blocks good, 1000 frames written, 0 absent, \
+                    180 of those written cannot be read, NOT good (recorded as proven)\n";
+        assert_eq!(of_stream(&cut), text);
+    }
 }

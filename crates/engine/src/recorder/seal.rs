@@ -1,6 +1,6 @@
 //! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
 
-use fullbore_core::account::{Account, CountedBy, Presence};
+use fullbore_core::account::{Account, CountedBy, Presence, judge_together};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{State, Summary};
 use fullbore_core::time::Tai;
@@ -17,10 +17,10 @@ pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sea
     add_silent_streams(scan, sources);
     add_witnesses(scan, sources);
     add_presence(scan);
-    for (number, account) in &mut scan.accounts {
+    for (number, account) in &scan.accounts {
         assert!(account.terms.balance(), "stream {number}: {:?}", account.terms);
-        account.verdict = account.judge();
     }
+    judge_together(scan.accounts.values_mut());
     for (number, account) in &scan.accounts {
         scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));
         scan.write_account(*number, account)?;

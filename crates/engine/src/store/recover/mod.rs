@@ -194,14 +194,14 @@ pub fn recover(
     if !options.reindex && !is_unsealed(&inventory) {
         return Ok(already_sealed(&inventory));
     }
-    let was_renaming = renumber::is_unfinished(&inventory);
-    if was_renaming {
+    let was_renaming = renumber::is_unfinished(&inventory) || is_behind(&inventory);
+    if renumber::is_unfinished(&inventory) {
         refuse_absent_members(&inventory, options)?;
         let mut manifest = inventory.manifest.clone();
         rename(roots, &inventory, &mut manifest, &mut locks)?;
         inventory = Inventory::take(roots, scan)?;
     }
-    let is_whole = was_renaming && !is_unsealed(&inventory);
+    let is_whole = was_renaming && !is_recording(&inventory);
     if !options.reindex && (is_whole || sealed_by_its_recorder(&inventory)) {
         return complete(&inventory, &mut locks);
     }
@@ -256,9 +256,21 @@ fn absent_paths(inventory: &Inventory) -> Vec<PathBuf> {
     inventory.absent_members().into_iter().map(|member| member.path.clone()).collect()
 }
 
-/// Whether any copy of the manifest still says that the scan is being recorded, or that files are being
-/// renamed.
+/// Whether anything is left to be done, if only to copy the manifest.
 fn is_unsealed(inventory: &Inventory) -> bool {
+    is_recording(inventory) || is_behind(inventory)
+}
+
+/// Whether a copy of the manifest tells of files being renamed, though all of them have their names.
+fn is_behind(inventory: &Inventory) -> bool {
+    let copies = inventory.holdings.iter().filter_map(|holding| holding.manifest.get());
+    copies.flat_map(|copy| &copy.streams).any(renumber::is_to_be_renamed)
+        && !renumber::is_unfinished(inventory)
+}
+
+/// Whether any copy of the manifest still says that the scan is being recorded, or files are not where they
+/// belong.
+fn is_recording(inventory: &Inventory) -> bool {
     let says = |holding: &Holding| match &holding.manifest {
         Copy::Read(manifest) => manifest.state == State::Recording,
         // A copy that was never written says nothing.

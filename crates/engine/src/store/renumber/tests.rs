@@ -141,6 +141,21 @@ fn a_lost_index_does_not_undo_the_order() {
 }
 
 #[test]
+fn a_death_between_two_copies_that_tell_of_the_end_leaves_the_second_to_recover() {
+    let store = Store::new(2);
+    let laid = died_with(&store, &CUT);
+    recovered(&store.roots(), &laid, Options::default()).unwrap();
+    let mut manifest = Scan::open(&store.roots(), &laid.name).unwrap().manifest;
+    manifest.streams[0].renamed.as_mut().unwrap().stage = Stage::Placing;
+    fs::write(laid.manifest_path(0, 1), manifest.to_json()).unwrap();
+    let outcome = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).unwrap();
+    assert!(matches!(outcome, Outcome::Completed { directories: 1, .. }), "{outcome:?}");
+    assert_in_order(&store, &laid);
+    let outcome = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).unwrap();
+    assert!(matches!(outcome, Outcome::AlreadySealed { .. }), "{outcome:?}");
+}
+
+#[test]
 fn a_file_that_has_a_name_already_is_never_replaced() {
     let store = Store::new(1);
     let laid = died_with(&store, &CUT);

@@ -63,8 +63,12 @@ pub struct StreamResult {
     pub name: String,
     /// Blocks whose checksum is right.
     pub good_blocks: u64,
-    /// Blocks that the index knows.
+    /// Blocks that ought to be there: by the index, and by what was recorded where a part of it is away.
     pub blocks: u64,
+    /// Whether nothing was found about it, and all of it could be looked at.
+    pub good: bool,
+    /// Frames that were written and are in no good block.
+    pub lost: u64,
     /// Received frames in the recording, by the index.
     pub written: u64,
     /// Frames that are not in it, by the gaps of the index; nothing where frames lie as they came.
@@ -112,7 +116,8 @@ pub fn verify(
         findings.extend(frames(scan, stream, results));
         let (result, books) = account(scan, stream, results);
         findings.extend(books);
-        streams.push(result);
+        let named = findings.iter().any(|it| it.stream.as_ref() == Some(&stream.name));
+        streams.push(StreamResult { good: stream.complete && !named, ..result });
     }
     Ok(Verification {
         scan: scan.manifest.scan.to_string(),

@@ -84,6 +84,33 @@ fn a_scan_as_it_was_written_is_good() {
 }
 
 #[test]
+fn what_is_away_is_counted_among_what_ought_to_be_there() {
+    let whole = {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        verified(&store, &laid).streams.swap_remove(0)
+    };
+    assert!(whole.good && whole.lost == 0 && whole.good_blocks == whole.blocks);
+    let damages: [fn(&Store, &Laid); 2] = [
+        |_, laid| fs::remove_file(laid.chunk_path(0, 0)).unwrap(),
+        |_, laid| fs::remove_file(laid.index_path(0, 1)).unwrap(),
+    ];
+    for damage in damages {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        damage(&store, &laid);
+        let stream = verified(&store, &laid).streams.swap_remove(0);
+        assert!(!stream.good && stream.lost > 0, "{stream:?}");
+        assert!(stream.good_blocks < stream.blocks && stream.blocks == whole.blocks, "{stream:?}");
+    }
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    let scan = Scan::open(&store.roots()[..1], &laid.name).unwrap();
+    let stream = verify(&scan, Settings::default(), &|_, _| {}).unwrap().streams.swap_remove(0);
+    assert!(!stream.good && stream.lost > 0 && stream.blocks == whole.blocks, "{stream:?}");
+}
+
+#[test]
 fn a_flipped_byte_in_any_block_is_found_and_named() {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &plans());
