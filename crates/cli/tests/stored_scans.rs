@@ -101,10 +101,10 @@ fn every_verb_takes_a_scan_by_the_beginning_of_its_name_and_with_store_before_it
         assert!(refused(&store, &["rm", &stream, "--yes"]).contains("removed whole"));
         assert!(refused(&store, &["verify", &stream]).contains("verified whole"));
         assert!(refused(&store, &["recover", &stream]).contains("recovered whole"));
-        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--rate", "50MB/s", "--json"];
+        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--flat-out", "--json"];
         assert_eq!(json(&store, &play, 0)["streams"].as_array().unwrap().len(), 1);
     }
-    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--rate", "50MB/s", "--json"];
+    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--flat-out", "--json"];
     let report = json(&store, &play, 0);
     let targets: Vec<&str> =
         (0..2).map(|n| report["streams"][n]["target"].as_str().unwrap()).collect();

@@ -11,7 +11,7 @@ use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
-use fullbore_engine::pace::{CATCH_UP, Waiting};
+use fullbore_engine::pace::{CATCH_UP, LatenessSummary, Waiting};
 use fullbore_engine::replayer::{Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile};
 use fullbore_engine::store::catalogue::Selected;
 use fullbore_engine::store::read;
@@ -37,7 +37,9 @@ use crate::store_arg::StoreArg;
 /// seconds, so that a receiver sees time pass; --as-recorded leaves them as they are.
 ///
 /// What was lost when recording has invalid frames in its place; they are left out unless --fills is
-/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or sent.
+/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or
+/// sent, or if the timing was not kept: more than one frame in a hundred went later than 1 ms, or all
+/// of it took longer than it should by as much.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -105,13 +107,18 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
     let tracks = tracks(&args, &inputs, &scans, targets)?;
-    let stop = sending::stop_on_signal()?;
+    let stop = crate::signals::stop_flag()?;
     let progress = Progress::default();
     let replay = Replay::prepare(tracks, settings).map_err(explained)?;
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    let good = report.sent.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    if !report.in_time() {
+        eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
+    }
+    let good = report.sent.refused == 0
+        && report.in_time()
+        && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
@@ -273,6 +280,23 @@ impl<'a> Source<'a> {
     }
 }
 
+/// What is to be said when the pace was not kept, and what to do about it.
+fn out_of_time(report: &Report, gentle: bool) -> String {
+    let LatenessSummary { late, packets, .. } = report.sent.lateness;
+    let advice = match gentle {
+        true => "the machine is too busy, or the pace is more than it can send",
+        false => {
+            "others want this core too: --gentle sleeps in between, which often goes better then"
+        }
+    };
+    format!(
+        "the timing was not kept: {late} of {packets} frames went later than 1 ms; it took {:.2} s in \
+         the place of {:.2} s\n  {advice}",
+        report.sent.seconds,
+        report.due_seconds.unwrap_or(0.0),
+    )
+}
+
 /// The report for people.
 fn told(report: &Report, stopped: bool) -> String {
     let done = if stopped { "stopped" } else { "played" };
@@ -331,6 +355,21 @@ mod tests {
         assert!(of("--fps 0").is_err());
         assert!(of("--from 2026-01-02T00:00:00 --until 2026-01-01T00:00:00").is_err());
         assert!(typed("a_b --to udp://[::1]:1 --flat-out --factor 2").is_err());
+    }
+
+    #[test]
+    fn a_replay_out_of_time_says_how_far_and_what_may_help() {
+        let sent = fullbore_engine::generate::Sent {
+            seconds: 12.5,
+            lateness: LatenessSummary { packets: 1000, late: 40, ..LatenessSummary::default() },
+            ..Default::default()
+        };
+        let report =
+            Report { frames: 1000, sent, due_seconds: Some(10.0), times: 1, streams: vec![] };
+        assert!(!report.in_time());
+        let told = out_of_time(&report, false);
+        assert!(told.contains("40 of 1000") && told.contains("12.50 s"), "{told}");
+        assert!(told.contains("--gentle") && !out_of_time(&report, true).contains("--gentle"));
     }
 
     #[test]
