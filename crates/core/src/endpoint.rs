@@ -517,11 +517,7 @@ impl UdpSource {
             "eth0",
             "the network interface to listen on; for a group, to join it on",
         ),
-        parameter(
-            "rcvbuf",
-            "64MiB",
-            "socket buffer to ask for; default: 64MiB",
-        ),
+        parameter("rcvbuf", "64MiB", "socket buffer to ask for; default: 64MiB"),
         parameter("gro", "auto", "let the kernel merge packets: auto, on or off; default auto"),
         parameter(
             "name",
