@@ -1,5 +1,6 @@
 """What a newcomer does first: `fullbore demo`, and the lines of the README as they are written."""
 
+import json
 import os
 import re
 import subprocess
@@ -23,9 +24,11 @@ def test_the_first_recording_of_the_readme_works_as_written(tmp_path):
     text = (REPOSITORY / "README.md").read_text()
     section = text.split("## A first recording")[1].split("##")[0]
     lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
-    assert lines[0].startswith("cargo build"), lines[0]
+    assert lines[0].startswith("make release"), lines[0]
     script = "\n".join(["set -e", *lines[1:]])
-    script = script.replace("/tmp/disk", f"{tmp_path}/disk").replace("192.0.2.7", "127.0.0.1")
+    script = script.replace("/tmp/", f"{tmp_path}/").replace("192.0.2.7", "127.0.0.1")
+    # A machine that is busy with other tests does not keep the timing, which is told by exit code 1.
+    script = "\n".join(f"{line} || [ $? = 1 ]" if " play " in line else line for line in script.splitlines())
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "fullbore").symlink_to(BINARY)
@@ -34,6 +37,10 @@ def test_the_first_recording_of_the_readme_works_as_written(tmp_path):
     told = done.stdout.decode() + done.stderr.decode()
     assert done.returncode == 0, told
     assert re.search(r"test_one is good", told), told
+    # All that was sent came: nothing before `armed`.
+    account = json.loads(next(tmp_path.glob("disk*/test_one_ds46220/.fullbore/account.json")).read_text())
+    assert account["terms"]["written"] == account["terms"]["expected"], told
+    assert account["first"]["time"] < account["last"]["time"] and account["verdict"] == "proven", told
     for stream in range(46220, 46228):
         files = list(tmp_path.glob(f"disk*/test_one_ds{stream}/test_one_ds{stream}.00000000"))
         assert len(files) == 1, told

@@ -1,7 +1,9 @@
 """What is played out is what was recorded: every frame, in order, and in time."""
 
+import json
+
 import pytest
-from fullbore import Recording, accounts, ask, free_ports, generate, run
+from fullbore import FOUND, GOOD, Recording, accounts, free_ports, generate, play
 
 
 def record(ports, store, scan, feed):
@@ -20,7 +22,7 @@ def test_a_replay_recorded_again_is_equal(pace, stores, tmp_path):
     )  # fmt: skip
     again = record(
         ports, stores, "again",
-        lambda to: run("play", first.scan, "--store", members, "--to", to, *pace),
+        lambda to: play(first.scan, "--store", members, "--to", to, *pace),
     )  # fmt: skip
     for port in ports:
         sent, came = first.on_disk().bytes(port), again.on_disk().bytes(port)
@@ -28,6 +30,7 @@ def test_a_replay_recorded_again_is_equal(pace, stores, tmp_path):
         assert came == sent
     told = accounts(again.stop(code=None)).values()
     assert {account["verdict"] for account in told} == {"proven"}
+    assert {account["reordered"] for account in told} == {0}
 
 
 def test_fill_frames_are_not_sent_so_a_lossy_scan_stays_lossy(store, tmp_path):
@@ -39,7 +42,7 @@ def test_fill_frames_are_not_sent_so_a_lossy_scan_stays_lossy(store, tmp_path):
         ),
     )  # fmt: skip
     again = record(
-        ports, store, "again", lambda to: run("play", first.scan, "--store", store, "--to", to)
+        ports, store, "again", lambda to: play(first.scan, "--store", store, "--to", to)
     )
     (before,) = accounts(first.stop(code=None)).values()
     (after,) = accounts(again.stop(code=None)).values()
@@ -54,7 +57,12 @@ def test_a_replay_tells_its_rate_and_its_error_of_pace(store, tmp_path):
     )  # fmt: skip
     source = f"udp://127.0.0.1:{ports[0]}?format=vdif"
     with Recording(source, store=store, scan="again"):
-        report = ask("play", first.scan, "--store", store, "--to", f"udp://127.0.0.1:{ports[0]}")
+        to = f"udp://127.0.0.1:{ports[0]}"
+        done = play(first.scan, "--store", store, "--to", to, "--json")
+    report = json.loads(done.stdout.splitlines()[-1])
     assert report["frames"] == 10_000 and report["refused"] == 0
-    assert report["seconds"] > 2.4
+    assert report["seconds"] > 2.4 and report["due_seconds"] == pytest.approx(2.5, abs=0.01)
+    late = report["lateness"]["late"] > 100 or report["seconds"] > report["due_seconds"] * 1.01 + 0.01
+    assert done.returncode == (FOUND if late else GOOD)
+    assert (b"timing was not kept" in done.stderr) == late
     assert sum(count for _, count in report["lateness"]["buckets"]) == 10_000

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import wire
 from baseband import dada, mark4, mark5b, vdif
-from fullbore import GOOD, Recording, accounts, balanced, free_port, run
+from fullbore import GOOD, Recording, accounts, balanced, free_port, play, run
 
 # sample, bytes of a frame, its threads
 VDIF = [
@@ -106,5 +106,5 @@ def test_a_sample_replayed_and_recorded_again_is_the_same(store, tmp_path):
     port = free_port()
     source = f"udp://127.0.0.1:{port}?format=vdif"
     with Recording(source, store=store, scan="again") as second:
-        run("play", first.scan, "--store", store, "--to", f"udp://127.0.0.1:{port}")
+        play(first.scan, "--store", store, "--to", f"udp://127.0.0.1:{port}")
     assert sorted(wire.cut(second.on_disk().bytes(), 5032)) == sorted(wire.cut(sent, 5032))

@@ -1,11 +1,24 @@
 """Several scans one after another, an abort, and datagrams that were made to do harm."""
 
+import json
 import signal
+import socket
 import struct
+import subprocess
 
 import pytest
 import wire
-from fullbore import Recording, accounts, balanced, free_port, run
+from fullbore import (
+    FOUND,
+    GOOD,
+    PATIENCE,
+    Recording,
+    accounts,
+    balanced,
+    free_port,
+    generate_command,
+    run,
+)
 
 
 def series(source, store, frames, port, *options):
@@ -63,8 +76,42 @@ def test_a_second_signal_aborts_and_what_was_written_verifies(store):
         wire.send(wire.run_of_frames(3000), port)
         recording.process.send_signal(signal.SIGINT)
         recording.process.send_signal(signal.SIGTERM)
-    sealed = recording.sealed(code=None)
-    assert sealed["manifest"]["state"] in ("sealed", "aborted")
+        sealed = recording.sealed(code=FOUND)
+    assert sealed["manifest"]["state"] == "aborted"
     for account in accounts(sealed).values():
         balanced(account)
     run("verify", recording.scan, "--store", store)
+
+
+def test_a_terminal_that_goes_away_stops_and_seals(store):
+    """It tells so several times over, which is no wish to abort."""
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=store) as recording:
+        wire.send(wire.run_of_frames(1100), port)
+        for _ in range(3):
+            recording.process.send_signal(signal.SIGHUP)
+        sealed = recording.sealed()
+    assert sealed["manifest"]["state"] == "sealed"
+    run("verify", recording.scan, "--store", store)
+
+
+def test_whoever_is_started_with_nohup_outlives_its_terminal(store):
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+    with Recording(source, store=store, wrap=["nohup"]) as recording:
+        recording.process.send_signal(signal.SIGHUP)
+        wire.send(wire.run_of_frames(1100), port)
+        (account,) = accounts(recording.stop()).values()
+    assert account["terms"]["written"] == 1100
+
+
+def test_a_sender_whose_terminal_goes_away_tells_how_far_it_came():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+        ear.bind(("127.0.0.1", 0))
+        ear.settimeout(PATIENCE)
+        command = generate_command(ear.getsockname()[1], rate="1MB/s", duration="1h", gentle=True)
+        sender = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE)
+        ear.recv(1 << 16)
+        sender.send_signal(signal.SIGHUP)
+        told, _ = sender.communicate(timeout=PATIENCE)
+    assert sender.returncode == GOOD and json.loads(told.splitlines()[-1])["seconds"] < 3600

@@ -9,13 +9,16 @@
 //! ```
 //!
 //! The table of the command becomes arguments that stand before those typed, so one parser knows all
-//! words, every bad word gets the same message, and what is typed wins. A table or key that no command
-//! knows is refused with its line: a word misspelt in a file would else be a wish that nobody hears.
+//! words and every bad word gets the same message. What is typed wins: a key whose option, list or
+//! positional words are typed is left out altogether, and so is one that cannot stand beside what is
+//! typed. A table or key that no command knows is refused with its line: a word misspelt in a file would
+//! else be a wish that nobody hears.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use clap::parser::ValueSource;
 use clap::{Arg, Command};
 use toml::Value;
 
@@ -35,28 +38,59 @@ pub fn with_file(
         let line = line_of(&text, table, key);
         bail!("{}, line {line}: no {known}", path.display());
     }
-    let Some(verb) = typed
-        .iter()
-        .skip(1)
-        .position(|word| word.to_str().is_some_and(|word| tables.contains_key(word)))
+    let Some(verb) = verb_at(&typed) else { return Ok(typed) };
+    let name = typed[verb].to_string_lossy().into_owned();
+    let (Some(Value::Table(table)), Some(command)) =
+        (tables.get(&name), commands.find_subcommand(&name))
     else {
         return Ok(typed);
     };
-    let verb = verb + 1;
-    let name = typed[verb].to_string_lossy().into_owned();
-    let Value::Table(table) = &tables[&name] else { bail!("`{name}` is not a table of options") };
-    let command = commands.find_subcommand(&name).expect("every table is that of a command");
+    let said = said(&typed, commands, command);
+    let table = table.iter().filter(|(key, _)| {
+        argument(command, key)
+            .is_some_and(|wish| !said.iter().any(|it| excludes(command, it, wish)))
+    });
     let (options, positional) = arguments(command, table)?;
-    let rest = &typed[verb + 1..];
-    // Positional words typed take the place of those in the file.
-    let positional = if has_positional(rest) { Vec::new() } else { positional };
     Ok(typed[..=verb]
         .iter()
         .cloned()
         .chain(options)
         .chain(positional)
-        .chain(rest.iter().cloned())
+        .chain(typed[verb + 1..].iter().cloned())
         .collect())
+}
+
+/// Where the command stands: the first word that is neither an option nor the value of one.
+fn verb_at(typed: &[OsString]) -> Option<usize> {
+    let mut words = typed.iter().enumerate().skip(1);
+    while let Some((at, word)) = words.next() {
+        if word == "--config" {
+            words.next();
+        } else if !word.to_string_lossy().starts_with('-') {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The arguments of the command that are typed. The parser says so, as nobody else knows what is the
+/// value of an option and what is positional; what may be missing or wrong is told later, with the file's.
+fn said<'a>(typed: &[OsString], commands: &Command, command: &'a Command) -> Vec<&'a Arg> {
+    let parsed = commands.clone().ignore_errors(true).try_get_matches_from(typed);
+    let Ok(matches) = parsed else { return Vec::new() };
+    let Some((_, matches)) = matches.subcommand() else { return Vec::new() };
+    let is_typed =
+        |it: &&Arg| matches.value_source(it.get_id().as_str()) == Some(ValueSource::CommandLine);
+    command.get_arguments().filter(is_typed).collect()
+}
+
+/// Whether what is typed takes the place of what the file wishes: the same argument, or one that the
+/// parser takes only without it.
+fn excludes(command: &Command, typed: &Arg, wish: &Arg) -> bool {
+    let conflict = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|it| it.get_id() == other.get_id())
+    };
+    typed.get_id() == wish.get_id() || conflict(typed, wish) || conflict(wish, typed)
 }
 
 fn config_path(typed: &[OsString]) -> Option<OsString> {
@@ -70,12 +104,6 @@ fn config_path(typed: &[OsString]) -> Option<OsString> {
         }
     }
     None
-}
-
-/// Whether a typed word looks like a positional one: an endpoint.
-fn has_positional(rest: &[OsString]) -> bool {
-    rest.first().is_some_and(|word| !word.to_string_lossy().starts_with('-'))
-        || rest.iter().any(|word| word.to_string_lossy().contains("://"))
 }
 
 /// A table or key that means nothing.
@@ -133,9 +161,9 @@ fn line_of(text: &str, table: &str, key: Option<&str>) -> usize {
     }
 }
 
-fn arguments(
+fn arguments<'a>(
     command: &Command,
-    table: &toml::Table,
+    table: impl Iterator<Item = (&'a String, &'a Value)>,
 ) -> anyhow::Result<(Vec<OsString>, Vec<OsString>)> {
     let (mut options, mut positional) = (Vec::new(), Vec::new());
     for (key, value) in table {
@@ -171,18 +199,21 @@ fn arguments(
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
-    fn commands() -> Command {
-        let flag = |name: &'static str| Arg::new(name).long(name).action(clap::ArgAction::SetTrue);
-        let record = Command::new("record")
-            .args(["store", "duration"].map(|name| Arg::new(name).long(name)))
-            .args([flag("quiet"), Arg::new("source")]);
-        Command::new("fullbore").subcommands([record, Command::new("ls")])
+    fn with_file(typed: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
+        super::with_file(typed, &crate::Arguments::command())
     }
 
-    fn with_file(typed: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
-        super::with_file(typed, &commands())
+    /// What the words mean with this file.
+    fn with_text(text: &str, typed: &[&str]) -> Vec<OsString> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap();
+        let all = words(&["fullbore", "--config", path]).into_iter().chain(words(typed));
+        with_file(all.collect()).unwrap()[3..].to_vec()
     }
 
     #[test]
@@ -210,18 +241,53 @@ mod tests {
 
     #[test]
     fn the_file_stands_before_what_is_typed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text =
-            "[record]\nstore = ['/a', '/b']\nduration = '40s'\nquiet = true\nsource = 'udp://:1'\n";
-        std::fs::write(file.path(), text).unwrap();
-        let path = file.path().to_str().unwrap();
-        let typed = words(&["fullbore", "--config", path, "record", "--duration", "2s"]);
-        let all = with_file(typed).unwrap();
-        let expected = ["--duration=40s", "--quiet", "--store=/a", "--store=/b", "udp://:1"];
-        let mut middle = all[4..9].to_vec();
-        middle.sort();
-        assert_eq!(middle, words(&expected));
-        assert_eq!(all[9..], words(&["--duration", "2s"]));
+        let text = "[record]\nstore = ['/a', '/b']\nquiet = true\nsource = 'udp://:1'\n";
+        let mut all = with_text(text, &["record", "--duration", "2s"]);
+        assert_eq!(all[5..], words(&["--duration", "2s"]));
+        all[..5].sort();
+        assert_eq!(all[..5], words(&["--quiet", "--store=/a", "--store=/b", "record", "udp://:1"]));
+    }
+
+    #[test]
+    fn what_is_typed_takes_the_place_of_a_whole_list() {
+        let record = "[record]\nstore = ['/a', '/b']\ncpus = [2, 3]\nsource = 'udp://:1'\n";
+        for typed in [
+            &["record", "--store", "/c", "--cpus=5", "udp://:2"][..],
+            &["record", "udp://:2", "--store=/c,/d", "--cpus", "5"],
+            &["record", "--cpus", "5", "--store", "/c", "--", "udp://:2"],
+        ] {
+            assert_eq!(with_text(record, typed), words(typed));
+        }
+        // The value of an option is no positional word, though it may look like one.
+        let typed = ["record", "--session", "x://y", "--store", "/c", "--cpus", "5"];
+        let all = with_text(record, &typed);
+        assert_eq!(all[1..], words(&[&["udp://:1"], &typed[1..]].concat()));
+        let to = "[generate]\nto = ['udp://a:1', 'udp://b:1']\n";
+        let typed = ["generate", "--to", "udp://c:1"];
+        assert_eq!(with_text(to, &typed), words(&typed));
+    }
+
+    #[test]
+    fn scans_of_the_file_are_not_removed_beside_the_one_typed() {
+        for text in ["[rm]\nscan = ['s_a', 's_c']\n", "[rm]\nyes = true\nscan = 's_a'\n"] {
+            let typed = ["rm", "--yes", "s_b"];
+            assert_eq!(with_text(text, &typed), words(&typed), "{text}");
+        }
+        // `--all` of the file cannot stand beside a scan that is typed.
+        let typed = ["verify", "s_b"];
+        assert_eq!(with_text("[verify]\nall = true\n", &typed), words(&typed));
+        let typed = ["verify", "--all"];
+        assert_eq!(with_text("[verify]\nscan = ['s_a']\n", &typed), words(&typed));
+    }
+
+    #[test]
+    fn the_name_of_the_file_is_no_command() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ls");
+        std::fs::write(&path, "[ls]\nstore = '/a'\n").unwrap();
+        let typed = [OsString::from("fullbore"), "--config".into(), path.into(), "ls".into()];
+        let all = with_file(typed.to_vec()).unwrap();
+        assert_eq!(all[3..], words(&["ls", "--store=/a"]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod config;
 mod hint;
 mod output;
 mod screen;
+mod signals;
 mod store_arg;
 mod verbs;
 

@@ -86,7 +86,8 @@ impl Screen {
                     ratatui::widgets::Widget::render(line, buffer.area, buffer);
                 });
             }
-            None => eprintln!("{text}"),
+            // A terminal that has gone away does not end a recording.
+            None => drop(writeln!(io::stderr(), "{text}")),
         }
     }
 

@@ -101,10 +101,10 @@ fn every_verb_takes_a_scan_by_the_beginning_of_its_name_and_with_store_before_it
         assert!(refused(&store, &["rm", &stream, "--yes"]).contains("removed whole"));
         assert!(refused(&store, &["verify", &stream]).contains("verified whole"));
         assert!(refused(&store, &["recover", &stream]).contains("recovered whole"));
-        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--rate", "50MB/s", "--json"];
+        let play = ["play", &stream, "--to", "udp://127.0.0.1:9", "--flat-out", "--json"];
         assert_eq!(json(&store, &play, 0)["streams"].as_array().unwrap().len(), 1);
     }
-    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--rate", "50MB/s", "--json"];
+    let play = ["play", "r1", "--to", "udp://127.0.0.1:9-10", "--flat-out", "--json"];
     let report = json(&store, &play, 0);
     let targets: Vec<&str> =
         (0..2).map(|n| report["streams"][n]["target"].as_str().unwrap()).collect();
@@ -339,4 +339,31 @@ fn every_manifest_and_account_is_as_its_schema_describes() {
     let mut wrong = read(&laid.manifest_path(0, 0));
     wrong["streams"][0]["format"]["colour"] = "red".into();
     assert!(!misfits(&wrong, &manifests, &manifests, "it").is_empty());
+}
+
+#[test]
+fn a_part_of_a_scan_is_named_alike_to_cat_and_to_play() {
+    let store = Store::new(2);
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let sent = |words: &[&str]| {
+        let play = ["play", "r1_a", "--to", "udp://127.0.0.1:9", "--flat-out", "--json"];
+        json(&store, &[&play, words].concat(), 0)["frames"].as_u64().unwrap() as usize
+    };
+    let written = |words: &[&str]| {
+        fullbore(&store, &[&["cat", "r1_a"], words].concat()).stdout.len() / FRAME_BYTES as usize
+    };
+    let all = written(&[]);
+    assert_eq!(sent(&[]), all);
+    for place in ["+2s", "+2.5s", "300"] {
+        let (before, after) = (["--until", place], ["--from", place]);
+        assert!(0 < written(&before) && written(&before) < all, "{place}: {}", written(&before));
+        assert_eq!(written(&before) + written(&after), all, "{place}");
+        assert_eq!(sent(&before), written(&before), "{place}");
+        assert_eq!(sent(&after), written(&after), "{place}");
+    }
+    let backwards =
+        ["play", "r1_a", "--to", "udp://127.0.0.1:9", "--from", "+2s", "--until", "+1s"];
+    assert!(refused(&store, &backwards).contains("is not before"));
+    // The old word of `cat` is still heard.
+    assert_eq!(written(&["--to", "+2s"]), written(&["--until", "+2s"]));
 }

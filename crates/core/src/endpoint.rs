@@ -464,7 +464,7 @@ pub struct UdpSource {
     pub strip: u32,
     /// What stands in the place of frames that did not come.
     pub fill: Fill,
-    /// Socket buffer to ask for; `None`: for half a second of stream.
+    /// Socket buffer to ask for; `None`: 64 MiB.
     pub receive_buffer: Option<ByteSize>,
     /// Whether the kernel may merge packets.
     pub gro: Gro,
@@ -517,11 +517,7 @@ impl UdpSource {
             "eth0",
             "the network interface to listen on; for a group, to join it on",
         ),
-        parameter(
-            "rcvbuf",
-            "64MiB",
-            "socket buffer to ask for; default: for half a second of stream",
-        ),
+        parameter("rcvbuf", "64MiB", "socket buffer to ask for; default: 64MiB"),
         parameter("gro", "auto", "let the kernel merge packets: auto, on or off; default auto"),
         parameter(
             "name",

@@ -3,17 +3,16 @@
 use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::name::Name;
-use fullbore_core::time::Tai;
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
 
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
+use crate::verbs::place::At;
 use crate::verbs::scan_arg;
 
 /// Write a stream's bytes, in order, to standard output.
@@ -23,7 +22,7 @@ use crate::verbs::scan_arg;
 /// standard error.
 ///
 ///   fullbore cat r1234_no0001 > no0001.vdif
-///   fullbore cat r1234_no0001/46220 --from +10s --to +12s | vsum /dev/stdin
+///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -37,8 +36,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME|FRAME")]
     from: Option<At>,
     /// End before this frame.
-    #[arg(long, value_name = "TIME|FRAME")]
-    to: Option<At>,
+    #[arg(long, value_name = "TIME|FRAME", alias = "to")]
+    until: Option<At>,
     /// Leave out fill: only frames that were received.
     #[arg(long)]
     no_fill: bool,
@@ -49,31 +48,6 @@ pub struct Args {
     store: StoreArg,
 }
 
-/// A place in a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    Frame(i64),
-    Time(Tai),
-    After(Duration),
-}
-
-impl std::str::FromStr for At {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(offset) = text.strip_prefix('+') {
-            let offset = humantime::parse_duration(offset);
-            return offset.map(At::After).map_err(|error| format!("`{text}`: {error}"));
-        }
-        if let Ok(index) = text.parse() {
-            return Ok(At::Frame(index));
-        }
-        text.parse().map(At::Time).map_err(|_| {
-            format!("`{text}` is no place: write 2026-11-21T18:00:00, +2.5s, or a frame's index")
-        })
-    }
-}
-
 /// Writes.
 pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -82,7 +56,7 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
     );
     let (scan, named) = scan_arg::open(&args.store.members()?, &args.scan)?;
     let stream = choose(&scan, args.stream.as_ref().or(named.as_ref()))?;
-    let frames = range(stream, args.from, args.to)?;
+    let frames = range(stream, args.from, args.until)?;
     if args.no_fill {
         let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
         anyhow::ensure!(fixed, "--no-fill: frames of varying length are never filled");
@@ -125,7 +99,7 @@ fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream>
 }
 
 /// The frames that were asked for.
-fn range(stream: &Stream, from: Option<At>, to: Option<At>) -> anyhow::Result<Range<i64>> {
+fn range(stream: &Stream, from: Option<At>, until: Option<At>) -> anyhow::Result<Range<i64>> {
     let index = |at: At| -> anyhow::Result<i64> {
         let time = match at {
             At::Frame(index) => return Ok(index),
@@ -139,8 +113,8 @@ fn range(stream: &Stream, from: Option<At>, to: Option<At>) -> anyhow::Result<Ra
         stream.index_at(time).context("the stream has no blocks")
     };
     let start = from.map_or(Ok(i64::MIN), index)?;
-    let end = to.map_or(Ok(i64::MAX), index)?;
-    anyhow::ensure!(start <= end, "--to lies before --from");
+    let end = until.map_or(Ok(i64::MAX), index)?;
+    anyhow::ensure!(start <= end, "--until lies before --from");
     if from.is_some()
         && let Some(last) = stream.blocks.last()
     {
@@ -187,18 +161,4 @@ fn write_block(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_a_time_an_offset_or_an_index() {
-        assert_eq!("1234".parse(), Ok(At::Frame(1234)));
-        assert_eq!("+2500ms".parse(), Ok(At::After(Duration::from_millis(2500))));
-        let time: Tai = "2026-11-21T18:00:00Z".parse().unwrap();
-        assert_eq!("2026-11-21T18:00:00".parse(), Ok(At::Time(time)));
-        assert!("noon".parse::<At>().unwrap_err().contains("noon"));
-    }
 }

@@ -169,15 +169,9 @@ impl Stage {
             ["record", source, "--store", &self.store, "--session", "demo", "--scan", "again"];
         let mut recorder = self.start_recording(&recording)?;
         let to = self.ports();
-        let played = self.succeeds(&[
-            "play",
-            "demo_no0001",
-            "--store",
-            &self.store,
-            "--to",
-            &to,
-            "--gentle",
-        ])?;
+        let play = ["play", "demo_no0001", "--store", &self.store, "--to", &to, "--gentle"];
+        // A timing that a busy machine did not keep is told by `play`; what counts here are the bytes.
+        let played = self.code(&play)? != Some(i32::from(output::REFUSED));
         recorder.stop()?;
         recorder.sealed()?;
         let mut equal = played;
@@ -232,8 +226,12 @@ impl Stage {
     }
 
     fn succeeds(&self, words: &[&str]) -> anyhow::Result<bool> {
+        Ok(self.code(words)? == Some(i32::from(output::GOOD)))
+    }
+
+    fn code(&self, words: &[&str]) -> anyhow::Result<Option<i32>> {
         let stdout = if self.output.json { Stdio::null() } else { Stdio::inherit() };
-        Ok(self.start(words, stdout)?.wait()?.success())
+        Ok(self.start(words, stdout)?.wait()?.code())
     }
 
     /// Whether a stream of two scans has the same bytes.

@@ -206,7 +206,7 @@ fn silence(text: &str) -> Result<Silence, String> {
 /// Sends, tells how it went, and writes the truth.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let plan = plan(&args)?;
-    let stop = sending::stop_on_signal()?;
+    let stop = crate::signals::stop_flag()?;
     let generator = Generator::prepare(plan).map_err(explained)?;
     let truth_file = args.truth.as_deref().map(create).transpose()?;
     let progress = Progress::default();

@@ -11,6 +11,7 @@ pub mod info;
 pub mod ls;
 #[cfg(feature = "hdf5")]
 pub mod panda;
+pub mod place;
 pub mod play;
 pub mod record;
 pub mod recover;

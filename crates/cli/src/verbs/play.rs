@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{Context, bail, ensure};
 use clap::Args as Arguments;
 use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
-use fullbore_engine::pace::{CATCH_UP, Waiting};
+use fullbore_engine::pace::{CATCH_UP, LatenessSummary, Waiting};
 use fullbore_engine::replayer::{Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile};
 use fullbore_engine::store::catalogue::Selected;
 use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
+use super::place::At;
 use super::{scan_arg, sending};
 use crate::hint::{explained, explained_of};
 use crate::output::{FOUND, GOOD, Output};
@@ -37,7 +38,9 @@ use crate::store_arg::StoreArg;
 /// seconds, so that a receiver sees time pass; --as-recorded leaves them as they are.
 ///
 /// What was lost when recording has invalid frames in its place; they are left out unless --fills is
-/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or sent.
+/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or
+/// sent, or if the timing was not kept: more than one frame in a hundred went later than 1 ms, or all
+/// of it took longer than it should by as much.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -76,12 +79,13 @@ pub struct Args {
     #[arg(long, value_name = "SPEED", default_value_t = CATCH_UP, help_heading = "Speed")]
     catch_up: f64,
 
-    /// Begin with the frames of this time (UTC).
-    #[arg(long, value_name = "TIME", help_heading = "What to send")]
-    from: Option<Tai>,
-    /// End before the frames of this time (UTC).
-    #[arg(long, value_name = "TIME", help_heading = "What to send")]
-    until: Option<Tai>,
+    /// Begin with this frame: a UTC time, an offset from the start (`+2.5s`), or the index of a frame where
+    /// one stream is played.
+    #[arg(long, value_name = "TIME|FRAME", help_heading = "What to send")]
+    from: Option<At>,
+    /// End before this frame.
+    #[arg(long, value_name = "TIME|FRAME", help_heading = "What to send")]
+    until: Option<At>,
     /// Play it so many times; 0 plays until Ctrl-C.
     #[arg(long = "loop", value_name = "TIMES", default_value_t = 1, num_args = 0..=1, default_missing_value = "0", help_heading = "What to send")]
     times: u64,
@@ -99,19 +103,26 @@ pub struct Args {
 /// Plays, and tells how it went.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let targets = sending::targets(&args.to)?;
-    let settings = settings(&args)?;
+    let mut settings = settings(&args)?;
     let inputs =
         args.input.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
     refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
-    let tracks = tracks(&args, &inputs, &scans, targets)?;
-    let stop = sending::stop_on_signal()?;
+    let sources = sources(&args, &inputs, &scans)?;
+    (settings.from, settings.to) = span(&args, &sources)?;
+    let tracks = tracks(&args, sources, targets, &settings)?;
+    let stop = crate::signals::stop_flag()?;
     let progress = Progress::default();
     let replay = Replay::prepare(tracks, settings).map_err(explained)?;
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
-    let good = report.sent.refused == 0 && report.streams.iter().all(|it| it.losses.is_empty());
+    if !report.in_time() {
+        eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
+    }
+    let good = report.sent.refused == 0
+        && report.in_time()
+        && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
@@ -141,9 +152,6 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         args.catch_up
     );
     ensure!(args.fps.is_none_or(|fps| (1..=FPS_LIMIT).contains(&fps)), "--fps is 1 to {FPS_LIMIT}");
-    if let (Some(from), Some(until)) = (args.from, args.until) {
-        ensure!(from < until, "--from {from} is not before --until {until}");
-    }
     let speed = match (args.flat_out, args.rate) {
         (true, _) => Speed::FlatOut,
         (false, Some(rate)) => Speed::Rate(rate),
@@ -154,8 +162,8 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         waiting: if args.gentle { Waiting::Gentle } else { Waiting::Exact },
         catch_up: args.catch_up,
         times: (args.times > 0).then_some(args.times),
-        from: args.from,
-        to: args.until,
+        from: None,
+        to: None,
         fills: args.fills,
         packet_numbers: args.vtp,
         spread: !args.at_once,
@@ -194,13 +202,12 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
     Ok(scans)
 }
 
-/// What is played to where: one target each, or one for all.
-fn tracks<'a>(
+/// What is played, by name.
+fn sources<'a>(
     args: &Args,
     inputs: &[Input],
     scans: &'a HashMap<ScanName, Scan>,
-    targets: Vec<UdpTarget>,
-) -> anyhow::Result<Vec<Track<'a>>> {
+) -> anyhow::Result<Vec<(String, Source<'a>)>> {
     let mut sources: Vec<(String, Source<'a>)> = Vec::new();
     for input in inputs {
         match input {
@@ -215,6 +222,51 @@ fn tracks<'a>(
             }
         }
     }
+    Ok(sources)
+}
+
+/// From when until when: the same for all streams, as they are played in step.
+fn span(
+    args: &Args,
+    sources: &[(String, Source<'_>)],
+) -> anyhow::Result<(Option<Tai>, Option<Tai>)> {
+    let time = |at: Option<At>| at.map(|at| time_of(at, args, sources)).transpose();
+    let (from, until) = (time(args.from)?, time(args.until)?);
+    if let (Some(from), Some(until)) = (from, until) {
+        ensure!(from < until, "--from {from} is not before --until {until}");
+    }
+    Ok((from, until))
+}
+
+/// The time of a place in what is played.
+fn time_of(at: At, args: &Args, sources: &[(String, Source<'_>)]) -> anyhow::Result<Tai> {
+    match (at, sources) {
+        (At::Time(time), _) => Ok(time),
+        (At::After(offset), _) => {
+            let mut first = None;
+            for (_, source) in sources {
+                first = [first, source.first(args)?].into_iter().flatten().min();
+            }
+            let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
+            Ok(first.context("no frame tells its time, to count an offset from")?.plus_ns(ns))
+        }
+        (At::Frame(index), [(name, Source::Stored(_, stream))]) => stream
+            .time_of(index)
+            .with_context(|| format!("the time of frame {index} of {name} is not known")),
+        (At::Frame(index), _) => bail!(
+            "frame {index} is a place in one stream of a scan\n  \
+             name the stream, or give a time or an offset such as +2.5s"
+        ),
+    }
+}
+
+/// What is played to where: one target each, or one for all.
+fn tracks<'a>(
+    args: &Args,
+    sources: Vec<(String, Source<'a>)>,
+    targets: Vec<UdpTarget>,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Track<'a>>> {
     ensure!(
         targets.len() == sources.len() || targets.len() == 1,
         "{} streams are to be played, and --to gives {} ports; give one port each, or one for all",
@@ -224,7 +276,7 @@ fn tracks<'a>(
     let streams = sources.len();
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
     let open = |(n, (name, source)): (usize, (String, Source<'a>))| {
-        let source = source.open(args, streams)?;
+        let source = source.open(args, streams, settings)?;
         Ok(Track { name, source, target: target(n) })
     };
     sources.into_iter().enumerate().map(open).collect()
@@ -254,10 +306,21 @@ enum Source<'a> {
 const AHEAD_BYTES: usize = 128 << 20;
 
 impl<'a> Source<'a> {
+    /// When its first frame is from, if that is known.
+    fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
+        Ok(match self {
+            Source::File(path) => VdifFile::open(path, args.fps)?.first(),
+            Source::Stored(_, stream) => {
+                stream.blocks.first().map(|placed| stream.time_of_block(&placed.block))
+            }
+        })
+    }
+
     fn open(
         self,
         args: &Args,
         streams: usize,
+        span: &Settings,
     ) -> anyhow::Result<Box<dyn fullbore_engine::replayer::FrameSource + 'a>> {
         Ok(match self {
             Source::File(path) => Box::new(VdifFile::open(&path, args.fps)?),
@@ -267,10 +330,27 @@ impl<'a> Source<'a> {
                     ahead_bytes: (AHEAD_BYTES / streams).max(8 << 20),
                     allow_damaged: false,
                 };
-                Box::new(StoredFrames::open(scan, stream, args.from, args.until, settings)?)
+                Box::new(StoredFrames::open(scan, stream, span.from, span.to, settings)?)
             }
         })
     }
+}
+
+/// What is to be said when the pace was not kept, and what to do about it.
+fn out_of_time(report: &Report, gentle: bool) -> String {
+    let LatenessSummary { late, packets, .. } = report.sent.lateness;
+    let advice = match gentle {
+        true => "the machine is too busy, or the pace is more than it can send",
+        false => {
+            "others want this core too: --gentle sleeps in between, which often goes better then"
+        }
+    };
+    format!(
+        "the timing was not kept: {late} of {packets} frames went later than 1 ms; it took {:.2} s in \
+         the place of {:.2} s\n  {advice}",
+        report.sent.seconds,
+        report.due_seconds.unwrap_or(0.0),
+    )
 }
 
 /// The report for people.
@@ -329,8 +409,22 @@ mod tests {
         assert!(!of("").unwrap().as_recorded && of("--as-recorded").unwrap().as_recorded);
         assert!(of("--catch-up 0.5").is_err() && of("--catch-up inf").is_err());
         assert!(of("--fps 0").is_err());
-        assert!(of("--from 2026-01-02T00:00:00 --until 2026-01-01T00:00:00").is_err());
         assert!(typed("a_b --to udp://[::1]:1 --flat-out --factor 2").is_err());
+    }
+
+    #[test]
+    fn a_replay_out_of_time_says_how_far_and_what_may_help() {
+        let sent = fullbore_engine::generate::Sent {
+            seconds: 12.5,
+            lateness: LatenessSummary { packets: 1000, late: 40, ..LatenessSummary::default() },
+            ..Default::default()
+        };
+        let report =
+            Report { frames: 1000, sent, due_seconds: Some(10.0), times: 1, streams: vec![] };
+        assert!(!report.in_time());
+        let told = out_of_time(&report, false);
+        assert!(told.contains("40 of 1000") && told.contains("12.50 s"), "{told}");
+        assert!(told.contains("--gentle") && !out_of_time(&report, true).contains("--gentle"));
     }
 
     #[test]
@@ -338,7 +432,10 @@ mod tests {
         let args = typed("file:/a file:/b --to udp://[::1]:1-3").unwrap();
         let inputs = [Input::File("/a".into()), Input::File("/b".into())];
         let targets = sending::targets(&args.to).unwrap();
-        let error = tracks(&args, &inputs, &HashMap::new(), targets).err().unwrap().to_string();
+        let scans = HashMap::new();
+        let sources = sources(&args, &inputs, &scans).unwrap();
+        let settings = settings(&args).unwrap();
+        let error = tracks(&args, sources, targets, &settings).err().unwrap().to_string();
         assert!(error.contains("2 streams") && error.contains("3 ports"), "{error}");
     }
 }

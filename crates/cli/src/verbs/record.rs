@@ -18,6 +18,7 @@ use fullbore_engine::recorder::{Control, Event, Limit, PandaPlan, Plan, Recorder
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 use crate::screen::Screen;
+use crate::signals;
 use crate::store_arg::StoreArg;
 
 /// Record streams into a store, with an account of every frame.
@@ -33,7 +34,8 @@ use crate::store_arg::StoreArg;
 ///   panda://172.23.252.201                           a PandA: each acquisition is a scan
 ///
 /// It says `armed` once everything is mapped and listening. Ctrl-C stops: what is held is written and
-/// the scan is sealed. A second Ctrl-C aborts.
+/// the scan is sealed. A second Ctrl-C aborts. A terminal that goes away stops too, unless it was started
+/// with nohup.
 ///
 /// Exit codes: 0 every frame is accounted for; 1 frames are missing that no counter of this host
 /// explains, or it was aborted; 2 the recording could not be made.
@@ -125,7 +127,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     let plan = resolve(args)?;
     let control = Arc::new(Control::default());
-    stop_on_signals(&control)?;
+    signals::stop_recording(&control)?;
     let mut screen = Screen::new(output, quiet);
     let mut tell = |event: &Event| screen.event(event);
     let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
@@ -237,21 +239,6 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
         return Ok(vec![name(scan.to_owned())?]);
     }
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
-}
-
-/// The first signal stops, the second aborts.
-fn stop_on_signals(control: &Arc<Control>) -> anyhow::Result<()> {
-    let control = control.clone();
-    let mut signals = signal_hook::iterator::Signals::new([
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-    ])
-    .context("listening to signals")?;
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || signals.forever().for_each(|_| control.stop()))
-        .context("starting the thread for signals")?;
-    Ok(())
 }
 
 /// Good unless something is missing that nothing explains.

@@ -1,32 +1,17 @@
 //! What `generate` and `play` have in common: waiting, stopping, progress, and how the pace is told.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::{Progress, Sent};
 use fullbore_engine::pace::LatenessSummary;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::hint::explained_of;
 use crate::output::Output;
-
-/// A flag that the first Ctrl-C sets; a second one ends the process at once.
-pub fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag unset and only sets it.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .context("listening for Ctrl-C")?;
-    }
-    Ok(stop)
-}
 
 /// Does `work` on this thread, with a line of progress once a second for whoever watches.
 pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce() -> T) -> T {
@@ -43,10 +28,13 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
                 before = bytes;
                 let frames = progress.frames();
                 let seconds = start.elapsed().as_secs();
-                eprint!("\r{seconds} s  {rate}  {frames} datagrams, {}   ", ByteSize(bytes));
-                let _ = std::io::stderr().flush();
+                // A terminal that has gone away ends nothing.
+                let mut err = std::io::stderr();
+                let bytes = ByteSize(bytes);
+                let _ = write!(err, "\r{seconds} s  {rate}  {frames} datagrams, {bytes}   ");
+                let _ = err.flush();
             }
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         });
         let result = work();
         drop(done);

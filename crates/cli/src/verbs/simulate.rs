@@ -11,7 +11,6 @@ use clap::{Args as Arguments, Subcommand};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Server};
 
-use super::sending;
 use crate::hint::with_advice;
 use crate::output::{GOOD, Output};
 
@@ -101,7 +100,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
-    let stop = sending::stop_on_signal()?;
+    let stop = crate::signals::stop_flag()?;
     let plan = plan(args)?;
     let hint = "another --control or --data can be given; port 0 takes any that is free";
     let server = Server::start(plan, move |notice| {

@@ -292,7 +292,7 @@ pub struct Report {
 }
 
 /// How sending went, whatever was sent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Sent {
     /// Seconds from the first datagram to the last.
     pub seconds: f64,

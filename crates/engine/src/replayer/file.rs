@@ -77,6 +77,8 @@ pub struct VdifFile {
     ahead: Option<Ahead>,
     run: Vec<u8>,
     told: Vec<Told>,
+    /// What the first frame says of itself.
+    first: Header,
     /// The time of the last frame that is to be trusted.
     latest: Option<Tai>,
 }
@@ -121,6 +123,7 @@ impl VdifFile {
             ahead: None,
             run: Vec::new(),
             told: Vec::new(),
+            first: header,
             latest: None,
         };
         if this.frames_per_second.is_none() {
@@ -132,6 +135,13 @@ impl VdifFile {
     /// Frames per second of each thread, given or learned.
     pub fn frames_per_second(&self) -> Option<u64> {
         self.frames_per_second
+    }
+
+    /// When the first frame is from.
+    pub fn first(&self) -> Option<Tai> {
+        let rate = self.frames_per_second?;
+        let after = frame_ns(u64::from(self.first.frame_number()), rate);
+        Some(self.first.second().start().plus_ns(after))
     }
 
     /// Follows the thread of the first frame over the first change of seconds.

@@ -233,10 +233,26 @@ pub struct Report {
     /// How they went.
     #[serde(flatten)]
     pub sent: Sent,
+    /// When the last frame was due, in seconds from the start, if there was a pace to keep.
+    pub due_seconds: Option<f64>,
     /// How often all was played to its end.
     pub times: u64,
     /// Each stream.
     pub streams: Vec<TrackReport>,
+}
+
+impl Report {
+    /// Whether the pace was kept: nearly all frames went within a millisecond of their due time, and the
+    /// whole took as long as it should.
+    pub fn in_time(&self) -> bool {
+        const MOST_LATE: f64 = 0.01;
+        // Waking up and ending take a while, which is much of a replay that is short.
+        const SLACK_SECONDS: f64 = 0.01;
+        let lateness = &self.sent.lateness;
+        let dragged = |due: f64| self.sent.seconds > due * (1.0 + MOST_LATE) + SLACK_SECONDS;
+        lateness.late as f64 <= lateness.packets as f64 * MOST_LATE
+            && !self.due_seconds.is_some_and(dragged)
+    }
 }
 
 /// Tracks with their sockets open, at their first frames.
@@ -445,6 +461,7 @@ impl<'a> Replay<'a> {
         Report {
             frames: tallies.iter().map(|tally| tally.sent).sum(),
             sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, pacer.lateness.summary()),
+            due_seconds: pacer.timed.then_some(pacer.end_ns as f64 / 1e9),
             times,
             streams: self
                 .playing

@@ -366,3 +366,21 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
     scan.streams[0].account = None;
     assert!(open(&scan).iter().all(Option::is_none), "nobody can tell");
 }
+
+#[test]
+fn a_replay_that_drags_behind_its_times_is_told_from_one_that_keeps_them() {
+    let (file, _) = file(1, &[]);
+    let settings = |factor| Settings { speed: Speed::Recorded { factor }, ..Settings::default() };
+    let report = play(vec![track(file.path(), receiver().1)], settings(100.0));
+    assert!((report.due_seconds.unwrap() - 0.0198).abs() < 1e-6, "{report:?}");
+    let with = |seconds: f64, late: u64| {
+        let mut report = report.clone();
+        (report.sent.seconds, report.sent.lateness.late) = (seconds, late);
+        report.in_time()
+    };
+    assert!(with(0.02, 0) && with(0.02, 1));
+    assert!(!with(0.02, 2), "2 of 100 frames went late");
+    assert!(!with(0.04, 0), "all of it took twice as long");
+    let report = play(vec![track(file.path(), receiver().1)], fast());
+    assert!(report.due_seconds.is_none() && report.in_time());
+}

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{ArgAction, Args as ClapArgs};
 use fullbore_core::account::Verdict;
 use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
@@ -21,6 +20,7 @@ use indicatif::ProgressBar;
 use super::source;
 use crate::hint::{explained, told as told_of};
 use crate::output::{self, Output};
+use crate::signals;
 
 /// Record acquisitions of a PandA into HDF5 files that can be read while they grow.
 ///
@@ -150,7 +150,7 @@ pub fn options(target: &Hdf5Target) -> hdf5::Options {
 /// Records, and tells of it.
 pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitCode> {
     let control = Arc::new(Control::default());
-    stop_on_signals(&control)?;
+    signals::stop_recording(&control)?;
     let mut screen = Screen { output, bar: bar(output, quiet) };
     let outcome = record(plan, &control, &mut |event| screen.event(event)).map_err(explained)?;
     screen.bar.finish_and_clear();
@@ -175,21 +175,6 @@ fn judge(outcome: &Outcome) -> u8 {
 
 fn bar(output: Output, quiet: bool) -> ProgressBar {
     if output.progress() && !quiet { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
-}
-
-/// The first signal stops, the second aborts.
-fn stop_on_signals(control: &Arc<Control>) -> anyhow::Result<()> {
-    let control = control.clone();
-    let mut signals = signal_hook::iterator::Signals::new([
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-    ])
-    .context("listening to signals")?;
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || signals.forever().for_each(|_| control.stop()))
-        .context("starting the thread for signals")?;
-    Ok(())
 }
 
 /// Where events go: lines of JSON, or text and a line that moves.
@@ -243,7 +228,8 @@ impl Screen {
     }
 
     fn say(&self, text: String) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        // A terminal that has gone away does not end a recording.
+        self.bar.suspend(|| drop(writeln!(io::stderr(), "{text}")));
     }
 }
 
