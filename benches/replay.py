@@ -42,8 +42,8 @@ def stop(process):
 
 
 def fullbore(*words):
-    """What a command says in JSON. It may use both cores: its readers are to leave its sender alone."""
-    command = [FULLBORE, "--json", *map(str, words)]
+    """What a command says in JSON."""
+    command = ["taskset", "-c", "0", FULLBORE, "--json", *map(str, words)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
