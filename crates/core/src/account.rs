@@ -203,6 +203,29 @@ pub struct Flow {
     pub gaps: Vec<Gap>,
 }
 
+/// How the recorder itself stood when a stream ended: where a block was wanted and none was free, or a member
+/// took no more, this says why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Blocks of memory that the stream drew on.
+    pub pool_blocks: u64,
+    /// The most of them in use at once since it was armed.
+    pub high_water: u64,
+    /// The members of the disk set.
+    pub members: Vec<HostMember>,
+}
+
+/// How a member of the disk set stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostMember {
+    /// Its directory.
+    pub path: String,
+    /// The longest time that writing a block took since it was armed, in nanoseconds.
+    pub longest_write_ns: u64,
+    /// Why it took no more data, if it stopped doing so.
+    pub failure: Option<String>,
+}
+
 /// The most datagrams that the kernel merges into one message.
 const MOST_MERGED: u64 = 128;
 
@@ -257,6 +280,9 @@ pub struct Account {
     pub disagreements: u64,
     /// The counters of the layers that this stream passed.
     pub witnesses: Vec<Witness>,
+    /// Ring and writers; nothing in a scan that was recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// The end of it.
     pub verdict: Verdict,
 }
@@ -284,6 +310,7 @@ impl Account {
             flows: Vec::new(),
             disagreements: 0,
             witnesses: Vec::new(),
+            host: None,
             verdict: Verdict::Unproven,
         }
     }
@@ -303,6 +330,31 @@ impl Account {
         } else {
             self.gaps_unlisted += 1;
         }
+    }
+
+    /// Why frames were overrun, as far as ring and writers tell.
+    pub fn why_overrun(&self) -> Option<String> {
+        let host = self.host.as_ref().filter(|_| self.terms.overrun > 0)?;
+        let failures: Vec<&str> =
+            host.members.iter().filter_map(|member| member.failure.as_deref()).collect();
+        if let Some(first) = failures.first() {
+            return Some(match failures.len() == host.members.len() {
+                true => format!("no member took more: {first}"),
+                false => format!(
+                    "{} of {} members took no more: {first}",
+                    failures.len(),
+                    host.members.len()
+                ),
+            });
+        }
+        let longest = host.members.iter().map(|member| member.longest_write_ns).max()?;
+        (host.high_water >= host.pool_blocks).then(|| {
+            format!(
+                "all {} blocks were in use; the longest write took {:.0} ms",
+                host.pool_blocks,
+                longest as f64 / 1e6
+            )
+        })
     }
 
     /// Frames listed in the gaps for `cause`.
@@ -480,6 +532,26 @@ mod tests {
         mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
         judge_together(&mut mixed);
         assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
+    }
+
+    #[test]
+    fn ring_and_writers_tell_why_frames_were_overrun() {
+        let member = |failure: Option<&str>| HostMember {
+            path: "/data".into(),
+            longest_write_ns: 250_000_000,
+            failure: failure.map(str::to_owned),
+        };
+        let mut full = account(0, &[]);
+        let host = |members| Some(Host { pool_blocks: 64, high_water: 64, members });
+        full.host = host(vec![member(Some("the disk is full"))]);
+        assert_eq!(full.why_overrun(), None, "nothing was");
+        full.terms.overrun = 7;
+        assert_eq!(full.why_overrun().unwrap(), "no member took more: the disk is full");
+        full.host = host(vec![member(None), member(Some("the disk is full"))]);
+        assert_eq!(full.why_overrun().unwrap(), "1 of 2 members took no more: the disk is full");
+        full.host = host(vec![member(None)]);
+        let slow = "all 64 blocks were in use; the longest write took 250 ms";
+        assert_eq!(full.why_overrun().unwrap(), slow);
     }
 
     #[test]

@@ -242,6 +242,11 @@ impl Scan {
         geometry.map_or(0, |geometry| blocks * u64::from(geometry.block_bytes))
     }
 
+    /// Leaves it as it is, for `recover`.
+    pub fn leave(&mut self) {
+        self.scribe.release();
+    }
+
     /// Removes what was made of a scan that does not begin after all.
     pub fn discard(&mut self) {
         self.scribe.release();

@@ -1,20 +1,30 @@
 //! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
 
-use fullbore_core::account::{Account, CountedBy, Presence, judge_together};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fullbore_core::account::{Account, CountedBy, Host, HostMember, Presence, judge_together};
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::manifest::{State, Summary};
+use fullbore_core::manifest::{Member, State, Summary};
 use fullbore_core::time::Tai;
 
 use super::arm::RecordError;
 use super::event::Sealed;
 use super::scan::Scan;
+use crate::ring::Gauge;
 
 /// A stream that lacks so much at either end, while another has it, is said to.
 const NOTICEABLE_NS: i64 = 250_000_000;
 
 /// Completes the accounts of a scan and writes it down as finished.
-pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sealed, RecordError> {
+pub fn seal(
+    scan: &mut Scan,
+    sources: &[UdpSource],
+    writers: &[Arc<Gauge>],
+    aborted: bool,
+) -> Result<Sealed, RecordError> {
     add_silent_streams(scan, sources);
+    add_host(scan, writers);
     add_witnesses(scan, sources);
     add_presence(scan);
     for (number, account) in &scan.accounts {
@@ -50,6 +60,25 @@ fn add_witnesses(scan: &mut Scan, sources: &[UdpSource]) {
         };
         let shared = scan.shared.until(after, source.address.ip(), source.interface.as_deref());
         account.witnesses.extend(shared);
+    }
+}
+
+/// What ring and writers say of themselves.
+fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
+    let member = |(member, gauge): (&Member, &Arc<Gauge>)| HostMember {
+        path: member.path.display().to_string(),
+        longest_write_ns: gauge.longest_write_ns.load(Relaxed),
+        failure: member.failure.clone(),
+    };
+    let members: Vec<HostMember> = scan.manifest.members.iter().zip(writers).map(member).collect();
+    for (number, account) in &mut scan.accounts {
+        if let Some(gauge) = scan.gauges.get(number) {
+            account.host = Some(Host {
+                pool_blocks: gauge.pool_blocks.load(Relaxed),
+                high_water: gauge.high_water.load(Relaxed),
+                members: members.clone(),
+            });
+        }
     }
 }
 
