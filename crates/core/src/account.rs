@@ -85,6 +85,16 @@ pub enum Presence {
     NeverCame,
     /// Nothing of it was kept, and nobody who saw what came is left to say.
     NotKnown,
+    /// Its first frame came this much after the scan was armed, which had a limit.
+    CameLate {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
+    /// Its last frame came this much before the limit of the scan.
+    WentEarly {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
     /// Its first frame came this much after that of the earliest stream.
     StartedLate {
         /// Nanoseconds without it.
@@ -104,6 +114,12 @@ impl fmt::Display for Presence {
             Presence::NeverCame => write!(f, "never came"),
             Presence::NotKnown => {
                 write!(f, "not known: the recorder died before anything of it was durable")
+            }
+            Presence::CameLate { ns } => {
+                write!(f, "began {:.3} s after the scan was armed", seconds(ns))
+            }
+            Presence::WentEarly { ns } => {
+                write!(f, "ended {:.3} s before the limit of the scan", seconds(ns))
             }
             Presence::StartedLate { ns } => write!(f, "started {:.3} s late", seconds(ns)),
             Presence::DiedEarly { ns } => write!(f, "ended {:.3} s before the scan", seconds(ns)),
@@ -382,13 +398,21 @@ impl Account {
         let moved = self.witnesses.iter().any(|witness| witness.moved() > 0);
         let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.
-        if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
+        if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
         } else if self.terms.written == self.terms.expected && !moved && self.unverified == 0 {
             Verdict::Proven
         } else {
             Verdict::Consistent
         }
+    }
+
+    /// Whether other streams show that a part of it is not there. That it came or went while the scan ran
+    /// shows no loss: whoever sends begins and ends when he likes.
+    fn lacks_an_end(&self) -> bool {
+        let of_the_scan =
+            |it: &Presence| matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
+        !self.presence.iter().all(of_the_scan)
     }
 
     /// The most frames whose loss some of the witnesses explain together.
@@ -475,6 +499,15 @@ mod tests {
         assert_eq!(absent.judge(), Verdict::Unexplained);
         absent.presence = vec![Presence::NotKnown];
         assert_eq!(absent.judge(), Verdict::Unproven, "nobody can say that anything is missing");
+    }
+
+    #[test]
+    fn a_stream_that_came_or_went_while_the_scan_ran_has_lost_nothing_by_that() {
+        let mut brief = account(0, &[(0, false)]);
+        brief.presence = vec![Presence::CameLate { ns: 3 }, Presence::WentEarly { ns: 4 }];
+        assert_eq!(brief.judge(), Verdict::Proven);
+        brief.presence.push(Presence::DiedEarly { ns: 4 });
+        assert_eq!(brief.judge(), Verdict::Unexplained);
     }
 
     fn shared(layer: Layer, coarse: bool, after: u64) -> Witness {

@@ -44,6 +44,8 @@ pub struct Scan {
     pub shared_after: Option<witness::Reading>,
     /// Roots of the members that took data when it began.
     pub roots: Vec<PathBuf>,
+    /// Whether a limit ended it, and not somebody who saw that nothing came any more.
+    pub limited: bool,
     /// Whether more is known of its streams than its manifests on disk say.
     pub untold: bool,
     /// Blocks that were written to a member whose sync failed later.
@@ -105,6 +107,7 @@ impl Scan {
             shared: witness::Reading::default(),
             shared_after: None,
             roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
+            limited: false,
             untold: false,
             unsure: Vec::new(),
             claimed: Vec::new(),

@@ -16,6 +16,9 @@ use crate::ring::Gauge;
 /// A stream that lacks so much at either end, while another has it, is said to.
 const NOTICEABLE_NS: i64 = 250_000_000;
 
+/// A stream that lacks so much of a scan that a limit ended is said to.
+const LONG_NS: i64 = 1_000_000_000;
+
 /// Completes the accounts of a scan and writes it down as finished.
 pub fn seal(
     scan: &mut Scan,
@@ -88,11 +91,15 @@ fn add_presence(scan: &mut Scan) {
     let ends: Vec<(Tai, Tai)> = scan.accounts.values().filter_map(seen).collect();
     let earliest = ends.iter().map(|ends| ends.0).min();
     let latest = ends.iter().map(|ends| ends.1).max();
+    let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
     for account in scan.accounts.values_mut() {
         let (Some(first), Some(last)) = (account.first, account.last) else {
             account.presence.push(Presence::NeverCame);
             continue;
         };
+        if scan.limited {
+            account.presence.extend(within_limits(armed, stopped, first.seen, last.seen));
+        }
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
         if late > NOTICEABLE_NS {
             account.presence.push(Presence::StartedLate { ns: late });
@@ -101,5 +108,38 @@ fn add_presence(scan: &mut Scan) {
         if early > NOTICEABLE_NS {
             account.presence.push(Presence::DiedEarly { ns: early });
         }
+    }
+}
+
+/// How much of a scan that a limit ended a stream did not fill.
+fn within_limits(armed: Tai, stopped: Option<Tai>, first: Tai, last: Tai) -> Vec<Presence> {
+    let mut found = Vec::new();
+    let late = first.since(armed);
+    if late > LONG_NS {
+        found.push(Presence::CameLate { ns: late });
+    }
+    let early = stopped.map_or(0, |stopped| stopped.since(last));
+    if early > LONG_NS {
+        found.push(Presence::WentEarly { ns: early });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_fills_only_a_part_of_a_limited_scan_is_said_to() {
+        let at = |seconds: i64| Tai(seconds * 1_000_000_000);
+        let told = |first, last| within_limits(at(100), Some(at(110)), at(first), at(last));
+        assert_eq!(told(101, 109), []);
+        let (late, early) = (3_000_000_000, 4_000_000_000);
+        assert_eq!(told(103, 109), [Presence::CameLate { ns: late }]);
+        assert_eq!(
+            told(103, 106),
+            [Presence::CameLate { ns: late }, Presence::WentEarly { ns: early }]
+        );
+        assert_eq!(within_limits(at(100), None, at(100), at(101)), []);
     }
 }

@@ -415,17 +415,20 @@ impl Supervisor {
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
         let members = self.member_states(rate);
         let scan = self.scans.back().expect("a scan is being recorded");
-        let mut streams = Vec::with_capacity(scan.gauges.len());
-        for (number, gauge) in &scan.gauges {
+        let mut streams = Vec::with_capacity(scan.manifest.streams.len());
+        self.told.streams.resize(scan.manifest.streams.len(), 0);
+        let nothing = Arc::default();
+        for (place, stream) in scan.manifest.streams.iter().enumerate() {
+            let number = place as u16;
+            // A stream of which nothing has come has no counters.
+            let gauge = scan.gauges.get(&number);
+            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let bytes = read(&gauge.bytes);
-            let place = usize::from(*number);
-            if self.told.streams.len() <= place {
-                self.told.streams.resize(place + 1, 0);
-            }
             let before = std::mem::replace(&mut self.told.streams[place], bytes);
             streams.push(StreamState {
-                name: scan.manifest.streams[place].name.clone(),
+                name: stream.name.clone(),
+                silent,
                 frames: read(&gauge.frames),
                 bytes,
                 rate: rate(bytes, before),
@@ -436,7 +439,7 @@ impl Supervisor {
                 foreign: read(&gauge.foreign),
                 high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
                 used_blocks: read(&gauge.used_blocks),
-                durable_bytes: scan.durable_bytes(*number),
+                durable_bytes: scan.durable_bytes(number),
             });
         }
         self.told.at = Instant::now();
@@ -500,7 +503,10 @@ impl Recorder {
                 // A PandA's scan is an acquisition, which a limit cannot cut in two.
                 match supervisor.plan.panda {
                     Some(_) => supervisor.stop(1),
-                    None => supervisor.end_scan(tell),
+                    None => {
+                        supervisor.newest().limited = true;
+                        supervisor.end_scan(tell);
+                    }
                 }
             }
             if supervisor.captures_left == 0 && supervisor.stopping == 0 {
