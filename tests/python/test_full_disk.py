@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from fullbore import (
     BINARY,
+    FOUND,
     GOOD,
     PATIENCE,
     Recording,
@@ -99,18 +100,21 @@ def assert_files_are_the_stream(recording):
 
 def test_a_disk_that_fills_up_ends_the_recording_with_what_did_not_fit_counted(small_disk):
     recording = fill([small_disk])
-    sealed = recording.stop(code=None)
+    sealed = recording.stop(code=FOUND)
     (account,) = accounts(sealed).values()
     terms = balanced(account)["terms"]
     assert terms["written"] > 0 and terms["overrun"] > 0 and terms["missing"] == 0
     assert terms["expected"] == 40_000
-    assert "space" in sealed["manifest"]["members"][0]["failure"].lower()
+    assert sealed["manifest"]["members"][0]["failure"].startswith("the disk is full")
+    assert account["host"]["high_water"] <= account["host"]["pool_blocks"]
+    told = run("info", recording.scan, "--store", small_disk).stdout.decode()
+    assert "overrun (no member took more: the disk is full" in told, told
     run("verify", recording.scan, "--store", small_disk, code=GOOD)
 
 
 def test_the_other_members_take_over_from_a_full_one(small_disk, store):
     recording = fill([small_disk, store])
-    sealed = recording.stop(code=None)
+    sealed = recording.stop(code=FOUND)
     (account,) = accounts(sealed).values()
     assert balanced(account)["terms"]["written"] == 40_000
     assert sealed["manifest"]["members"][0]["failure"]

@@ -413,7 +413,7 @@ def test_an_overrun_in_the_store_is_a_gap_in_the_account_alone(store):
     options = ("--samples", 4_000_000, "--ring", "16MiB", "--fault", "overrun@1000000")
     with Panda(*options) as panda:
         with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
-            record.sealed()
+            record.sealed(code=FOUND)
     scan = record.on_disk()
     account = scan.document("account.json")
     assert account["verdict"] == "consistent" and account["terms"]["damaged"] > 0

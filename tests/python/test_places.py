@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import wire
-from fullbore import GOOD, REFUSED, Recording, free_port, run
+from fullbore import FOUND, GOOD, REFUSED, Recording, free_port, run
 
 MEMORY = Path("/dev/shm")
 
@@ -102,7 +102,7 @@ def test_a_disk_that_stands_still_costs_frames_that_are_counted_as_overrun(tmp_p
                 subprocess.run(["fsfreeze", "-u", member], check=True)
             recording.wait("progress", lambda told: told["members"][0]["backlog_bytes"] == 0)
             wire.send(frames[6000:], port, pause=1e-4)
-        (account,) = recording.stop(code=GOOD)["accounts"]
+        (account,) = recording.stop(code=FOUND)["accounts"]
         terms = account["terms"]
         assert terms["expected"] == 8000 and terms["overrun"] > 1000 and terms["missing"] == 0, terms
         assert terms["written"] + terms["overrun"] == 8000, terms

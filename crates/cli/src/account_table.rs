@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use fullbore_core::account::{Account, CountedBy, Terms, Verdict};
-use fullbore_core::gap::Gap;
+use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::time::Tai;
 
 /// A column beyond the balance: its name, and what stands in it.
@@ -129,7 +129,21 @@ pub fn details(
             witness.scope, witness.counter, witness.before, witness.after
         ));
     }
-    lines.extend(account.gaps.iter().take(gaps_shown).map(|gap| told(gap, &time_of)));
+    if let Some(host) = account.host.as_ref().filter(|host| host.pool_blocks > 0) {
+        let longest = host.members.iter().map(|it| it.longest_write_ns).max().unwrap_or(0);
+        lines.push(format!(
+            "at most {} of {} blocks were in use, the longest write took {:.1} ms",
+            host.high_water,
+            host.pool_blocks,
+            longest as f64 / 1e6
+        ));
+    }
+    let why = account.why_overrun();
+    let gap = |gap: &Gap| match why.as_ref().filter(|_| gap.cause == Cause::Overrun) {
+        Some(why) => format!("{} ({why})", told(gap, &time_of)),
+        None => told(gap, &time_of),
+    };
+    lines.extend(account.gaps.iter().take(gaps_shown).map(gap));
     let listed = account.gaps.len() as u64 + account.gaps_unlisted;
     let more = listed.saturating_sub(gaps_shown as u64);
     if more > 0 {
@@ -155,7 +169,7 @@ fn told(gap: &Gap, time_of: &impl Fn(i64) -> Option<Tai>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::gap::Cause;
+    use fullbore_core::account::{Host, HostMember};
 
     use super::*;
 
@@ -178,6 +192,19 @@ stream  expected  written  missing  overrun  damaged  late  filled  verdict
 all         2000     1998        2        0        0     0       2  unexplained
 ";
         assert_eq!(table([("46220", &a), ("46221", &b)]), expected);
+    }
+
+    #[test]
+    fn a_gap_that_was_overrun_says_why() {
+        let mut full = Account::new(CountedBy::FrameTime);
+        full.terms = Terms { expected: 1000, written: 993, overrun: 7, ..Terms::default() };
+        full.push_gap(Gap { first: 40, count: 7, cause: Cause::Overrun });
+        let failure = Some("the disk is full".to_owned());
+        let member = HostMember { path: "/data".into(), longest_write_ns: 2_500_000, failure };
+        full.host = Some(Host { pool_blocks: 64, high_water: 9, members: vec![member] });
+        let text = "  a: at most 9 of 64 blocks were in use, the longest write took 2.5 ms\n  \
+                    a: 7 frames from 40 on overrun (no member took more: the disk is full)\n";
+        assert_eq!(details("a", &full, |_| None, 5), text);
     }
 
     #[test]

@@ -85,6 +85,16 @@ pub enum Presence {
     NeverCame,
     /// Nothing of it was kept, and nobody who saw what came is left to say.
     NotKnown,
+    /// Its first frame came this much after the scan was armed, which had a limit.
+    CameLate {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
+    /// Its last frame came this much before the limit of the scan.
+    WentEarly {
+        /// Nanoseconds without it.
+        ns: i64,
+    },
     /// Its first frame came this much after that of the earliest stream.
     StartedLate {
         /// Nanoseconds without it.
@@ -104,6 +114,12 @@ impl fmt::Display for Presence {
             Presence::NeverCame => write!(f, "never came"),
             Presence::NotKnown => {
                 write!(f, "not known: the recorder died before anything of it was durable")
+            }
+            Presence::CameLate { ns } => {
+                write!(f, "began {:.3} s after the scan was armed", seconds(ns))
+            }
+            Presence::WentEarly { ns } => {
+                write!(f, "ended {:.3} s before the limit of the scan", seconds(ns))
             }
             Presence::StartedLate { ns } => write!(f, "started {:.3} s late", seconds(ns)),
             Presence::DiedEarly { ns } => write!(f, "ended {:.3} s before the scan", seconds(ns)),
@@ -203,6 +219,29 @@ pub struct Flow {
     pub gaps: Vec<Gap>,
 }
 
+/// How the recorder itself stood when a stream ended: where a block was wanted and none was free, or a member
+/// took no more, this says why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Blocks of memory that the stream drew on.
+    pub pool_blocks: u64,
+    /// The most of them in use at once since it was armed.
+    pub high_water: u64,
+    /// The members of the disk set.
+    pub members: Vec<HostMember>,
+}
+
+/// How a member of the disk set stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostMember {
+    /// Its directory.
+    pub path: String,
+    /// The longest time that writing a block took since it was armed, in nanoseconds.
+    pub longest_write_ns: u64,
+    /// Why it took no more data, if it stopped doing so.
+    pub failure: Option<String>,
+}
+
 /// The most datagrams that the kernel merges into one message.
 const MOST_MERGED: u64 = 128;
 
@@ -257,6 +296,9 @@ pub struct Account {
     pub disagreements: u64,
     /// The counters of the layers that this stream passed.
     pub witnesses: Vec<Witness>,
+    /// Ring and writers; nothing in a scan that was recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// The end of it.
     pub verdict: Verdict,
 }
@@ -284,6 +326,7 @@ impl Account {
             flows: Vec::new(),
             disagreements: 0,
             witnesses: Vec::new(),
+            host: None,
             verdict: Verdict::Unproven,
         }
     }
@@ -303,6 +346,31 @@ impl Account {
         } else {
             self.gaps_unlisted += 1;
         }
+    }
+
+    /// Why frames were overrun, as far as ring and writers tell.
+    pub fn why_overrun(&self) -> Option<String> {
+        let host = self.host.as_ref().filter(|_| self.terms.overrun > 0)?;
+        let failures: Vec<&str> =
+            host.members.iter().filter_map(|member| member.failure.as_deref()).collect();
+        if let Some(first) = failures.first() {
+            return Some(match failures.len() == host.members.len() {
+                true => format!("no member took more: {first}"),
+                false => format!(
+                    "{} of {} members took no more: {first}",
+                    failures.len(),
+                    host.members.len()
+                ),
+            });
+        }
+        let longest = host.members.iter().map(|member| member.longest_write_ns).max()?;
+        (host.high_water >= host.pool_blocks).then(|| {
+            format!(
+                "all {} blocks were in use; the longest write took {:.0} ms",
+                host.pool_blocks,
+                longest as f64 / 1e6
+            )
+        })
     }
 
     /// Frames listed in the gaps for `cause`.
@@ -330,13 +398,21 @@ impl Account {
         let moved = self.witnesses.iter().any(|witness| witness.moved() > 0);
         let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.
-        if self.terms.missing > explained || !self.presence.is_empty() || self.restarts > 0 {
+        if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
         } else if self.terms.written == self.terms.expected && !moved && self.unverified == 0 {
             Verdict::Proven
         } else {
             Verdict::Consistent
         }
+    }
+
+    /// Whether other streams show that a part of it is not there. That it came or went while the scan ran
+    /// shows no loss: whoever sends begins and ends when he likes.
+    fn lacks_an_end(&self) -> bool {
+        let of_the_scan =
+            |it: &Presence| matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
+        !self.presence.iter().all(of_the_scan)
     }
 
     /// The most frames whose loss some of the witnesses explain together.
@@ -425,6 +501,15 @@ mod tests {
         assert_eq!(absent.judge(), Verdict::Unproven, "nobody can say that anything is missing");
     }
 
+    #[test]
+    fn a_stream_that_came_or_went_while_the_scan_ran_has_lost_nothing_by_that() {
+        let mut brief = account(0, &[(0, false)]);
+        brief.presence = vec![Presence::CameLate { ns: 3 }, Presence::WentEarly { ns: 4 }];
+        assert_eq!(brief.judge(), Verdict::Proven);
+        brief.presence.push(Presence::DiedEarly { ns: 4 });
+        assert_eq!(brief.judge(), Verdict::Unexplained);
+    }
+
     fn shared(layer: Layer, coarse: bool, after: u64) -> Witness {
         let (counter, scope) = ("dropped".into(), "eth0".into());
         Witness { layer, counter, scope, own: false, coarse, before: 0, after }
@@ -480,6 +565,26 @@ mod tests {
         mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
         judge_together(&mut mixed);
         assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
+    }
+
+    #[test]
+    fn ring_and_writers_tell_why_frames_were_overrun() {
+        let member = |failure: Option<&str>| HostMember {
+            path: "/data".into(),
+            longest_write_ns: 250_000_000,
+            failure: failure.map(str::to_owned),
+        };
+        let mut full = account(0, &[]);
+        let host = |members| Some(Host { pool_blocks: 64, high_water: 64, members });
+        full.host = host(vec![member(Some("the disk is full"))]);
+        assert_eq!(full.why_overrun(), None, "nothing was");
+        full.terms.overrun = 7;
+        assert_eq!(full.why_overrun().unwrap(), "no member took more: the disk is full");
+        full.host = host(vec![member(None), member(Some("the disk is full"))]);
+        assert_eq!(full.why_overrun().unwrap(), "1 of 2 members took no more: the disk is full");
+        full.host = host(vec![member(None)]);
+        let slow = "all 64 blocks were in use; the longest write took 250 ms";
+        assert_eq!(full.why_overrun().unwrap(), slow);
     }
 
     #[test]

@@ -55,6 +55,10 @@ pub struct Lifecycle {
     phase: Phase,
     /// Capture threads that may still name a stream.
     captures: usize,
+    /// Members there were at first.
+    members_begun: usize,
+    /// Whether a capture thread ended before it had said what became of its streams.
+    lost: bool,
     members: BTreeSet<usize>,
     /// Streams that have not ended.
     running: BTreeSet<u16>,
@@ -70,6 +74,8 @@ impl Lifecycle {
         Self {
             phase: Phase::Recording,
             captures,
+            members_begun: members,
+            lost: false,
             members: (0..members).collect(),
             running: streams.into_iter().collect(),
             ended: BTreeSet::new(),
@@ -104,6 +110,7 @@ impl Lifecycle {
             }
             (_, Event::Closed) => self.captures = self.captures.saturating_sub(1),
             (_, Event::CaptureGone) => {
+                self.lost |= self.captures > 0 || !self.running.is_empty();
                 self.captures = 0;
                 self.running.clear();
             }
@@ -121,6 +128,13 @@ impl Lifecycle {
             return Some(Action::Seal);
         }
         None
+    }
+
+    /// Whether all that was awaited came: of every stream its end, and that each member has all of it.
+    pub fn is_whole(&self) -> bool {
+        let all =
+            self.ended.iter().flat_map(|&stream| (0..self.members_begun).map(move |m| (stream, m)));
+        !self.lost && all.into_iter().all(|both| self.finished.contains(&both))
     }
 
     /// Whether it has been sealed.
@@ -148,6 +162,28 @@ mod tests {
             events.extend((0..members).map(|m| (finished(m), None)));
         }
         events
+    }
+
+    #[test]
+    fn a_scan_of_which_a_thread_was_lost_is_not_whole() {
+        let ended = |events: &[Event]| {
+            let mut scan = Lifecycle::new(0..1, 1, 1);
+            events.iter().for_each(|event| {
+                scan.step(*event);
+            });
+            assert!(scan.is_sealed(), "{events:?}");
+            scan.is_whole()
+        };
+        let finished = Event::Finished { member: 0, stream: 0 };
+        let all = [Event::Close, Event::Closed, Event::Ended(0), finished, Event::CaptureGone];
+        assert!(ended(&all));
+        assert!(ended(&[Event::Close, Event::Silent(0), Event::Closed, Event::CaptureGone]));
+        assert!(!ended(&[Event::Close, Event::CaptureGone]), "a capture thread failed");
+        assert!(!ended(&[Event::Close, Event::Closed, Event::CaptureGone]), "while it drained");
+        assert!(
+            !ended(&[Event::Close, Event::Closed, Event::Ended(0), Event::MemberGone(0)]),
+            "a writer failed"
+        );
     }
 
     proptest! {

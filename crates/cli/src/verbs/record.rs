@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
-use fullbore_core::account::Verdict;
+use fullbore_core::account::{Account, Terms, Verdict};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::manifest::State;
@@ -37,8 +37,9 @@ use crate::store_arg::StoreArg;
 /// the scan is sealed. A second Ctrl-C aborts. A terminal that goes away stops too, unless it was started
 /// with nohup.
 ///
-/// Exit codes: 0 every frame is accounted for; 1 frames are missing that no counter of this host
-/// explains, or it was aborted; 2 the recording could not be made.
+/// Exit codes: 0 nothing was lost that this host could have kept, and what is missing is explained; 1 frames
+/// were overrun, damaged or late, or are missing and no counter of this host explains it, or a member
+/// failed, or it was aborted; 2 the recording could not be made.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -129,11 +130,18 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let control = Arc::new(Control::default());
     signals::stop_recording(&control)?;
     let mut screen = Screen::new(output, quiet);
-    let mut tell = |event: &Event| screen.event(event);
+    let mut code = output::GOOD;
+    let mut tell = |event: &Event| {
+        if let Event::Sealed(sealed) = event {
+            code = code.max(judge(sealed));
+        }
+        screen.event(event);
+    };
     let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
-    let sealed = recorder.run(&control, &mut tell).map_err(explained)?;
+    let ended = recorder.run(&control, &mut tell);
     screen.end();
-    Ok(ExitCode::from(judge(&sealed)))
+    ended.map_err(explained)?;
+    Ok(ExitCode::from(code))
 }
 
 /// A PandA into a container, as `panda record` does it.
@@ -241,19 +249,56 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something is missing that nothing explains.
-fn judge(sealed: &[Sealed]) -> u8 {
-    let unexplained = sealed
-        .iter()
-        .flat_map(|scan| &scan.accounts)
-        .any(|account| account.verdict == Verdict::Unexplained);
-    let aborted = sealed.iter().any(|scan| scan.manifest.state == State::Aborted);
-    if unexplained || aborted { output::FOUND } else { output::GOOD }
+/// Good unless something was found: frames that came and are not there, or are missing and nothing explains it,
+/// a member that failed, an abort.
+fn judge(sealed: &Sealed) -> u8 {
+    let lost = |account: &Account| {
+        let Terms { overrun, damaged, late, .. } = account.terms;
+        account.verdict == Verdict::Unexplained || overrun + damaged + late > 0
+    };
+    let found = sealed.accounts.iter().any(lost)
+        || sealed.manifest.members.iter().any(|member| member.failure.is_some())
+        || sealed.manifest.state == State::Aborted;
+    if found { output::FOUND } else { output::GOOD }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_that_came_and_are_not_there_are_something_found() {
+        let judged = |terms: Terms, failure: Option<&str>, state: &str| {
+            let mut account = Account::new(fullbore_core::account::CountedBy::FrameTime);
+            (account.terms, account.verdict) = (terms, Verdict::Consistent);
+            let manifest = serde_json::json!({
+                "version": fullbore_core::manifest::VERSION,
+                "uuid": uuid::Uuid::nil(),
+                "scan": "s_a",
+                "state": state,
+                "software": "",
+                "host": "",
+                "armed": "2026-11-21T18:00:00.000000000Z",
+                "stopped": null,
+                "members": [{
+                    "uuid": uuid::Uuid::nil(), "path": "/data", "failure": failure, "buffered": false,
+                }],
+                "streams": [],
+            });
+            let manifest = serde_json::from_value(manifest).unwrap();
+            judge(&Sealed { manifest, accounts: vec![account] })
+        };
+        let none = Terms::default();
+        assert_eq!(judged(none, None, "sealed"), output::GOOD);
+        assert_eq!(judged(Terms { missing: 1, ..none }, None, "sealed"), output::GOOD, "explained");
+        for lost in
+            [Terms { overrun: 1, ..none }, Terms { damaged: 1, ..none }, Terms { late: 1, ..none }]
+        {
+            assert_eq!(judged(lost, None, "sealed"), output::FOUND, "{lost:?}");
+        }
+        assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
+        assert_eq!(judged(none, None, "aborted"), output::FOUND);
+    }
 
     #[test]
     fn several_scans_are_numbered() {

@@ -82,6 +82,8 @@ pub struct MemberState {
 pub struct StreamState {
     /// Its name.
     pub name: Name,
+    /// Whether nothing of it has come yet.
+    pub silent: bool,
     /// Frames that came and have a place.
     pub frames: u64,
     /// Bytes of them.

@@ -44,6 +44,8 @@ pub struct Scan {
     pub shared_after: Option<witness::Reading>,
     /// Roots of the members that took data when it began.
     pub roots: Vec<PathBuf>,
+    /// Whether a limit ended it, and not somebody who saw that nothing came any more.
+    pub limited: bool,
     /// Whether more is known of its streams than its manifests on disk say.
     pub untold: bool,
     /// Blocks that were written to a member whose sync failed later.
@@ -105,6 +107,7 @@ impl Scan {
             shared: witness::Reading::default(),
             shared_after: None,
             roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
+            limited: false,
             untold: false,
             unsure: Vec::new(),
             claimed: Vec::new(),
@@ -240,6 +243,11 @@ impl Scan {
         }
         let geometry = self.manifest.streams[usize::from(number)].geometry;
         geometry.map_or(0, |geometry| blocks * u64::from(geometry.block_bytes))
+    }
+
+    /// Leaves it as it is, for `recover`.
+    pub fn leave(&mut self) {
+        self.scribe.release();
     }
 
     /// Removes what was made of a scan that does not begin after all.

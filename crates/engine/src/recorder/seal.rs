@@ -1,20 +1,33 @@
 //! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
 
-use fullbore_core::account::{Account, CountedBy, Presence, judge_together};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fullbore_core::account::{Account, CountedBy, Host, HostMember, Presence, judge_together};
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::manifest::{State, Summary};
+use fullbore_core::manifest::{Member, State, Summary};
 use fullbore_core::time::Tai;
 
 use super::arm::RecordError;
 use super::event::Sealed;
 use super::scan::Scan;
+use crate::ring::Gauge;
 
 /// A stream that lacks so much at either end, while another has it, is said to.
 const NOTICEABLE_NS: i64 = 250_000_000;
 
+/// A stream that lacks so much of a scan that a limit ended is said to.
+const LONG_NS: i64 = 1_000_000_000;
+
 /// Completes the accounts of a scan and writes it down as finished.
-pub fn seal(scan: &mut Scan, sources: &[UdpSource], aborted: bool) -> Result<Sealed, RecordError> {
+pub fn seal(
+    scan: &mut Scan,
+    sources: &[UdpSource],
+    writers: &[Arc<Gauge>],
+    aborted: bool,
+) -> Result<Sealed, RecordError> {
     add_silent_streams(scan, sources);
+    add_host(scan, writers);
     add_witnesses(scan, sources);
     add_presence(scan);
     for (number, account) in &scan.accounts {
@@ -53,17 +66,40 @@ fn add_witnesses(scan: &mut Scan, sources: &[UdpSource]) {
     }
 }
 
+/// What ring and writers say of themselves.
+fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
+    let member = |(member, gauge): (&Member, &Arc<Gauge>)| HostMember {
+        path: member.path.display().to_string(),
+        longest_write_ns: gauge.longest_write_ns.load(Relaxed),
+        failure: member.failure.clone(),
+    };
+    let members: Vec<HostMember> = scan.manifest.members.iter().zip(writers).map(member).collect();
+    for (number, account) in &mut scan.accounts {
+        if let Some(gauge) = scan.gauges.get(number) {
+            account.host = Some(Host {
+                pool_blocks: gauge.pool_blocks.load(Relaxed),
+                high_water: gauge.high_water.load(Relaxed),
+                members: members.clone(),
+            });
+        }
+    }
+}
+
 /// What the streams show of one another: who began last, who ended first, who never came.
 fn add_presence(scan: &mut Scan) {
     let seen = |account: &Account| Some((account.first?.seen, account.last?.seen));
     let ends: Vec<(Tai, Tai)> = scan.accounts.values().filter_map(seen).collect();
     let earliest = ends.iter().map(|ends| ends.0).min();
     let latest = ends.iter().map(|ends| ends.1).max();
+    let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
     for account in scan.accounts.values_mut() {
         let (Some(first), Some(last)) = (account.first, account.last) else {
             account.presence.push(Presence::NeverCame);
             continue;
         };
+        if scan.limited {
+            account.presence.extend(within_limits(armed, stopped, first.seen, last.seen));
+        }
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
         if late > NOTICEABLE_NS {
             account.presence.push(Presence::StartedLate { ns: late });
@@ -72,5 +108,38 @@ fn add_presence(scan: &mut Scan) {
         if early > NOTICEABLE_NS {
             account.presence.push(Presence::DiedEarly { ns: early });
         }
+    }
+}
+
+/// How much of a scan that a limit ended a stream did not fill.
+fn within_limits(armed: Tai, stopped: Option<Tai>, first: Tai, last: Tai) -> Vec<Presence> {
+    let mut found = Vec::new();
+    let late = first.since(armed);
+    if late > LONG_NS {
+        found.push(Presence::CameLate { ns: late });
+    }
+    let early = stopped.map_or(0, |stopped| stopped.since(last));
+    if early > LONG_NS {
+        found.push(Presence::WentEarly { ns: early });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_fills_only_a_part_of_a_limited_scan_is_said_to() {
+        let at = |seconds: i64| Tai(seconds * 1_000_000_000);
+        let told = |first, last| within_limits(at(100), Some(at(110)), at(first), at(last));
+        assert_eq!(told(101, 109), []);
+        let (late, early) = (3_000_000_000, 4_000_000_000);
+        assert_eq!(told(103, 109), [Presence::CameLate { ns: late }]);
+        assert_eq!(
+            told(103, 106),
+            [Presence::CameLate { ns: late }, Presence::WentEarly { ns: early }]
+        );
+        assert_eq!(within_limits(at(100), None, at(100), at(101)), []);
     }
 }

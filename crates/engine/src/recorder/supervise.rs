@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 
 use super::arm::{Plan, RecordError, Recorder, Running, member_state};
-use super::event::{Event, MemberState, Progress, Sealed, StreamState, Tell};
+use super::event::{Event, MemberState, Progress, StreamState, Tell};
 use super::order;
 use super::read_back::{Unsure, read_back};
 use super::scan::Scan;
@@ -74,7 +74,6 @@ pub struct Supervisor {
     written: Instant,
     stopping: u8,
     captures_left: usize,
-    sealed: Vec<Sealed>,
     broken: Vec<String>,
     told: Told,
 }
@@ -108,7 +107,6 @@ impl Supervisor {
             since: now,
             written: now,
             stopping: 0,
-            sealed: Vec::new(),
             broken: Vec::new(),
         }
     }
@@ -196,7 +194,7 @@ impl Supervisor {
     }
 
     /// Takes what the threads have to say.
-    fn listen(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+    fn listen(&mut self, tell: &mut Tell<'_>) {
         match self.running.notices.recv_timeout(TICK) {
             Ok(notice) => self.notice(notice, tell),
             Err(RecvTimeoutError::Timeout) => {}
@@ -225,9 +223,8 @@ impl Supervisor {
                 }
             }
         }
-        self.seal_ready(tell)?;
+        self.seal_ready(tell);
         self.write_down(tell);
-        Ok(())
     }
 
     /// Writes down what has become known of the streams: after a crash it cannot be asked for.
@@ -324,6 +321,12 @@ impl Supervisor {
             }
             Notice::Done => {
                 self.captures_left = self.captures_left.saturating_sub(1);
+                if self.stopping == 0 && self.plan.panda.is_none() {
+                    let text = "a capture thread failed, and the recording ends".to_owned();
+                    self.broken.push(text.clone());
+                    tell(&Event::Warning { text });
+                    self.stop(1);
+                }
                 if self.captures_left == 0 {
                     self.captures_gone();
                 }
@@ -376,24 +379,34 @@ impl Supervisor {
         }
     }
 
-    /// Seals every scan that is ready, oldest first.
-    fn seal_ready(&mut self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+    /// Seals every scan that is ready, oldest first. One that cannot be is left for `recover`.
+    fn seal_ready(&mut self, tell: &mut Tell<'_>) {
         while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
             let mut scan = self.scans.pop_front().expect("just seen");
-            for text in read_back(&mut scan) {
-                tell(&Event::Warning { text });
-            }
-            for text in order::plan(&mut scan) {
-                tell(&Event::Warning { text });
-            }
-            let mut sealed = seal(&mut scan, &self.plan.sources, self.stopping > 1)?;
-            for text in order::carry_out(&mut scan) {
-                tell(&Event::Warning { text });
-            }
-            sealed.manifest = scan.manifest.clone();
-            tell(&Event::Sealed(Box::new(sealed.clone())));
-            self.sealed.push(sealed);
+            let why = match scan.life.is_whole() || self.plan.panda.is_some() {
+                true => self.seal(&mut scan, tell).err().map(|error| error.to_string()),
+                false => Some("a thread that recorded it failed".to_owned()),
+            };
+            let Some(why) = why else { continue };
+            scan.leave();
+            let name = &scan.manifest.scan;
+            let text = format!("{name} is not sealed: {why}; `fullbore recover {name}` seals it");
+            self.broken.push(text.clone());
+            tell(&Event::Warning { text });
         }
+    }
+
+    fn seal(&self, scan: &mut Scan, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+        for text in read_back(scan).into_iter().chain(order::plan(scan)) {
+            tell(&Event::Warning { text });
+        }
+        let aborted = self.stopping > 1;
+        let mut sealed = seal(scan, &self.plan.sources, &self.running.gauges, aborted)?;
+        for text in order::carry_out(scan) {
+            tell(&Event::Warning { text });
+        }
+        sealed.manifest = scan.manifest.clone();
+        tell(&Event::Sealed(Box::new(sealed)));
         Ok(())
     }
 
@@ -402,17 +415,20 @@ impl Supervisor {
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
         let members = self.member_states(rate);
         let scan = self.scans.back().expect("a scan is being recorded");
-        let mut streams = Vec::with_capacity(scan.gauges.len());
-        for (number, gauge) in &scan.gauges {
+        let mut streams = Vec::with_capacity(scan.manifest.streams.len());
+        self.told.streams.resize(scan.manifest.streams.len(), 0);
+        let nothing = Arc::default();
+        for (place, stream) in scan.manifest.streams.iter().enumerate() {
+            let number = place as u16;
+            // A stream of which nothing has come has no counters.
+            let gauge = scan.gauges.get(&number);
+            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let bytes = read(&gauge.bytes);
-            let place = usize::from(*number);
-            if self.told.streams.len() <= place {
-                self.told.streams.resize(place + 1, 0);
-            }
             let before = std::mem::replace(&mut self.told.streams[place], bytes);
             streams.push(StreamState {
-                name: scan.manifest.streams[place].name.clone(),
+                name: stream.name.clone(),
+                silent,
                 frames: read(&gauge.frames),
                 bytes,
                 rate: rate(bytes, before),
@@ -423,7 +439,7 @@ impl Supervisor {
                 foreign: read(&gauge.foreign),
                 high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
                 used_blocks: read(&gauge.used_blocks),
-                durable_bytes: scan.durable_bytes(*number),
+                durable_bytes: scan.durable_bytes(number),
             });
         }
         self.told.at = Instant::now();
@@ -470,16 +486,12 @@ impl Supervisor {
 }
 
 impl Recorder {
-    /// Records until a limit is reached or an end is asked for. Gives every scan that was sealed.
-    pub fn run(
-        self,
-        control: &Arc<Control>,
-        tell: &mut Tell<'_>,
-    ) -> Result<Vec<Sealed>, RecordError> {
+    /// Records until a limit is reached or an end is asked for. Every scan is told of when it is sealed.
+    pub fn run(self, control: &Arc<Control>, tell: &mut Tell<'_>) -> Result<(), RecordError> {
         let mut supervisor = self.supervisor;
         let mut told = Instant::now();
         while !supervisor.scans.is_empty() {
-            supervisor.listen(tell)?;
+            supervisor.listen(tell);
             if supervisor.scans.is_empty() {
                 break;
             }
@@ -491,7 +503,10 @@ impl Recorder {
                 // A PandA's scan is an acquisition, which a limit cannot cut in two.
                 match supervisor.plan.panda {
                     Some(_) => supervisor.stop(1),
-                    None => supervisor.end_scan(tell),
+                    None => {
+                        supervisor.newest().limited = true;
+                        supervisor.end_scan(tell);
+                    }
                 }
             }
             if supervisor.captures_left == 0 && supervisor.stopping == 0 {
@@ -503,7 +518,7 @@ impl Recorder {
                 tell(&Event::Progress(progress));
             }
         }
-        let Supervisor { running, sealed, broken, .. } = supervisor;
+        let Supervisor { running, broken, .. } = supervisor;
         running.captures.into_iter().for_each(|capture| capture.join());
         for writer in running.writers {
             if writer.join().is_err() {
@@ -513,7 +528,7 @@ impl Recorder {
         }
         match broken.into_iter().next() {
             Some(why) => Err(RecordError::Broken { why }),
-            None => Ok(sealed),
+            None => Ok(()),
         }
     }
 }

@@ -17,6 +17,8 @@ use crate::store::stream::{Key, Phase, Spare};
 pub(super) enum Failure {
     #[error("making {path} in {}: {source}", root.display())]
     Make { root: PathBuf, path: String, source: io::Error },
+    #[error("the disk is full (making {path} in {}: {source})", root.display())]
+    Full { root: PathBuf, path: String, source: io::Error },
     #[error("putting {path} in its place in {}: {source}", root.display())]
     Settle { root: PathBuf, path: String, source: io::Error },
     #[error("writing {bytes} bytes at {offset} of {path} in {}: {source}", root.display())]
@@ -60,11 +62,10 @@ impl<D: Disk> Engine<D> {
 
     /// A file could not be made: for want of space, or because the member is broken.
     pub(super) fn not_made(&mut self, path: String, source: io::Error) {
-        let full = is_full(&source);
-        let failure = Failure::Make { root: self.root.clone(), path, source };
-        match full {
-            true => self.fill_up(&failure),
-            false => self.fail(&failure, vec![]),
+        let root = self.root.clone();
+        match is_full(&source) {
+            true => self.fill_up(&Failure::Full { root, path, source }),
+            false => self.fail(&Failure::Make { root, path, source }, vec![]),
         }
     }
 
