@@ -107,7 +107,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         println!("no unsealed scans");
     }
     let work = |scan: &ScanName| {
-        let bar = scan_arg::bar(output, scan);
+        let bar = scan_arg::meter(output, scan);
         let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
         bar.finish_and_clear();
         outcome.map_err(explained)

@@ -93,6 +93,17 @@ pub fn each<T: Serialize>(
     Ok(ExitCode::from(worst))
 }
 
+/// The same where nobody knows how much there is to do.
+pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
+    if !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{msg} {spinner} {bytes} read, {bytes_per_sec}, {elapsed}");
+    let style = style.expect("the template is well-formed");
+    ProgressBar::new_spinner().with_style(style).with_message(name.to_string())
+}
+
 /// Bytes, rate and time left on standard error, if somebody is watching.
 pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
     if !output.progress() {
