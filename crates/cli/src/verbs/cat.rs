@@ -58,6 +58,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     );
     let (scan, named) = scan_arg::open(&args.store.members()?, &args.scan)?;
     let stream = choose(&scan, args.stream.as_ref().or(named.as_ref()))?;
+    if scan_arg::never_came(&scan, stream) {
+        return Ok(ExitCode::from(output::FOUND));
+    }
     let frames = range(stream, args.from, args.until)?;
     if args.no_fill {
         let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);

@@ -150,9 +150,9 @@ fn text(outcome: &Outcome) -> String {
 
 fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
-        "  {}: {} blocks, {}, {} frames written of {} expected",
+        "  {}: {}, {}, {} frames written of {} expected",
         stream.name,
-        stream.blocks,
+        output::count(stream.blocks as usize, "block"),
         ByteSize(stream.bytes),
         stream.terms.written,
         stream.terms.expected,

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fullbore_core::account::Presence;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
 use fullbore_engine::store::reader::{Scan, Stream};
@@ -47,6 +48,17 @@ pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a Stream> {
         let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
         anyhow::anyhow!("{} has no stream {name}; it has {}", scan.manifest.scan, known.join(", "))
     })
+}
+
+/// Whether a stream never came, which is then said. The exit code is 1, as `record` had it.
+pub fn never_came(scan: &Scan, stream: &Stream) -> bool {
+    let account = stream.account.as_ref();
+    let never = account.is_some_and(|it| it.presence.contains(&Presence::NeverCame));
+    if never {
+        let (scan, stream) = (&scan.manifest.scan, &stream.name);
+        eprintln!("fullbore: {scan}/{stream} never came: there are no frames of it");
+    }
+    never
 }
 
 /// The scans that were typed, whole, or all that `wanted` takes.
