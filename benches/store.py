@@ -80,8 +80,14 @@ def a_scan(directory):
     timed([FULLBORE, "generate", "--to", f"udp://127.0.0.1:{port}", "--frame", FRAME_BYTES,
            "--fps", 8 * 10**9 // 8 // FRAME_BYTES, "--frames", frames])  # fmt: skip
     recorder.send_signal(signal.SIGINT)
-    recorder.communicate()
-    return frames * FRAME_BYTES
+    told, _ = recorder.communicate()
+    return recorded_bytes(map(json.loads, told.splitlines()))
+
+
+def recorded_bytes(events):
+    """Of the scan that was sealed: what was lost on the way is not read back."""
+    sealed = next(event for event in events if event["event"] == "sealed")
+    return sum(stream["bytes"] for stream in sealed["manifest"]["streams"])
 
 
 def verify(directory, size):

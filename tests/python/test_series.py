@@ -5,6 +5,7 @@ import signal
 import socket
 import struct
 import subprocess
+from datetime import datetime, timedelta, timezone
 
 import pytest
 import wire
@@ -81,6 +82,34 @@ def test_a_second_signal_aborts_and_what_was_written_verifies(store):
     for account in accounts(sealed).values():
         balanced(account)
     run("verify", recording.scan, "--store", store)
+
+
+def test_what_never_came_is_said_alike_by_all_who_are_asked(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as recording:
+        sealed = recording.stop(code=FOUND)
+    (account,) = accounts(sealed).values()
+    assert account["verdict"] == "unexplained" and account["terms"]["expected"] == 0
+    for verb in (["cat"], ["play", "--to", f"udp://127.0.0.1:{port}"]):
+        done = run(*verb, recording.scan, "--store", store, code=FOUND)
+        assert b"never came" in done.stderr and not done.stdout
+    told = run("info", recording.scan, "--store", store).stdout.decode()
+    assert "never came" in told and "frames are missing" not in told
+
+
+def test_a_recording_ends_at_the_time_it_was_given(store):
+    end = datetime.now(timezone.utc) + timedelta(seconds=2)
+    until = end.strftime("%Y-%m-%dT%H:%M:%S.%f")
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+    with Recording(source, store=store, options=["--until", until]) as recording:
+        wire.send(wire.run_of_frames(1100), port)
+        sealed = recording.sealed()
+    assert sealed["manifest"]["state"] == "sealed"
+    stopped = datetime.fromisoformat(sealed["manifest"]["stopped"][:26]).replace(tzinfo=timezone.utc)
+    assert timedelta() <= stopped - end < timedelta(seconds=1), (stopped, end)
+    (account,) = accounts(sealed).values()
+    assert account["terms"]["written"] == 1100
 
 
 def test_a_terminal_that_goes_away_stops_and_seals(store):

@@ -84,9 +84,17 @@ pub fn columns(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-/// What a verdict says, in a sentence.
-pub fn meaning(verdict: Verdict) -> &'static str {
+/// What a verdict says of these accounts, in a sentence.
+pub fn meaning<'a>(
+    verdict: Verdict,
+    accounts: impl IntoIterator<Item = &'a Account>,
+) -> &'static str {
+    let mut judged = accounts.into_iter().filter(|account| account.verdict == verdict);
     match verdict {
+        Verdict::Unexplained if judged.all(|account| account.terms.missing == 0) => {
+            "no frame is known to be missing, but a stream did not come as it should have: it never \
+             came, began late, died early, or was counted anew"
+        }
         Verdict::Proven => "nothing is missing, and no counter of any layer moved",
         Verdict::Consistent => {
             "what is missing is explained by counters that moved, or nothing is missing and \

@@ -42,6 +42,12 @@ impl Output {
     }
 }
 
+/// `1 source`, `2 sources`.
+pub fn count(number: usize, one: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{ending}")
+}
+
 /// Whether the reader of our output has gone, which is no error of ours.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
@@ -52,4 +58,15 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .and_then(serde_json::Error::io_error_kind)
                 .is_some_and(|kind| kind == io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_not_told_as_many() {
+        let told = [0, 1, 2].map(|number| count(number, "source"));
+        assert_eq!(told, ["0 sources", "1 source", "2 sources"]);
+    }
 }

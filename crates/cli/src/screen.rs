@@ -13,7 +13,7 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 
 use crate::account_table;
-use crate::output::Output;
+use crate::output::{Output, count};
 
 /// Lines that the screen takes besides its rows.
 const FRAME_LINES: u16 = 5;
@@ -47,11 +47,11 @@ impl Screen {
             Event::Armed(armed) => {
                 let memory = if armed.locked { "locked" } else { "not locked" };
                 self.say(format!(
-                    "armed {}: {} sources, {} of block memory ({memory}), {} members",
+                    "armed {}: {}, {} of block memory ({memory}), {}",
                     armed.scan,
-                    armed.sources.len(),
+                    count(armed.sources.len(), "source"),
                     ByteSize(armed.pool_bytes),
-                    armed.members.len()
+                    count(armed.members.len(), "member")
                 ));
                 for member in armed.members.iter().filter(|member| member.buffered) {
                     self.say(format!(
@@ -81,9 +81,12 @@ impl Screen {
     fn say(&mut self, text: String) {
         match &mut self.terminal {
             Some((terminal, _)) => {
-                let line = Paragraph::new(text);
-                let _ = terminal.insert_before(1, |buffer| {
-                    ratatui::widgets::Widget::render(line, buffer.area, buffer);
+                let width = terminal.size().map_or(80, |size| size.width);
+                let lines = wrapped(&text, width.into());
+                let height = lines.len() as u16;
+                let lines = Paragraph::new(lines.join("\n"));
+                let _ = terminal.insert_before(height, |buffer| {
+                    ratatui::widgets::Widget::render(lines, buffer.area, buffer);
                 });
             }
             // A terminal that has gone away does not end a recording.
@@ -120,6 +123,26 @@ impl Screen {
             let _ = terminal.show_cursor();
         }
     }
+}
+
+/// The lines that a text takes: broken between words, and within those that are longer than a line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    /// A warning may quote what others sent.
+    const MOST_LINES: usize = 20;
+    let width = width.max(8);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut rest: Vec<char> = line.chars().collect();
+        while rest.len() > width {
+            let blank = rest[..=width].iter().rposition(|it| *it == ' ').filter(|at| *at > 0);
+            let behind = rest.split_off(blank.unwrap_or(width));
+            lines.push(rest.iter().collect());
+            rest = behind.into_iter().skip(usize::from(blank.is_some())).collect();
+        }
+        lines.push(rest.iter().collect());
+    }
+    lines.truncate(MOST_LINES);
+    lines
 }
 
 fn picture(frame: &mut Frame<'_>, progress: &Progress) {
@@ -205,7 +228,13 @@ fn member_row(member: &MemberState) -> Row<'static> {
 /// A sealed scan, for people.
 fn told(sealed: &Sealed) -> String {
     let names = sealed.manifest.streams.iter().map(|stream| stream.name.as_str());
-    let end = if sealed.manifest.state == State::Aborted { "aborted" } else { "sealed" };
+    // A second Ctrl-C may come when all was written.
+    let lost = sealed.accounts.iter().any(|account| account.terms.overrun > 0);
+    let end = match sealed.manifest.state {
+        State::Aborted if lost => "aborted",
+        State::Aborted => "aborted, and nothing that had come was lost by it",
+        _ => "sealed",
+    };
     let size = ByteSize(sealed.manifest.bytes());
     let mut text = format!("\n{} {end}, {size}\n\n", sealed.manifest.scan);
     text += &account_table::table(names.zip(&sealed.accounts));
@@ -215,7 +244,26 @@ fn told(sealed: &Sealed) -> String {
         }
     }
     if let Some(verdict) = sealed.manifest.verdict() {
-        text += &format!("{verdict}: {}\n", account_table::meaning(verdict));
+        text += &format!("{verdict}: {}\n", account_table::meaning(verdict, &sealed.accounts));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_warning_is_shown_to_its_end() {
+        let text = "warning: 46220: the socket got 212 KB of the 64 MB asked for /a/very/long/path/of/a/thing";
+        for width in 8..100 {
+            let lines = wrapped(text, width);
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+            let told = |text: &str| text.replace(' ', "");
+            assert_eq!(told(&lines.concat()), told(text), "{width}");
+        }
+        assert_eq!(wrapped("one two", 80), ["one two"]);
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("a\nb", 80), ["a", "b"]);
+    }
 }

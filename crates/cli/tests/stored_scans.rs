@@ -367,3 +367,40 @@ fn a_part_of_a_scan_is_named_alike_to_cat_and_to_play() {
     // The old word of `cat` is still heard.
     assert_eq!(written(&["--to", "+2s"]), written(&["--until", "+2s"]));
 }
+
+#[test]
+fn cat_tells_scripts_on_standard_error_what_it_wrote() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let cat = |words: &[&str], code: i32| -> Value {
+        let output = fullbore(&store, &[&["--json", "cat", "r1_a"], words].concat());
+        assert_eq!(output.status.code(), Some(code));
+        let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(told["bytes"], output.stdout.len());
+        told
+    };
+    let told = cat(&[], 0);
+    assert_eq!((&told["scan"]["session"], &told["stream"]), (&"r1".into(), &"a".into()));
+    assert_eq!(told["bytes"], laid.bytes[0].len());
+    assert_eq!(told["wrong"], Value::Array(vec![]));
+}
+
+#[test]
+fn a_directory_that_is_no_store_is_named() {
+    let (store, other) = (Store::new(2), tempfile::tempdir().unwrap());
+    std::fs::create_dir(other.path().join("some_thing")).unwrap();
+    let path = other.path().to_str().unwrap();
+    for verb in [&["ls"][..], &["verify", "--all"], &["recover", "--all"]] {
+        let error = refused(&store, &[verb, &["--store", path]].concat());
+        assert!(error.contains(path) && error.contains("no store"), "{verb:?}: {error}");
+    }
+    // Beside a member that is one, it does not hide what lies there.
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let both = format!("{},{path}", store.roots()[0].display());
+    let output = fullbore(&store, &["ls", "--store", &both]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("r1_a") && text(&output.stderr).contains("no store"));
+    // A store from which everything was removed is one.
+    told(&store, &["rm", "r1_a", "--yes"], 0);
+    assert!(told(&store, &["ls"], 0).contains("no scans"));
+}

@@ -20,10 +20,12 @@ pub struct Name(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Empty, or longer than [`LONGEST`].
-    #[error("a name has 1 to {LONGEST} characters, and `{text}` has {}", text.len())]
+    #[error("a name has 1 to {LONGEST} characters, and `{text}` has {length}")]
     Length {
-        /// What was given.
+        /// What was given, or its beginning.
         text: String,
+        /// How many bytes were given.
+        length: usize,
     },
     /// A character that the layout or a file system would read as something else.
     #[error("`{text}` holds {character:?}; names are made of letters, digits, `-`, `+` and `_`")]
@@ -40,8 +42,17 @@ pub enum Error {
         text: String,
     },
     /// A session ends at the first `_` of a directory name.
-    #[error("the session `{text}` holds `_`, at which a directory name divides session and scan")]
+    #[error(
+        "the session `{text}` holds `_`, which is not allowed in a session: a directory's name divides \
+         session and scan there"
+    )]
     SessionUnderscore {
+        /// What was given.
+        text: String,
+    },
+    /// The name of a scan as a whole has no `_`.
+    #[error("`{text}` is no scan: it is called <session>_<scan>")]
+    Undivided {
         /// What was given.
         text: String,
     },
@@ -55,10 +66,18 @@ impl Name {
 
     /// The same name checked as a session: without `_`, so that it can be told from the scan.
     pub fn session(text: &str) -> Result<Self, Error> {
-        if text.contains('_') {
+        if text.contains('_') && text.len() <= LONGEST {
             return Err(Error::SessionUnderscore { text: text.to_owned() });
         }
         text.parse()
+    }
+}
+
+/// As much of a text as fits a message.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -67,7 +86,7 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.is_empty() || text.len() > LONGEST {
-            return Err(Error::Length { text: text.chars().take(2 * LONGEST).collect() });
+            return Err(Error::Length { text: shortened(text), length: text.len() });
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '_');
         if let Some(character) = text.chars().find(|&c| !allowed(c)) {
@@ -133,7 +152,7 @@ impl FromStr for ScanName {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let (session, scan) =
-            text.split_once('_').ok_or_else(|| Error::Length { text: format!("{text}_<scan>") })?;
+            text.split_once('_').ok_or_else(|| Error::Undivided { text: shortened(text) })?;
         Ok(ScanName { session: Name::session(session)?, scan: scan.parse()? })
     }
 }
@@ -147,6 +166,19 @@ impl fmt::Display for ScanName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_name_is_told_as_it_is() {
+        let long = "x".repeat(500).parse::<Name>().unwrap_err().to_string();
+        assert!(long.contains("has 500") && long.contains('…') && long.len() < 200, "{long}");
+        let session = Name::session("a_b").unwrap_err().to_string();
+        assert!(session.contains("`_`, which is not allowed in a session"), "{session}");
+        let scan = "nodivision".parse::<ScanName>().unwrap_err().to_string();
+        assert!(scan.contains("<session>_<scan>") && !scan.contains("characters"), "{scan}");
+        // A text that is too long is told first, whatever else is wrong with it.
+        let both = Name::session(&"a_".repeat(100)).unwrap_err().to_string();
+        assert!(both.contains("has 200"), "{both}");
+    }
 
     #[test]
     fn names_that_would_leave_the_store_are_refused() {

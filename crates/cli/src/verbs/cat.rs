@@ -6,9 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
-use fullbore_core::name::Name;
+use fullbore_core::name::{Name, ScanName};
+use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+use serde::Serialize;
 
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
@@ -19,7 +21,7 @@ use crate::verbs::scan_arg;
 ///
 /// Every block is checked before its bytes are written. A block that is damaged or missing ends it with
 /// exit code 1, unless damage is allowed: then what is there is written, and what is wrong is told on
-/// standard error.
+/// standard error. So is, with `--json`, what was written, as standard output is taken by the stream.
 ///
 ///   fullbore cat r1234_no0001 > no0001.vdif
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
@@ -49,13 +51,16 @@ pub struct Args {
 }
 
 /// Writes.
-pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         !io::stdout().is_terminal(),
         "a stream's bytes are not for a terminal: send them to a pipe or a file"
     );
     let (scan, named) = scan_arg::open(&args.store.members()?, &args.scan)?;
     let stream = choose(&scan, args.stream.as_ref().or(named.as_ref()))?;
+    if scan_arg::never_came(&scan, stream) {
+        return Ok(ExitCode::from(output::FOUND));
+    }
     let frames = range(stream, args.from, args.until)?;
     if args.no_fill {
         let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
@@ -63,8 +68,9 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
     let reader = stream.read(positions(stream, &frames), settings)?;
-    let mut out = io::stdout().lock();
-    let mut whole = true;
+    let mut out = Counted { out: io::stdout().lock(), bytes: 0 };
+    let mut told =
+        Told { scan: &scan.manifest.scan, stream: &stream.name, bytes: 0, wrong: vec![] };
     for item in reader {
         let wrong = match item {
             Item::Block(block) => {
@@ -74,15 +80,51 @@ pub fn run(args: Args, _output: Output) -> anyhow::Result<ExitCode> {
             Item::Lost(finding) => Some(finding),
         };
         let Some(finding) = wrong else { continue };
-        eprintln!("fullbore: {finding}");
-        whole = false;
+        if !output.json {
+            eprintln!("fullbore: {finding}");
+        }
+        told.wrong.push(finding);
         if !args.allow_damaged {
-            eprintln!("  --allow-damaged goes on without it");
+            if !output.json {
+                eprintln!("  --allow-damaged goes on without it");
+            }
             break;
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
+    told.bytes = out.bytes;
+    if output.json {
+        eprintln!("{}", serde_json::to_string(&told)?);
+    }
+    Ok(ExitCode::from(if told.wrong.is_empty() { output::GOOD } else { output::FOUND }))
+}
+
+/// What was written, for scripts.
+#[derive(Serialize)]
+struct Told<'a> {
+    scan: &'a ScanName,
+    stream: &'a str,
+    bytes: u64,
+    /// Blocks that are damaged or not there.
+    wrong: Vec<Finding>,
+}
+
+/// Counts what goes through.
+struct Counted<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream> {

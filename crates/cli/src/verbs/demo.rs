@@ -99,12 +99,12 @@ impl Stage {
             Some(directory) => directory.clone(),
             None => tempfile::Builder::new().prefix("fullbore-demo-").tempdir()?.keep(),
         };
+        check_space(&directory, args.rate)?;
         let members: Vec<PathBuf> = (0..3).map(|n| directory.join(format!("disk{n}"))).collect();
         for member in &members {
             std::fs::create_dir_all(member)
                 .with_context(|| format!("making the member {}", member.display()))?;
         }
-        check_space(&directory, args.rate)?;
         let names: Vec<String> = members.iter().map(|m| m.display().to_string()).collect();
         Ok(Self {
             program: std::env::current_exe().context("finding this program")?,
@@ -149,9 +149,9 @@ impl Stage {
             Some(path) => generate.extend(["--sample", path]),
             None => generate.extend(["--payload", "noise:1"]),
         }
-        let mut sender = self.start(&generate, Stdio::null())?;
+        let mut sender = Running(self.start(&generate, Stdio::null())?);
         let sealed = recorder.sealed()?;
-        sender.wait().context("waiting for the sender")?;
+        sender.0.wait().context("waiting for the sender")?;
         let mut verified = true;
         for number in 1..=SCANS {
             let scan = format!("demo_no{number:04}");
@@ -214,7 +214,8 @@ impl Stage {
             .spawn()
             .context("starting fullbore record")?;
         let stdout = child.stdout.take().context("reading what the recorder says")?;
-        let mut recording = Recording { child, lines: BufReader::new(stdout), sealed: Vec::new() };
+        let mut recording =
+            Recording { child: Running(child), lines: BufReader::new(stdout), sealed: Vec::new() };
         loop {
             let event = recording.next()?.context("the recorder ended before it was armed")?;
             if event["event"] == "armed" {
@@ -266,9 +267,20 @@ fn equal_bytes(left: &mut impl Read, right: &mut impl Read) -> std::io::Result<b
     }
 }
 
+/// A command that runs, and does not outlive an error of ours.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing comes of it where the command has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A recorder that runs.
 struct Recording {
-    child: Child,
+    child: Running,
     lines: BufReader<std::process::ChildStdout>,
     sealed: Vec<serde_json::Value>,
 }
@@ -288,7 +300,7 @@ impl Recording {
     }
 
     fn stop(&self) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.child.0.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("the recorder's process")?, Signal::INT)?;
         Ok(())
     }
@@ -296,17 +308,26 @@ impl Recording {
     /// Waits for its end. Gives the scans it sealed.
     fn sealed(&mut self) -> anyhow::Result<Vec<serde_json::Value>> {
         while self.next()?.is_some() {}
-        let status = self.child.wait()?;
+        let status = self.child.0.wait()?;
         ensure!(status.code() != Some(i32::from(output::REFUSED)), "the recorder gave up");
         Ok(std::mem::take(&mut self.sealed))
     }
 }
 
-/// Needs room for the two scans and the replay of one.
+/// The two scans, the replay of one, and some.
+fn room_for(rate: ByteRate) -> u64 {
+    let seconds = u64::from((SCANS + 1) * SCAN_SECONDS + 2);
+    rate.0.saturating_mul(u64::from(STREAMS) * seconds)
+}
+
+/// Asks before anything is made.
 fn check_space(directory: &Path, rate: ByteRate) -> anyhow::Result<()> {
-    let needed = rate.0 * u64::from(STREAMS) * u64::from((SCANS + 1) * SCAN_SECONDS + 2);
-    let status = rustix::fs::statvfs(directory)?;
-    let free = status.f_bavail * status.f_frsize;
+    let needed = room_for(rate);
+    // It may have to be made yet: then what is above it tells.
+    let there = directory.ancestors().find(|it| it.is_dir()).unwrap_or(Path::new("."));
+    let status = rustix::fs::statvfs(there)
+        .with_context(|| format!("asking how much is free at {}", there.display()))?;
+    let free = status.f_bavail.saturating_mul(status.f_frsize);
     if free < needed {
         bail!(
             "{} has {} free and the demo writes {}: give a smaller --rate or another --directory",
@@ -326,4 +347,27 @@ fn free_ports() -> anyhow::Result<u16> {
             (first..first + STREAMS).all(|port| UdpSocket::bind(("127.0.0.1", port)).is_ok())
         })
         .context("no eight neighbouring ports are free on loopback")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_beyond_any_disk_is_refused_before_anything_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("not/yet/there");
+        let told = check_space(&inside, ByteRate(u64::MAX)).unwrap_err().to_string();
+        assert!(told.contains("--rate") && told.contains("not/yet/there"), "{told}");
+        check_space(&inside, ByteRate(1)).unwrap();
+        assert!(!directory.path().join("not").exists());
+    }
+
+    #[test]
+    fn a_command_does_not_outlive_whoever_started_it() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        drop(Running(child));
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
 }

@@ -13,7 +13,7 @@ use fullbore_engine::store::reader::{Scan, Stream as Stored};
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
-use crate::output::{self, Output};
+use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
 
@@ -114,7 +114,11 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &format!("  software  {}\n", manifest.software);
     text += &format!("  identity  {}\n", manifest.uuid);
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
-    text += &format!("  size      {} in {} streams\n", ByteSize(bytes), manifest.streams.len());
+    text += &format!(
+        "  size      {} in {}\n",
+        ByteSize(bytes),
+        count(manifest.streams.len(), "stream")
+    );
     for member in &manifest.members {
         let failure = member.failure.as_ref().map_or(String::new(), |why| format!(", {why}"));
         let buffered = if member.buffered { ", through the page cache" } else { "" };
@@ -210,7 +214,10 @@ fn accounts(scan: &Scan, gaps: usize) -> String {
     verdicts.sort_unstable();
     verdicts.dedup();
     for verdict in verdicts {
-        text += &format!("{verdict}: {}\n", account_table::meaning(verdict));
+        text += &format!(
+            "{verdict}: {}\n",
+            account_table::meaning(verdict, known.iter().map(|(_, account)| *account))
+        );
     }
     let mut counted: Vec<_> = known.iter().map(|(_, account)| account.counted_by).collect();
     counted.dedup();

@@ -20,7 +20,7 @@ use fullbore_engine::store::reader::{Scan, Stream};
 use super::place::At;
 use super::{scan_arg, sending};
 use crate::hint::{explained, explained_of};
-use crate::output::{FOUND, GOOD, Output};
+use crate::output::{FOUND, GOOD, Output, count};
 use crate::store_arg::StoreArg;
 
 /// Send a recording to the network again, with its timing.
@@ -109,6 +109,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
     let sources = sources(&args, &inputs, &scans)?;
+    // Those that never came are named; the others are played.
+    let silent = sources.iter().filter(|(_, source)| source.never_came()).count();
+    if silent == sources.len() {
+        return Ok(ExitCode::from(FOUND));
+    }
     (settings.from, settings.to) = span(&args, &sources)?;
     let tracks = tracks(&args, sources, targets, &settings)?;
     let stop = crate::signals::stop_flag()?;
@@ -269,9 +274,9 @@ fn tracks<'a>(
 ) -> anyhow::Result<Vec<Track<'a>>> {
     ensure!(
         targets.len() == sources.len() || targets.len() == 1,
-        "{} streams are to be played, and --to gives {} ports; give one port each, or one for all",
-        sources.len(),
-        targets.len()
+        "there is {} to play, and --to gives {}; give one port each, or one for all",
+        count(sources.len(), "stream"),
+        count(targets.len(), "port")
     );
     let streams = sources.len();
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
@@ -306,6 +311,10 @@ enum Source<'a> {
 const AHEAD_BYTES: usize = 128 << 20;
 
 impl<'a> Source<'a> {
+    fn never_came(&self) -> bool {
+        matches!(self, Source::Stored(scan, stream) if scan_arg::never_came(scan, stream))
+    }
+
     /// When its first frame is from, if that is known.
     fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
         Ok(match self {

@@ -107,7 +107,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         println!("no unsealed scans");
     }
     let work = |scan: &ScanName| {
-        let bar = scan_arg::bar(output, scan);
+        let bar = scan_arg::meter(output, scan);
         let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
         bar.finish_and_clear();
         outcome.map_err(explained)
@@ -150,9 +150,9 @@ fn text(outcome: &Outcome) -> String {
 
 fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
-        "  {}: {} blocks, {}, {} frames written of {} expected",
+        "  {}: {}, {}, {} frames written of {} expected",
         stream.name,
-        stream.blocks,
+        output::count(stream.blocks as usize, "block"),
         ByteSize(stream.bytes),
         stream.terms.written,
         stream.terms.expected,

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fullbore_core::account::Presence;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
 use fullbore_engine::store::reader::{Scan, Stream};
@@ -49,6 +50,17 @@ pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a Stream> {
     })
 }
 
+/// Whether a stream never came, which is then said. The exit code is 1, as `record` had it.
+pub fn never_came(scan: &Scan, stream: &Stream) -> bool {
+    let account = stream.account.as_ref();
+    let never = account.is_some_and(|it| it.presence.contains(&Presence::NeverCame));
+    if never {
+        let (scan, stream) = (&scan.manifest.scan, &stream.name);
+        eprintln!("fullbore: {scan}/{stream} never came: there are no frames of it");
+    }
+    never
+}
+
 /// The scans that were typed, whole, or all that `wanted` takes.
 pub fn find_all(
     roots: &[PathBuf],
@@ -91,6 +103,17 @@ pub fn each<T: Serialize>(
         }
     }
     Ok(ExitCode::from(worst))
+}
+
+/// The same where nobody knows how much there is to do.
+pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
+    if !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{msg} {spinner} {bytes} read, {bytes_per_sec}, {elapsed}");
+    let style = style.expect("the template is well-formed");
+    ProgressBar::new_spinner().with_style(style).with_message(name.to_string())
 }
 
 /// Bytes, rate and time left on standard error, if somebody is watching.

@@ -62,8 +62,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts thread `number` with these ports and a lane to every member. `armed` is told once every
-    /// socket has been drained.
+    /// Starts thread `number` with these ports and a lane to every member. What happens is told by
+    /// `notices`, of which `Done` is the last, however the thread ends.
     pub fn start(
         number: usize,
         ports: Vec<Port>,

@@ -156,7 +156,22 @@ pub fn list(paths: &[PathBuf]) -> Result<Catalogue, Error> {
     let (roots, mut failed_roots) = open_roots(paths)?;
     let scans: Vec<(String, Places)> = scans_under(&roots, &mut failed_roots).into_iter().collect();
     let entries = in_parallel(&scans, |(name, places)| entry(&roots, name, places));
-    Ok(Catalogue { entries: entries.into_iter().flatten().collect(), failed_roots })
+    let entries: Vec<Entry> = entries.into_iter().flatten().collect();
+    failed_roots.extend(roots.iter().filter(|root| is_no_store(root, &entries)).map(no_store));
+    if failed_roots.len() == paths.len() {
+        return Err(inventory::Error::Roots { roots: failed_roots }.into());
+    }
+    Ok(Catalogue { entries, failed_roots })
+}
+
+/// A directory with neither a member's mark nor a scan: another one was meant.
+fn is_no_store(root: &Root, entries: &[Entry]) -> bool {
+    root.uuid.is_none() && !entries.iter().any(|entry| entry.members.contains(&root.path))
+}
+
+fn no_store(root: &Root) -> RootError {
+    let why = "no store: nothing has been recorded there";
+    RootError { path: root.path.clone(), source: std::io::Error::other(why) }
 }
 
 /// Finds a scan by `session_scan`, `session_scan/stream`, a directory's name, or the beginning of a
