@@ -666,6 +666,7 @@ fn check_datagrams(bench: &Bench) {
             }
             Notice::Silent { foreign, .. } => booked += foreign,
             Notice::Opened { .. } | Notice::Closed { .. } | Notice::Done => {}
+            Notice::Warning { text } => panic!("{text}"),
             Notice::Broken { why } => panic!("{why}"),
         }
     }

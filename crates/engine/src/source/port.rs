@@ -439,6 +439,13 @@ impl Port {
                 Stream::Arrived(arrived) => arrived.tell(pool),
             });
         }
+        for stream in &mut self.streams {
+            let complaint = match stream {
+                Stream::Placed(placed) => placed.complaint(),
+                Stream::Arrived(arrived) => arrived.complaint(),
+            };
+            lender.notices.extend(complaint.map(|text| Notice::Warning { text }));
+        }
         self.take_complete(lender);
     }
 
@@ -540,7 +547,7 @@ impl Port {
         if header.invalid() {
             return None;
         }
-        let rate = facts.frames_per_second.or_else(|| header.frames_per_second());
+        let rate = self.source.frames_per_second;
         let thread = format!("{}t{}", self.source.name, header.thread());
         let taken = self.streams.iter().any(|stream| stream.shape().name.as_str() == thread);
         // Two stations may have threads of the same number.
