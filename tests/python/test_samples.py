@@ -3,6 +3,8 @@
 The samples are those that baseband ships; baseband also reads the chunk files, in place.
 """
 
+import struct
+
 import astropy.units as u
 import numpy as np
 import pytest
@@ -108,3 +110,55 @@ def test_a_sample_replayed_and_recorded_again_is_the_same(store, tmp_path):
     with Recording(source, store=store, scan="again") as second:
         play(first.scan, "--store", store, "--to", f"udp://127.0.0.1:{port}")
     assert sorted(wire.cut(second.on_disk().bytes(), 5032)) == sorted(wire.cut(sent, 5032))
+
+
+def at_5000_a_second(count):
+    """Frames of a sample whose headers tell 1600 a second, numbered as if there were 5000."""
+    frame = wire.cut(wire.sample("SAMPLE_VDIF"), 5032)[0]
+    start, epoch, *_ = struct.unpack_from("<2I", frame)
+    return [
+        struct.pack("<2I", start + k // 5000, (epoch & 0xFF000000) | k % 5000) + frame[8:]
+        for k in range(count)
+    ]
+
+
+def told(recording, event):
+    return [told for told in recording.events if told["event"] == event]
+
+
+@pytest.mark.parametrize("query", ["", "&threads=split", "&fill=omit"])
+def test_headers_that_tell_too_low_a_rate_are_refuted_and_cost_no_frame(query, store):
+    sent = at_5000_a_second(7500)
+    recording = record(sent, store, f"format=vdif{query}", pause=1e-4)
+    sealed = recording.stop(code=None)
+    [account], [stream] = sealed["accounts"], sealed["manifest"]["streams"]
+    assert balanced(account)["terms"]["written"] == account["terms"]["expected"] == 7500
+    assert account["foreign"] == 0 and account["verdict"] == "proven"
+    rate = stream["format"]
+    assert (rate["frames_per_second"], rate["derived"]) == (5000, True), rate
+    warnings = [warning["text"] for warning in told(recording, "warning")]
+    assert any("1600" in text and "learnt" in text for text in warnings), warnings
+    run("verify", recording.scan, "--store", store)
+
+
+def test_a_rate_that_is_given_and_refuted_is_warned_of_and_the_frames_are_counted_damaged(store):
+    recording = record(at_5000_a_second(7500), store, "format=vdif&fps=1600", pause=1e-4)
+    account = balanced(accounts(recording.stop(code=None))["sample"])
+    beyond = (5000 - 1600) + (2500 - 1600)
+    assert (account["terms"]["damaged"], account["terms"]["written"]) == (beyond, 3200)
+    assert account["foreign"] == 0 and account["verdict"] != "proven"
+    warnings = [warning["text"] for warning in told(recording, "warning")]
+    assert any("1600" in text and "fps=" in text for text in warnings), warnings
+
+
+@pytest.mark.parametrize("words, rate", [(["--rate", "25000000B/s"], 5000), ([], 1600)])
+def test_a_sample_is_sent_with_headers_that_tell_the_rate_it_is_sent_at(words, rate, store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as recording:
+        source = ["--sample", wire.data.SAMPLE_VDIF, "--to", f"udp://127.0.0.1:{port}"]
+        run("generate", *source, *words, "--gentle", "--frames", rate * 3 // 2)
+    sealed = recording.stop()
+    [account], [stream] = sealed["accounts"], sealed["manifest"]["streams"]
+    assert (account["terms"]["written"], account["verdict"]) == (rate * 3 // 2, "proven")
+    assert stream["format"]["frames_per_second"] == rate and not stream["format"]["derived"]
+    assert not told(recording, "warning")

@@ -29,6 +29,9 @@ pub enum Reading {
         /// Its index in the stream.
         index: i64,
     },
+    /// A good frame of this stream that has no place: its number lies beyond the end of its second. A
+    /// rate that is given is refuted by it; one that was learnt had been fixed before it came.
+    Beyond,
     /// A good frame without a number.
     Uncounted,
     /// No frame of this stream.
@@ -152,7 +155,7 @@ impl Count {
                 let Some(rank) = rank(threads, header.thread()) else { return Reading::Foreign };
                 let frames = timeline.index(&header);
                 if frames == vdif::NOWHERE {
-                    return Reading::Foreign;
+                    return if whole { Reading::Beyond } else { Reading::Foreign };
                 }
                 let index = frames.saturating_mul(threads.len() as i64).saturating_add(rank as i64);
                 if index.abs() > FURTHEST {
@@ -240,6 +243,11 @@ impl Count {
     pub fn frames_per_second(&self) -> Option<(u64, bool)> {
         let timeline = self.timeline()?;
         Some((timeline.frames_per_second()?, timeline.is_derived()))
+    }
+
+    /// What the headers told of the rate and frames have refuted, as [`Timeline::refuted`] says it.
+    pub fn refuted(&self) -> Option<(u64, u64)> {
+        self.timeline()?.refuted()
     }
 
     /// Frames of the whole stream per second.
@@ -383,6 +391,18 @@ mod tests {
             Reading::Frame { index, .. } => Some(index),
             _ => None,
         }
+    }
+
+    #[test]
+    fn a_frame_numbered_beyond_a_given_rate_is_one_of_the_stream_without_a_place() {
+        let mut count = Count::by_time(0, vec![0], BYTES, Some(100));
+        let first = frame(1000, 99, 0);
+        count.learn(&[], &first);
+        assert_eq!(index(&count, &first), Some(99));
+        let beyond = frame(1000, 100, 0);
+        assert_eq!(count.read(&[], &beyond, BYTES), Reading::Beyond);
+        assert_eq!(count.read(&[], &beyond, BYTES - 8), Reading::Foreign);
+        assert_eq!(count.read(&[], &frame(1000, 100, 1), BYTES), Reading::Foreign);
     }
 
     #[test]

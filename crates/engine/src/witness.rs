@@ -30,8 +30,8 @@ impl Reading {
         let concerns = |layer: Layer, scope: &str| match layer {
             Layer::Device => match interface {
                 Some(name) => scope == name,
-                None if address.is_loopback() => scope == "lo",
-                None => address.is_unspecified() || scope != "lo",
+                // What this host sends to an address of its own goes through the loopback, whatever it is.
+                None => !address.is_loopback() || scope == "lo",
             },
             _ => true,
         };
@@ -141,6 +141,11 @@ mod tests {
             moved.map(|w| (w.scope.clone(), w.moved())).collect::<Vec<_>>()
         };
         assert_eq!(moved("10.0.0.1"), [("eth0".to_owned(), 5), ("cpu1".to_owned(), 2)]);
+        let scopes = |address: &str| {
+            let witnesses = before.until(&after, address.parse().unwrap(), None);
+            witnesses.iter().filter(|w| w.layer == Layer::Device).count()
+        };
+        assert_eq!((scopes("10.0.0.1"), scopes("127.0.0.1")), (2, 1), "its own sender comes by lo");
         assert_eq!(moved("127.0.0.1"), [("cpu1".to_owned(), 2)], "eth0 is no way to loopback");
     }
 }

@@ -15,7 +15,7 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
 use fullbore_engine::generate::{
     Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
-    StreamPlan, Tally, VdifForm,
+    StreamPlan, Tally, VdifForm, at_rate,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
 
@@ -105,8 +105,8 @@ pub struct Args {
         help_heading = "Payload"
     )]
     payload: Pattern,
-    /// Take payloads, and all of the header but time and thread, from this file of VDIF frames, again
-    /// and again.
+    /// Take payloads, and all of the header but time, thread and rate, from this file of VDIF frames,
+    /// again and again; at its own rate, where its headers tell one and no other is asked for.
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
     sample: Option<PathBuf>,
 
@@ -301,7 +301,11 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
         let template = sample_template(args, path)?;
         let payload = template.payload_bytes();
         let given = rate_of(args, payload, threads)?;
-        let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, payload, threads));
+        // The sample's own rate, where nobody asks for another and its headers tell it.
+        let own = || template.frames_per_second();
+        let frames_per_second = given.or_else(own).unwrap_or(nearest(USUAL_RATE, payload, threads));
+        let template = at_rate(template, frames_per_second)
+            .map_err(|why| anyhow!("{}: {why}; choose another --fps", path.display()))?;
         return Ok((Form::Vdif { template, packet_number }, frames_per_second));
     }
     let mode = args.mode.map_or_else(|| Mode::parse(USUAL_MODE), Ok)?;

@@ -190,6 +190,7 @@ pub struct VdifForm {
 impl VdifForm {
     /// The header that all frames have but for time and thread.
     pub fn template(&self) -> Result<Header, String> {
+        let use_none = |why: String| format!("{why}; use EDV 0");
         if !self.channels.is_power_of_two() {
             return Err(format!("{} channels are not a power of two", self.channels));
         }
@@ -213,11 +214,11 @@ impl VdifForm {
             0 => Ok(header),
             edv if self.legacy => Err(format!("legacy headers have no room for EDV {edv}")),
             1 => Ok(header.with_extended(Extended::Nict {
-                rate: self.sample_rate(&header)?,
+                rate: sample_rate(&header, self.edv, self.frames_per_second).map_err(use_none)?,
                 das: *b"fullbore",
             })),
             3 => Ok(header.with_extended(Extended::Vlba {
-                rate: self.sample_rate(&header)?,
+                rate: sample_rate(&header, self.edv, self.frames_per_second).map_err(use_none)?,
                 lo_tuning: 0,
                 unassigned: 0,
                 dbe: 0,
@@ -231,25 +232,54 @@ impl VdifForm {
             edv => Err(format!("headers can be made with EDV 0, 1 or 3, not {edv}")),
         }
     }
+}
 
-    /// What EDV 1 and 3 tell: complex samples per second in kHz or MHz.
-    fn sample_rate(&self, header: &Header) -> Result<SampleRate, String> {
-        let frame_bits = u128::from(header.payload_bytes()) * 8;
-        let bits = frame_bits * u128::from(self.frames_per_second);
-        let sample = u128::from(self.bits) * 2 * u128::from(self.channels);
-        let hz = bits / sample;
-        let whole = bits.is_multiple_of(sample);
-        let count = |unit: u128| u32::try_from(hz / unit).ok().filter(|count| *count < 1 << 23);
-        match (whole && hz.is_multiple_of(1000), count(1000), count(1_000_000)) {
-            (true, Some(count), _) => Ok(SampleRate { in_mhz: false, count }),
-            (true, None, Some(count)) if hz.is_multiple_of(1_000_000) => {
-                Ok(SampleRate { in_mhz: true, count })
-            }
-            _ => Err(format!(
-                "{hz} samples a second are no number that EDV {} can tell; use EDV 0",
-                self.edv
-            )),
+/// A sample's header for so many frames a second: where its extended data tell a rate, they tell this one.
+pub fn at_rate(template: Header, frames_per_second: u64) -> Result<Header, String> {
+    let rate = || sample_rate(&template, template.edv(), frames_per_second);
+    Ok(match template.extended() {
+        Extended::Nict { das, .. } => template.with_extended(Extended::Nict { rate: rate()?, das }),
+        Extended::Vlba {
+            lo_tuning,
+            unassigned,
+            dbe,
+            intermediate,
+            subband,
+            upper_sideband,
+            major,
+            minor,
+            personality,
+            ..
+        } => template.with_extended(Extended::Vlba {
+            rate: rate()?,
+            lo_tuning,
+            unassigned,
+            dbe,
+            intermediate,
+            subband,
+            upper_sideband,
+            major,
+            minor,
+            personality,
+        }),
+        _ => template,
+    })
+}
+
+/// What EDV 1 and 3 tell: complex samples per second in kHz or MHz.
+fn sample_rate(header: &Header, edv: u8, frames_per_second: u64) -> Result<SampleRate, String> {
+    let frame_bits = u128::from(header.payload_bytes()) * 8;
+    let bits = frame_bits * u128::from(frames_per_second);
+    let sample = u128::from(header.bits_per_sample()) * 2 * u128::from(header.channels());
+    let hz = bits / sample;
+    let whole = bits.is_multiple_of(sample);
+    let count = |unit: u128| u32::try_from(hz / unit).ok().filter(|count| *count < 1 << 23);
+    match (whole && hz.is_multiple_of(1000), count(1000), count(1_000_000)) {
+        (true, Some(count), _) => Ok(SampleRate { in_mhz: false, count }),
+        (true, None, Some(count)) if hz.is_multiple_of(1_000_000) => {
+            Ok(SampleRate { in_mhz: true, count })
         }
+        _ => Err(format!("{hz} samples a second are no number that EDV {edv} can tell")),
     }
 }
 

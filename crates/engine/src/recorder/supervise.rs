@@ -331,6 +331,7 @@ impl Supervisor {
                     self.captures_gone();
                 }
             }
+            Notice::Warning { text } => tell(&Event::Warning { text }),
             Notice::Broken { why } => {
                 self.broken.push(why.clone());
                 tell(&Event::Warning { text: why });

@@ -15,7 +15,7 @@ use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
 use super::far::{Belief, Far};
-use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
+use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
 
@@ -80,6 +80,7 @@ pub struct Arrived {
     parts: VecDeque<Part>,
     /// When the newest scan was cut from the one before.
     cut_at: Option<Tai>,
+    doubt: Doubt,
     gauge: Arc<StreamGauge>,
 }
 
@@ -108,6 +109,7 @@ impl Arrived {
             overrun: 0,
             parts: VecDeque::from([part]),
             cut_at: None,
+            doubt: Doubt::default(),
             gauge: Arc::default(),
         }
     }
@@ -180,6 +182,7 @@ impl Arrived {
                     _ => self.newest().seen(lent.now),
                 }
             }
+            (Reading::Beyond, Some(_)) => self.newest().beyond(lent.now),
             (Reading::Uncounted, None) => {
                 if self.make_room(frame.len(), lent) {
                     self.append(frame, false, None);
@@ -224,9 +227,7 @@ impl Arrived {
             return None;
         }
         let mut count = match self.kind {
-            Flows::Vdif { frames_per_second } => {
-                let header = Header::read(frame).ok()?;
-                let rate = frames_per_second.or_else(|| header.frames_per_second());
+            Flows::Vdif { frames_per_second: rate } => {
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
                 let strip = self.shape.stripped_bytes as usize;
                 Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
@@ -494,6 +495,14 @@ impl Arrived {
         self.parts.is_empty()
     }
 
+    /// What is wrong with the rate of its frames, once.
+    pub fn complaint(&mut self) -> Option<String> {
+        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
+        let mut counts = self.flows.iter().map(|flow| &flow.count);
+        let refuted = counts.clone().find(|count| count.refuted().is_some()).or(counts.next());
+        self.doubt.say(&self.shape, refuted?, beyond)
+    }
+
     /// Brings the counters for screens up to date.
     pub fn tell(&self, pool: &Pool) {
         let mut terms = fullbore_core::account::Terms::default();
@@ -502,6 +511,7 @@ impl Arrived {
         }
         terms.written += self.uncounted;
         terms.overrun += self.overrun;
+        terms.damaged += self.parts.back().map_or(0, |part| part.beyond);
         let foreign = self.parts.back().map_or(0, |part| part.foreign);
         self.gauge.tell(&terms, self.bytes, foreign, pool);
     }

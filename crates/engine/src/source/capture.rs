@@ -134,6 +134,8 @@ struct Work {
     scan: Option<Arc<Opening>>,
     /// How long packets are let gather: less where sockets hold little.
     gather: Duration,
+    /// Of each port.
+    failures: Vec<Failures>,
     stopping: bool,
 }
 
@@ -154,6 +156,7 @@ impl Work {
         let region = |port: &Port| Arc::as_ptr(port.region()) as usize;
         let by_region = ports.iter().enumerate().map(|(n, port)| (region(port), n)).collect();
         Ok(Self {
+            failures: vec![Failures::default(); ports.len()],
             ports,
             by_region,
             dealer: Dealer::new(lanes),
@@ -267,10 +270,22 @@ impl Work {
         let mut taken = 0;
         for _ in 0..TURN {
             match port.receive(&mut lender) {
-                Ok(0) => break,
-                Ok(count) => taken += count,
+                Ok(count) => {
+                    self.failures[number] = Failures::default();
+                    taken += count;
+                    if count == 0 {
+                        break;
+                    }
+                }
                 // An error that the socket held (an ICMP answer, say) is taken off it by the call.
-                Err(_) => break,
+                Err(error) => {
+                    if self.failures[number].last_straw() {
+                        let source = &port.source().endpoint;
+                        let why = format!("receiving from {source} fails again and again: {error}");
+                        lender.notices.push(Notice::Broken { why });
+                    }
+                    break;
+                }
             }
         }
         taken
@@ -316,5 +331,32 @@ impl Work {
             // Without a supervisor there is nobody to tell, and the thread is about to end.
             let _ = self.supervisor.send(notice);
         }
+    }
+}
+
+/// Errors in a row of one socket.
+#[derive(Clone, Default)]
+struct Failures(u32);
+
+impl Failures {
+    /// So many in a row are no passing errors.
+    const MANY: u32 = 100;
+
+    /// Counts one more; `true` once, when they are too many.
+    fn last_straw(&mut self) -> bool {
+        self.0 = self.0.saturating_add(1);
+        self.0 == Self::MANY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failures;
+
+    #[test]
+    fn a_socket_that_fails_for_ever_is_told_of_once() {
+        let mut failures = Failures::default();
+        let told = (0..10_000).filter(|_| failures.last_straw()).count();
+        assert_eq!(told, 1);
     }
 }

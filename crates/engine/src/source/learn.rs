@@ -114,7 +114,8 @@ impl Learning {
     /// Index of the earliest of the datagrams held, and what counting them needs.
     pub fn decide(&self, source: &UdpSource, facts: &Facts) -> Decision {
         let strip = stripped_bytes(source) as usize;
-        let rate = facts.frames_per_second;
+        // A rate that headers tell is read by the count itself, which frames may teach better.
+        let rate = source.frames_per_second;
         let bytes = facts.frame_bytes as usize;
         let in_order = source.fill != Fill::Omit && facts.frame_bytes > 0;
         let mut count = match (&source.sequence, &source.threads) {

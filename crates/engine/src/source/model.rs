@@ -666,6 +666,7 @@ fn check_datagrams(bench: &Bench) {
             }
             Notice::Silent { foreign, .. } => booked += foreign,
             Notice::Opened { .. } | Notice::Closed { .. } | Notice::Done => {}
+            Notice::Warning { text } => panic!("{text}"),
             Notice::Broken { why } => panic!("{why}"),
         }
     }
@@ -864,6 +865,36 @@ fn a_silence_up_to_a_page_without_memory_is_told_to_the_index() {
     let bench = run("udp://127.0.0.1:1?format=vtp&frame=512", wire(Kind::Vtp, &[0]), 1, &steps);
     let place = |number: u64| Some(number as i64);
     check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
+}
+
+#[test]
+fn what_a_split_port_was_sent_before_any_stream_is_told_by_the_first_that_opens() {
+    let steps = [
+        Step::Burst(vec![Item::Skip(6), Item::Short(0)]),
+        Step::Receive,
+        Step::Burst(vec![Item::Back(3)]),
+        Step::Cut,
+        Step::Burst(vec![Item::Next(3)]),
+    ];
+    let text = "udp://127.0.0.1:1?frame=512&fps=37&threads=split";
+    let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
+    assert_eq!(bench.foreign(), 1);
+}
+
+#[test]
+fn the_counters_of_scans_that_are_over_are_forgotten() {
+    let mut steps = Vec::new();
+    for _ in 0..6 {
+        let next = Step::Burst(vec![Item::Next(40)]);
+        steps.extend([next, Step::Drain, Step::Hurry, Step::Answer(20), Step::Look, Step::Cut]);
+    }
+    steps.push(Step::Burst(vec![Item::Next(40)]));
+    let text = "udp://127.0.0.1:1?format=vdif&frame=512&fps=37";
+    let bench = run(text, wire(Kind::Vdif, &[0]), 1, &steps);
+    assert!(bench.port.drops_held() <= 1);
+    let accounts = bench.accounts(0);
+    assert_eq!(accounts.len(), 7);
+    assert!(accounts.iter().all(|(_, account)| account.witnesses.len() == 1), "{accounts:?}");
 }
 
 #[test]

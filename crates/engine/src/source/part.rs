@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, Terms, Witness};
+use fullbore_core::count::Count;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
@@ -146,6 +147,11 @@ pub enum Notice {
     },
     /// The last part of a thread's last scan has ended.
     Done,
+    /// Something that should be known at once, and that the capture goes on in spite of.
+    Warning {
+        /// What it is.
+        text: String,
+    },
     /// A capture thread cannot go on.
     Broken {
         /// What happened.
@@ -165,6 +171,8 @@ pub struct Part {
     pub seen: Option<(Tai, Tai)>,
     /// Datagrams that were no frames.
     pub foreign: u64,
+    /// Good frames that have no place, because their number lies beyond the end of their second.
+    pub beyond: u64,
     /// Frames marked invalid by their sender.
     pub invalid: u64,
     /// Fill frames.
@@ -223,6 +231,7 @@ impl Part {
             sums: None,
             seen: None,
             foreign: 0,
+            beyond: 0,
             invalid: 0,
             filled: 0,
             restarts: 0,
@@ -236,6 +245,12 @@ impl Part {
     #[inline]
     pub fn seen(&mut self, now: Tai) {
         self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Counts a good frame that has no place.
+    pub fn beyond(&mut self, now: Tai) {
+        self.beyond += 1;
+        self.seen(now);
     }
 
     /// Counts a block that no member took. The index will hear of its frames, and of the gaps that it
@@ -275,8 +290,14 @@ impl Part {
         }
         account.terms.written += sums.uncounted;
         account.terms.overrun += sums.uncounted_overrun;
-        account.terms.missing += sums.correction;
-        account.terms.expected += sums.uncounted + sums.uncounted_overrun + sums.correction;
+        // Frames without a place came, so they are not among those found missing afterwards.
+        let correction = sums.correction.saturating_sub(self.beyond);
+        account.terms.missing += correction;
+        account.terms.damaged += self.beyond;
+        // A gap without a place cannot be listed.
+        account.gaps_unlisted += u64::from(self.beyond > 0);
+        account.terms.expected +=
+            sums.uncounted + sums.uncounted_overrun + correction + self.beyond;
         if !sums.placed {
             // Frames lie as they came, so of a lost block only their number is known.
             let frames: u64 = self.lost.iter().map(|lost| u64::from(lost.frames)).sum();
@@ -304,6 +325,39 @@ impl Part {
         };
         account.first = Some(Edge { index: low, time: sums.times.0, seen: first });
         account.last = Some(Edge { index: high, time: sums.times.1, seen: last });
+    }
+}
+
+/// What is wrong with a stream's frame rate, and whether it was said.
+#[derive(Debug, Default)]
+pub struct Doubt {
+    told: bool,
+}
+
+impl Doubt {
+    /// A warning, the first time that there is something to say: headers that frames refute, or frames
+    /// that have no place.
+    pub fn say(&mut self, shape: &Shape, count: &Count, beyond: bool) -> Option<String> {
+        let refuted = count.refuted();
+        if self.told || (!beyond && refuted.is_none()) {
+            return None;
+        }
+        self.told = true;
+        let name = &shape.name;
+        Some(match (refuted, count.frames_per_second()) {
+            (Some((told, shown)), _) => format!(
+                "{name}: the headers tell {told} frames/s, and there are {shown} or more: the rate is \
+                 learnt from the frames; times of the first second are uncertain"
+            ),
+            (None, Some((rate, false))) => format!(
+                "{name}: frames are numbered beyond the {rate} a second that were given: they have no \
+                 place and are thrown away as damaged; leave out fps=, or give the true rate"
+            ),
+            (None, _) => format!(
+                "{name}: frames are numbered beyond the end of their second, as it was learnt: they \
+                 have no place and are thrown away as damaged; give the true rate with fps="
+            ),
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
-use super::part::{Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
+use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
@@ -74,6 +74,7 @@ pub struct Placed {
     corrected: u64,
     /// Disagreements already booked.
     disagreed: u64,
+    doubt: Doubt,
 }
 
 impl Placed {
@@ -99,6 +100,7 @@ impl Placed {
             gauge: Arc::default(),
             corrected: 0,
             disagreed: 0,
+            doubt: Doubt::default(),
         }
     }
 
@@ -285,6 +287,7 @@ impl Placed {
                 Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
                 _ => self.part_of(index).seen(lent.now),
             },
+            Reading::Beyond => self.part_of_new().beyond(lent.now),
             Reading::Foreign | Reading::Uncounted => self.part_of_new().foreign += 1,
         }
         self.hand_on(lent);
@@ -539,9 +542,16 @@ impl Placed {
         self.parts.is_empty()
     }
 
+    /// What is wrong with the rate of its frames, once.
+    pub fn complaint(&mut self) -> Option<String> {
+        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
+        self.doubt.say(&self.shape, &self.count, beyond)
+    }
+
     /// Brings the counters for screens up to date.
     pub fn tell(&self, pool: &Pool) {
-        let terms = self.window.so_far();
+        let mut terms = self.window.so_far();
+        terms.damaged += self.parts.back().map_or(0, |part| part.beyond);
         let bytes = terms.written * u64::from(self.shape.geometry.frame_bytes);
         let foreign = self.parts.back().map_or(0, |part| part.foreign);
         self.gauge.tell(&terms, bytes, foreign, pool);

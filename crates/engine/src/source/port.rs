@@ -139,8 +139,16 @@ impl Stream {
 
 struct Drops {
     scan: Uuid,
-    before: u64,
+    /// `None`: the counter could not be read.
+    before: Option<u64>,
     after: Option<u64>,
+    /// Whether the scan is over.
+    ended: bool,
+}
+
+/// The counter of 32 bits has gone on from `before`, perhaps past its end.
+fn unwrapped(before: u64, after: u64) -> u64 {
+    before + u64::from((after as u32).wrapping_sub(before as u32))
 }
 
 /// A socket and its streams.
@@ -166,8 +174,8 @@ pub struct Port {
     /// Datagrams of the scan that were no frames, while there is no stream to count them.
     foreign: u64,
     chunk_bytes: u64,
-    /// Its frames cannot be laid out, and that has been said.
-    refused: bool,
+    /// Why frames that came could not be laid out: said at once, and what breaks the port if no others come.
+    refused: Option<String>,
     ended: bool,
     gauge: Arc<PortGauge>,
 }
@@ -221,7 +229,7 @@ impl Port {
             geometry: None,
             foreign: 0,
             chunk_bytes,
-            refused: false,
+            refused: None,
             ended: false,
             gauge: Arc::default(),
         })
@@ -286,9 +294,9 @@ impl Port {
             // What has come belongs to the scan that ends here.
             self.decide(lender);
         }
-        self.mark_drops();
-        let before = self.receiver.drops().unwrap_or_default();
-        self.drops.push(Drops { scan: opening.uuid, before, after: None });
+        self.mark_drops(lender);
+        let before = self.read_drops(lender);
+        self.drops.push(Drops { scan: opening.uuid, before, after: None, ended: false });
         self.openings.push_back(opening.clone());
         if self.openings.len() == 1 {
             return;
@@ -310,11 +318,42 @@ impl Port {
     }
 
     /// The scan that is being received ends here, as far as the socket's counter goes.
-    fn mark_drops(&mut self) {
-        let after = self.receiver.drops().ok();
-        for drops in self.drops.iter_mut().filter(|drops| drops.after.is_none()) {
-            drops.after = after;
+    fn mark_drops(&mut self, lender: &mut Lender<'_>) {
+        if self.drops.iter().all(|drops| drops.ended) {
+            return;
         }
+        let after = self.read_drops(lender);
+        for drops in self.drops.iter_mut().filter(|drops| !drops.ended) {
+            (drops.after, drops.ended) = (after, true);
+        }
+    }
+
+    /// What the socket has dropped; what cannot be read is told, and bears no witness.
+    fn read_drops(&self, lender: &mut Lender<'_>) -> Option<u64> {
+        self.receiver
+            .drops()
+            .inspect_err(|error| {
+                let source = &self.source.endpoint;
+                let text = format!("{source}: its socket does not say what it dropped: {error}");
+                lender.notices.push(Notice::Warning { text });
+            })
+            .ok()
+    }
+
+    /// Forgets the counters of scans that are over and told.
+    fn forget_drops(&mut self) {
+        if self.drops.len() > 1 {
+            let mut drops = std::mem::take(&mut self.drops);
+            drops.retain(|drops| !drops.ended || self.has_part(drops.scan));
+            self.drops = drops;
+        }
+    }
+
+    fn has_part(&mut self, scan: Uuid) -> bool {
+        self.streams.iter_mut().any(|stream| match stream {
+            Stream::Placed(placed) => placed.part_mut(scan).is_some(),
+            Stream::Arrived(arrived) => arrived.part_mut(scan).is_some(),
+        })
     }
 
     /// What the socket's own counter says of a scan.
@@ -323,14 +362,15 @@ impl Port {
         let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
         let of_scan = self.drops.iter().filter(|drops| drops.scan == scan);
         of_scan
-            .map(|drops| Witness {
+            .filter_map(|drops| Some((drops.before?, drops.after?)))
+            .map(|(before, after)| Witness {
                 layer: Layer::Socket,
                 counter: "drops".into(),
                 scope: self.source.address.to_string(),
                 own: true,
                 coarse,
-                before: drops.before,
-                after: drops.after.unwrap_or(drops.before),
+                before,
+                after: unwrapped(before, after),
             })
             .collect()
     }
@@ -439,6 +479,13 @@ impl Port {
                 Stream::Arrived(arrived) => arrived.tell(pool),
             });
         }
+        for stream in &mut self.streams {
+            let complaint = match stream {
+                Stream::Placed(placed) => placed.complaint(),
+                Stream::Arrived(arrived) => arrived.complaint(),
+            };
+            lender.notices.extend(complaint.map(|text| Notice::Warning { text }));
+        }
         self.take_complete(lender);
     }
 
@@ -471,11 +518,13 @@ impl Port {
         let cut = match layout {
             Ok(cut) => cut,
             Err(error) => {
-                if !std::mem::replace(&mut self.refused, true) {
-                    let why = format!("{}: {error}", self.source.endpoint);
-                    lender.notices.push(Notice::Broken { why });
+                if self.refused.is_none() {
+                    let text = format!("{}: {error}", self.source.endpoint);
+                    self.refused = Some(text.clone());
+                    lender.notices.push(Notice::Warning { text });
                 }
-                self.foreign += self.learning.take().0.len() as u64;
+                let (held, rubbish) = self.learning.take();
+                self.foreign += held.len() as u64 + rubbish;
                 return;
             }
         };
@@ -540,7 +589,7 @@ impl Port {
         if header.invalid() {
             return None;
         }
-        let rate = facts.frames_per_second.or_else(|| header.frames_per_second());
+        let rate = self.source.frames_per_second;
         let thread = format!("{}t{}", self.source.name, header.thread());
         let taken = self.streams.iter().any(|stream| stream.shape().name.as_str() == thread);
         // Two stations may have threads of the same number.
@@ -604,6 +653,12 @@ impl Port {
         self.cut_at = self.cut_at.map(|_| Instant::now());
     }
 
+    /// How many scans' counters are remembered.
+    #[cfg(test)]
+    pub(super) fn drops_held(&self) -> usize {
+        self.drops.len()
+    }
+
     /// The blocks, for tests that take some away.
     #[cfg(test)]
     pub(super) fn pool_mut(&mut self) -> Option<&mut Pool> {
@@ -654,6 +709,7 @@ impl Port {
                 close(part, counted_by, witnesses, format, number, lender);
             }
         }
+        self.forget_drops();
     }
 
     /// Ends the last scan.
@@ -661,7 +717,7 @@ impl Port {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.mark_drops();
+        self.mark_drops(lender);
         if self.streams.is_empty() {
             self.decide(lender);
         }
@@ -678,13 +734,17 @@ impl Port {
             && let Some(opening) = self.openings.pop_back()
         {
             self.tell_silent(&opening, lender);
+            let why = self.refused.take();
+            lender.notices.extend(why.map(|why| Notice::Broken { why }));
         }
     }
 
     fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
-        let foreign = std::mem::take(&mut self.foreign) + self.learning.take().0.len() as u64;
+        let (held, rubbish) = self.learning.take();
+        self.foreign += held.len() as u64 + rubbish;
+        // A port that is split has no stream to tell of them: the first that opens will.
         if !self.splits() {
-            let number = self.number;
+            let (number, foreign) = (self.number, std::mem::take(&mut self.foreign));
             let witnesses = self.witness(opening.uuid);
             lender.notices.push(Notice::Silent { scan: opening.uuid, number, foreign, witnesses });
         }
@@ -739,5 +799,17 @@ pub struct Lender<'a> {
 impl Lender<'_> {
     fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> Lent<'b> {
         Lent { pool, dealer: self.dealer, scratch: self.scratch, now: self.now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unwrapped;
+
+    #[test]
+    fn a_counter_of_dropped_messages_that_passes_its_end_goes_on() {
+        assert_eq!(unwrapped(7, 7), 7);
+        assert_eq!(unwrapped(7, 19), 19);
+        assert_eq!(unwrapped(u64::from(u32::MAX), 2), u64::from(u32::MAX) + 3);
     }
 }

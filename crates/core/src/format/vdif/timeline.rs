@@ -100,6 +100,8 @@ struct Seen {
     newest_start: i64,
     /// Highest frame number of all seconds.
     highest: u32,
+    /// The rate that the first header tells, true or not.
+    told: Option<u64>,
     /// Rates that are round lie this many frames apart.
     round: u64,
     /// Where the rate comes from.
@@ -211,6 +213,14 @@ impl Timeline {
         Some(second.start().plus_ns(frame_ns(u64::from(frame), rate)))
     }
 
+    /// A rate told by the headers that frame numbers have refuted: what they tell, and at least how many
+    /// frames a second there are.
+    pub fn refuted(&self) -> Option<(u64, u64)> {
+        let seen = self.seen.as_ref()?;
+        let shown = u64::from(seen.highest) + 1;
+        seen.told.filter(|&told| told < shown).map(|told| (told, shown))
+    }
+
     /// Frames that had no index because their second was taken to be shorter than it is: they are
     /// missing beside the gaps between indices. Those of them that did come got [`NOWHERE`], so
     /// whoever counts these as late counts them twice unless they are subtracted here.
@@ -228,6 +238,7 @@ impl Seen {
             newest: second,
             newest_start: 0,
             highest: header.frame_number(),
+            told: header.frames_per_second().filter(|_| given.is_none()),
             round: round_step(header.payload_bytes()),
             origin: Origin::Derived,
             segments: Vec::new(),
@@ -508,6 +519,27 @@ mod tests {
             assert_eq!(timeline.observe(&small(at(2), 0)), 2000);
             assert_eq!((timeline.frames_per_second(), timeline.correction()), (Some(1000), 0));
         }
+    }
+
+    #[test]
+    fn a_rate_that_headers_tell_and_frames_refute_is_learnt_anew_and_costs_no_place() {
+        let rate = SampleRate { in_mhz: true, count: 16 };
+        let template = header(at(0), 0)
+            .with_frame_bytes(5032)
+            .with_bits_per_sample(2)
+            .with_extended(Extended::Nict { rate, das: *b"test\0\0\0\0" });
+        let template = template.with_complex(true);
+        assert_eq!(template.frames_per_second(), Some(1600));
+        let mut timeline = Timeline::new(None);
+        for (n, (second, frame)) in sent(at(0), 0, 20_000, 5000).enumerate() {
+            let mut header = template;
+            header.set_time(second, frame);
+            assert_eq!(timeline.observe(&header), n as i64);
+            assert_eq!(timeline.refuted().is_some(), n >= 1600, "{n}");
+        }
+        assert_eq!(timeline.frames_per_second(), Some(5000));
+        assert!(timeline.is_derived());
+        assert_eq!((timeline.refuted(), timeline.correction()), (Some((1600, 5000)), 0));
     }
 
     #[test]
