@@ -273,7 +273,7 @@ mod tests {
             (account.terms, account.verdict) = (terms, Verdict::Consistent);
             let manifest = serde_json::json!({
                 "version": fullbore_core::manifest::VERSION,
-                "uuid": uuid::Uuid::nil(),
+                "uuid": "00000000-0000-0000-0000-000000000000",
                 "scan": "s_a",
                 "state": state,
                 "software": "",
@@ -281,7 +281,7 @@ mod tests {
                 "armed": "2026-11-21T18:00:00.000000000Z",
                 "stopped": null,
                 "members": [{
-                    "uuid": uuid::Uuid::nil(), "path": "/data", "failure": failure, "buffered": false,
+                    "uuid": "00000000-0000-0000-0000-000000000000", "path": "/data", "failure": failure, "buffered": false,
                 }],
                 "streams": [],
             });
