@@ -1,6 +1,8 @@
 """What comes in from the network: ports, groups, addresses, threads, packet numbers, rubbish."""
 
+import os
 import random
+import signal
 import socket
 import struct
 import time
@@ -316,3 +318,24 @@ def test_the_same_words_can_stand_in_a_file(store, tmp_path):
     )
     run("--config", config, "record", code=None)
     assert "filed_one" in run("ls", "--store", store).stdout.decode()
+
+
+def test_what_overflows_the_socket_is_missing_and_explained_by_its_own_counter(store):
+    port = free_port()
+    sent = wire.run_of_frames(700)
+    query = "format=vdif&fps=1000&rcvbuf=4KiB&gro=off"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send(sent[:100], port, pause=2e-3)
+        recording.wait("opened")
+        recording.process.send_signal(signal.SIGSTOP)
+        os.waitpid(recording.process.pid, os.WUNTRACED)
+        wire.send(sent[100:600], port)
+        recording.process.send_signal(signal.SIGCONT)
+        wire.send(sent[600:], port, pause=2e-3)
+    [account] = recording.stop(code=None)["accounts"]
+    terms = balanced(account)["terms"]
+    [drops] = [w for w in account["witnesses"] if w["layer"] == "socket"]
+    moved = drops["after"] - drops["before"]
+    assert 400 < terms["missing"] <= moved, (terms, drops)
+    assert not drops["coarse"] and account["verdict"] == "consistent", account["verdict"]
+    run("verify", recording.scan, "--store", store, code=None)

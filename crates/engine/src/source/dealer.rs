@@ -406,6 +406,32 @@ mod tests {
     }
 
     #[test]
+    fn a_new_chunk_goes_to_the_member_with_the_shortest_backlog_of_those_that_take_data() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(3);
+        let mut course = course();
+        let chunk_blocks = course.track.geometry.chunk_blocks;
+        for (writer, backlog) in writers.iter().zip([900_000, 0, 200_000]) {
+            writer.gauge.backlog_bytes.store(backlog, Ordering::Relaxed);
+        }
+        let mut deal_chunk = |dealer: &mut Dealer, writers: &mut [Writer]| {
+            for _ in 0..chunk_blocks {
+                let block = filled(&mut pool, &mut course);
+                assert!(dealer.deal(&mut course, block).is_none());
+            }
+            writers.iter_mut().map(|writer| sent(writer).len() as u32).collect::<Vec<_>>()
+        };
+        assert_eq!(deal_chunk(&mut dealer, &mut writers), [0, chunk_blocks, 0]);
+        writers[1].gauge.refusing.store(true, Ordering::Relaxed);
+        assert_eq!(deal_chunk(&mut dealer, &mut writers), [0, 0, chunk_blocks]);
+        writers[2].gauge.refusing.store(true, Ordering::Relaxed);
+        assert_eq!(deal_chunk(&mut dealer, &mut writers), [chunk_blocks, 0, 0]);
+        writers[1].gauge.refusing.store(false, Ordering::Relaxed);
+        writers[1].gauge.backlog_bytes.store(2_000_000, Ordering::Relaxed);
+        assert_eq!(deal_chunk(&mut dealer, &mut writers), [chunk_blocks, 0, 0], "the shorter one");
+    }
+
+    #[test]
     fn without_any_member_left_blocks_are_given_back_to_be_counted() {
         let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
         let (mut dealer, mut writers) = disk_set(1);

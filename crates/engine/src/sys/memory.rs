@@ -112,6 +112,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_page_of_a_new_region_is_present() {
+        let region = Region::new(8 << 20).unwrap();
+        let mut pages = vec![0u8; region.bytes() / 4096];
+        let start = region.start.as_ptr().cast();
+        // SAFETY: the range is the region's own mapping, and `pages` has a byte for each page of it.
+        let result = unsafe { libc::mincore(start, region.bytes(), pages.as_mut_ptr()) };
+        assert_eq!(result, 0);
+        assert!(pages.iter().all(|page| page & 1 == 1), "a page would fault while frames come");
+    }
+
+    #[test]
     fn a_region_is_aligned_zeroed_and_bounded() {
         let region = Region::new(3 << 20).unwrap();
         assert_eq!(region.bytes(), 4 << 20);
