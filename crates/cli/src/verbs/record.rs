@@ -305,7 +305,7 @@ mod tests {
             let manifest = serde_json::json!({
                 "version": fullbore_core::manifest::VERSION,
                 "uuid": NIL,
-                "scan": "s_a",
+                "scan": { "session": "s", "scan": "a" },
                 "state": state,
                 "software": "",
                 "host": "",
