@@ -101,7 +101,8 @@ pub fn meaning<'a>(
              not every counter is known to have stood still"
         }
         Verdict::Unexplained => {
-            "frames are missing that no counter of this host explains: they were lost before it"
+            "what no counter of this host explains: frames are missing that were lost before it, or a stream \
+             never came, lacks an end, or its sender began its count anew"
         }
         Verdict::Unproven => {
             "the format carries no number to count by: only what this host did is known"
@@ -129,6 +130,12 @@ pub fn details(
 ) -> String {
     let mut lines = Vec::new();
     lines.extend(account.presence.iter().map(ToString::to_string));
+    if account.restarts > 0 {
+        let times = if account.restarts == 1 { "once" } else { "more than once" };
+        lines.push(format!(
+            "the sender began its count anew {times}: what lay between is not known"
+        ));
+    }
     for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
         let layer = format!("{:?}", witness.layer).to_lowercase();
         let own = if witness.own { "" } else { " (shared with other streams)" };
@@ -200,6 +207,15 @@ stream  expected  written  missing  overrun  damaged  late  filled  verdict
 all         2000     1998        2        0        0     0       2  unexplained
 ";
         assert_eq!(table([("46220", &a), ("46221", &b)]), expected);
+    }
+
+    #[test]
+    fn a_count_begun_anew_is_told_where_nothing_is_missing() {
+        let mut anew = account(1000, 0);
+        anew.restarts = 1;
+        assert_eq!(anew.judge(), Verdict::Unexplained);
+        let text = "  a: the sender began its count anew once: what lay between is not known\n";
+        assert_eq!(details("a", &anew, |_| None, 5), text);
     }
 
     #[test]

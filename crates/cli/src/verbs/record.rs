@@ -72,7 +72,8 @@ pub struct Args {
     /// End each scan after this time, for example `40s` or `2h 30m`.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
-    /// End each scan once so many bytes have been received, for example `10GB`.
+    /// End each scan once so many bytes have been received, for example `10GB`. With --scans, each but the
+    /// first lasts 400 ms at least.
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteSize>,
     /// End at this time, in UTC: `2026-11-21T18:00:00`.
@@ -211,6 +212,9 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         );
     }
     if args.scans > 1 && panda.is_none() {
+        if let Some(duration) = args.duration {
+            check_series(duration)?;
+        }
         let ends = args.duration.is_some() || args.bytes.is_some();
         anyhow::ensure!(ends, "--scans needs --duration or --bytes, to know where a scan ends");
         anyhow::ensure!(
@@ -234,6 +238,18 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         cpus: args.cpus,
         sync_interval: args.sync,
     })
+}
+
+/// By then every stream has gone on from one scan to the next.
+const SHORTEST_OF_SERIES: Duration = Duration::from_millis(400);
+
+fn check_series(duration: Duration) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        duration >= SHORTEST_OF_SERIES,
+        "--duration {} is too short for scans one after the other: each lasts 400ms at least",
+        humantime::format_duration(duration)
+    );
+    Ok(())
 }
 
 /// One name, or as many as there are scans: `no0001`, `no0002`, …
@@ -266,6 +282,8 @@ fn judge(sealed: &Sealed) -> u8 {
 mod tests {
     use super::*;
 
+    const NIL: &str = "00000000-0000-0000-0000-000000000000";
+
     #[test]
     fn frames_that_came_and_are_not_there_are_something_found() {
         let judged = |terms: Terms, failure: Option<&str>, state: &str| {
@@ -273,15 +291,15 @@ mod tests {
             (account.terms, account.verdict) = (terms, Verdict::Consistent);
             let manifest = serde_json::json!({
                 "version": fullbore_core::manifest::VERSION,
-                "uuid": "00000000-0000-0000-0000-000000000000",
-                "scan": "s_a",
+                "uuid": NIL,
+                "scan": { "session": "s", "scan": "a" },
                 "state": state,
                 "software": "",
                 "host": "",
                 "armed": "2026-11-21T18:00:00.000000000Z",
                 "stopped": null,
                 "members": [{
-                    "uuid": "00000000-0000-0000-0000-000000000000", "path": "/data", "failure": failure, "buffered": false,
+                    "uuid": NIL, "path": "/data", "failure": failure, "buffered": false,
                 }],
                 "streams": [],
             });
@@ -298,6 +316,13 @@ mod tests {
         }
         assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
         assert_eq!(judged(none, None, "aborted"), output::FOUND);
+    }
+
+    #[test]
+    fn scans_of_a_series_are_not_shorter_than_going_on_takes() {
+        assert!(check_series(Duration::from_millis(400)).is_ok());
+        let error = check_series(Duration::from_millis(399)).unwrap_err();
+        assert!(error.to_string().contains("400ms"), "{error}");
     }
 
     #[test]
