@@ -425,8 +425,12 @@ impl Account {
         chosen.fold(0, |sum, witness| sum.saturating_add(witness.explains(merged)))
     }
 
-    /// Frames missing that only counters shared with other streams could explain.
+    /// Frames missing that only counters shared with other streams could explain. What a device says it
+    /// lost needs no counter of ours.
     fn left_to_shared(&self) -> u64 {
+        if self.counted_by == CountedBy::ServerCount {
+            return 0;
+        }
         self.terms.missing.saturating_sub(self.explained(|witness| witness.own))
     }
 }
@@ -480,6 +484,15 @@ mod tests {
             })
             .collect();
         account
+    }
+
+    #[test]
+    fn what_a_device_says_it_lost_is_explained_by_its_word() {
+        let mut panda = account(300, &[]);
+        panda.counted_by = CountedBy::ServerCount;
+        panda.verdict = Verdict::Consistent;
+        judge_together([&mut panda]);
+        assert_eq!(panda.verdict, Verdict::Consistent);
     }
 
     #[test]
