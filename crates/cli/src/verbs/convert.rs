@@ -20,7 +20,7 @@ use fullbore_engine::panda::record::{Event, record_from};
 use fullbore_engine::recorder::Control;
 use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, PandaFile, Shape};
 use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Item, Scan, Stream};
+use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -217,39 +217,16 @@ fn bytes_of(
         [("scan", name.as_str()), ("stream", stream.name.as_str()), ("format", format.as_str())];
     let mut file =
         BytesFile::create(path, shape, &attributes, &options(target)).map_err(explained)?;
-    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let (mut whole, mut rows, mut bytes) = (true, 0u64, 0u64);
-    let mut times: Vec<Tai> = Vec::new();
-    let mut flushed = Instant::now();
-    for item in stream.read(0..stream.blocks.len(), settings)? {
-        let wrong = match item {
-            Item::Lost(finding) => Some(finding),
-            Item::Block(block) => {
-                times.clear();
-                if has_times {
-                    times_of(stream, &block.placed.block, block.bytes(), &mut times);
-                }
-                file.append(block.bytes(), &times).map_err(explained)?;
-                let taken = block.bytes().len() as u64;
-                bytes += taken;
-                rows += taken / frame_bytes.max(1) as u64;
-                bar.inc(taken);
-                block.damage
-            }
-        };
-        if flushed.elapsed() >= target.flush {
-            flushed = Instant::now();
-            file.flush().map_err(explained)?;
+    let (mut rows, mut times) = (0u64, Vec::<Tai>::new());
+    let append = |file: &mut BytesFile, block: &Delivered<'_>| {
+        times.clear();
+        if has_times {
+            times_of(stream, &block.placed.block, block.bytes(), &mut times);
         }
-        if let Some(finding) = wrong {
-            bar.suspend(|| eprintln!("fullbore: {finding}"));
-            whole = false;
-            if !args.allow_damaged {
-                bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
-                break;
-            }
-        }
-    }
+        rows += block.bytes().len() as u64 / frame_bytes.max(1) as u64;
+        file.append(block.bytes(), &times)
+    };
+    let (whole, bytes) = pour(stream, &mut file, append, BytesFile::flush, target, args, bar)?;
     let account = stream.account.as_ref();
     let verdict = account.map(|account| account.verdict);
     let state = format!("{:?}", scan.manifest.state).to_lowercase();
@@ -271,6 +248,47 @@ fn bytes_of(
     })
 }
 
+/// Gives every block of a stream to a file, which is flushed from time to time. Whether nothing was wrong, and
+/// the bytes taken.
+fn pour<F>(
+    stream: &Stream,
+    file: &mut F,
+    mut append: impl FnMut(&mut F, &Delivered<'_>) -> Result<(), hdf5::Error>,
+    flush: impl Fn(&mut F) -> Result<(), hdf5::Error>,
+    target: &Hdf5Target,
+    args: &Args,
+    bar: &ProgressBar,
+) -> anyhow::Result<(bool, u64)> {
+    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
+    let (mut whole, mut bytes) = (true, 0u64);
+    let mut flushed = Instant::now();
+    for item in stream.read(0..stream.blocks.len(), settings)? {
+        let wrong = match item {
+            Item::Lost(finding) => Some(finding),
+            Item::Block(block) => {
+                append(file, &block).map_err(explained)?;
+                let taken = block.bytes().len() as u64;
+                bytes += taken;
+                bar.inc(taken);
+                block.damage
+            }
+        };
+        if flushed.elapsed() >= target.flush {
+            flushed = Instant::now();
+            flush(file).map_err(explained)?;
+        }
+        if let Some(finding) = wrong {
+            bar.suspend(|| eprintln!("fullbore: {finding}"));
+            whole = false;
+            if !args.allow_damaged {
+                bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
+                break;
+            }
+        }
+    }
+    Ok((whole, bytes))
+}
+
 /// A PandA's samples, taken apart into columns as they would have been live.
 fn panda_of(
     scan: &Scan,
@@ -290,33 +308,8 @@ fn panda_of(
     }
     .with_context(|| format!("the header of {}", name()))?;
     let mut file = PandaFile::create(path, &header, &options(target)).map_err(explained)?;
-    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let (mut whole, mut bytes) = (true, 0u64);
-    let mut flushed = Instant::now();
-    for item in stream.read(0..stream.blocks.len(), settings)? {
-        let wrong = match item {
-            Item::Lost(finding) => Some(finding),
-            Item::Block(block) => {
-                file.append(block.bytes()).map_err(explained)?;
-                let taken = block.bytes().len() as u64;
-                bytes += taken;
-                bar.inc(taken);
-                block.damage
-            }
-        };
-        if flushed.elapsed() >= target.flush {
-            flushed = Instant::now();
-            file.flush().map_err(explained)?;
-        }
-        if let Some(finding) = wrong {
-            bar.suspend(|| eprintln!("fullbore: {finding}"));
-            whole = false;
-            if !args.allow_damaged {
-                bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
-                break;
-            }
-        }
-    }
+    let append = |file: &mut PandaFile, block: &Delivered<'_>| file.append(block.bytes());
+    let (whole, bytes) = pour(stream, &mut file, append, PandaFile::flush, target, args, bar)?;
     let account = stream.account.clone();
     let verdict = account.as_ref().map(|account| account.verdict);
     let closed = account.map(|account| {
