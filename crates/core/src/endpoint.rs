@@ -213,7 +213,9 @@ impl FromStr for Authority {
                 None => (text, None),
             },
         };
-        if host.contains(['[', ']', '@']) {
+        let no_part_of_a_name =
+            |c: char| matches!(c, '[' | ']' | '@') || c.is_whitespace() || c.is_control();
+        if host.contains(no_part_of_a_name) {
             return Err(Error::Address { host: host.to_owned() });
         }
         Ok(Authority { host: host.to_owned(), ports: ports.map(port_range).transpose()? })
@@ -300,7 +302,15 @@ impl fmt::Display for Endpoint {
         if let Some(authority) = &self.authority {
             write!(f, "//{authority}")?;
         }
-        escape(&self.path, "?", f)?;
+        // Two slashes that open a path without a host would be read as the mark of one.
+        let path = match (&self.authority, self.path.strip_prefix("//")) {
+            (None, Some(path)) => {
+                f.write_str("%2F/")?;
+                path
+            }
+            _ => &self.path,
+        };
+        escape(path, "?", f)?;
         for (n, (name, value)) in self.parameters.iter().enumerate() {
             f.write_char(if n == 0 { '?' } else { '&' })?;
             escape(name, "&=?", f)?;
@@ -1185,6 +1195,17 @@ mod tests {
             ("r1234_no0001", "46220")
         );
         assert!(stored(&"store:../x".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_prints_reads_back_where_the_text_could_mean_something_else() {
+        let slashes: Endpoint = "file:%2F%2Fhome/x.vdif".parse().unwrap();
+        assert_eq!((slashes.authority.as_ref(), slashes.path.as_str()), (None, "//home/x.vdif"));
+        assert_eq!(slashes.to_string().parse(), Ok(slashes));
+        for host in ["a b", "a\u{b}?", "\u{7f}", "a\t:5000"] {
+            let error = format!("udp://{host}").parse::<Endpoint>().unwrap_err();
+            assert!(matches!(error, Error::Address { .. }), "{host:?}: {error}");
+        }
     }
 
     proptest! {
