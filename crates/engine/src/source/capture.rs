@@ -120,6 +120,27 @@ impl Drop for Farewell {
     }
 }
 
+/// What one round over the sockets, or one socket's turn in it, has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Round {
+    /// Datagrams.
+    taken: usize,
+    /// A socket's turn was over before it was empty.
+    left: bool,
+}
+
+impl Round {
+    fn add(&mut self, turn: Round) {
+        self.taken += turn.taken;
+        self.left |= turn.left;
+    }
+
+    /// Little came and nothing waits: the next round is cheaper when more has gathered.
+    fn may_rest(self) -> bool {
+        !self.left && (1..FEW).contains(&self.taken)
+    }
+}
+
 struct Work {
     ports: Vec<Port>,
     by_region: HashMap<usize, usize>,
@@ -176,15 +197,15 @@ impl Work {
         let mut looked = Instant::now();
         loop {
             self.obey();
-            let taken = self.round();
-            if looked.elapsed() >= LOOK || taken == 0 {
+            let round = self.round();
+            if looked.elapsed() >= LOOK || round.taken == 0 {
                 looked = Instant::now();
                 self.look();
                 if self.stopping && self.ports.iter().all(Port::is_done) {
                     break;
                 }
             }
-            if !self.stopping && (1..FEW).contains(&taken) {
+            if !self.stopping && round.may_rest() {
                 std::thread::sleep(self.gather);
             }
         }
@@ -226,39 +247,37 @@ impl Work {
         self.notices.extend(scan.map(|opening| Notice::Closed { scan: opening.uuid }));
     }
 
-    /// Receives from every socket that has something. Gives the datagrams taken.
-    fn round(&mut self) -> usize {
+    /// Receives from every socket that has something.
+    fn round(&mut self) -> Round {
         if self.stopping {
             // Nothing more is taken: only the answers of the writers are awaited.
             std::thread::sleep(Duration::from_millis(1));
-            return 0;
+            return Round::default();
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64() as usize).collect(),
             // Interrupted by a signal: the next round is as good.
-            Err(_) => return 0,
+            Err(_) => return Round::default(),
         };
         // What was ordered while we waited comes before what has arrived: a first scan must have begun
         // before its first frame is read.
         self.obey();
-        if self.stopping {
-            return 0;
+        let mut round = Round::default();
+        if !self.stopping {
+            ready.into_iter().for_each(|number| round.add(self.receive(number)));
         }
-        let mut taken = 0;
-        for number in ready {
-            taken += self.receive(number);
-        }
-        taken
+        round
     }
 
     /// Reads what a socket holds, up to the moment it is empty: what comes later is after the stop.
     fn read_last(&mut self, number: usize) {
         let since = Instant::now();
-        while self.receive(number) > 0 && since.elapsed() < LAST_READ {}
+        while self.receive(number).taken > 0 && since.elapsed() < LAST_READ {}
     }
 
-    fn receive(&mut self, number: usize) -> usize {
+    /// One socket's turn.
+    fn receive(&mut self, number: usize) -> Round {
         let now = self.clock.now();
         let port = &mut self.ports[number];
         let mut lender = Lender {
@@ -267,13 +286,14 @@ impl Work {
             notices: &mut self.notices,
             now,
         };
-        let mut taken = 0;
+        let mut turn = Round { taken: 0, left: true };
         for _ in 0..TURN {
             match port.receive(&mut lender) {
                 Ok(count) => {
                     self.failures[number] = Failures::default();
-                    taken += count;
+                    turn.taken += count;
                     if count == 0 {
+                        turn.left = false;
                         break;
                     }
                 }
@@ -288,7 +308,7 @@ impl Work {
                 }
             }
         }
-        taken
+        turn
     }
 
     /// Takes answers of the writers, and looks after cuts, parts and counters.
@@ -351,12 +371,23 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use super::Failures;
+    use super::{Failures, Round};
 
     #[test]
     fn a_socket_that_fails_for_ever_is_told_of_once() {
         let mut failures = Failures::default();
         let told = (0..10_000).filter(|_| failures.last_straw()).count();
         assert_eq!(told, 1);
+    }
+    #[test]
+    fn nobody_rests_while_a_socket_still_holds_something() {
+        let drained = Round { taken: 16, left: false };
+        let mut round = drained;
+        assert!(round.may_rest());
+        round.add(Round { taken: 16, left: true });
+        round.add(drained);
+        assert_eq!(round, Round { taken: 48, left: true });
+        assert!(!round.may_rest());
+        assert!(!Round::default().may_rest(), "nothing came: the wait for it is rest enough");
     }
 }
