@@ -32,6 +32,7 @@ hint!(
     recover::Error,
     remove::Error,
     replayer::Error,
+    fullbore_core::schedule::Error,
     RecordError,
     panda::Error,
 );

@@ -50,6 +50,7 @@ enum Verb {
     Cat(verbs::cat::Args),
     Recover(verbs::recover::Args),
     Rm(verbs::rm::Args),
+    Protect(verbs::protect::Args),
     Demo(verbs::demo::Args),
     #[cfg(feature = "hdf5")]
     Panda(verbs::panda::Args),
@@ -83,6 +84,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Cat(args) => verbs::cat::run(args, output),
         Verb::Recover(args) => verbs::recover::run(args, output),
         Verb::Rm(args) => verbs::rm::run(args, output),
+        Verb::Protect(args) => verbs::protect::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
         #[cfg(feature = "hdf5")]
         Verb::Panda(args) => verbs::panda::run(args, output),

@@ -53,6 +53,9 @@ impl Screen {
                     ByteSize(armed.pool_bytes),
                     count(armed.members.len(), "member")
                 ));
+                if let Some(begins) = armed.begins {
+                    self.say(format!("  it begins at {begins:.1}"));
+                }
                 for member in armed.members.iter().filter(|member| member.buffered) {
                     self.say(format!(
                         "  {} refuses direct I/O: writing through the page cache, which costs far more",
@@ -69,6 +72,7 @@ impl Screen {
                 self.say(format!("  {stream}: {frames}{rate}"));
             }
             Event::Warning { text } => self.say(format!("warning: {text}")),
+            Event::Note { text } => self.say(text.clone()),
             Event::Progress(progress) => self.draw(progress),
             Event::Sealed(sealed) => {
                 self.end();

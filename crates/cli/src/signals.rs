@@ -5,7 +5,7 @@
 //! `nohup` has told that a terminal may go, and is obeyed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use fullbore_engine::recorder::Control;
@@ -14,13 +14,27 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// Ends a recording: the first signal stops, the second aborts.
 pub fn stop_recording(control: &Arc<Control>) -> anyhow::Result<()> {
     let control = control.clone();
-    let mut signals =
-        signal_hook::iterator::Signals::new(heard()).context("listening to signals")?;
-    let obey = move |signal| {
+    listen(heard(), move |signal| {
         if signal != SIGHUP || control.asked() == 0 {
             control.stop();
         }
-    };
+    })
+}
+
+/// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP sets `again`: the
+/// schedule is to be read again.
+pub fn follow_schedule(control: &Arc<Control>, again: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    let (control, again) = (control.clone(), again.clone());
+    listen(vec![SIGINT, SIGTERM, SIGHUP], move |signal| match signal {
+        SIGHUP => again.store(true, Ordering::SeqCst),
+        _ => control.stop(),
+    })
+}
+
+/// Does something for each signal, in a thread of its own.
+fn listen(signals: Vec<i32>, obey: impl FnMut(i32) + Send + 'static) -> anyhow::Result<()> {
+    let mut signals =
+        signal_hook::iterator::Signals::new(signals).context("listening to signals")?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || signals.forever().for_each(obey))

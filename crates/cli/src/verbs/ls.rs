@@ -65,13 +65,18 @@ fn row(entry: &Entry) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     vec![
         entry.name.clone(),
-        entry.state.as_str().into(),
+        state(entry),
         or_dash(entry.start.map(|start| format!("{start:.3}"))),
         or_dash(entry.duration_ns.map(|ns| format!("{:.3}", ns as f64 / 1e9))),
         ByteSize(entry.bytes).to_string(),
         entry.streams.to_string(),
         verdict(entry),
     ]
+}
+
+fn state(entry: &Entry) -> String {
+    let protected = if entry.protected { ", protected" } else { "" };
+    format!("{}{protected}", entry.state.as_str())
 }
 
 /// The verdict is of the whole scan: where a part of it is not there, that is said with it.

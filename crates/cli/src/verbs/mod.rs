@@ -13,6 +13,7 @@ pub mod ls;
 pub mod panda;
 pub mod place;
 pub mod play;
+pub mod protect;
 pub mod record;
 pub mod recover;
 pub mod rm;

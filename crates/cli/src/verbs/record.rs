@@ -1,5 +1,6 @@
 //! `fullbore record`: streams from the network into a store, with an account.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,17 @@ use clap::Args as ClapArgs;
 use fullbore_core::account::{Account, Terms, Verdict};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::format::panda::PandaSource;
+use fullbore_core::keep::Keep;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Control, Event, Limit, PandaPlan, Plan, Recorder, Sealed};
+
+mod keeper;
+mod schedule;
+
+use keeper::Keeper;
 
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
@@ -40,7 +47,7 @@ use crate::store_arg::StoreArg;
 /// Exit codes: 0 nothing was lost that this host could have kept, and what is missing is explained; 1 frames
 /// were overrun, damaged or late, or are missing and no counter of this host explains it, or a member
 /// failed, or it was aborted; 2 the recording could not be made.
-#[derive(ClapArgs)]
+#[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
     /// Where frames come from.
@@ -52,7 +59,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "NAME",
-        required_unless_present = "to",
+        required_unless_present_any = ["to", "schedule"],
         default_value = "",
         hide_default_value = true
     )]
@@ -61,11 +68,24 @@ pub struct Args {
     #[arg(
         long,
         value_name = "NAME",
-        required_unless_present = "to",
+        required_unless_present_any = ["to", "schedule"],
         default_value = "",
         hide_default_value = true
     )]
     scan: String,
+    /// Record the scans of this schedule, each at its time: TOML, CSV or a VEX file (see docs/howto).
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["scan", "scans", "duration", "bytes", "until", "to"]
+    )]
+    schedule: Option<PathBuf>,
+    /// Of a VEX file: the station whose scans are recorded.
+    #[arg(long, value_name = "CODE", requires = "schedule")]
+    station: Option<String>,
+    /// Of a schedule: how long before its start a scan is armed.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s", requires = "schedule")]
+    lead: Duration,
     /// Record so many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     scans: u32,
@@ -104,6 +124,10 @@ pub struct Args {
     /// Of a PandA: how long a connection that was lost is tried again.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
     reconnect: Duration,
+    /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
+    /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay.
+    #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
+    keep: Option<Keep>,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
@@ -127,7 +151,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(to) = &args.to {
         return record_to(to, &args, output);
     }
+    if let Some(file) = args.schedule.clone() {
+        return schedule::run(&args, &file, output);
+    }
+    let keep = args.keep;
     let plan = resolve(args)?;
+    let keeper = keep.map(|keep| Keeper::start(plan.members.clone(), keep)).transpose()?;
     let control = Arc::new(Control::default());
     signals::stop_recording(&control)?;
     let mut screen = Screen::new(output, quiet);
@@ -137,12 +166,28 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             code = code.max(judge(sealed));
         }
         screen.event(event);
+        tell_of(keeper.as_ref(), event, &mut screen);
     };
     let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
     let ended = recorder.run(&control, &mut tell);
     screen.end();
+    finish(keeper, &mut screen);
     ended.map_err(explained)?;
     Ok(ExitCode::from(code))
+}
+
+/// Lets the keeper know of a sealed scan, and shows what it has done.
+fn tell_of(keeper: Option<&Keeper>, event: &Event, screen: &mut Screen) {
+    let Some(keeper) = keeper else { return };
+    if matches!(event, Event::Sealed(_)) {
+        keeper.scan_sealed();
+    }
+    keeper.told().into_iter().for_each(|text| screen.event(&Event::Note { text }));
+}
+
+fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
+    let told = keeper.map_or(Vec::new(), Keeper::finish);
+    told.into_iter().for_each(|text| screen.event(&Event::Note { text }));
 }
 
 /// A PandA into a container, as `panda record` does it.
@@ -227,6 +272,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         panda: panda.map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect }),
         members: args.store.members_to_write()?,
         scans,
+        start: None,
         limit: Limit {
             duration: args.duration,
             bytes: args.bytes.map(|size| size.0),
@@ -267,7 +313,7 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
 
 /// Good unless something was found: frames that came and are not there, or are missing and nothing explains it,
 /// a member that failed, an abort.
-fn judge(sealed: &Sealed) -> u8 {
+pub(super) fn judge(sealed: &Sealed) -> u8 {
     let lost = |account: &Account| {
         let Terms { overrun, damaged, late, .. } = account.terms;
         account.verdict == Verdict::Unexplained || overrun + damaged + late > 0

@@ -59,6 +59,8 @@ pub struct Plan {
     pub members: Vec<PathBuf>,
     /// Names of the scans, one after the other without a pause.
     pub scans: Vec<ScanName>,
+    /// When the first scan begins, if not at once: what comes before is thrown away.
+    pub start: Option<Tai>,
     /// When each scan ends.
     pub limit: Limit,
     /// Block memory for all sources together.
@@ -303,6 +305,7 @@ impl Recorder {
         let armed = Armed {
             scan: scan.manifest.scan.clone(),
             at: scan.manifest.armed,
+            begins: plan.start,
             sources: ports
                 .iter()
                 .map(|port| (port.source().endpoint.to_string(), port.receiver().buffer_bytes()))
@@ -315,8 +318,8 @@ impl Recorder {
         };
         let threads = start(&plan, &members, &mut ports).inspect_err(|_| scan.discard())?;
         scan.shared = witness::Reading::take(Path::new("/"));
-        let supervisor = Supervisor::new(plan, members, threads, scan, clock);
-        supervisor.begin_first();
+        let mut supervisor = Supervisor::new(plan, members, threads, scan, clock);
+        supervisor.begin_or_hold();
         tell(&Event::Armed(armed));
         Ok(Self { supervisor })
     }

@@ -35,6 +35,11 @@ pub enum Event {
         /// What.
         text: String,
     },
+    /// Something that was done and is as it should be.
+    Note {
+        /// What.
+        text: String,
+    },
     /// A scan is finished.
     Sealed(Box<Sealed>),
 }
@@ -46,6 +51,8 @@ pub struct Armed {
     pub scan: ScanName,
     /// When.
     pub at: Tai,
+    /// When its first scan begins, if it is to wait for a time.
+    pub begins: Option<Tai>,
     /// Each source with the receive buffer that the kernel gave, in bytes.
     pub sources: Vec<(String, usize)>,
     /// Bytes of block memory, and whether all of it is locked.

@@ -8,6 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Account;
+use fullbore_core::time::Tai;
 
 use super::arm::{Plan, RecordError, Recorder, Running, member_state};
 use super::event::{Event, MemberState, Progress, StreamState, Tell};
@@ -33,6 +34,10 @@ const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Time between two writes of manifests while streams are still being discovered: each is synced.
 const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
+
+/// So much before its time a scan begins: its first frame comes to a socket that is listened to, even if
+/// this host's clock is a little late.
+const EARLY_NS: i64 = 50_000_000;
 
 /// How a recording is ended from outside: by a signal, say.
 #[derive(Debug, Default)]
@@ -70,6 +75,8 @@ pub struct Supervisor {
     begun: usize,
     clock: Clock,
     since: Instant,
+    /// When the first scan is to begin, until it has.
+    start: Option<Tai>,
     /// When manifests were last written.
     written: Instant,
     stopping: u8,
@@ -98,6 +105,7 @@ impl Supervisor {
             failures: vec![None; members.len()],
             captures_left: running.captures.len(),
             told: Told { at: now, streams: Vec::new(), members: vec![0; members.len()] },
+            start: plan.start,
             plan,
             members,
             running,
@@ -111,9 +119,37 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn begin_first(&self) {
+    /// Begins the first scan, or throws away what comes until its time.
+    pub(super) fn begin_or_hold(&mut self) {
+        match self.start {
+            None => self.begin_first(),
+            Some(_) => self.order(|| Order::Hold),
+        }
+    }
+
+    fn begin_first(&self) {
         let opening = self.scans[0].opening.clone();
         self.order(|| Order::Begin(opening.clone()));
+    }
+
+    /// Begins the first scan if its time has come.
+    fn begin_when_due(&mut self) {
+        let now = self.clock.now();
+        if self.start.is_some_and(|start| now >= start.plus_ns(-EARLY_NS)) {
+            self.start = None;
+            self.since = Instant::now();
+            let scan = self.newest();
+            scan.manifest.armed = now;
+            scan.untold = true;
+            scan.shared = witness::Reading::take(Path::new("/"));
+            self.begin_first();
+        }
+    }
+
+    /// Nothing was recorded, and nothing is left of the scan that did not begin.
+    fn give_up_waiting(&mut self) {
+        self.order(|| Order::Abort);
+        self.scans.drain(..).for_each(|mut scan| scan.discard());
     }
 
     fn order(&self, order: impl Fn() -> Order) {
@@ -495,6 +531,13 @@ impl Recorder {
             supervisor.listen(tell);
             if supervisor.scans.is_empty() {
                 break;
+            }
+            if supervisor.start.is_some() {
+                match control.asked() > 0 || supervisor.captures_left == 0 {
+                    true => supervisor.give_up_waiting(),
+                    false => supervisor.begin_when_due(),
+                }
+                continue;
             }
             match control.asked() {
                 0 => {}

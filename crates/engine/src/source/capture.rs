@@ -34,6 +34,9 @@ const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Time between two looks at answers, cuts and counters.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// Between two drains before a scan begins: sockets hold far more than comes in this time.
+const BETWEEN_DRAINS: Duration = Duration::from_millis(2);
+
 /// After a stop, what the sockets still hold is read for at most so long.
 const LAST_READ: Duration = Duration::from_millis(500);
 
@@ -47,6 +50,8 @@ pub struct Settings {
 /// What the supervisor orders.
 #[derive(Debug)]
 pub enum Order {
+    /// Throw away what comes, until a first scan begins.
+    Hold,
     /// Begin this scan: the first, or the next one without a pause.
     Begin(Arc<Opening>),
     /// Read what the sockets hold, hand everything on, end.
@@ -153,6 +158,8 @@ struct Work {
     clock: Clock,
     /// The scan being received.
     scan: Option<Arc<Opening>>,
+    /// What comes is thrown away: the first scan has not begun.
+    holding: bool,
     /// How long packets are let gather: less where sockets hold little.
     gather: Duration,
     /// Of each port.
@@ -188,6 +195,7 @@ impl Work {
             epoll,
             clock: Clock::new(),
             scan: None,
+            holding: false,
             gather,
             stopping: false,
         })
@@ -197,6 +205,10 @@ impl Work {
         let mut looked = Instant::now();
         loop {
             self.obey();
+            if self.holding {
+                self.throw_away();
+                continue;
+            }
             let round = self.round();
             if looked.elapsed() >= LOOK || round.taken == 0 {
                 looked = Instant::now();
@@ -215,7 +227,9 @@ impl Work {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
+                Ok(Order::Hold) => self.holding = true,
                 Ok(Order::Begin(opening)) => {
+                    self.holding = false;
                     self.each_port(|port, lender| port.begin(opening.clone(), lender));
                     let before = self.scan.replace(opening);
                     self.closed(before);
@@ -236,7 +250,7 @@ impl Work {
     }
 
     fn end(&mut self) {
-        self.stopping = true;
+        (self.stopping, self.holding) = (true, false);
         self.each_port(Port::end);
         let last = self.scan.take();
         self.closed(last);
@@ -245,6 +259,15 @@ impl Work {
     /// All streams of a scan that is over have been named.
     fn closed(&mut self, scan: Option<Arc<Opening>>) {
         self.notices.extend(scan.map(|opening| Notice::Closed { scan: opening.uuid }));
+    }
+
+    /// Empties the sockets, so that a scan begins with what comes after it has begun.
+    fn throw_away(&mut self) {
+        for port in &mut self.ports {
+            // An error stays with the socket, and is met again when the scan has begun.
+            let _ = port.drain(&mut self.scratch);
+        }
+        std::thread::sleep(BETWEEN_DRAINS);
     }
 
     /// Receives from every socket that has something.

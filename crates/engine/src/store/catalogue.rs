@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::inventory::{
     self, Copy, Holding, Root, RootError, open_roots, read_manifest, side_file,
 };
+use super::keep::is_protected;
 use super::lock;
 use super::renumber::is_to_be_renamed;
 
@@ -73,6 +74,8 @@ pub struct Entry {
     pub members: Vec<PathBuf>,
     /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
     pub absent: Vec<PathBuf>,
+    /// Whether it is protected from being removed.
+    pub protected: bool,
     /// Why it is broken.
     pub problem: Option<String>,
 }
@@ -306,6 +309,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         absent: inventory::absent_members(roots, manifest)
             .map(|member| member.path.clone())
             .collect(),
+        protected: protected(roots, places),
         problem: None,
     }
 }
@@ -353,8 +357,13 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         verdict: None,
         members: members(roots, places),
         absent: Vec::new(),
+        protected: protected(roots, places),
         problem: Some(problem),
     }
+}
+
+fn protected(roots: &[Root], places: &Places) -> bool {
+    places.iter().any(|(root, directory)| is_protected(&roots[*root].path.join(directory)))
 }
 
 fn bytes_on_members(roots: &[Root], places: &Places) -> u64 {

@@ -7,6 +7,7 @@
 //!                                  account.json        the same on every member
 //!                                  index               of this member's blocks
 //!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
+//!                                  protected                      if the scan is not to be removed
 //!                                  spare               space for the next one
 //!                                  <scan-stream>.00000007.renaming    a chunk whose file is given another number
 //! ```
@@ -25,6 +26,7 @@
 //! - [`recover`]: an unsealed scan made a sealed one
 //! - [`renumber`]: chunk files given the order of the stream where a member died within a chunk
 //! - [`remove`]: a scan's files taken away, and no others
+//! - [`keep`]: the oldest scans let go of, and scans protected from that
 //! - [`lock`]: who records a scan
 
 pub mod catalogue;
@@ -35,6 +37,7 @@ pub mod finding;
 pub mod gaps;
 pub mod inventory;
 mod journal;
+pub mod keep;
 pub mod lock;
 mod member;
 mod pages;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::SPARE_FILE;
 use super::inventory::{self, Copy, Holding, is_of_scan, open_roots};
+use super::keep::is_protected;
 use super::lock::{self, ScanLock};
 use super::renumber::is_to_be_renamed;
 
@@ -51,6 +52,12 @@ pub enum Error {
         /// Where they were when it was recorded.
         members: Vec<String>,
     },
+    /// Somebody wants it kept.
+    #[error("{scan} is protected")]
+    Protected {
+        /// The scan.
+        scan: String,
+    },
     /// A file would not go. What was removed before it is told.
     #[error("{}: removing it: {source}", path.display())]
     File {
@@ -70,6 +77,7 @@ impl Error {
             Error::Absent { .. } => {
                 Some("name every member with --store, or half a scan would stay behind")
             }
+            Error::Protected { .. } => Some("`fullbore protect --off SCAN` lets it go"),
             Error::File { .. } => Some("mend that, and remove the scan again"),
         }
     }
@@ -80,6 +88,9 @@ pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
     let name = scan.to_string();
     let holdings = holdings(roots, &name)?;
     refuse_absent(roots, &name, &holdings)?;
+    if holdings.iter().any(|holding| is_protected(&holding.path)) {
+        return Err(Error::Protected { scan: name });
+    }
     let _locks = lock_all(&holdings)?;
     let mut removed = Removed { scan: name, ..Removed::default() };
     for holding in &holdings {
@@ -91,7 +102,7 @@ pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
     Ok(removed)
 }
 
-fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
+pub(super) fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
     let (roots, _) = open_roots(paths)?;
     let mut holdings = Vec::new();
     for (number, root) in roots.iter().enumerate() {

@@ -1,0 +1,210 @@
+//! What is to be done now, of a schedule: wait, arm the next scan, or say that one was missed.
+//!
+//! ```text
+//!           start − lead         start                 end
+//!  ── Wait ──────┼────── Arm ──────┼──── Arm, late ─────┼──── Missed ──
+//! ```
+//!
+//! The clock may jump either way between two questions. A scan that was armed or missed is never given
+//! again, and one that the clock has jumped over is told as missed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{Planned, Schedule};
+use crate::name::Name;
+use crate::time::Tai;
+
+/// A schedule while it is carried out.
+#[derive(Clone, Debug)]
+pub struct Agenda {
+    /// Scans to come, in the order of their starts.
+    ahead: VecDeque<Planned>,
+    /// Scans that were armed or missed, by name.
+    behind: BTreeMap<Name, Planned>,
+    /// How long before its start a scan is armed.
+    lead: Duration,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, until this time at the latest, when `scan` is to be armed.
+    Wait {
+        /// When to ask again.
+        until: Tai,
+        /// The next scan.
+        scan: Planned,
+    },
+    /// Arm this scan now; it begins at its start, or at once if that has passed.
+    Arm {
+        /// The scan.
+        scan: Planned,
+        /// How much of it has passed already.
+        late: Duration,
+    },
+    /// This scan was over before it could be armed.
+    Missed {
+        /// The scan.
+        scan: Planned,
+    },
+    /// No scan is left.
+    Finished,
+}
+
+/// What a schedule that was read again changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Scans that are new, or are to be at another time than before.
+    pub added: Vec<Name>,
+    /// Scans that are no longer to be.
+    pub removed: Vec<Name>,
+    /// Scans that were armed or missed before, and which the new text puts elsewhere: they stay as they were.
+    pub too_late: Vec<Name>,
+}
+
+impl Agenda {
+    /// Begins with the first scan. Each is armed `lead` before its start.
+    pub fn new(schedule: Schedule, lead: Duration) -> Self {
+        Self { ahead: schedule.scans.into(), behind: BTreeMap::new(), lead }
+    }
+
+    /// Scans to come.
+    pub fn ahead(&self) -> impl ExactSizeIterator<Item = &Planned> {
+        self.ahead.iter()
+    }
+
+    /// What is to be done at `now`. A scan that is given to be armed or as missed is done with.
+    pub fn step(&mut self, now: Tai) -> Step {
+        let Some(next) = self.ahead.front() else { return Step::Finished };
+        let arm_at = next.start.plus_ns(-(self.lead.as_nanos().min(i64::MAX as u128) as i64));
+        if now < arm_at {
+            return Step::Wait { until: arm_at, scan: next.clone() };
+        }
+        let scan = self.ahead.pop_front().expect("it was looked at above");
+        self.behind.insert(scan.name.clone(), scan.clone());
+        if now >= scan.end {
+            return Step::Missed { scan };
+        }
+        let late = Duration::from_nanos(now.since(scan.start).max(0) as u64);
+        Step::Arm { scan, late }
+    }
+
+    /// Takes what lies ahead from a schedule that was read again. What was armed or missed stays so.
+    pub fn replace(&mut self, schedule: Schedule) -> Changes {
+        let mut changes = Changes::default();
+        let mut before: BTreeMap<Name, Planned> =
+            self.ahead.drain(..).map(|scan| (scan.name.clone(), scan)).collect();
+        for scan in schedule.scans {
+            match self.behind.get(&scan.name) {
+                Some(done) => {
+                    if *done != scan {
+                        changes.too_late.push(scan.name);
+                    }
+                    continue;
+                }
+                None if before.remove(&scan.name).as_ref() != Some(&scan) => {
+                    changes.added.push(scan.name.clone());
+                }
+                None => {}
+            }
+            self.ahead.push_back(scan);
+        }
+        changes.removed = before.into_keys().collect();
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const LEAD: Duration = Duration::from_secs(5);
+
+    /// Scans of `(start, duration)` seconds.
+    fn schedule(scans: &[(i64, i64)]) -> Schedule {
+        let planned = |(n, &(start, lasts)): (usize, &(i64, i64))| Planned {
+            name: format!("no{n:04}").parse().unwrap(),
+            start: Tai(start * SECOND),
+            end: Tai((start + lasts) * SECOND),
+            target: None,
+        };
+        Schedule { scans: scans.iter().enumerate().map(planned).collect(), ..Schedule::default() }
+    }
+
+    #[test]
+    fn a_scan_is_armed_ahead_of_its_start() {
+        let mut agenda = Agenda::new(schedule(&[(100, 40), (160, 40)]), LEAD);
+        let Step::Wait { until, scan } = agenda.step(Tai(0)) else { panic!("it waits") };
+        assert_eq!((until, scan.name.as_str()), (Tai(95 * SECOND), "no0000"));
+        let Step::Arm { scan, late } = agenda.step(until) else { panic!("it arms") };
+        assert_eq!((scan.name.as_str(), late), ("no0000", Duration::ZERO));
+        assert!(matches!(agenda.step(Tai(140 * SECOND)), Step::Wait { .. }));
+    }
+
+    #[test]
+    fn what_is_left_of_a_scan_is_recorded_and_what_is_over_is_missed() {
+        let mut agenda = Agenda::new(schedule(&[(100, 40), (160, 40), (220, 40)]), LEAD);
+        let now = Tai(170 * SECOND);
+        assert!(
+            matches!(agenda.step(now), Step::Missed { scan } if scan.name.as_str() == "no0000")
+        );
+        let Step::Arm { scan, late } = agenda.step(now) else { panic!("it arms") };
+        assert_eq!((scan.name.as_str(), late), ("no0001", Duration::from_secs(10)));
+        assert!(matches!(agenda.step(now), Step::Wait { .. }));
+    }
+
+    #[test]
+    fn a_schedule_read_again_changes_only_what_lies_ahead() {
+        let mut agenda = Agenda::new(schedule(&[(100, 40), (160, 40), (220, 40)]), LEAD);
+        agenda.step(Tai(99 * SECOND));
+        let changes = agenda.replace(schedule(&[(101, 40), (165, 40)]));
+        let texts = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&changes.too_late), ["no0000"]);
+        assert_eq!(texts(&changes.added), ["no0001"]);
+        assert_eq!(texts(&changes.removed), ["no0002"]);
+        assert_eq!(agenda.ahead().count(), 1);
+        assert_eq!(agenda.replace(schedule(&[(101, 40), (165, 40)])).added, []);
+    }
+
+    proptest! {
+        /// However the clock moves, each scan is armed or missed once, in order, and never at a wrong time.
+        #[test]
+        fn each_scan_has_its_turn_once(
+            scans in prop::collection::vec((0i64..50, 1i64..50), 1..12),
+            clock in prop::collection::vec(-100i64..2_000, 0..200),
+        ) {
+            let mut at = 0;
+            let mut placed = Vec::new();
+            for (pause, lasts) in scans {
+                placed.push((at + pause, lasts));
+                at += pause + lasts;
+            }
+            let mut agenda = Agenda::new(schedule(&placed), LEAD);
+            let mut given = Vec::new();
+            for seconds in clock.into_iter().chain(std::iter::repeat_n(i64::from(i16::MAX), placed.len())) {
+                let now = Tai(seconds * SECOND);
+                match agenda.step(now) {
+                    Step::Wait { until, scan } => {
+                        prop_assert!(now < until && until < scan.start);
+                    }
+                    Step::Arm { scan, late } => {
+                        prop_assert!(now >= scan.start.plus_ns(-5 * SECOND) && now < scan.end);
+                        prop_assert_eq!(late.as_nanos() as i64, now.since(scan.start).max(0));
+                        given.push(scan.name);
+                    }
+                    Step::Missed { scan } => {
+                        prop_assert!(now >= scan.end);
+                        given.push(scan.name);
+                    }
+                    Step::Finished => prop_assert_eq!(given.len(), placed.len()),
+                }
+            }
+            let names: Vec<Name> = schedule(&placed).scans.into_iter().map(|scan| scan.name).collect();
+            prop_assert_eq!(given, names);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The scans of a session to come: their names, when they start, how long they last.
+//!
+//! A [`Schedule`] is read from one of three texts, told apart by what they begin with:
+//!
+//! ```text
+//! TOML   [[scan]]                         CSV   scan,start,duration
+//!        name = "no0001"                        no0001,2026-11-22T18:00:00Z,40s
+//!        start = "2026-11-22T18:00:00Z"         no0002,2026-11-22T18:01:00Z,40s
+//!        duration = "40s"
+//!        repeat = 60                      VEX   VEX_rev = 1.5; … $SCHED; … scan No0001; …
+//!        pause = "20s"
+//! ```
+//!
+//! An [`Agenda`](agenda::Agenda) then says what is to be done when.
+
+pub mod agenda;
+mod csv;
+mod toml;
+mod vex;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::name::{self, Name};
+use crate::time::{self, Tai};
+
+/// The largest text that is read.
+pub const LARGEST: usize = 16 << 20;
+
+/// The most scans of one schedule: a day of a scan every second.
+pub const MOST_SCANS: usize = 86_400;
+
+/// The longest scan.
+pub const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// One scan to come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    /// Its name within the session.
+    pub name: Name,
+    /// When its first frame is due.
+    pub start: Tai,
+    /// When it ends.
+    pub end: Tai,
+    /// What is observed, if the schedule says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl Planned {
+    /// How long it lasts.
+    pub fn duration(&self) -> Duration {
+        Duration::from_nanos(self.end.since(self.start).max(0) as u64)
+    }
+}
+
+/// All scans of a session, in the order of their starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Schedule {
+    /// The session, if the text names one.
+    pub session: Option<Name>,
+    /// The scans.
+    pub scans: Vec<Planned>,
+    /// What was changed so that it can be recorded, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Why a text is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Larger than [`LARGEST`].
+    #[error("a schedule of {bytes} bytes is larger than {LARGEST}")]
+    Size {
+        /// Its size.
+        bytes: usize,
+    },
+    /// No form that is known.
+    #[error("line {line}: {what}")]
+    Form {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A scan that cannot be.
+    #[error("scan `{scan}`: {what}")]
+    Scan {
+        /// Its name, as it was given.
+        scan: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The session's name cannot be one.
+    #[error("the session's name")]
+    Session {
+        /// What is wrong with it.
+        #[source]
+        source: name::Error,
+    },
+    /// Several stations, and none chosen.
+    #[error("the schedule is for the stations {stations}")]
+    Station {
+        /// Those that have scans.
+        stations: String,
+    },
+    /// Nothing to record.
+    #[error("the schedule has no scan")]
+    Empty,
+    /// More than [`MOST_SCANS`].
+    #[error("the schedule has more than {MOST_SCANS} scans")]
+    TooMany,
+}
+
+impl Error {
+    /// What to write instead.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Form { .. } => Some(
+                "a schedule is TOML with [[scan]] tables, CSV that begins with the line \
+                 scan,start,duration, or a VEX file",
+            ),
+            Error::Station { .. } => Some("choose one with --station"),
+            Error::Scan { .. } => Some(
+                "a scan has a name of letters, digits, - + and _, a start such as 2026-11-22T18:00:00Z \
+                 and a duration such as 40s",
+            ),
+            Error::Size { .. } | Error::Session { .. } | Error::Empty | Error::TooMany => None,
+        }
+    }
+}
+
+/// A scan as a text gives it, before anything is checked.
+struct Given {
+    name: String,
+    start: Tai,
+    duration: Duration,
+    target: Option<String>,
+}
+
+impl Schedule {
+    /// Reads a schedule of any of the three forms. `station` is the two-letter code whose scans are
+    /// taken from a VEX file; it may be left out where there is only one.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its line or its scan.
+    pub fn read(text: &str, station: Option<&str>) -> Result<Self, Error> {
+        if text.len() > LARGEST {
+            return Err(Error::Size { bytes: text.len() });
+        }
+        let text = text.trim_start_matches('\u{feff}');
+        let (session, given) = if vex::is_vex(text) {
+            vex::read(text, station)?
+        } else if csv::is_csv(text) {
+            (None, csv::read(text)?)
+        } else {
+            toml::read(text)?
+        };
+        let session = session.map(|name| Name::session(&name)).transpose();
+        let session = session.map_err(|source| Error::Session { source })?;
+        let mut schedule = Self { session, scans: Vec::new(), notes: Vec::new() };
+        if given.is_empty() {
+            return Err(Error::Empty);
+        }
+        if given.len() > MOST_SCANS {
+            return Err(Error::TooMany);
+        }
+        for scan in given {
+            schedule.scans.push(checked(scan)?);
+        }
+        schedule.settle()?;
+        Ok(schedule)
+    }
+
+    /// Puts the scans in order, and ends each by the time the next one starts.
+    fn settle(&mut self) -> Result<(), Error> {
+        self.scans.sort_by_key(|scan| (scan.start, scan.end));
+        let mut names = BTreeSet::new();
+        for scan in &self.scans {
+            if !names.insert(scan.name.as_str()) {
+                let what = "there are two of this name".to_owned();
+                return Err(Error::Scan { scan: scan.name.to_string(), what });
+            }
+        }
+        for n in 1..self.scans.len() {
+            let (before, after) = self.scans.split_at_mut(n);
+            let (before, after) = (&mut before[n - 1], &after[0]);
+            if before.start == after.start {
+                let what = format!("it starts when scan `{}` does", after.name);
+                return Err(Error::Scan { scan: before.name.to_string(), what });
+            }
+            if before.end > after.start {
+                self.notes.push(format!(
+                    "scan {} overlaps scan {} by {} s, and ends when that one starts",
+                    before.name,
+                    after.name,
+                    before.end.since(after.start) as f64 / 1e9,
+                ));
+                before.end = after.start;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn checked(given: Given) -> Result<Planned, Error> {
+    let wrong = |what: String| Error::Scan { scan: given.name.clone(), what };
+    let name: Name = given.name.parse().map_err(|error: name::Error| wrong(error.to_string()))?;
+    if given.duration.is_zero() {
+        return Err(wrong("it lasts no time".to_owned()));
+    }
+    if given.duration > LONGEST {
+        return Err(wrong("it lasts longer than 30 days".to_owned()));
+    }
+    let end = given.start.plus_ns(given.duration.as_nanos() as i64);
+    Ok(Planned { name, start: given.start, end, target: given.target })
+}
+
+/// A start, with the line or scan it belongs to told by `wrong`.
+fn start(text: &str, wrong: impl Fn(String) -> Error) -> Result<Tai, Error> {
+    text.parse().map_err(|error: time::Error| wrong(error.to_string()))
+}
+
+/// A duration such as `40s` or `1m 30s`; a bare number is seconds.
+fn duration(text: &str, wrong: impl Fn(String) -> Error) -> Result<Duration, Error> {
+    let text = text.trim();
+    let seconds = text.parse::<f64>().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds
+        .map_or_else(|| humantime::parse_duration(text), Ok)
+        .map_err(|_| wrong(format!("`{text}` is not a duration")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Tai {
+        text.parse().unwrap()
+    }
+
+    fn names(schedule: &Schedule) -> Vec<&str> {
+        schedule.scans.iter().map(|scan| scan.name.as_str()).collect()
+    }
+
+    const CSV: &str = "scan,start,duration\n\
+                       no0002,2026-11-22T18:01:00Z,40s\n\
+                       no0001,2026-11-22T18:00:00Z,40\n";
+
+    #[test]
+    fn scans_come_in_the_order_of_their_starts() {
+        let schedule = Schedule::read(CSV, None).unwrap();
+        assert_eq!(names(&schedule), ["no0001", "no0002"]);
+        assert_eq!(schedule.scans[0].end, at("2026-11-22T18:00:40Z"));
+        assert_eq!(schedule.scans[1].duration(), Duration::from_secs(40));
+        assert!(schedule.notes.is_empty());
+    }
+
+    #[test]
+    fn the_three_forms_say_the_same() {
+        let csv = Schedule::read(CSV, None).unwrap();
+        let toml = "[[scan]]\nname = \"no0001\"\nstart = 2026-11-22T18:00:00Z\nduration = \"40s\"\n\
+                    [[scan]]\nname = \"no0002\"\nstart = \"2026-11-22T18:01:00Z\"\nduration = 40\n";
+        assert_eq!(Schedule::read(toml, None).unwrap(), csv);
+        let vex = "VEX_rev = 1.5;\n$SCHED;\n\
+                   scan no0001; start=2026y326d18h00m00s; mode=m; source=s;\n station=Ef: 0 sec: 40 sec: 0 GB: : : 1;\nendscan;\n\
+                   scan no0002; start=2026y326d18h01m00s; mode=m; source=s;\n station=Ef: 0 sec: 40 sec: 0 GB: : : 1;\nendscan;\n";
+        let vex = Schedule::read(vex, None).unwrap();
+        assert_eq!(names(&vex), names(&csv));
+        let times = |s: &Schedule| s.scans.iter().map(|s| (s.start, s.end)).collect::<Vec<_>>();
+        assert_eq!(times(&vex), times(&csv));
+        assert_eq!(vex.scans[0].target.as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn a_scan_that_runs_into_the_next_ends_there_and_it_is_said() {
+        let text = "scan,start,duration\na,2026-11-22T18:00:00Z,90s\nb,2026-11-22T18:01:00Z,40s\n";
+        let schedule = Schedule::read(text, None).unwrap();
+        assert_eq!(schedule.scans[0].end, schedule.scans[1].start);
+        assert_eq!(schedule.notes.len(), 1);
+        assert!(schedule.notes[0].contains("by 30 s"), "{:?}", schedule.notes);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_refused_by_name() {
+        for (text, part) in [
+            ("scan,start,duration\n", "no scan"),
+            ("scan,start,duration\na,2026-11-22T18:00:00Z,0s\n", "`a`: it lasts no time"),
+            ("scan,start,duration\n../a,2026-11-22T18:00:00Z,4s\n", "`../a`"),
+            ("scan,start,duration\na,yesterday,4s\n", "line 2"),
+            ("scan,start,duration\na,2026-11-22T18:00:00Z,4 parsecs\n", "parsecs"),
+            ("scan,start,duration\na,2026-11-22T18:00:00Z,400d\n", "30 days"),
+            (
+                "scan,start,duration\na,2026-11-22T18:00:00Z,4s\na,2026-11-22T19:00:00Z,4s\n",
+                "two of this name",
+            ),
+            (
+                "scan,start,duration\na,2026-11-22T18:00:00Z,4s\nb,2026-11-22T18:00:00Z,5s\n",
+                "starts when",
+            ),
+            ("rubbish", "line 1"),
+        ] {
+            let error = Schedule::read(text, None).unwrap_err();
+            assert!(error.to_string().contains(part), "{text:?} gave {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_breaks_the_reader(text in "\\PC{0,200}") {
+            for text in [text.clone(), format!("scan,start,duration\n{text}"), format!("VEX_rev=1.5;$SCHED;{text}")] {
+                if let Ok(schedule) = Schedule::read(&text, None) {
+                    proptest::prop_assert!(schedule.scans.windows(2).all(|two| two[0].end <= two[1].start));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The scan list of a VEX file: the block `$SCHED`, of one station.
+//!
+//! ```text
+//! $SCHED;
+//!   scan No0001;
+//!     start=2026y326d18h00m00s; mode=m1; source=3C84;
+//!     station=Ef: 0 sec: 40 sec: 0.000 GB: : : 1;     station: start: stop: … , in seconds after the scan's start
+//!   endscan;
+//! ```
+//!
+//! A VEX file is a list of statements that end in `;`; `*` begins a comment. The session is `exper_name`
+//! of `$EXPER`. Format: the VEX 1.5b1 standard (VLBI standards body, 2002) and VEX 2.0, which agree in this.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Error, Given};
+use crate::time::Tai;
+
+/// Whether this is a VEX file at all.
+pub fn is_vex(text: &str) -> bool {
+    text.trim_start().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("VEX"))
+}
+
+/// A statement, without its `;`, and the line it begins on.
+struct Statement<'t> {
+    line: usize,
+    text: &'t str,
+}
+
+impl<'t> Statement<'t> {
+    fn wrong(&self, what: impl Into<String>) -> Error {
+        Error::Form { line: self.line, what: what.into() }
+    }
+
+    /// `name = value`.
+    fn assignment(&self) -> Option<(&'t str, &'t str)> {
+        let (name, value) = self.text.split_once('=')?;
+        Some((name.trim(), value.trim()))
+    }
+}
+
+/// Statements without comments. A `;` or `*` within quotes is text.
+fn statements(text: &str) -> Vec<Statement<'_>> {
+    let mut statements = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut quoted = false;
+        let mut begin = 0;
+        for (at, c) in line.char_indices() {
+            match c {
+                '"' => quoted = !quoted,
+                '*' if !quoted => {
+                    begin = line.len();
+                    break;
+                }
+                ';' if !quoted => {
+                    statements.push(Statement { line: number + 1, text: line[begin..at].trim() });
+                    begin = at + 1;
+                }
+                _ => {}
+            }
+        }
+        // A statement that goes on in the next line is not of the kinds we read, but for its beginning.
+        let rest = line[begin..].trim();
+        if !rest.is_empty() {
+            statements.push(Statement { line: number + 1, text: rest });
+        }
+    }
+    statements
+}
+
+/// One scan while it is read.
+#[derive(Default)]
+struct Scan<'t> {
+    name: &'t str,
+    start: Option<Tai>,
+    target: Option<&'t str>,
+    /// Station, and the seconds after the start at which it begins and ends.
+    stations: Vec<(&'t str, f64, f64)>,
+}
+
+pub fn read(text: &str, station: Option<&str>) -> Result<(Option<String>, Vec<Given>), Error> {
+    let mut session = None;
+    let mut scans = Vec::new();
+    let mut block = "";
+    let mut open: Option<Scan<'_>> = None;
+    for statement in statements(text) {
+        if statement.text.starts_with('$') {
+            block = statement.text;
+            continue;
+        }
+        match (block.to_ascii_uppercase().as_str(), statement.assignment()) {
+            ("$EXPER", Some((name, value))) if name.eq_ignore_ascii_case("exper_name") => {
+                session.get_or_insert_with(|| value.to_ascii_lowercase());
+            }
+            ("$SCHED", _) => {
+                if let Some(scan) = sched(&statement, &mut open)? {
+                    scans.push(scan);
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Some(scan) = open {
+        let what = "it has no endscan".to_owned();
+        return Err(Error::Scan { scan: scan.name.to_owned(), what });
+    }
+    let station = chosen(&scans, station)?;
+    scans
+        .iter()
+        .filter_map(|scan| given(scan, &station).transpose())
+        .collect::<Result<_, _>>()
+        .map(|scans| (session, scans))
+}
+
+/// Takes one statement of `$SCHED`; gives the scan that it ends.
+fn sched<'t>(
+    statement: &Statement<'t>,
+    open: &mut Option<Scan<'t>>,
+) -> Result<Option<Scan<'t>>, Error> {
+    let first = statement.text.split_whitespace().next().unwrap_or("");
+    match first.to_ascii_lowercase().as_str() {
+        "scan" => {
+            let name = statement.text[first.len()..].trim();
+            if let Some(before) = open.replace(Scan { name, ..Scan::default() }) {
+                return Err(statement.wrong(format!("scan `{}` has no endscan", before.name)));
+            }
+            return Ok(None);
+        }
+        "endscan" => {
+            let scan = open.take().ok_or_else(|| statement.wrong("endscan without a scan"))?;
+            return Ok(Some(scan));
+        }
+        _ => {}
+    }
+    let (Some(scan), Some((name, value))) = (open, statement.assignment()) else { return Ok(None) };
+    match name.to_ascii_lowercase().as_str() {
+        "start" => {
+            let time = epoch(value);
+            scan.start = Some(time.ok_or_else(|| {
+                statement.wrong(format!("`{value}` is not a time such as 2026y326d18h00m00s"))
+            })?);
+        }
+        "source" => scan.target = Some(value),
+        "station" => scan.stations.push(station_of(value).ok_or_else(|| {
+            statement.wrong(format!("`{value}` is not a station such as Ef: 0 sec: 40 sec"))
+        })?),
+        _ => {}
+    }
+    Ok(None)
+}
+
+/// `Ef: 0 sec: 40 sec: …`
+fn station_of(value: &str) -> Option<(&str, f64, f64)> {
+    let mut parts = value.split(':').map(str::trim);
+    let station = parts.next().filter(|station| !station.is_empty())?;
+    let (begin, end) = (seconds(parts.next()?)?, seconds(parts.next()?)?);
+    Some((station, begin, end))
+}
+
+/// `40 sec`, `2 min` or `1 hr`.
+fn seconds(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let unit = match words.next().unwrap_or("sec").to_ascii_lowercase().as_str() {
+        "sec" | "s" => 1.0,
+        "min" => 60.0,
+        "hr" => 3600.0,
+        _ => return None,
+    };
+    (number.is_finite() && number.abs() < 1e7).then_some(number * unit)
+}
+
+/// `2026y326d18h00m00.5s`, as much of it as is given after the day.
+fn epoch(text: &str) -> Option<Tai> {
+    let (year, rest) = text.split_once('y')?;
+    let (day, rest) = rest.split_once('d')?;
+    let mut rest = rest;
+    let mut part = |mark: char| -> Option<f64> {
+        if rest.is_empty() {
+            return Some(0.0);
+        }
+        let (number, after) = rest.split_once(mark)?;
+        rest = after;
+        number.parse::<f64>().ok().filter(|number| (0.0..62.0).contains(number))
+    };
+    let (hour, minute, second) = (part('h')?, part('m')?, part('s')?);
+    let (year, day): (u16, u16) = (year.trim().parse().ok()?, day.parse().ok()?);
+    if !rest.is_empty()
+        || !(1970..2200).contains(&year)
+        || !(1..=366).contains(&day)
+        || hour >= 24.0
+    {
+        return None;
+    }
+    let midnight: Tai = format!("{year:04}-01-01T00:00:00Z").parse().ok()?;
+    let next_year: Tai = format!("{:04}-01-01T00:00:00Z", year + 1).parse().ok()?;
+    let ns = (f64::from(day - 1) * 86_400.0 + hour * 3600.0 + minute * 60.0) as i64 * 1_000_000_000
+        + (second * 1e9).round() as i64;
+    let time = midnight.plus_ns(ns);
+    (time < next_year).then_some(time)
+}
+
+/// The station asked for, or the only one there is.
+fn chosen(scans: &[Scan<'_>], asked: Option<&str>) -> Result<String, Error> {
+    let all: BTreeSet<&str> =
+        scans.iter().flat_map(|scan| scan.stations.iter().map(|(station, ..)| *station)).collect();
+    let found = match asked {
+        Some(asked) => all.iter().find(|station| station.eq_ignore_ascii_case(asked)),
+        None if all.len() == 1 => all.first(),
+        None => None,
+    };
+    match found {
+        Some(station) => Ok((*station).to_owned()),
+        None if all.is_empty() => Err(Error::Empty),
+        None => Err(Error::Station { stations: all.into_iter().collect::<Vec<_>>().join(", ") }),
+    }
+}
+
+/// A scan as the station takes part in it; `None` if it does not.
+fn given(scan: &Scan<'_>, station: &str) -> Result<Option<Given>, Error> {
+    let Some((_, begin, end)) = scan.stations.iter().find(|(name, ..)| *name == station) else {
+        return Ok(None);
+    };
+    let wrong = |what: &str| Error::Scan { scan: scan.name.to_owned(), what: what.to_owned() };
+    let start = scan.start.ok_or_else(|| wrong("it has no start"))?;
+    let duration =
+        Duration::try_from_secs_f64(end - begin).map_err(|_| wrong("it stops before it starts"))?;
+    Ok(Some(Given {
+        name: scan.name.to_owned(),
+        start: start.plus_ns((begin * 1e9).round() as i64),
+        duration,
+        target: scan.target.map(str::to_owned),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VEX: &str = "VEX_rev = 1.5;\n* a comment; with = marks\n$EXPER;\n def N24K1; exper_name = N24K1; enddef;\n\
+        $MODE; def m; enddef;\n$SCHED;\n\
+        scan No0001;\n  start=2026y326d18h00m00s; mode=m; source=3C84; * \"quoted\"\n\
+          station=Ef:    0 sec:   40 sec:    0.000 GB:   :       : 1;\n\
+          station=On:   10 sec:   40 sec:    0.000 GB:   :       : 1;\nendscan;\n\
+        scan No0002;\n  start=2026y326d18h01m00s; mode=m; source=DA193;\n\
+          station=On:    0 sec:  2 min:    0.000 GB:   :       : 1;\nendscan;\n";
+
+    #[test]
+    fn each_station_has_its_own_scans() {
+        let (session, onsala) = read(VEX, Some("on")).unwrap();
+        assert_eq!(session.as_deref(), Some("n24k1"));
+        assert_eq!(onsala.len(), 2);
+        assert_eq!(onsala[0].start, "2026-11-22T18:00:10Z".parse().unwrap());
+        assert_eq!(onsala[0].duration, Duration::from_secs(30));
+        assert_eq!(onsala[1].duration, Duration::from_secs(120));
+        let (_, effelsberg) = read(VEX, Some("Ef")).unwrap();
+        assert_eq!(effelsberg.len(), 1);
+        assert_eq!(effelsberg[0].target.as_deref(), Some("3C84"));
+    }
+
+    #[test]
+    fn which_station_is_asked_where_there_are_several() {
+        for asked in [None, Some("Wb")] {
+            let error = read(VEX, asked).err().unwrap();
+            assert_eq!(error, Error::Station { stations: "Ef, On".to_owned() });
+        }
+    }
+
+    #[test]
+    fn times_are_days_of_the_year() {
+        assert_eq!(epoch("2026y001d00h00m00s"), "2026-01-01T00:00:00Z".parse().ok());
+        assert_eq!(epoch("2024y366d23h59m59.5s"), "2024-12-31T23:59:59.5Z".parse().ok());
+        assert_eq!(epoch("2026y326d18h"), "2026-11-22T18:00:00Z".parse().ok());
+        for text in [
+            "",
+            "2026y366d00h00m00s",
+            "2026y000d",
+            "26",
+            "2026y10d25h",
+            "2026y10d1h61m99s",
+            "2026y1d1h1m1s1",
+        ] {
+            assert_eq!(epoch(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, part) in [
+            ("VEX_rev=1.5;\n$SCHED;\nscan a;\nscan b;\n", "line 4: scan `a` has no endscan"),
+            ("VEX_rev=1.5;\n$SCHED;\nendscan;\n", "line 3"),
+            ("VEX_rev=1.5;\n$SCHED;\nscan a; start=tomorrow;\n", "tomorrow"),
+            ("VEX_rev=1.5;\n$SCHED;\nscan a; station=Ef: 0 sec;\n", "station such as"),
+            ("VEX_rev=1.5;\n$SCHED;\nscan a; station=Ef: 0 sec: 4 sec;\n", "no endscan"),
+            ("VEX_rev=1.5;\n$SCHED;\nscan a; station=Ef: 0 sec: 4 sec; endscan;\n", "no start"),
+            (
+                "VEX_rev=1.5;\n$SCHED;\nscan a; start=2026y1d; station=Ef: 9 sec: 4 sec; endscan;\n",
+                "stops before",
+            ),
+            ("VEX_rev=1.5;\n", "no scan"),
+        ] {
+            let error = read(text, None).err().unwrap();
+            assert!(error.to_string().contains(part), "{text:?} gave {error}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+"""A session by schedule: each scan begins at its time with its first frame, and none takes another with it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from fullbore import (
+    BINARY,
+    FOUND,
+    GOOD,
+    PATIENCE,
+    REFUSED,
+    balanced,
+    free_port,
+    free_ports,
+    generate_command,
+    run,
+    text,
+)
+
+UTC = "%Y-%m-%dT%H:%M:%S.%fZ"
+SMALL = ["--buffer", "64MiB", "--lead", "1s", "--json"]
+
+
+def utc(seconds):
+    """A time so many seconds from now, as schedules write it."""
+    return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).strftime(UTC)
+
+
+def since_epoch(stamp):
+    return datetime.fromisoformat(stamp[:26] + "+00:00").timestamp()
+
+
+def csv(path, *scans):
+    rows = [",".join(map(str, scan)) for scan in scans]
+    path.write_text("\n".join(["scan,start,duration", *rows]) + "\n")
+    return path
+
+
+class Session:
+    """`fullbore record --schedule`, and a sender that never stops, until the block is left."""
+
+    def __init__(self, schedule, store, ports, *options, rate="8Mbit/s", lasts=PATIENCE):
+        source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif"
+        self.command = [
+            BINARY, "record", source, "--store", str(store), "--session", "day",
+            "--schedule", str(schedule), *SMALL, *options,
+        ]  # fmt: skip
+        target = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}"
+        self.sending = generate_command(target, rate=rate, frame=1032, duration=f"{lasts}s", gentle=True)
+
+    def __enter__(self):
+        self.sender = subprocess.Popen(self.sending, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self
+
+    def __exit__(self, *_):
+        for process in (self.sender, self.process):
+            process.kill()
+            process.wait()
+
+    def end(self, code=GOOD, patience=PATIENCE):
+        """Waits for the end; what was told, and the account of the session by scan."""
+        out, err = self.process.communicate(timeout=patience)
+        told = [json.loads(line) for line in out.splitlines()]
+        assert self.process.returncode == code, (self.process.returncode, told[-2:], text(err))
+        session = next(event for event in told if event["event"] == "session")
+        return told, session
+
+
+def check(told, session, name, start, lasts, streams):
+    """A scan has every frame from its start to its end, of every stream."""
+    outcome = next(scan for scan in session["scans"] if scan["scan"] == name)
+    assert outcome["outcome"] == "recorded", outcome
+    assert outcome["terms"]["missing"] == outcome["terms"]["overrun"] == 0
+    sealed = next(
+        event for event in told
+        if event["event"] == "sealed" and event["manifest"]["scan"]["scan"] == name
+    )  # fmt: skip
+    assert len(sealed["accounts"]) == streams
+    for account in sealed["accounts"]:
+        balanced(account)
+        first, last = (since_epoch(account[end]["seen"]) for end in ("first", "last"))
+        # Begun a moment early, so that the frame that is due at the start is surely there.
+        assert start - 0.5 < first < start + 0.1, first - start
+        assert start + lasts - 0.2 < last < start + lasts + 0.5, last - start
+        assert account["terms"]["missing"] == 0
+
+
+def test_each_scan_begins_and_ends_at_its_time(tmp_path, store):
+    """The session of the paper, shortened; FULLBORE_SESSION=whole records its hour."""
+    whole = os.environ.get("FULLBORE_SESSION") == "whole"
+    count, lasts, pause, streams = (60, 40, 20, 8) if whole else (3, 2, 2, 8)
+    begin = time.time() + 4
+    schedule = tmp_path / "session.toml"
+    start = datetime.fromtimestamp(begin, timezone.utc).strftime(UTC)
+    schedule.write_text(
+        f'session = "exp1"\n[[scan]]\nname = "no"\nstart = "{start}"\nduration = "{lasts}s"\n'
+        f"pause = {pause}\nrepeat = {count}\n"
+    )
+    span = 10 + count * (lasts + pause)
+    with Session(schedule, store, free_ports(streams), lasts=span) as running:
+        told, session = running.end(patience=span + PATIENCE)
+    assert [scan["scan"] for scan in session["scans"]] == [f"no{n + 1:04}" for n in range(count)]
+    for n in range(count):
+        at = begin + n * (lasts + pause)
+        check(told, session, f"no{n + 1:04}", at, lasts, streams)
+        run("verify", f"day_no{n + 1:04}", "--store", store)
+    assert session["terms"]["expected"] == session["terms"]["written"]
+
+
+def test_a_scan_that_fails_takes_no_other_with_it(tmp_path, store):
+    begin = time.time() + 4
+    schedule = csv(
+        tmp_path / "s.csv",
+        ("gone", utc(-60), "2s"),
+        ("half", utc(-3), "5s"),
+        ("taken", utc(4), "1s"),
+        ("last", utc(7), "1s"),
+    )
+    (store / "day_taken").mkdir()
+    with Session(schedule, store, free_ports(2)) as running:
+        told, session = running.end(code=FOUND)
+    by_name = {scan["scan"]: scan for scan in session["scans"]}
+    assert by_name["gone"]["outcome"] == "missed"
+    assert by_name["half"]["outcome"] == "recorded" and by_name["half"]["late_seconds"] > 2
+    assert by_name["taken"]["outcome"] == "failed" and "exists" in by_name["taken"]["why"]
+    check(told, session, "last", begin + 3, 1, 2)
+
+
+def test_a_hangup_reads_the_schedule_again(tmp_path, store):
+    schedule = csv(tmp_path / "s.csv", ("one", utc(3), "1s"), ("far", utc(3600), "1s"))
+    with Session(schedule, store, free_ports(1)) as running:
+        line = json.loads(running.process.stdout.readline())
+        assert (line["event"], line["scan"]) == ("waiting", "one")
+        csv(schedule, ("one", utc(2.5), "1s"), ("two", utc(6), "1s"))
+        running.process.send_signal(signal.SIGHUP)
+        told, session = running.end()
+    (changed,) = [event for event in told if event["event"] == "schedule"]
+    assert "two" in changed["added"] and changed["removed"] == ["far"]
+    assert [scan["scan"] for scan in session["scans"]] == ["one", "two"]
+
+
+def test_a_schedule_that_became_rubbish_leaves_the_old_one(tmp_path, store):
+    schedule = csv(tmp_path / "s.csv", ("one", utc(3), "1s"))
+    with Session(schedule, store, free_ports(1)) as running:
+        running.process.stdout.readline()
+        schedule.write_text("rubbish")
+        running.process.send_signal(signal.SIGHUP)
+        told, session = running.end()
+    assert any("stays as it was" in event.get("text", "") for event in told)
+    assert [scan["outcome"] for scan in session["scans"]] == ["recorded"]
+
+
+def test_an_end_while_waiting_leaves_nothing_and_says_what_was_left(tmp_path, store):
+    schedule = csv(tmp_path / "s.csv", ("one", utc(2), "1s"), ("two", utc(3600), "1s"))
+    with Session(schedule, store, free_ports(1), "--lead", "30s") as running:
+        for line in running.process.stdout:
+            if json.loads(line)["event"] == "armed":
+                break
+        running.process.send_signal(signal.SIGINT)
+        told, session = running.end(code=FOUND)
+    assert session["scans"] == [] and session["left"] == ["one", "two"]
+    assert not list(store.glob("day_*"))
+
+
+@pytest.mark.parametrize(
+    "content, part",
+    [
+        ("scan,start,duration\n", "no scan"),
+        ("scan,start,duration\na b,2026-11-22T18:00:00Z,4s\n", "a b"),
+        ("VEX_rev = 1.5;\n$SCHED;\nscan a; start=2026y1d; station=Ef: 0 sec: 4 sec; station=On: 0 sec: 4 sec; endscan;\n", "Ef, On"),
+        ("rubbish", "line 1"),
+    ],
+)
+def test_a_bad_schedule_is_refused_at_once(content, part, tmp_path, store):
+    schedule = tmp_path / "s"
+    schedule.write_text(content)
+    source = f"udp://127.0.0.1:{free_port()}?format=vdif"
+    words = ["record", source, "--store", store, "--session", "day", "--schedule", schedule]
+    done = run(*words, code=REFUSED)
+    assert part in text(done.stderr)
+    absent = run(*words[:-1], tmp_path / "none", code=REFUSED)
+    assert "none" in text(absent.stderr)
+
+
+def test_a_store_keeps_to_its_size_and_lets_protected_scans_be(tmp_path, store):
+    ports = free_ports(1)
+    scans = [(name, utc(3 + 3 * n), "1s") for n, name in enumerate(["a", "b", "c", "d"])]
+    old = tmp_path / "old.csv"
+    with Session(csv(old, *scans[:2]), store, ports) as running:
+        running.end()
+    run("protect", "day_a", "--store", store)
+    refused = run("rm", "--yes", "day_a", "--store", store, code=REFUSED)
+    assert "protected" in text(refused.stderr)
+    scans = [(name, utc(3 + 3 * n), "1s") for n, name in enumerate(["c", "d"])]
+    with Session(csv(old, *scans), store, ports, "--keep", "2.5MB") as running:
+        told, _ = running.end()
+    assert sum("day_b removed" in event.get("text", "") for event in told) == 1
+    listed = json.loads(run("ls", "--store", store, "--json").stdout)
+    entries = {entry["name"]: entry for entry in listed}
+    assert "day_a" in entries and entries["day_a"]["protected"]
+    assert "day_b" not in entries and "day_d" in entries
+    run("protect", "--off", "day_a", "--store", store)
+    run("rm", "--yes", "day_a", "--store", store)
