@@ -119,7 +119,7 @@ mod tests {
     fn the_oldest_go_first_and_no_more_than_needed() {
         let scans = [held(10, 3, true), held(10, 1, true), held(10, 2, true), held(10, 0, false)];
         assert_eq!(Keep::Size(ByteSize(25)).let_go(&scans, Tai(9 * HOUR)), [1, 2]);
-        assert_eq!(Keep::Size(ByteSize(40)).let_go(&scans, Tai(9 * HOUR)), []);
+        assert_eq!(Keep::Size(ByteSize(40)).let_go(&scans, Tai(9 * HOUR)), [0; 0]);
         assert_eq!(Keep::Size(ByteSize(1)).let_go(&scans, Tai(9 * HOUR)), [1, 2, 0]);
     }
 
@@ -128,7 +128,7 @@ mod tests {
         let scans = [held(10, 3, true), held(10, 1, true), held(10, 0, false)];
         let two_hours = Keep::Age(Duration::from_secs(7200));
         assert_eq!(two_hours.let_go(&scans, Tai(4 * HOUR)), [1]);
-        assert_eq!(two_hours.let_go(&scans, Tai(2 * HOUR)), []);
+        assert_eq!(two_hours.let_go(&scans, Tai(2 * HOUR)), [0; 0]);
     }
 
     proptest! {
