@@ -23,7 +23,7 @@ from fullbore import (
 )
 
 UTC = "%Y-%m-%dT%H:%M:%S.%fZ"
-SMALL = ["--buffer", "64MiB", "--lead", "1s", "--json"]
+SMALL = ["--buffer", "192MiB", "--lead", "1s", "--json"]
 
 
 def utc(seconds):
@@ -67,7 +67,7 @@ class Session:
         """Waits for the end; what was told, and the account of the session by scan."""
         out, err = self.process.communicate(timeout=patience)
         told = [json.loads(line) for line in out.splitlines()]
-        assert self.process.returncode == code, (self.process.returncode, told[-2:], text(err))
+        assert self.process.returncode == code, (self.process.returncode, [e for e in told if e["event"] in ("warning", "session")] + [a["gaps"] for e in told if e["event"] == "sealed" for a in e["accounts"]], text(err))
         session = next(event for event in told if event["event"] == "session")
         return told, session
 

@@ -318,8 +318,8 @@ impl Recorder {
         };
         let threads = start(&plan, &members, &mut ports).inspect_err(|_| scan.discard())?;
         scan.shared = witness::Reading::take(Path::new("/"));
-        let mut supervisor = Supervisor::new(plan, members, threads, scan, clock);
-        supervisor.begin_or_hold();
+        let supervisor = Supervisor::new(plan, members, threads, scan, clock);
+        supervisor.begin_unless_it_waits();
         tell(&Event::Armed(armed));
         Ok(Self { supervisor })
     }
@@ -596,7 +596,7 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
         captures.push(super::panda::start(panda, scans, chunk, pool, lanes, notices.clone())?);
     }
     for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
-        let settings = Settings { cpu: plan.cpus.get(number).copied() };
+        let settings = Settings { cpu: plan.cpus.get(number).copied(), hold: plan.start.is_some() };
         let capture = Capture::start(number, group, lanes, notices.clone(), settings);
         captures.push(capture.map_err(RecordError::Thread)?);
     }

@@ -129,8 +129,6 @@ impl StoreOutlet {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
-                // Nothing comes of a PandA that is not armed.
-                Ok(Order::Hold) => {}
                 Ok(Order::Begin(opening)) => {
                     if let Some(unused) = self.opening.replace(opening) {
                         self.silent(&unused);

@@ -119,11 +119,10 @@ impl Supervisor {
         }
     }
 
-    /// Begins the first scan, or throws away what comes until its time.
-    pub(super) fn begin_or_hold(&mut self) {
-        match self.start {
-            None => self.begin_first(),
-            Some(_) => self.order(|| Order::Hold),
+    /// Begins the first scan, unless that is to wait for its time.
+    pub(super) fn begin_unless_it_waits(&self) {
+        if self.start.is_none() {
+            self.begin_first();
         }
     }
 

@@ -45,13 +45,14 @@ const LAST_READ: Duration = Duration::from_millis(500);
 pub struct Settings {
     /// Core to stay on.
     pub cpu: Option<usize>,
+    /// Whether what comes before the first scan begins is thrown away. It is part of no scan then, not even by
+    /// having been looked at.
+    pub hold: bool,
 }
 
 /// What the supervisor orders.
 #[derive(Debug)]
 pub enum Order {
-    /// Throw away what comes, until a first scan begins.
-    Hold,
     /// Begin this scan: the first, or the next one without a pause.
     Begin(Arc<Opening>),
     /// Read what the sockets hold, hand everything on, end.
@@ -84,7 +85,7 @@ impl Capture {
             }
             let _farewell = Farewell(notices.clone());
             let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
-                Ok(work) => work,
+                Ok(work) => Work { holding: settings.hold, ..work },
                 Err(error) => {
                     let why = format!("waiting on sockets: {error}");
                     let _ = notices.send(Notice::Broken { why });
@@ -227,7 +228,6 @@ impl Work {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Hold) => self.holding = true,
                 Ok(Order::Begin(opening)) => {
                     self.holding = false;
                     self.each_port(|port, lender| port.begin(opening.clone(), lender));
