@@ -63,6 +63,11 @@ class Session:
             process.kill()
             process.wait()
 
+    def waits_for(self):
+        """The scan that it says it waits for."""
+        told = map(json.loads, self.process.stdout)
+        return next(event["scan"] for event in told if event["event"] == "waiting")
+
     def end(self, code=GOOD, patience=PATIENCE):
         """Waits for the end; what was told, and the account of the session by scan."""
         out, err = self.process.communicate(timeout=patience)
@@ -135,8 +140,7 @@ def test_a_scan_that_fails_takes_no_other_with_it(tmp_path, store):
 def test_a_hangup_reads_the_schedule_again(tmp_path, store):
     schedule = csv(tmp_path / "s.csv", ("one", utc(3), "1s"), ("far", utc(3600), "1s"))
     with Session(schedule, store, free_ports(1)) as running:
-        line = json.loads(running.process.stdout.readline())
-        assert (line["event"], line["scan"]) == ("waiting", "one")
+        assert running.waits_for() == "one"
         csv(schedule, ("one", utc(2.5), "1s"), ("two", utc(6), "1s"))
         running.process.send_signal(signal.SIGHUP)
         told, session = running.end()
@@ -148,7 +152,7 @@ def test_a_hangup_reads_the_schedule_again(tmp_path, store):
 def test_a_schedule_that_became_rubbish_leaves_the_old_one(tmp_path, store):
     schedule = csv(tmp_path / "s.csv", ("one", utc(3), "1s"))
     with Session(schedule, store, free_ports(1)) as running:
-        running.process.stdout.readline()
+        running.waits_for()
         schedule.write_text("rubbish")
         running.process.send_signal(signal.SIGHUP)
         told, session = running.end()

@@ -316,16 +316,19 @@ impl Runner<'_> {
     }
 
     fn say(&self, text: &str) {
-        if self.output.json {
-            let event = Event::Warning { text: text.trim_start_matches("warning: ").to_owned() };
-            let _ = self.output.tell(&event, String::new);
-        } else {
+        if !self.output.json {
             eprintln!("{text}");
+            return;
         }
+        let event = match text.strip_prefix("warning: ") {
+            Some(text) => Event::Warning { text: text.to_owned() },
+            None => Event::Note { text: text.to_owned() },
+        };
+        // A reader who has gone does not end a session.
+        let _ = self.output.tell(&event, String::new);
     }
 
     fn tell(&self, told: &Told<'_>, text: impl FnOnce() -> String) {
-        // A reader who has gone does not end a session.
         match self.output.json {
             true => drop(self.output.tell(told, String::new)),
             false => eprintln!("{}", text()),
