@@ -6,6 +6,7 @@ import random
 import pytest
 from conftest import seeds
 from fullbore import (
+    AS_SEALED,
     GOOD,
     Recording,
     accounts,
@@ -136,7 +137,7 @@ def test_every_term_of_every_account_equals_the_truth(rules, seed, stores, tmp_p
             f"udp://127.0.0.1:{ports[0]}-{ports[1]}", frame=1024, fps=20_000, duration="2s",
             seed=seed, truth=written_down, **rules,
         )  # fmt: skip
-    sealed = recording.stop(code=None)
+    sealed = recording.stop(AS_SEALED)
     assert len(truths) == 2
     compare(truths, sealed, written_down)
     run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=GOOD)
@@ -162,7 +163,7 @@ def test_other_forms_of_stream_are_counted_as_truly(form, query, seed, store, tm
             port, frame=1024, fps=10_000, duration="2s", seed=seed, truth=written_down,
             drop=0.01, duplicate=0.005, reorder=0.01, reorder_distance=10, **form,
         )  # fmt: skip
-    compare(truths, recording.stop(code=None), written_down)
+    compare(truths, recording.stop(AS_SEALED), written_down)
     run("verify", recording.scan, "--store", store, code=GOOD)
 
 

@@ -91,6 +91,6 @@ def test_recovering_twice_changes_nothing(stores):
         recording.kill()
     run("recover", recording.scan, "--store", members)
     first = recording.on_disk().bytes()
-    run("recover", recording.scan, "--store", members, code=None)
+    run("recover", recording.scan, "--store", members, code=GOOD)
     assert recording.on_disk().bytes() == first
     run("verify", recording.scan, "--store", members, code=GOOD)

@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 import wire
-from fullbore import REPOSITORY, Recording, ask, free_port, free_ports
+from fullbore import FOUND, GOOD, REPOSITORY, Recording, ask, free_port, free_ports
 
 REFERENCE = REPOSITORY / "docs/reference"
 
@@ -24,22 +24,23 @@ def recorded(query, frames, store, lose=()):
 
 
 KINDS = {
-    "proven": ("format=vdif&fps=1000", wire.run_of_frames(300), ()),
-    "with gaps": ("format=vdif&fps=1000&fill=omit", wire.run_of_frames(300), (5, 6, 200)),
+    "proven": ("format=vdif&fps=1000", wire.run_of_frames(300), (), GOOD),
+    "with gaps": ("format=vdif&fps=1000&fill=omit", wire.run_of_frames(300), (5, 6, 200), FOUND),
     "two threads": (
         "format=vdif&fps=1000",
         [f for pair in zip(wire.run_of_frames(100), wire.run_of_frames(100, thread=1)) for f in pair],
         (31,),
+        FOUND,
     ),
-    "raw": ("format=raw&frame=varying", [bytes([n]) * (n + 1) for n in range(200)], ()),
-    "nothing came": ("format=vdif", [], ()),
+    "raw": ("format=raw&frame=varying", [bytes([n]) * (n + 1) for n in range(200)], (), GOOD),
+    "nothing came": ("format=vdif", [], (), FOUND),
 }
 
 
-@pytest.mark.parametrize("query, frames, lose", KINDS.values(), ids=KINDS.keys())
-def test_manifest_and_account_follow_their_schema(query, frames, lose, store):
+@pytest.mark.parametrize("query, frames, lose, code", KINDS.values(), ids=KINDS.keys())
+def test_manifest_and_account_follow_their_schema(query, frames, lose, code, store):
     recording = recorded(query, frames, store, lose)
-    scan, sealed = recording.on_disk(), recording.stop(code=None)
+    scan, sealed = recording.on_disk(), recording.stop(code)
     schema("manifest").validate(sealed["manifest"])
     for account in sealed["accounts"]:
         schema("account").validate(account)

@@ -10,6 +10,7 @@ import time
 import pytest
 import wire
 from fullbore import (
+    AS_SEALED,
     FOUND,
     GOOD,
     Recording,
@@ -22,7 +23,7 @@ from fullbore import (
 
 
 def one_stream(recording):
-    (account,) = accounts(recording.stop(code=None)).values()
+    (account,) = accounts(recording.stop(AS_SEALED)).values()
     return balanced(account)
 
 
@@ -92,7 +93,7 @@ def test_threads_on_one_port_become_streams_each_with_its_account(drop, store):
     source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&threads=split&fill=omit&name=a"
     with Recording(source, store=store) as recording:
         wire.send(kept, port)
-    scan, told = recording.on_disk(), accounts(recording.stop(code=None))
+    scan, told = recording.on_disk(), accounts(recording.stop(code=FOUND if drop else GOOD))
     for thread in (0, 4, 9):
         own = [frame for frame in kept if wire.thread_of(frame) == thread]
         assert scan.bytes(f"at{thread}") == b"".join(own)
@@ -166,7 +167,7 @@ def test_packet_numbers_are_counted_and_not_kept(store):
     account = one_stream(recording)
     assert account["counted_by"] == "packet-number"
     assert account["terms"]["missing"] == 3 and account["disagreements"] == 0
-    (stream,) = recording.stop(code=None)["manifest"]["streams"]
+    (stream,) = recording.stop(code=FOUND)["manifest"]["streams"]
     assert stream["stripped_bytes"] == 8
 
 
@@ -264,7 +265,7 @@ def test_streams_that_never_came_started_late_or_died_early_are_visible(store):
                 wire.send([runs[ports[2]][n]], ports[2], pause=0)
             if n < 400:
                 wire.send([runs[ports[3]][n]], ports[3], pause=0)
-    told = accounts(recording.stop(code=None))
+    told = accounts(recording.stop(code=FOUND))
     what = {name: {p["what"] for p in account["presence"]} for name, account in told.items()}
     assert what == {whole: set(), never: {"never-came"}, late: {"started-late"}, early: {"died-early"}}
     assert told[never]["verdict"] == told[late]["verdict"] == told[early]["verdict"] == "unexplained"
@@ -316,7 +317,7 @@ def test_the_same_words_can_stand_in_a_file(store, tmp_path):
         f'[record]\nsource = ["udp://127.0.0.1:{port}?format=vdif"]\nstore = ["{store}"]\n'
         'session = "filed"\nscan = "one"\nduration = "100ms"\n'
     )
-    run("--config", config, "record", code=None)
+    run("--config", config, "record", code=FOUND)
     assert "filed_one" in run("ls", "--store", store).stdout.decode()
 
 
@@ -332,10 +333,10 @@ def test_what_overflows_the_socket_is_missing_and_explained_by_its_own_counter(s
         wire.send(sent[100:600], port)
         recording.process.send_signal(signal.SIGCONT)
         wire.send(sent[600:], port, pause=2e-3)
-    [account] = recording.stop(code=None)["accounts"]
+    [account] = recording.stop(code=GOOD)["accounts"]
     terms = balanced(account)["terms"]
     [drops] = [w for w in account["witnesses"] if w["layer"] == "socket"]
     moved = drops["after"] - drops["before"]
     assert 400 < terms["missing"] <= moved, (terms, drops)
     assert not drops["coarse"] and account["verdict"] == "consistent", account["verdict"]
-    run("verify", recording.scan, "--store", store, code=None)
+    run("verify", recording.scan, "--store", store, code=GOOD)

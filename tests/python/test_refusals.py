@@ -1,11 +1,12 @@
 """Bad input: the message names the thing, the exit code says it, and nothing half-made stays."""
 
 import os
+import re
 import socket
 
 import pytest
 import wire
-from fullbore import REFUSED, Recording, free_port, run
+from fullbore import FOUND, REFUSED, Recording, free_port, run
 
 
 def tree(root):
@@ -121,7 +122,7 @@ def test_an_error_tells_its_cause_once(store):
 
 def test_two_directories_of_one_identity_are_no_disk_set(stores):
     run("record", f"udp://127.0.0.1:{free_port()}", "--store", stores[0], "--session", "a", "--scan",
-        "b", "--duration", "10ms", code=None)  # fmt: skip
+        "b", "--duration", "10ms", code=FOUND)  # fmt: skip
     (stores[1] / ".fullbore").mkdir()
     identity = (stores[0] / ".fullbore/member.json").read_text()
     (stores[1] / ".fullbore/member.json").write_text(identity)
@@ -181,7 +182,29 @@ def test_other_bad_commands_are_refused_by_name(words, naming):
 
 @pytest.mark.parametrize(
     "verb",
-    ["record", "play", "verify", "ls", "info", "recover", "rm", "cat", "generate", "demo"],
-)
+    ["", "record", "play", "verify", "ls", "info", "recover", "rm", "cat", "generate", "demo", "convert",
+     "panda record", "panda show", "simulate panda"],
+)  # fmt: skip
 def test_every_verb_teaches_itself(verb):
-    assert len(run(verb, "--help").stdout) > 400
+    told = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "80"}).stdout.decode()
+    story, _, options = told.partition("Usage:")
+    assert len(told) > 400 and options, told
+    assert all(len(line) <= 80 for line in told.splitlines()), told
+    # What is laid out by hand fits too, so that nothing of it is broken.
+    wide = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "100"}).stdout.decode()
+    by_hand = wide.partition("Usage:")[0].splitlines()
+    examples = [line for line in by_hand if line.startswith("  ")]
+    assert all(len(line) <= 80 for line in examples), wide
+    if verb in ("", "record", "play", "cat", "generate", "convert", "panda record", "simulate panda"):
+        assert f"  fullbore {verb}" in story, told
+    if verb not in ("panda show", "simulate panda"):
+        assert "xit code" in " ".join(story.split()), told
+
+
+def test_the_help_of_record_knows_every_parameter_of_a_source():
+    told = run("record", "--help").stdout.decode()
+    for parameter in ("format=vdif", "rcvbuf=64MiB", "threads=split", "xml=false", "arm=true"):
+        assert re.search(rf"^  {parameter} ", told, re.MULTILINE), parameter
+    unknown = refused("record", "udp://0.0.0.0:5000?nosuch=1", "--session", "a", "--scan", "b", naming="nosuch")
+    known = re.search(r"they are ([a-z, ]+)", unknown).group(1).split(", ")
+    assert len(known) > 10 and all(f"\n  {name}=" in told for name in known), known

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wire
 from baseband import dada, mark4, mark5b, vdif
-from fullbore import GOOD, Recording, accounts, balanced, free_port, play, run
+from fullbore import FOUND, GOOD, Recording, accounts, balanced, free_port, play, run
 
 # sample, bytes of a frame, its threads
 VDIF = [
@@ -68,7 +68,7 @@ def test_threads_split_into_streams_hold_their_own_frames_in_order(name, length,
 def test_a_corrupt_recording_neither_stops_us_nor_is_called_proven(store):
     sent = wire.cut(wire.sample("SAMPLE_DRAO_CORRUPT"), 5032)
     recording = record(sent, store, "format=vdif&fill=omit")
-    account = balanced(accounts(recording.stop(code=None))["sample"])
+    account = balanced(accounts(recording.stop(code=FOUND))["sample"])
     assert account["verdict"] != "proven"
     for frame in wire.cut(recording.on_disk().bytes(), 5032):
         assert frame in sent
@@ -130,7 +130,7 @@ def told(recording, event):
 def test_headers_that_tell_too_low_a_rate_are_refuted_and_cost_no_frame(query, store):
     sent = at_5000_a_second(7500)
     recording = record(sent, store, f"format=vdif{query}", pause=1e-4)
-    sealed = recording.stop(code=None)
+    sealed = recording.stop(code=GOOD)
     [account], [stream] = sealed["accounts"], sealed["manifest"]["streams"]
     assert balanced(account)["terms"]["written"] == account["terms"]["expected"] == 7500
     assert account["foreign"] == 0 and account["verdict"] == "proven"
@@ -143,7 +143,7 @@ def test_headers_that_tell_too_low_a_rate_are_refuted_and_cost_no_frame(query, s
 
 def test_a_rate_that_is_given_and_refuted_is_warned_of_and_the_frames_are_counted_damaged(store):
     recording = record(at_5000_a_second(7500), store, "format=vdif&fps=1600", pause=1e-4)
-    account = balanced(accounts(recording.stop(code=None))["sample"])
+    account = balanced(accounts(recording.stop(code=FOUND))["sample"])
     beyond = (5000 - 1600) + (2500 - 1600)
     assert (account["terms"]["damaged"], account["terms"]["written"]) == (beyond, 3200)
     assert account["foreign"] == 0 and account["verdict"] != "proven"

@@ -1,6 +1,8 @@
 """Several scans one after another, an abort, and datagrams that were made to do harm."""
 
+import itertools
 import json
+import random
 import signal
 import socket
 import struct
@@ -10,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import wire
 from fullbore import (
+    AS_SEALED,
     FOUND,
     GOOD,
     PATIENCE,
@@ -22,30 +25,128 @@ from fullbore import (
 )
 
 
-def series(source, store, frames, port, *options):
-    """Records several scans of one sender; what is on disk of each, and what was sent."""
-    options = ["--scans", "3", *options]
-    with Recording(source, store=store, scan="no", options=options) as recording:
-        sent = wire.send(frames, port, pause=1e-3)
-        recording.process.send_signal(signal.SIGINT)
-        recording.process.wait(timeout=30)
-    names = sorted(path.name for path in store.iterdir() if path.name.startswith("test_no"))
-    return [store / name for name in names], b"".join(sent)
+def interleaved(threads, count):
+    """A thousand frames a second, of all threads together."""
+    fps = 1000 // len(threads)
+    runs = [wire.run_of_frames(count, fps, thread) for thread in threads]
+    return [frame for instant in zip(*runs, strict=True) for frame in instant]
 
 
-@pytest.mark.parametrize("fill", ["invalid", "omit"])
-def test_no_frame_falls_between_two_scans(fill, store):
+def numbered(pieces):
+    return [struct.pack("<Q", 10_000 + n) + piece for n, piece in enumerate(pieces)]
+
+
+def of_varying_length(count):
+    return [bytes([n % 251]) * (500 + n * 37 % 700) for n in range(count)]
+
+
+# the source's parameters, what is sent, bytes of it that are not kept, and what the verdict must be
+SERIES = {
+    "filled": ("format=vdif&fps=1000", wire.run_of_frames(3000), 0, "proven"),
+    "nothing filled": ("format=vdif&fps=1000&fill=omit", wire.run_of_frames(3000), 0, "proven"),
+    "packet numbers": ("format=vtp&fps=1000", numbered(wire.run_of_frames(3000)), 8, "proven"),
+    "any counter": ("format=raw&seq=0:8:le", numbered([bytes(1000)] * 3000), 0, "proven"),
+    "two threads as they come": ("format=vdif&fps=500", interleaved([0, 1], 1500), 0, "proven"),
+    "a stream for each thread": (
+        "format=vdif&fps=500&threads=split",
+        interleaved([0, 1], 1500),
+        0,
+        "proven",
+    ),
+    "varying and counted": (
+        "format=raw&frame=varying&seq=0:8:le",
+        numbered(of_varying_length(3000)),
+        0,
+        "proven",
+    ),
+    "no counter": ("format=raw", [struct.pack("<Q", n) * 100 for n in range(3000)], 0, "unproven"),
+}
+
+
+def series(query, datagrams, store, scans, duration, code):
+    """Records scans without a pause while somebody sends a datagram each millisecond. For each stream, by
+    name: its accounts and what is on disk, scan by scan."""
     port = free_port()
-    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB&fill={fill}"
-    frames = wire.run_of_frames(2000)
-    scans, sent = series(source, store, frames, port, "--duration", "500ms")
-    assert len(scans) >= 2
-    read = b"".join(
-        chunk.read_bytes() for scan in scans for chunk in sorted(scan.glob("test_no*.0*"))
-    )
-    assert len(read) > 0 and sent.startswith(read)
-    for scan in scans:
-        run("verify", scan.name, "--store", store, code=None if scan == scans[-1] else 0)
+    source = f"udp://127.0.0.1:{port}?{query}&block=64KiB"
+    options = ["--scans", scans, "--duration", duration]
+    with Recording(source, store=store, scan="no", options=options) as recording:
+        wire.send(datagrams, port, pause=1e-3)
+        recording.sealed(code=code)
+    sealed = [event for event in recording.events if event["event"] == "sealed"]
+    names = [f"no{number + 1:04}" for number in range(scans)]
+    assert [one["manifest"]["scan"]["scan"] for one in sealed] == names
+    streams = {}
+    for one in sealed:
+        for stream, account in zip(one["manifest"]["streams"], one["accounts"], strict=True):
+            chunks = sorted((store / stream["directory"]).glob("*.0*"))
+            raw = b"".join(chunk.read_bytes() for chunk in chunks)
+            streams.setdefault(stream["name"], []).append((balanced(account), raw))
+    assert {len(scans_of) for scans_of in streams.values()} == {scans}
+    return streams
+
+
+@pytest.mark.parametrize("query, datagrams, stripped, verdict", SERIES.values(), ids=SERIES.keys())
+def test_no_frame_falls_between_two_scans(query, datagrams, stripped, verdict, store):
+    streams = series(query, datagrams, store, scans=3, duration="700ms", code=GOOD)
+    frames = [datagram[stripped:] for datagram in datagrams]
+    for name, scans in streams.items():
+        thread = int(name.rpartition("t")[2]) if "split" in query else None
+        own = [frame for frame in frames if thread is None or wire.thread_of(frame) == thread]
+        stored = b"".join(raw for _, raw in scans)
+        assert all(raw for _, raw in scans) and b"".join(own).startswith(stored)
+        ends = list(itertools.accumulate(map(len, own)))
+        assert ends.index(len(stored)) + 1 == sum(account["terms"]["written"] for account, _ in scans)
+        for account, _ in scans:
+            assert account["terms"]["written"] == account["terms"]["expected"], account["terms"]
+            assert account["verdict"] == verdict and not account["presence"], account
+        if verdict == "proven":
+            check_that_it_goes_on([account for account, _ in scans])
+    for number in range(1, 4):
+        run("verify", f"test_no{number:04}", "--store", store, code=GOOD)
+
+
+def check_that_it_goes_on(accounts):
+    """The next scan begins with the frame behind the last, by number and by time."""
+    for before, after in itertools.pairwise(accounts):
+        last, first = before["last"], after["first"]
+        assert last["seen"] <= first["seen"]
+        if before["flows"]:
+            # Threads as they come have no common number; the second of them may be the first of a scan.
+            assert last["time"] <= first["time"]
+        else:
+            assert first["index"] == last["index"] + 1, (last, first)
+            assert last["time"] is None or last["time"] < first["time"]
+
+
+@pytest.mark.parametrize("threads", [[0], [0, 1]], ids=["placed", "as they come"])
+def test_what_is_lost_or_overtaken_where_a_scan_ends_is_counted_in_one_of_both(threads, store):
+    chance, frames = random.Random(8), interleaved(threads, 4400 // len(threads))
+    sent = [frame for n, frame in enumerate(frames) if n < 20 or chance.random() > 0.3]
+    for at in range(20, len(sent) - 1, 2):
+        if chance.random() < 0.5:
+            sent[at], sent[at + 1] = sent[at + 1], sent[at]
+    query = f"format=vdif&fps={1000 // len(threads)}&fill=omit"
+    (scans,) = series(query, sent, store, scans=8, duration="400ms", code=FOUND).values()
+    accounts = [account for account, _ in scans]
+    stored = wire.cut(b"".join(raw for _, raw in scans), len(frames[0]))
+    assert len(set(stored)) == len(stored) == sum(account["terms"]["written"] for account in accounts)
+    for thread in threads:
+        own = [frame for frame in frames if wire.thread_of(frame) == thread]
+        terms = [terms_of(account, thread) for account in accounts]
+        total = {part: sum(one[part] for one in terms) for part in terms[0]}
+        last = max(own.index(frame) for frame in stored if wire.thread_of(frame) == thread)
+        came = {frame for frame in sent if wire.thread_of(frame) == thread}
+        came &= set(own[: last + 1])
+        assert total["expected"] == last + 1
+        assert total["written"] + total["late"] == len(came), total
+        assert total["missing"] == last + 1 - len(came) and total["overrun"] == 0
+        # What was overtaken is late at most once where a scan ends.
+        assert total["late"] <= len(accounts), total
+
+
+def terms_of(account, thread):
+    flows = [flow["terms"] for flow in account["flows"] if flow["thread"] == thread]
+    return flows[0] if flows else account["terms"]
 
 
 @pytest.mark.parametrize("form", ["format=vtp", "format=raw&seq=0:8:le&strip=8"])
@@ -55,7 +156,7 @@ def test_numbers_at_the_end_of_their_range_do_no_harm(form, store):
     numbers = [*range(300), *range(2**61, 2**61 + 10), *range(2**64 - 10, 2**64), *range(300, 310)]
     with Recording(f"udp://127.0.0.1:{port}?{form}", store=store) as recording:
         wire.send([struct.pack("<Q", n) + f for n, f in zip(numbers, frames)], port)
-    (account,) = accounts(recording.stop(code=None)).values()
+    (account,) = accounts(recording.stop(AS_SEALED)).values()
     assert balanced(account)["terms"]["written"] >= 300
 
 
@@ -104,8 +205,8 @@ def test_a_recording_ends_at_the_time_it_was_given(store):
     source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
     with Recording(source, store=store, options=["--until", until, "--buffer", "64MiB"]) as recording:
         wire.send(wire.run_of_frames(1100), port)
-        # All is sent at once, so the stream ends before the recording, which is told.
-        sealed = recording.sealed(code=None)
+        # All is sent at once, so the stream ends before the recording, which is told and is no loss.
+        sealed = recording.sealed(code=GOOD)
     assert sealed["manifest"]["state"] == "sealed"
     stopped = datetime.fromisoformat(sealed["manifest"]["stopped"][:26]).replace(tzinfo=timezone.utc)
     assert timedelta() <= stopped - end < timedelta(seconds=3), (stopped, end)

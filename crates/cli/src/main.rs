@@ -19,14 +19,21 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use output::Output;
 
-/// Record data streams at the full rate of the hardware, and prove that nothing was lost.
+/// Record data streams at full rate, and prove that nothing was lost.
 ///
-/// A first recording:   fullbore record udp://0.0.0.0:46220?format=vdif --session test --scan one
-/// and what it is worth: fullbore verify test_one
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --session test --scan one
+///   fullbore verify test_one        is it whole?
+///   fullbore info test_one          what is it, and what does its account say?
 ///
-/// Every command takes `--json` for scripts and `--config FILE` (TOML) with the same words.
+///   fullbore demo                   all of it, on this machine alone, in a minute
+///
+/// Every command takes --help, which teaches it, --json for scripts, and
+/// --config FILE for the same words in a TOML file.
+///
+/// Exit codes: 0 done, and what was checked is good; 1 done, and something was
+/// found: loss, damage, an abort, a timing not kept; 2 it could not be done.
 #[derive(Parser)]
-#[command(version, args_override_self = true, propagate_version = true)]
+#[command(version, args_override_self = true, propagate_version = true, verbatim_doc_comment)]
 struct Arguments {
     /// Print JSON instead of text for people.
     #[arg(long, global = true)]

@@ -36,6 +36,18 @@ impl Output {
         Ok(())
     }
 
+    /// Prints an event as a line of JSON, if that is what is asked for. Whoever reads it may have gone: that ends
+    /// nothing.
+    pub fn event<T: Serialize>(&self, event: &T) -> bool {
+        if self.json {
+            let mut out = io::stdout().lock();
+            let line = serde_json::to_string(event).expect("events have only plain fields");
+            let _ = writeln!(out, "{line}");
+            let _ = out.flush();
+        }
+        self.json
+    }
+
     /// Whether progress may be drawn: a person is watching standard error.
     pub fn progress(&self) -> bool {
         !self.json && io::stderr().is_terminal()
@@ -46,6 +58,23 @@ impl Output {
 pub fn count(number: usize, one: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {one}{ending}")
+}
+
+/// The lines that a text takes: broken between words, and within those that are longer than a line.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let mut rest: Vec<char> = line.chars().collect();
+        while rest.len() > width {
+            let blank = rest[..=width].iter().rposition(|it| *it == ' ').filter(|at| *at > 0);
+            let behind = rest.split_off(blank.unwrap_or(width));
+            lines.push(rest.iter().collect());
+            rest = behind.into_iter().skip(usize::from(blank.is_some())).collect();
+        }
+        lines.push(rest.iter().collect());
+    }
+    lines
 }
 
 /// Whether the reader of our output has gone, which is no error of ours.
@@ -68,5 +97,19 @@ mod tests {
     fn one_thing_is_not_told_as_many() {
         let told = [0, 1, 2].map(|number| count(number, "source"));
         assert_eq!(told, ["0 sources", "1 source", "2 sources"]);
+    }
+
+    #[test]
+    fn a_long_warning_is_shown_to_its_end() {
+        let text = "warning: 46220: the socket got 212 KB of the 64 MB asked for /a/very/long/path/of/a/thing";
+        for width in 8..100 {
+            let lines = wrapped(text, width);
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+            let told = |text: &str| text.replace(' ', "");
+            assert_eq!(told(&lines.concat()), told(text), "{width}");
+        }
+        assert_eq!(wrapped("one two", 80), ["one two"]);
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("a\nb", 80), ["a", "b"]);
     }
 }

@@ -19,9 +19,10 @@ use crate::verbs::scan_arg;
 
 /// Write a stream's bytes, in order, to standard output.
 ///
-/// Every block is checked before its bytes are written. A block that is damaged or missing ends it with
-/// exit code 1, unless damage is allowed: then what is there is written, and what is wrong is told on
-/// standard error. So is, with `--json`, what was written, as standard output is taken by the stream.
+/// Every block is checked before its bytes are written. A block that is damaged
+/// or missing ends it with exit code 1, unless damage is allowed: then what is
+/// there is written, and what is wrong is told on standard error. So is, with
+/// `--json`, what was written, as standard output is taken by the stream.
 ///
 ///   fullbore cat r1234_no0001 > no0001.vdif
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin

@@ -32,16 +32,17 @@ use crate::verbs::scan_arg;
 
 /// Write a recording into another container.
 ///
-///   fullbore convert file:dump.bin capture-%d.h5          the bytes of a PandA's data port
-///   fullbore convert store:r1234_no0001/46220 out.h5      one stream of a scan
-///   fullbore convert store:r1234_no0001 out.h5            all of them
+///   fullbore convert file:dump.bin capture-%d.h5      what a PandA has sent
+///   fullbore convert store:r1234_no0001/46220 out.h5  one stream of a scan
+///   fullbore convert store:r1234_no0001 out.h5        all of them
 ///
-/// Of several streams each becomes a file of its own, out_46220.h5, and out.h5 shows all of them side by
-/// side without holding a byte of them (virtual datasets). A VDIF stream becomes its frames, one a row,
-/// and the time of each; other streams become their bytes.
+/// Of several streams each becomes a file of its own, out_46220.h5, and out.h5
+/// shows all of them side by side without holding a byte of them (virtual
+/// datasets). A VDIF stream becomes its frames, one a row, and the time of each;
+/// other streams become their bytes.
 ///
-/// Exit codes: 0 all of it is there; 1 blocks are missing or damaged, or the account is in doubt; 2 it could
-/// not be converted.
+/// Exit codes: 0 all of it is there; 1 blocks are missing or damaged, or the
+/// account is in doubt; 2 it could not be converted.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -228,24 +229,34 @@ fn bytes_of(
     };
     let (whole, bytes) = pour(stream, &mut file, append, BytesFile::flush, target, args, bar)?;
     let account = stream.account.as_ref();
-    let verdict = account.map(|account| account.verdict);
     let state = format!("{:?}", scan.manifest.state).to_lowercase();
     let ending = Ending {
         reason: state,
         missed: account.map_or(0, |account| account.terms.missing),
-        verdict,
+        verdict: account.map(|account| account.verdict),
         account: account.and_then(|account| serde_json::to_string(account).ok()),
     };
     let report = file.finish(&ending).map_err(explained)?;
-    Ok(Converted {
+    Ok(converted(stream, report, rows, bytes, whole))
+}
+
+/// What became of a stream, of which so many rows and bytes were taken, and whether nothing was wrong.
+fn converted(
+    stream: &Stream,
+    report: hdf5::Report,
+    rows: u64,
+    bytes: u64,
+    whole: bool,
+) -> Converted {
+    Converted {
         stream: stream.name.clone(),
         file: report.path,
         rows,
         bytes,
         file_bytes: report.file_bytes,
-        verdict,
+        verdict: stream.account.as_ref().map(|account| account.verdict),
         whole: whole && stream.absent.is_empty(),
-    })
+    }
 }
 
 /// Gives every block of a stream to a file, which is flushed from time to time. Whether nothing was wrong, and
@@ -311,7 +322,6 @@ fn panda_of(
     let append = |file: &mut PandaFile, block: &Delivered<'_>| file.append(block.bytes());
     let (whole, bytes) = pour(stream, &mut file, append, PandaFile::flush, target, args, bar)?;
     let account = stream.account.clone();
-    let verdict = account.as_ref().map(|account| account.verdict);
     let closed = account.map(|account| {
         let ending = ending.clone().unwrap_or(panda::Ending::ConnectionLost);
         Closed::restored(account, ending, *captured, connections.clone(), notes.clone())
@@ -319,15 +329,7 @@ fn panda_of(
     let ending = closed.as_ref().map(live::ending).unwrap_or_default();
     let rows = file.rows();
     let report = file.finish(&ending).map_err(explained)?;
-    Ok(Converted {
-        stream: stream.name.clone(),
-        file: report.path,
-        rows,
-        bytes,
-        file_bytes: report.file_bytes,
-        verdict,
-        whole: whole && stream.absent.is_empty(),
-    })
+    Ok(converted(stream, report, rows, bytes, whole))
 }
 
 /// The time of every frame of a block: by its place, else that of its block.

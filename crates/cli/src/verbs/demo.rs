@@ -31,6 +31,9 @@ const SCANS: u32 = 2;
 /// Eight VDIF streams are sent over loopback and recorded into a disk set of three members, two scans
 /// without a pause between them. The scans are verified; the first is played back with its timing,
 /// recorded again, and compared byte for byte. Every step is a command that is shown as it is run.
+///
+/// It writes some gigabytes, which stay there to be looked at unless --clean is given, and says where. The
+/// exit code is 1 if something did not verify or the replay was not equal.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Take the payload from this file of VDIF frames [default: Gaussian noise of 2 bits]

@@ -29,14 +29,17 @@ use crate::output::{FOUND, GOOD, Output};
 ///
 ///   fullbore generate --to udp://127.0.0.1:46220-46227 --duration 10s
 ///
-/// sends eight streams of 32000 frames of 8032 bytes a second (the mode VDIF_8000-2048-16-2) for ten
-/// seconds. Frames can be dropped, duplicated, reordered, held back and damaged, by shares and a seed;
-/// what was really done is written to --truth, so that a recorder's account can be compared with it:
+/// sends eight streams of 32000 frames of 8032 bytes a second (the mode
+/// VDIF_8000-2048-16-2) for ten seconds. Frames can be dropped, duplicated,
+/// reordered, held back and damaged, by shares and a seed; what was really done
+/// is written to --truth, so that a recorder's account can be compared with it:
 ///
-///   fullbore generate --to udp://127.0.0.1:46220 --frames 100000 --drop 1e-4 --reorder 1e-3 \
-///     --seed 7 --truth truth.json
+///   fullbore generate --to udp://127.0.0.1:46220 --frames 100000 \
+///     --drop 1e-4 --reorder 1e-3 --seed 7 --truth truth.json
 ///
-/// Ctrl-C ends it early, with the report. The exit code is 1 if the kernel refused to send something.
+/// --gentle leaves the core to a recorder on the same machine. Ctrl-C ends it
+/// early, with the report. The exit code is 1 if the kernel refused to send
+/// something.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -418,19 +421,11 @@ fn told(report: &Report, stopped: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::verbs::typed as as_typed;
 
     fn typed(words: &str) -> anyhow::Result<Plan> {
-        let words = ["generate"].into_iter().chain(words.split_whitespace());
-        plan(&Typed::try_parse_from(words)?.args)
+        plan(&as_typed(words)?)
     }
 
     #[test]

@@ -19,17 +19,25 @@ use crate::verbs::scan_arg;
 
 /// Tell what a scan is, when it was, where it lies, and what its account says.
 ///
-/// The account balances: expected = written + missing + overrun + damaged + late, in frames.
+/// The account balances: expected = written + missing + overrun + damaged + late,
+/// in frames.
 ///
 ///   missing     never reached this host
 ///   overrun     reached it with no block free, or no member would take its block
 ///   damaged     failed its own check
 ///   late        came after its place was written
-///   filled      fill frames in the recording, in the place of those that are not there
+///   filled      in the recording, in the place of those that are not there
 ///
-/// The verdict: proven (nothing is missing, and no counter of any layer moved), consistent (gaps, and
-/// counters that explain them), unexplained (gaps that no counter of this host explains: lost before
-/// it), unproven (the format carries nothing to count by).
+/// Of each stream it also tells which counters of this host moved, how full the
+/// block memory was at most, the longest write, the gaps with their cause, and
+/// whether the stream was there all the time.
+///
+/// The verdict: proven (nothing is missing, and no counter of any layer moved),
+/// consistent (gaps, and counters that explain them), unexplained (gaps that no
+/// counter of this host explains: lost before it), unproven (the format carries
+/// nothing to count by).
+///
+/// Exit codes: 0 it was told, whatever the verdict; 2 it could not be.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -17,6 +17,8 @@ use crate::store_arg::StoreArg;
 /// unsealed: its recorder died, run `fullbore recover`; broken: no manifest can be read); when its
 /// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
 /// how many of its members are not there. Those are named below, and nothing is known of what they hold.
+///
+/// The exit code is 1 if a member of the store could not be read; the others are listed.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Only scans whose names begin like this.

@@ -21,3 +21,15 @@ pub mod scan_arg;
 mod sending;
 pub mod simulate;
 pub mod verify;
+
+/// Arguments as somebody types them behind a verb.
+#[cfg(test)]
+fn typed<A: clap::Args>(words: &str) -> Result<A, clap::Error> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Typed<A: clap::Args> {
+        #[command(flatten)]
+        args: A,
+    }
+    <Typed<A> as clap::Parser>::try_parse_from(words.split_whitespace()).map(|typed| typed.args)
+}

@@ -27,20 +27,27 @@ use crate::store_arg::StoreArg;
 ///
 ///   fullbore play r1234_no0001 --to udp://192.0.2.7:46220-46227
 ///
-/// sends each stream of a scan to a port of its own, in the order of their names, at the pace at which
-/// it was recorded and the streams in step. If there is one port only, all streams go there. A plain
-/// file of VDIF frames can be played too: file:x.vdif.
+/// sends each stream of a scan to a port of its own, in the order of their names,
+/// at the pace at which it was recorded and the streams in step. If there is one
+/// port only, all streams go there. A plain file of VDIF frames can be played
+/// too: file:x.vdif.
 ///
-/// Streams take turns: with eight of them, the second goes an eighth of a frame later than the first,
-/// and so on, since frames of the same time cannot all be on the wire at once (--at-once lets them try).
+/// It spins to be exact; --gentle sleeps instead, which goes better where a
+/// machine has few cores.
 ///
-/// When it is played several times (--loop), the times in VDIF frames go on from turn to turn by whole
-/// seconds, so that a receiver sees time pass; --as-recorded leaves them as they are.
+/// Streams take turns: with eight of them, the second goes an eighth of a frame
+/// later than the first, and so on, since frames of the same time cannot all be
+/// on the wire at once (--at-once lets them try).
 ///
-/// What was lost when recording has invalid frames in its place; they are left out unless --fills is
-/// given. Ctrl-C ends it early, with the report. The exit code is 1 if something could not be read or
-/// sent, or if the timing was not kept: more than one frame in a hundred went later than 1 ms, or all
-/// of it took longer than it should by as much.
+/// When it is played several times (--loop), the times in VDIF frames go on from
+/// turn to turn by whole seconds, so that a receiver sees time pass;
+/// --as-recorded leaves them as they are.
+///
+/// What was lost when recording has invalid frames in its place; they are left
+/// out unless --fills is given. Ctrl-C ends it early, with the report. The exit
+/// code is 1 if something could not be read or sent, or if the timing was not
+/// kept: more than one frame in a hundred went later than 1 ms, or all of it took
+/// longer than it should by as much.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -383,19 +390,11 @@ fn told(report: &Report, stopped: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Typed {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::verbs::typed as as_typed;
 
     fn typed(words: &str) -> anyhow::Result<Args> {
-        let words = ["play"].into_iter().chain(words.split_whitespace());
-        Ok(Typed::try_parse_from(words)?.args)
+        Ok(as_typed(words)?)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::account::{Account, Terms, Verdict};
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::{Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::keep::Keep;
 use fullbore_core::manifest::State;
@@ -30,23 +30,35 @@ use crate::store_arg::StoreArg;
 
 /// Record streams into a store, with an account of every frame.
 ///
+///   fullbore record 'udp://0.0.0.0:46220-46235?format=vdif' \
+///     --store /mnt/disk0,/mnt/disk1 --session r1234 --scan no0001 --duration 40s
+///
+/// records sixteen ports into the scan r1234_no0001 on two disks for forty
+/// seconds, shows meanwhile how each stream and each disk stands, and prints the
+/// account. Quote sources: a shell would read the ? and the &.
+///
 /// Each SOURCE is a port, or a range of ports, that datagrams come to:
 ///
-///   udp://0.0.0.0:46220?format=vdif                  one VDIF stream, counted by its own time
-///   udp://0.0.0.0:46220-46235?format=vdif            sixteen of them
-///   udp://0.0.0.0:46220?format=vdif&threads=split    a stream for each thread
-///   udp://0.0.0.0:46220?format=vtp                   a packet number before each frame
-///   udp://239.1.1.1:5000?interface=eth0              a multicast group
-///   udp://[::]:5000?format=raw&seq=0:4:be            anything with a counter in it
-///   panda://172.23.252.201                           a PandA: each acquisition is a scan
+///   udp://0.0.0.0:46220?format=vdif                 a VDIF stream
+///   udp://0.0.0.0:46220-46235?format=vdif           sixteen of them
+///   udp://0.0.0.0:46220?format=vdif&threads=split   a stream for each thread
+///   udp://0.0.0.0:46220?format=vtp                  VDIF behind a packet number
+///   udp://239.1.1.1:5000?interface=eth0             a multicast group
+///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
+///   panda://172.23.252.201                          a PandA: its acquisitions
 ///
-/// It says `armed` once everything is mapped and listening. Ctrl-C stops: what is held is written and
-/// the scan is sealed. A second Ctrl-C aborts. A terminal that goes away stops too, unless it was started
-/// with nohup.
+/// It says `armed` once everything is mapped and listening: what is sent before
+/// is not recorded. Ctrl-C stops: what is held is written and the scan is sealed.
+/// A second Ctrl-C aborts. A terminal that goes away stops too, unless it was
+/// started with nohup.
 ///
-/// Exit codes: 0 nothing was lost that this host could have kept, and what is missing is explained; 1 frames
-/// were overrun, damaged or late, or are missing and no counter of this host explains it, or a member
-/// failed, or it was aborted; 2 the recording could not be made.
+/// Several scans follow one another without a frame lost between them with
+/// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
+///
+/// Exit codes: 0 nothing was lost that this host could have kept, and what is
+/// missing is explained; 1 frames were overrun, damaged or late, or are missing
+/// and no counter of this host explains it, or a member failed, or it was
+/// aborted; 2 the recording could not be made.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -55,7 +67,7 @@ pub struct Args {
     source: Vec<String>,
     #[command(flatten)]
     store: StoreArg,
-    /// Name of the session: letters, digits, `-` and `+`.
+    /// Name of the session, such as that of the experiment: letters, digits, `-` and `+`.
     #[arg(
         long,
         value_name = "NAME",
@@ -64,7 +76,8 @@ pub struct Args {
         hide_default_value = true
     )]
     session: String,
-    /// Name of the scan: letters, digits, `-`, `+` and `_`. With --scans, a number is put behind it.
+    /// Name of the scan: letters, digits, `-`, `+` and `_`. With --scans, a number is put behind it. Other
+    /// commands know it as SESSION_SCAN.
     #[arg(
         long,
         value_name = "NAME",
@@ -89,7 +102,7 @@ pub struct Args {
     /// Record so many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     scans: u32,
-    /// End each scan after this time, for example `40s` or `2h 30m`.
+    /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
     /// End each scan once so many bytes have been received, for example `10GB`. With --scans, each but the
@@ -135,12 +148,18 @@ pub struct Args {
 
 /// What a source's endpoint may say, for the help.
 fn parameters() -> String {
-    let mut text = String::from("What may follow the `?` of a source:\n");
-    for parameter in UdpSource::PARAMETERS {
-        text += &format!(
-            "  {:<10} {}  (e.g. {})\n",
-            parameter.name, parameter.meaning, parameter.example
-        );
+    let udp = parameters_of("udp://", UdpSource::PARAMETERS);
+    udp + "\n" + &parameters_of("panda://", PandaSource::PARAMETERS)
+}
+
+fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
+    let mut text = format!("What may follow the `?` of a {scheme} source, joined by `&`:\n");
+    for Parameter { name, example, meaning } in parameters {
+        let mut example = format!("{name}={example}");
+        for line in output::wrapped(meaning, 50) {
+            text += &format!("  {example:<26}  {line}\n");
+            example.clear();
+        }
     }
     text
 }
@@ -159,7 +178,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let keeper = keep.map(|keep| Keeper::start(plan.members.clone(), keep)).transpose()?;
     let control = Arc::new(Control::default());
     signals::stop_recording(&control)?;
-    let mut screen = Screen::new(output, quiet);
+    let mut screen = Screen::new(output, quiet)?;
     let mut code = output::GOOD;
     let mut tell = |event: &Event| {
         if let Event::Sealed(sealed) = event {
@@ -170,8 +189,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
     let ended = recorder.run(&control, &mut tell);
-    screen.end();
     finish(keeper, &mut screen);
+    screen.end();
     ended.map_err(explained)?;
     Ok(ExitCode::from(code))
 }

@@ -16,18 +16,21 @@ use crate::verbs::scan_arg;
 
 /// Seal scans whose recorder died: by SIGKILL, power loss, or a crash.
 ///
-/// Everything that was reported durable is kept. Blocks written after the last durable mark are read
-/// and checked, and a chunk is cut at the first one that is not whole. What was written and not yet
-/// recorded in the index is kept as far as it can be recognised, and marked as unverified. The account
-/// is made anew from index and data. A lost index is rebuilt from the frames.
+/// Everything that was reported durable is kept. Blocks written after the last
+/// durable mark are read and checked, and a chunk is cut at the first one that is
+/// not whole. What was written and not yet recorded in the index is kept as far
+/// as it can be recognised, and marked as unverified. The account is made anew
+/// from index and data. A lost index is rebuilt from the frames.
 ///
-/// A scan may also be an HDF5 file whose writer died: its columns are cut to the length of the shortest, and
-/// it opens again as any other. Nobody may be writing it.
+/// A scan may also be an HDF5 file whose writer died: its columns are cut to the
+/// length of the shortest, and it opens again as any other. Nobody may be writing
+/// it.
 ///
-/// It can be interrupted and run again. A scan that is sealed, or being recorded, is left alone.
+/// It can be interrupted and run again. A scan that is sealed, or being recorded,
+/// is left alone.
 ///
-/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that must have been there are
-/// not; 2 a scan could not be recovered.
+/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that must
+/// have been there are not; 2 a scan could not be recovered.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

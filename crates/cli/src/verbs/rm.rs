@@ -16,7 +16,8 @@ use crate::verbs::scan_arg;
 /// Remove scans from all members, for good.
 ///
 /// Only files that the store itself made are removed; what else lies in a scan's directories stays, and
-/// is named. A scan that is being recorded is refused.
+/// is named. A scan that is being recorded is refused. Nothing is removed without being asked for: where nobody
+/// can be asked, --yes must be given. The exit code is 1 if the answer was no.
 #[derive(ClapArgs)]
 pub struct Args {
     /// The scans: `session_scan`, or as much of each name as tells it from others.

@@ -26,31 +26,33 @@ enum Instrument {
     Panda(PandaArgs),
 }
 
-/// Be a PandA: its control port, its data port, and samples of any fields at any rate.
+/// Be a PandA: control port, data port, samples of any fields at any rate.
 ///
 /// Any PandA client can use it:
 ///
 ///   fullbore simulate panda --rate 1e6 --samples 5e6
 ///   pandablocks hdf --arm 127.0.0.1 capture-%d.h5
 ///
-/// Every 32-bit word of raw sample i is i, so that what was recorded can be checked to the last word;
-/// scaled values follow from that (COUNTER2 has scale 0.5, offset 3 and mm). What is captured can be
-/// changed through the control port, as on a real PandA.
+/// Every 32-bit word of raw sample i is i, so that what was recorded can be
+/// checked to the last word; scaled values follow from that (COUNTER2 has scale
+/// 0.5, offset 3 and mm). What is captured can be changed through the control
+/// port, as on a real PandA.
 ///
-/// Without --rate, samples are made as fast as readers take them, and none while nobody reads. With
-/// it, a reader that falls behind by more than the ring gets `Data overrun`, and unscaled samples of
-/// its last frame may be spoiled, as with a real PandA.
+/// Without --rate, samples are made as fast as readers take them, and none while
+/// nobody reads. With it, a reader that falls behind by more than the ring gets
+/// `Data overrun`, and unscaled samples of its last frame may be spoiled, as with
+/// a real PandA.
 ///
 /// Faults happen once in every acquisition:
 ///
-///   --fault overrun@1000000       the writer laps the reader at this sample
-///   --fault stall@1000000:500     the server stops within a frame for 500 ms
-///   --fault empty@1000000         a frame without samples comes first, which is legal
-///   --fault die@1000000           the connection dies within this sample
-///   --fault rubbish@1000000       bytes that are no frame follow the frame with this sample
-///   --fault length@1000000        the frame with this sample lies about its length
-///   --fault count                 the end counts samples that were not sent
-///   --fault 'end@1000000:DMA data error'   the acquisition ends there for this reason
+///   --fault overrun@1000000     the writer laps the reader at this sample
+///   --fault stall@1000000:500   the server stops within a frame for 500 ms
+///   --fault empty@1000000       a legal frame without samples comes first
+///   --fault die@1000000         the connection dies within this sample
+///   --fault rubbish@1000000     rubbish follows the frame with this sample
+///   --fault length@1000000      the frame with this sample lies about its length
+///   --fault count               the end counts samples that were not sent
+///   --fault 'end@1000000:DMA data error'   it ends there, for this reason
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 struct PandaArgs {

@@ -14,12 +14,12 @@ use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
 
-/// Verify scans: read all of them, and hold everything that is stored against everything else.
+/// Verify scans: read all of them, and hold what is stored against itself.
 ///
 ///   blocks      have the checksums they were written with
 ///   chunks      are all there, of the right size, each once
 ///   streams     go on from block to block without a hole that no gap tells of
-///   frames      are where their own time says (VDIF); what is marked as fill is fill
+///   frames      are where their own time says (VDIF); what is called fill is fill
 ///   account     says what index and data say when they are counted again
 ///   manifests   agree on every member
 ///

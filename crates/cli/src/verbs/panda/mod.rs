@@ -19,8 +19,8 @@ use crate::output::Output;
 ///   fullbore panda record 172.23.252.201 capture-%d.h5 --num 5 --arm
 ///   fullbore panda disarm 172.23.252.201
 ///
-/// HOST is an address or a name, with `:PORT` if its control port is not 8888, or a whole endpoint:
-/// `panda://HOST:8888?data=8889`.
+/// HOST is an address or a name, with `:PORT` if its control port is not 8888, or
+/// a whole endpoint: `panda://HOST:8888?data=8889`.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -22,23 +22,28 @@ use crate::hint::{explained, told as told_of};
 use crate::output::{self, Output};
 use crate::signals;
 
-/// Record acquisitions of a PandA into HDF5 files that can be read while they grow.
+/// Record acquisitions of a PandA into HDF5 files that can be read while they
+/// grow.
 ///
-/// FILE is one file, or a template: `%d` is the number of the acquisition. Several acquisitions in one
-/// file follow one another, and /acquisitions in it says which rows are whose.
+/// FILE is one file, or a template: `%d` is the number of the acquisition.
+/// Several acquisitions in one file follow one another, and /acquisitions in it
+/// says which rows are whose.
 ///
 ///   fullbore panda record 172.23.252.201 capture-%d.h5 --num 5 --arm
 ///   fullbore panda record 172.23.252.201 all.h5 --num 0 --raw
 ///
-/// Datasets are named as the PandABlocks client names them, one for each column, scaled to doubles
-/// unless --raw leaves them as integers with scale and offset beside them. Samples that cannot be
-/// trusted after an overrun or a lost connection are never written; the account says how many. An
-/// acquisition that goes on after an overrun is joined again, and the account says what lies between.
+/// Datasets are named as the PandABlocks client names them, one for each column,
+/// scaled to doubles unless --raw leaves them as integers with scale and offset
+/// beside them. Samples that cannot be trusted after an overrun or a lost
+/// connection are never written; the account says how many. An acquisition that
+/// goes on after an overrun is joined again, and the account says what lies
+/// between.
 ///
-/// Ctrl-C stops: what --arm has armed is disarmed and received to its end; what others armed is left.
+/// Ctrl-C stops: what --arm has armed is disarmed and received to its end; what
+/// others armed is left.
 ///
-/// Exit codes: 0 every sample is accounted for; 1 samples are missing that nobody explains, or it ended
-/// before its time; 2 it could not be recorded.
+/// Exit codes: 0 every sample is accounted for; 1 samples are missing that nobody
+/// explains, or it ended before its time; 2 it could not be recorded.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -186,11 +191,7 @@ struct Screen {
 impl Screen {
     /// Shows an event. A screen that cannot be drawn never ends a recording.
     fn event(&mut self, event: &Event) {
-        if self.output.json {
-            let mut out = io::stdout().lock();
-            let line = serde_json::to_string(event).expect("events have only plain fields");
-            let _ = writeln!(out, "{line}");
-            let _ = out.flush();
+        if self.output.event(event) {
             return;
         }
         match event {

@@ -230,7 +230,7 @@ impl Runner<'_> {
             ));
         }
         let plan = plan(self.args, &self.done.session, &scan)?;
-        let mut screen = Screen::new(self.output, self.args.quiet);
+        let mut screen = Screen::new(self.output, self.args.quiet)?;
         let mut sealed: Option<Sealed> = None;
         let mut begun = scan.start;
         let mut tell = |event: &Event| {
@@ -307,7 +307,7 @@ impl Runner<'_> {
 
     /// The account of the session.
     fn conclude(mut self) -> anyhow::Result<ExitCode> {
-        finish(self.keeper.take(), &mut Screen::new(self.output, true));
+        finish(self.keeper.take(), &mut Screen::new(self.output, true)?);
         if !self.done.left.is_empty() {
             self.code = self.code.max(output::FOUND);
         }

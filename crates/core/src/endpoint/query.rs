@@ -1,0 +1,97 @@
+//! What follows the `?` of an endpoint, looked up by a table of the parameters known.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::{Endpoint, Error};
+
+/// One parameter, as help and errors tell of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// A value it can have.
+    pub example: &'static str,
+    /// What it does, and what holds without it.
+    pub meaning: &'static str,
+}
+
+pub(crate) const fn parameter(
+    name: &'static str,
+    example: &'static str,
+    meaning: &'static str,
+) -> Parameter {
+    Parameter { name, example, meaning }
+}
+
+/// The parameters of an endpoint, looked up by a table of those known.
+pub(crate) struct Query<'a> {
+    endpoint: &'a Endpoint,
+    known: &'static [Parameter],
+}
+
+impl<'a> Query<'a> {
+    pub(crate) fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
+        for (name, _) in &endpoint.parameters {
+            if !known.iter().any(|parameter| parameter.name == name) {
+                let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
+                return Err(Error::Unknown {
+                    name: name.clone(),
+                    scheme: endpoint.scheme.clone(),
+                    known: if names.is_empty() { "none".into() } else { names.join(", ") },
+                });
+            }
+        }
+        Ok(Query { endpoint, known })
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
+        debug_assert!(self.known.iter().any(|known| known.name == name), "`{name}` has no row");
+        let mut parameters = self.endpoint.parameters.iter();
+        parameters.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value as `read` takes it; its error says what is wrong with the value.
+    pub(crate) fn value<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.text(name) else { return Ok(None) };
+        read(value).map(Some).map_err(|why| Error::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            why,
+            example: self.known.iter().find(|known| known.name == name).map_or("", |k| k.example),
+        })
+    }
+
+    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        self.value(name, |value| value.parse().map_err(|error: T::Err| error.to_string()))
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
+        self.value(name, |value| match value {
+            "true" | "yes" | "on" | "1" => Ok(true),
+            "false" | "no" | "off" | "0" => Ok(false),
+            _ => Err("it is true or false".to_owned()),
+        })
+    }
+
+    pub(crate) fn number(
+        &self,
+        name: &str,
+        allowed: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Error> {
+        self.value(name, |value| {
+            let number = value.parse().ok().filter(|number| allowed.contains(number));
+            number.ok_or_else(|| {
+                format!("it is a whole number from {} to {}", allowed.start(), allowed.end())
+            })
+        })
+    }
+}

@@ -1,0 +1,511 @@
+//! `udp://address:ports?…` as a source: which datagrams are taken, and what they hold.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::error::together;
+use super::query::{Parameter, Query, parameter};
+use super::udp::{interface, socket_address, udp_authority};
+use super::udp_frames::{FrameLength, FrameSize, check_sequence, frame_bytes};
+use super::{Authority, Endpoint, Error};
+use crate::account::CountedBy;
+use crate::format::FILL;
+use crate::format::sequence::Field;
+use crate::format::vdif::Mode;
+use crate::manifest::Fill;
+use crate::name::Name;
+use crate::units::ByteSize;
+
+/// The most bytes at the start of a datagram that can be left out.
+pub const LONGEST_STRIP: u32 = 256;
+
+/// Bytes of the packet number that VTP puts before each frame.
+pub const PACKET_NUMBER_BYTES: u32 = 8;
+
+/// What the datagrams of a source hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceFormat {
+    /// One VDIF frame each.
+    Vdif,
+    /// Anything else.
+    Raw,
+}
+
+/// What becomes of several VDIF threads that arrive on one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// They lie in one stream, in the order they came in.
+    Together,
+    /// Each becomes a stream of its own, `<name>t<thread>`.
+    Split,
+    /// These lie side by side in one stream in this order, whatever order they came in.
+    Listed(Vec<u16>),
+}
+
+/// Whether the kernel may merge packets before they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gro {
+    /// When it is seen to merge.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// One port to receive datagrams on. [`UdpSource::expand`] makes one per port of the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpSource {
+    /// The endpoint of this port alone.
+    pub endpoint: Endpoint,
+    /// Where to bind; for a multicast address, the group to join.
+    pub address: SocketAddr,
+    /// The network interface that datagrams must come through.
+    pub interface: Option<String>,
+    /// The only sender whose datagrams count.
+    pub sender: Option<IpAddr>,
+    /// What the datagrams hold.
+    pub format: SourceFormat,
+    /// Bytes of each frame, without what is stripped; `None`: as the first good frame says.
+    pub frame_bytes: Option<u32>,
+    /// Frames differ in length.
+    pub varying: bool,
+    /// Frames per second of each thread; `None`: derived from the frames.
+    pub frames_per_second: Option<u64>,
+    /// The mode that frame length and rate were taken from.
+    pub mode: Option<Mode>,
+    /// A 64-bit packet number, lowest byte first, stands before each VDIF frame.
+    pub packet_number: bool,
+    /// What becomes of several threads.
+    pub threads: Threads,
+    /// What raw datagrams are counted by; its offset counts from the start of the datagram.
+    pub sequence: Option<Field>,
+    /// Bytes at the start of each datagram that are not kept.
+    pub strip: u32,
+    /// What stands in the place of frames that did not come.
+    pub fill: Fill,
+    /// Socket buffer to ask for; `None`: 64 MiB.
+    pub receive_buffer: Option<ByteSize>,
+    /// Whether the kernel may merge packets.
+    pub gro: Gro,
+    /// Name of the stream.
+    pub name: Name,
+    /// Size of blocks to come near to; `None`: about 4 MiB.
+    pub block: Option<ByteSize>,
+}
+
+impl UdpSource {
+    /// What may follow the `?`.
+    pub const PARAMETERS: &'static [Parameter] = &[
+        parameter("format", "vdif", "vdif, vtp (vdif behind a packet number) or raw; default vdif"),
+        parameter(
+            "frame",
+            "8032",
+            "bytes of each frame, or varying; default: as the first frame says",
+        ),
+        parameter(
+            "fps",
+            "32000",
+            "frames per second of each thread; default: learned from the frames",
+        ),
+        parameter("rate", "2048Mbit/s", "payload rate of each thread, instead of fps; needs frame"),
+        parameter(
+            "mode",
+            "VDIF_8000-2048-16-2",
+            "frame length and total rate as VLBI recorders say it",
+        ),
+        parameter("psn", "true", "8 bytes of packet number stand before each frame; default false"),
+        parameter(
+            "threads",
+            "split",
+            "together, split into streams, or a list such as 0-7,9; default together",
+        ),
+        parameter("seq", "0:8:le", "what raw datagrams are counted by: offset, width, le or be"),
+        parameter(
+            "strip",
+            "8",
+            "bytes at the start of each datagram that are not kept; default 0, with psn 8",
+        ),
+        parameter(
+            "fill",
+            "invalid",
+            "for missing frames: invalid (vdif), pattern, a word such as 0x11223344, or omit",
+        ),
+        parameter("source", "192.0.2.7", "take datagrams of this sender only"),
+        parameter(
+            "interface",
+            "eth0",
+            "the network interface to listen on; for a group, to join it on",
+        ),
+        parameter("rcvbuf", "64MiB", "socket buffer to ask for; default: 64MiB"),
+        parameter("gro", "auto", "let the kernel merge packets: auto, on or off; default auto"),
+        parameter(
+            "name",
+            "no0001",
+            "name of the stream, with the port behind it if there are several; default the port",
+        ),
+        parameter("block", "4MiB", "size of blocks to come near to; default about 4 MiB"),
+    ];
+
+    /// Reads one endpoint and makes a source of each of its ports.
+    pub fn parse(text: &str) -> Result<Vec<UdpSource>, Error> {
+        Self::expand(&text.parse()?)
+    }
+
+    /// By what its frames are counted.
+    pub fn counted_by(&self) -> CountedBy {
+        match self.format {
+            SourceFormat::Vdif if self.packet_number => CountedBy::PacketNumber,
+            SourceFormat::Vdif => CountedBy::FrameTime,
+            SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
+            SourceFormat::Raw => CountedBy::Nothing,
+        }
+    }
+
+    /// Makes a source of each port.
+    pub fn expand(endpoint: &Endpoint) -> Result<Vec<UdpSource>, Error> {
+        let (authority, ports) =
+            udp_authority(endpoint, "source", "udp://0.0.0.0:46220?format=vdif")?;
+        let query = Query::new(endpoint, Self::PARAMETERS)?;
+        let given_name = query.text("name");
+        let several = ports.clone().count() > 1;
+        ports
+            .map(|port| {
+                let own_name = match given_name {
+                    Some(name) if several => format!("{name}{port}"),
+                    Some(name) => name.to_owned(),
+                    None => port.to_string(),
+                };
+                let mut endpoint = endpoint.clone();
+                endpoint.authority =
+                    Some(Authority { host: authority.host.clone(), ports: Some(port..=port) });
+                for (name, value) in &mut endpoint.parameters {
+                    if name == "name" {
+                        value.clone_from(&own_name);
+                    }
+                }
+                let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
+                Self::of_port(endpoint, socket_address(&authority.host, address)?, &own_name)
+            })
+            .collect()
+    }
+
+    fn of_port(endpoint: Endpoint, address: SocketAddr, name: &str) -> Result<Self, Error> {
+        let query = Query::new(&endpoint, Self::PARAMETERS)?;
+        let (format, vtp) = query
+            .value("format", |value| match value.to_ascii_lowercase().as_str() {
+                "vdif" => Ok((SourceFormat::Vdif, false)),
+                "vtp" => Ok((SourceFormat::Vdif, true)),
+                "raw" => Ok((SourceFormat::Raw, false)),
+                _ => Err("it is vdif, vtp or raw".to_owned()),
+            })?
+            .unwrap_or((SourceFormat::Vdif, false));
+        let packet_number = query.flag("psn")?.unwrap_or(vtp);
+        if packet_number && format == SourceFormat::Raw {
+            return Err(together("`psn` counts VDIF frames; for raw datagrams write seq=0:8:le"));
+        }
+        let sequence = query.parsed("seq")?;
+        if sequence.is_some() && format == SourceFormat::Vdif {
+            return Err(together("`seq` is for format=raw; VDIF frames are counted by their time"));
+        }
+        let own_strip = if packet_number { PACKET_NUMBER_BYTES } else { 0 };
+        let given_strip = query.number("strip", 0..=LONGEST_STRIP.into())?;
+        let strip = given_strip.map_or(own_strip, |strip| strip as u32);
+        if packet_number && strip != PACKET_NUMBER_BYTES {
+            return Err(together(format!(
+                "the packet number has {PACKET_NUMBER_BYTES} bytes, and they are left out: not `strip={strip}`"
+            )));
+        }
+        let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
+        if threads != Threads::Together && (packet_number || format == SourceFormat::Raw) {
+            return Err(together(
+                "`threads` tells VDIF threads apart by their time: not with a packet number, nor format=raw",
+            ));
+        }
+        let frame = query.value("frame", frame_bytes)?;
+        check_sequence(sequence.as_ref(), strip, frame)?;
+        let mode = query.value("mode", |value| {
+            Mode::parse(value).map_err(|error| format!("{error}: {}", error.hint()))
+        })?;
+        let size = FrameSize { frame, strip, format, mode };
+        let default_fill = match format {
+            SourceFormat::Vdif => Fill::Invalid,
+            SourceFormat::Raw => Fill::Pattern(FILL),
+        };
+        let given_fill = query.value("fill", fill)?;
+        let uncounted = format == SourceFormat::Raw && sequence.is_none();
+        let unfilled = uncounted || frame == Some(FrameLength::Varying);
+        if unfilled && matches!(given_fill, Some(Fill::Pattern(_))) {
+            return Err(together(
+                "`fill` stands for frames of one length (`frame`) that are counted (`seq`); without, use omit",
+            ));
+        }
+        let fill = given_fill.unwrap_or(default_fill);
+        if fill == Fill::Invalid && format == SourceFormat::Raw {
+            return Err(together(
+                "`fill=invalid` makes VDIF frames; for format=raw use pattern or omit",
+            ));
+        }
+        let sender = query.value("source", sender)?;
+        if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4()) {
+            return Err(together(
+                "`source` and the address listened on are not both IPv4 or both IPv6",
+            ));
+        }
+        let name = name.parse().map_err(|error: crate::name::Error| Error::Value {
+            name: "name".into(),
+            value: name.to_owned(),
+            why: error.to_string(),
+            example: "no0001",
+        })?;
+        Ok(UdpSource {
+            address,
+            interface: query.value("interface", interface)?,
+            sender,
+            format,
+            frame_bytes: size.checked()?,
+            varying: frame == Some(FrameLength::Varying),
+            frames_per_second: size.frames_per_second(&query, &threads)?,
+            mode,
+            packet_number,
+            threads,
+            sequence,
+            strip,
+            fill,
+            receive_buffer: query.value("rcvbuf", receive_buffer)?,
+            gro: query.value("gro", gro)?.unwrap_or_default(),
+            name,
+            block: query.value("block", block)?,
+            endpoint,
+        })
+    }
+}
+
+impl fmt::Display for UdpSource {
+    /// The endpoint of this port, which reads back as the same source.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.endpoint.fmt(f)
+    }
+}
+
+/// VDIF threads have ten bits.
+const HIGHEST_THREAD: u16 = 1023;
+
+/// Reads `0-7,9`; no thread twice.
+pub fn thread_list(text: &str) -> Result<Vec<u16>, String> {
+    let bad = || format!("threads are numbers from 0 to {HIGHEST_THREAD}, such as 0-7,9");
+    let number = |text: &str| {
+        text.parse::<u16>().ok().filter(|&thread| thread <= HIGHEST_THREAD).ok_or_else(bad)
+    };
+    let mut threads = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = number(first)?..=number(last)?;
+        if range.is_empty() {
+            return Err(bad());
+        }
+        for thread in range {
+            if threads.contains(&thread) {
+                return Err(format!("thread {thread} is listed twice"));
+            }
+            threads.push(thread);
+        }
+    }
+    Ok(threads)
+}
+
+fn threads(value: &str) -> Result<Threads, String> {
+    match value {
+        "together" => Ok(Threads::Together),
+        "split" => Ok(Threads::Split),
+        list => thread_list(list).map(Threads::Listed),
+    }
+}
+
+fn fill(value: &str) -> Result<Fill, String> {
+    match value {
+        "invalid" => Ok(Fill::Invalid),
+        "omit" => Ok(Fill::Omit),
+        "pattern" => Ok(Fill::Pattern(FILL)),
+        word => word
+            .strip_prefix("0x")
+            .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            .map(Fill::Pattern)
+            .ok_or_else(|| "it is invalid, omit, pattern, or a word such as 0x11223344".to_owned()),
+    }
+}
+
+fn gro(value: &str) -> Result<Gro, String> {
+    match value {
+        "auto" => Ok(Gro::Auto),
+        "on" | "true" => Ok(Gro::On),
+        "off" | "false" => Ok(Gro::Off),
+        _ => Err("it is auto, on or off".to_owned()),
+    }
+}
+
+fn block(value: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = value.parse().map_err(|e: crate::units::Error| e.to_string())?;
+    if ((64 << 10)..=(1 << 30)).contains(&size.0) {
+        Ok(size)
+    } else {
+        Err("a block has 64 KiB to 1 GiB".to_owned())
+    }
+}
+
+fn receive_buffer(value: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = value.parse().map_err(|e: crate::units::Error| e.to_string())?;
+    if ((4 << 10)..=(1 << 30)).contains(&size.0) {
+        Ok(size)
+    } else {
+        Err("a receive buffer has 4 KiB to 1 GiB".to_owned())
+    }
+}
+
+fn sender(value: &str) -> Result<IpAddr, String> {
+    let address: Option<IpAddr> = value.trim_matches(['[', ']']).parse().ok();
+    let one_host = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
+    address.filter(one_host).ok_or_else(|| "it is the IP address of one host".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> UdpSource {
+        let mut sources = UdpSource::parse(text).unwrap();
+        assert_eq!(sources.len(), 1, "{text}");
+        sources.remove(0)
+    }
+
+    fn refused(text: &str) -> Error {
+        UdpSource::parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn a_range_of_ports_is_one_source_each_named_for_its_port() {
+        let sources = UdpSource::parse("udp://0.0.0.0:46220-46235?format=vdif").unwrap();
+        assert_eq!(sources.len(), 16);
+        assert_eq!(sources[15].address, "0.0.0.0:46235".parse().unwrap());
+        assert_eq!(sources[15].name.as_str(), "46235");
+        assert_eq!(sources[15].to_string(), "udp://0.0.0.0:46235?format=vdif");
+        let named = UdpSource::parse("udp://:5000-5001?name=if").unwrap();
+        assert_eq!(named[1].name.as_str(), "if5001");
+    }
+
+    #[test]
+    fn nothing_said_means_vdif_learned_from_its_frames() {
+        let source = one("udp://:46220");
+        assert_eq!(source.address, "0.0.0.0:46220".parse().unwrap());
+        assert_eq!(source.format, SourceFormat::Vdif);
+        assert_eq!((source.frame_bytes, source.frames_per_second), (None, None));
+        assert_eq!(source.fill, Fill::Invalid);
+        assert_eq!((source.strip, source.packet_number), (0, false));
+        assert_eq!(source.threads, Threads::Together);
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let source = one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s\
+             &fill=omit&source=192.0.2.7&interface=eth0&rcvbuf=64MiB&gro=off&name=a&block=8MiB");
+        assert!(source.address.ip().is_multicast());
+        assert!(source.packet_number);
+        assert_eq!(source.strip, 8);
+        assert_eq!(source.frame_bytes, Some(8032));
+        assert_eq!(source.frames_per_second, Some(32_000));
+        let listed = one("udp://:5000?threads=0-7,9").threads;
+        assert_eq!(listed, Threads::Listed(vec![0, 1, 2, 3, 4, 5, 6, 7, 9]));
+        assert_eq!(source.fill, Fill::Omit);
+        assert_eq!(source.sender, Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(source.interface.as_deref(), Some("eth0"));
+        assert_eq!(source.receive_buffer, Some(ByteSize(64 << 20)));
+        assert_eq!((source.gro, source.block), (Gro::Off, Some(ByteSize(8 << 20))));
+        let mode = one("udp://:5000?mode=VDIF_8000-2048-16-2&threads=0-3");
+        assert_eq!((mode.frame_bytes, mode.frames_per_second), (Some(8032), Some(8000)));
+        let raw = one("udp://[::1]:5000?format=raw&seq=42:4:be&strip=50&frame=varying");
+        assert_eq!(raw.address, "[::1]:5000".parse().unwrap());
+        assert_eq!(raw.sequence.unwrap().to_string(), "42:4:be");
+        assert!(raw.varying);
+        assert_eq!((raw.strip, raw.fill), (50, Fill::Pattern(FILL)));
+    }
+
+    #[test]
+    fn bad_input_names_the_thing_and_what_could_stand_there() {
+        let error = refused("udp://:5000?farme=8032");
+        assert!(error.to_string().contains("farme"), "{error}");
+        assert!(error.to_string().contains("frame, fps"), "{error}");
+        assert!(refused("udp://:5000?fps=1&fps=2").to_string().contains("twice"));
+        for (text, word) in [
+            ("udp://:5000?frame=70000", "frame=8032"),
+            ("udp://:5000?fps=0", "fps=32000"),
+            ("udp://:5000?format=pcap", "format=vdif"),
+            ("udp://:5000?threads=0-2000", "threads=split"),
+            ("udp://:5000?seq=0:9:le&format=raw", "seq=0:8:le"),
+            ("udp://:5000?fill=zero", "fill=invalid"),
+            ("udp://:5000?name=ds1", "name=no0001"),
+            ("udp://:5000?block=1", "block=4MiB"),
+            ("udp://:0", "46220"),
+            ("udp://:5001-5000", "46220"),
+            ("udp://:99999", "46220"),
+            ("udp://0.0.0.0", "46220"),
+            ("udp://host.example:5000", "0.0.0.0"),
+            ("udp://::1:5000", "[::]"),
+            ("5000", "udp://"),
+            ("tcp://0.0.0.0:1", "udp://"),
+        ] {
+            let error = refused(text);
+            let hint = error.hint().unwrap_or_default();
+            assert!(hint.contains(word), "{text}: {error}; {hint}");
+        }
+        for text in [
+            "udp://:5000?fps=1&rate=1MB/s",
+            "udp://:5000?rate=1MB/s",
+            "udp://:5000?frame=8032&rate=1234567B/s",
+            "udp://:5000?frame=8031",
+            "udp://:5000?frame=varying",
+            "udp://:5000?seq=0:8:le",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&frame=1032",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&threads=0-6",
+            "udp://:5000?mode=VDIF_8000-2048-16-2&format=raw",
+            "udp://:5000?format=raw&psn=true",
+            "udp://:5000?format=raw&fill=invalid",
+        ] {
+            assert!(matches!(refused(text), Error::Together { .. }), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_could_do_nothing_is_refused_with_the_sum() {
+        for (text, words) in [
+            ("format=raw&frame=100&seq=96:8:le", "96 + 8 = 104"),
+            ("format=raw&frame=100&strip=8&seq=102:8:le", "8 stripped + 100 of frame = 108"),
+            ("format=raw&strip=8&seq=4:8:le", "across the 8 bytes"),
+            ("format=raw&frame=varying&seq=65500:8:le", "65507"),
+            ("format=vtp&strip=12", "8 bytes"),
+            ("format=vtp&threads=split", "threads"),
+            ("format=vtp&threads=0-3", "threads"),
+            ("format=raw&seq=0:8:le&threads=split", "threads"),
+            ("format=raw&fill=pattern", "fill"),
+            ("format=raw&frame=varying&seq=0:8:le&fill=0x1", "fill"),
+            ("source=0.0.0.0", "one host"),
+            ("source=239.0.0.1", "one host"),
+            ("source=2001:db8::1", "IPv6"),
+            ("rcvbuf=0", "4 KiB"),
+            ("rcvbuf=3GiB", "1 GiB"),
+            ("strip=257", "256"),
+        ] {
+            let error = refused(&format!("udp://0.0.0.0:5000?{text}")).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        for text in [
+            "format=raw&frame=100&seq=92:8:le",
+            "format=raw&frame=100&strip=8&seq=100:8:le",
+            "format=raw&frame=100&strip=8&seq=0:8:le",
+            "format=raw&fill=omit",
+            "format=vtp&strip=8",
+        ] {
+            one(&format!("udp://0.0.0.0:5000?{text}"));
+        }
+    }
+}
