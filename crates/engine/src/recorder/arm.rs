@@ -18,6 +18,7 @@ use rustix::thread::CpuSet;
 
 use super::event::{Armed, Event, MemberState, Tell};
 use super::scan::Scan;
+use super::scribe::{Answers, Scribes};
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::ring::{Gauge, Report, Wake};
@@ -299,7 +300,8 @@ impl Recorder {
         }
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
-        let mut scan = Scan::open(first, &plan, &members, &vec![None; members.len()], clock.now())?;
+        let scribes = Scribes::start(&members).map_err(RecordError::Thread)?;
+        let mut scan = open_first(first, &plan, &members, &scribes, clock.now(), tell)?;
         let armed = Armed {
             scan: scan.manifest.scan.clone(),
             at: scan.manifest.armed,
@@ -311,15 +313,50 @@ impl Recorder {
             pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
                 + plan.panda.as_ref().map_or(0, |_| panda_pool_bytes(&plan)),
             locked: ports.iter().all(|port| port.region().locked()),
-            members: members.iter().map(|member| member_state(member, None)).collect(),
+            members: members
+                .iter()
+                .map(|member| member_state(member, None, member.free_bytes().unwrap_or(0)))
+                .collect(),
         };
-        let threads = start(&plan, &members, &mut ports).inspect_err(|_| scan.discard())?;
+        let threads = start(&plan, &members, &mut ports).inspect_err(|_| undone(scan.discard()))?;
         scan.shared = witness::Reading::take(Path::new("/"));
-        let supervisor = Supervisor::new(plan, members, threads, scan, clock);
+        let supervisor = Supervisor::new(plan, members, threads, scribes, scan, clock);
         supervisor.begin_first();
         tell(&Event::Armed(armed));
         Ok(Self { supervisor })
     }
+}
+
+/// Makes the directories of the first scan on every member, with its manifest. If one cannot be made, none is left.
+fn open_first(
+    name: ScanName,
+    plan: &Plan,
+    members: &[Member],
+    scribes: &Scribes,
+    armed: Tai,
+    tell: &mut Tell<'_>,
+) -> Result<Scan, RecordError> {
+    let failures = vec![None; members.len()];
+    let mut scan = Scan::plan(name, plan, members, &failures, scribes, armed)?;
+    let mut claimed = scan.claim();
+    claimed.wait_for_all();
+    // A member on which no directory can be made is no member to begin with.
+    let begun = claimed.all_made().and_then(|claimed| scan.begin(claimed));
+    match begun {
+        Ok(warnings) => {
+            warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+            Ok(scan)
+        }
+        Err(error) => {
+            undone(scan.discard());
+            Err(error)
+        }
+    }
+}
+
+/// Waits until what was made is taken away again.
+fn undone(mut discarded: Answers) {
+    discarded.wait_for_all();
 }
 
 /// What the threads of a recording are reached by.
@@ -605,14 +642,14 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
 }
 
-pub(super) fn member_state(member: &Member, failure: Option<&str>) -> MemberState {
+pub(super) fn member_state(member: &Member, failure: Option<&str>, free_bytes: u64) -> MemberState {
     MemberState {
         path: member.root().to_owned(),
         buffered: member.buffered(),
         written_bytes: 0,
         rate: 0,
         backlog_bytes: 0,
-        free_bytes: member.free_bytes().unwrap_or(0),
+        free_bytes,
         longest_write_ns: 0,
         failure: failure.map(str::to_owned),
     }
