@@ -16,7 +16,7 @@ use fullbore_core::layout::{
     ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM, chunk_file, chunk_number,
 };
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
+    self, ACCOUNT_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::renamed::{Renamed, Stage};
@@ -136,6 +136,12 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
         }
         Ok(manifest)
     })
+}
+
+/// Whether what lies there is the manifest of a later version of this program.
+pub fn is_of_later_version(path: &Path) -> bool {
+    let read = read_bounded(path).map(|json| Manifest::from_json(&json));
+    matches!(read, Ok(Err(manifest::Error::Version { .. })))
 }
 
 fn check_directories(manifest: &Manifest) -> Result<(), String> {
@@ -371,9 +377,29 @@ pub struct Index {
 impl Index {
     /// Reads the index of a stream of a scan.
     pub fn read(path: &Path, scan: Uuid, stream: u16) -> io::Result<Self> {
+        Self::read_by(path, Codec::of_scan(scan), stream)
+    }
+
+    /// By what codec it was written, and for which stream, by its own words. Any bytes are a record to some codec, so
+    /// the one that opens it has to say what can be.
+    pub fn label(path: &Path) -> Option<(Codec, u16)> {
+        use std::os::unix::fs::FileExt;
+        let mut record = [0; RECORD_BYTES];
+        File::open(path).ok()?.read_exact_at(&mut record, 0).ok()?;
+        let codec = Codec::of_record(&record);
+        let (number, entry) = codec.decode(&record).ok()?;
+        let Entry::Header { frame_bytes, block_bytes, chunk_blocks, .. } = entry else {
+            return None;
+        };
+        let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks };
+        let plain = codec.encode(number, &entry) == record;
+        (plain && check_geometry(&geometry).is_ok()).then_some((codec, number))
+    }
+
+    /// Reads the index of a stream whose records were written by this codec.
+    pub fn read_by(path: &Path, codec: Codec, stream: u16) -> io::Result<Self> {
         let file = File::open(path)?;
         let mut index = Self { file_bytes: file.metadata()?.len(), ..Self::default() };
-        let codec = Codec::of_scan(scan);
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut record = [0; RECORD_BYTES];
         loop {
@@ -486,6 +512,37 @@ pub struct Inventory {
     pub manifest_path: PathBuf,
 }
 
+/// All directories of one scan on all roots, whatever their manifests say.
+#[derive(Debug)]
+pub struct Found {
+    /// The roots looked at.
+    pub roots: Vec<Root>,
+    /// Roots that were given and cannot be used.
+    pub failed_roots: Vec<RootError>,
+    /// What lies on them, by directory name, then root.
+    pub holdings: Vec<Holding>,
+}
+
+impl Found {
+    /// Looks at all directories of a scan.
+    pub fn look(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
+        let (roots, failed_roots) = open_roots(paths)?;
+        let scan = scan.to_string();
+        let mut holdings = Vec::new();
+        for (number, root) in roots.iter().enumerate() {
+            for name in directories(&root.path, &scan) {
+                holdings.extend(Holding::look(number, &root.path, &name));
+            }
+        }
+        if holdings.is_empty() {
+            let roots = roots.into_iter().map(|root| root.path).collect();
+            return Err(Error::NoScan { scan, roots });
+        }
+        holdings.sort_by(|a, b| (&a.name, a.root).cmp(&(&b.name, b.root)));
+        Ok(Self { roots, failed_roots, holdings })
+    }
+}
+
 /// A scan that cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -532,7 +589,8 @@ impl Error {
             Error::Roots { .. } => Some("give the members with --store DIR[,DIR…]"),
             Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
             Error::NoManifest { .. } => Some(
-                "the chunk files are plain: joined in the order of their numbers they are the stream",
+                "`fullbore recover` makes one from index and chunk files; these are plain: joined in the order of \
+                 their numbers they are the stream",
             ),
             Error::TwoScans { .. } => Some("name with --store only the members of one of them"),
         }
@@ -578,20 +636,8 @@ pub fn is_of_scan(directory: &str, scan: &str) -> bool {
 impl Inventory {
     /// Looks at all directories of a scan.
     pub fn take(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
-        let (roots, failed_roots) = open_roots(paths)?;
-        let scan = scan.to_string();
-        let mut holdings = Vec::new();
-        for (number, root) in roots.iter().enumerate() {
-            for name in directories(&root.path, &scan) {
-                holdings.extend(Holding::look(number, &root.path, &name));
-            }
-        }
-        if holdings.is_empty() {
-            let roots = roots.into_iter().map(|root| root.path).collect();
-            return Err(Error::NoScan { scan, roots });
-        }
-        holdings.sort_by(|a, b| (&a.name, a.root).cmp(&(&b.name, b.root)));
-        let (manifest, manifest_path) = agree(&scan, &holdings)?;
+        let Found { roots, failed_roots, mut holdings } = Found::look(paths, scan)?;
+        let (manifest, manifest_path) = agree(&scan.to_string(), &holdings)?;
         for holding in holdings.iter_mut().filter(|it| it.manifest.get().is_none()) {
             if let Some(renamed) = renamed_in(&manifest, &holding.name).cloned() {
                 holding.number_by(renamed);
