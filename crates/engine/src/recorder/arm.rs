@@ -13,7 +13,7 @@ use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
-use fullbore_core::units::ByteSize;
+use fullbore_core::units::{ByteRate, ByteSize};
 use rustix::thread::CpuSet;
 
 use super::event::{Armed, Event, MemberState, Tell};
@@ -89,6 +89,14 @@ impl Plan {
     /// Capture threads: never more than sources.
     pub fn threads(&self) -> usize {
         self.capture_threads.unwrap_or_else(default_threads).clamp(1, self.sources.len().max(1))
+    }
+
+    /// How long all scans last together, where that is said.
+    fn lasts(&self, now: Tai) -> Option<Duration> {
+        let scans = u32::try_from(self.scans.len()).unwrap_or(u32::MAX);
+        let all = self.limit.duration.map(|duration| duration.saturating_mul(scans));
+        let left = |until: Tai| Duration::from_nanos(until.since(now).max(0).unsigned_abs());
+        [all, self.limit.until.map(left)].into_iter().flatten().min()
     }
 }
 
@@ -288,6 +296,7 @@ impl Recorder {
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
+        judge_space(&plan, &members, Clock::new().now(), tell);
         for member in &members {
             for text in member.warnings() {
                 tell(&Event::Warning { text: text.clone() });
@@ -452,6 +461,47 @@ fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
     if needed > total { no_space(total, needed) } else { Ok(()) }
+}
+
+/// Warns of a recording that lasts longer than there is room for, by the rates that its sources are known to have. It
+/// is no refusal, since nobody has to send all the time.
+fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
+    let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
+    let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
+    let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let free: u64 = members.iter().filter_map(|member| member.free_bytes().ok()).sum();
+    if needed > free {
+        let text = format!(
+            "{} at {} are {}, and the disk set has {} free: it is full after {}",
+            in_words(lasts),
+            ByteRate(rate),
+            ByteSize(needed),
+            ByteSize(free),
+            in_words(Duration::from_secs(free / rate)),
+        );
+        tell(&Event::Warning { text });
+    }
+}
+
+/// Bytes per second of a source that says so beforehand; of several threads that are not listed, those of one.
+pub(super) fn known_rate(source: &UdpSource) -> Option<u64> {
+    let threads = match &source.threads {
+        Threads::Listed(threads) => threads.len() as u64,
+        Threads::Together | Threads::Split => 1,
+    };
+    let of_thread = source.frames_per_second?.checked_mul(source.frame_bytes?.into())?;
+    of_thread.checked_mul(threads)
+}
+
+/// A time as people say it: hours, minutes and seconds, as many of them as matter.
+pub(super) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => format!("{} s", time.as_millis() as f64 / 1000.0),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
 }
 
 /// Chunks take their space at once. Where none are asked for, they are so small that every source finds room

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::name::ScanName;
 
-use super::arm::{Plan, RecordError, Recorder, Running, member_state};
+use super::arm::{Plan, RecordError, Recorder, Running, in_words, known_rate, member_state};
 use super::event::{Event, MemberState, Progress, StreamState, Tell};
 use super::read_back::Unsure;
 use super::scan::Scan;
@@ -40,6 +40,9 @@ const CUT: Duration = Duration::from_millis(400);
 
 /// Time between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
+
+/// So often in a row has room to be too small before it is said: streams begin in bursts.
+const SURE: u32 = 4;
 
 /// Time between two writes of manifests while streams are still being discovered: each is synced.
 const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
@@ -93,6 +96,8 @@ pub struct Supervisor {
     captures_left: usize,
     broken: Vec<String>,
     told: Told,
+    /// How often in a row there was too little room for what is left; `None` once that is said, or was before.
+    short_of_room: Option<u32>,
 }
 
 /// A scan that is about to begin.
@@ -122,6 +127,7 @@ impl Supervisor {
         let now = Instant::now();
         Self {
             failures: vec![None; members.len()],
+            short_of_room: plan.sources.iter().any(|it| known_rate(it).is_none()).then_some(0),
             captures_left: running.captures.len(),
             told: Told {
                 at: now,
@@ -570,6 +576,32 @@ impl Supervisor {
         }
     }
 
+    /// Says once that the disk set will be full before the recording ends, at a rate that nobody told beforehand.
+    fn judge_room(&mut self, progress: &Progress, tell: &mut Tell<'_>) {
+        let Some(times) = self.short_of_room else { return };
+        let scans_left = self.plan.scans.len().saturating_sub(self.begun) as f64;
+        let later = self.plan.limit.duration.map_or(0.0, |it| it.as_secs_f64() * scans_left);
+        let left = progress.seconds_left.map(|left| left + later);
+        let Some((full, left)) =
+            progress.seconds_until_full.zip(left).filter(|(full, left)| full < left)
+        else {
+            self.short_of_room = Some(0);
+            return;
+        };
+        self.short_of_room = Some(times + 1).filter(|&times| times < SURE);
+        if self.short_of_room.is_none() {
+            let spoken = |seconds: f64| {
+                in_words(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            };
+            let text = format!(
+                "at this rate the disk set is full in {}, and the recording goes on for {}",
+                spoken(full),
+                spoken(left)
+            );
+            tell(&Event::Warning { text });
+        }
+    }
+
     fn seconds_left(&self) -> Option<f64> {
         let limit = self.plan.limit;
         let by_duration = limit
@@ -632,6 +664,7 @@ impl Recorder {
             if told.elapsed() >= PROGRESS {
                 told = Instant::now();
                 if let Some(progress) = supervisor.progress() {
+                    supervisor.judge_room(&progress, tell);
                     tell(&Event::Progress(progress));
                 }
             }
