@@ -88,11 +88,3 @@ def test_a_sealed_scan_that_lost_an_index_says_how_it_is_built_anew(stores):
     run("verify", recording.scan, "--store", members, code=GOOD)
     for port, bytes_sent in sent.items():
         assert recording.on_disk().bytes(port) == bytes_sent
-
-
-def test_more_than_there_is_room_for_is_said_before_anything_is_recorded(store):
-    port = free_ports(1)[0]
-    source = f"udp://127.0.0.1:{port}?format=vdif&fps=100000&frame=8032"
-    with Recording(source, store=store, options=["--duration", "1000h"]) as recording:
-        text_of = [e["text"] for e in recording.events if e["event"] == "warning"]
-        assert any("1000 h" in it and "free" in it for it in text_of), text_of

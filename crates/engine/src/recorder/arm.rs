@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
@@ -177,14 +178,24 @@ pub enum RecordError {
         /// What is there.
         path: PathBuf,
     },
-    /// Not enough room.
+    /// Not enough room on any member to begin.
     #[error("{}: {free} free, and {needed} are needed", path.display())]
     NoSpace {
-        /// The member, or the first of the set.
+        /// The roomiest member.
         path: PathBuf,
         /// What is free.
         free: ByteSize,
         /// What is needed at least.
+        needed: ByteSize,
+    },
+    /// Not enough room on all members together for what is to be recorded.
+    #[error("{}: {free} free in all, and {needed} are needed", listed(members))]
+    NoRoom {
+        /// The disk set.
+        members: Vec<PathBuf>,
+        /// What is free.
+        free: ByteSize,
+        /// What is needed, over all scans.
         needed: ByteSize,
     },
     /// A socket or its memory.
@@ -258,7 +269,7 @@ impl RecordError {
             RecordError::ScanExists { .. } => {
                 "choose another --scan, or remove the old one with `fullbore rm`".into()
             }
-            RecordError::NoSpace { .. } => {
+            RecordError::NoSpace { .. } | RecordError::NoRoom { .. } => {
                 "free some space (`fullbore ls` shows what is there), or record less".into()
             }
             RecordError::Port(PortError::Listen(error)) => match error.source.kind() {
@@ -281,6 +292,10 @@ impl RecordError {
             _ => return None,
         })
     }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// A recording that is armed.
@@ -443,24 +458,27 @@ fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
 
 /// Refuses a recording for which the disk set has no room from the start.
 fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
-    let mut total = 0u64;
+    let mut free = Vec::with_capacity(members.len());
     let mut most = (0, members[0].root());
     for member in members {
-        let free = member.free_bytes()?;
-        total = total.saturating_add(free);
-        if free >= most.0 {
-            most = (free, member.root());
+        let bytes = member.free_bytes()?;
+        free.push((device(member), bytes));
+        if bytes >= most.0 {
+            most = (bytes, member.root());
         }
     }
-    let no_space = |free: u64, needed: u64| {
-        let path = most.1.to_owned();
-        Err(RecordError::NoSpace { path, free: ByteSize(free), needed: ByteSize(needed) })
-    };
+    let total = in_all(free);
     if most.0 < LEAST_FREE_BYTES {
-        return no_space(most.0, LEAST_FREE_BYTES);
+        let (path, needed) = (most.1.to_owned(), ByteSize(LEAST_FREE_BYTES));
+        return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
-    if needed > total { no_space(total, needed) } else { Ok(()) }
+    if needed > total {
+        let members = members.iter().map(|member| member.root().to_owned()).collect();
+        let (free, needed) = (ByteSize(total), ByteSize(needed));
+        return Err(RecordError::NoRoom { members, free, needed });
+    }
+    Ok(())
 }
 
 /// Warns of a recording that lasts longer than there is room for, by the rates that its sources are known to have. It
@@ -470,7 +488,7 @@ fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
     let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
     let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
-    let free: u64 = members.iter().filter_map(|member| member.free_bytes().ok()).sum();
+    let free = in_all(members.iter().map(|it| (device(it), it.free_bytes().unwrap_or(0))));
     if needed > free {
         let text = format!(
             "{} at {} are {}, and the disk set has {} free: it is full after {}",
@@ -482,6 +500,27 @@ fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
         );
         tell(&Event::Warning { text });
     }
+}
+
+/// The file system that a member lies on.
+pub(super) fn device(member: &Member) -> Option<u64> {
+    std::fs::metadata(member.root()).ok().map(|metadata| metadata.dev())
+}
+
+/// Bytes free on all members together; those of one file system have the same room.
+pub(super) fn in_all(free: impl IntoIterator<Item = (Option<u64>, u64)>) -> u64 {
+    let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut alone = 0u64;
+    for (device, bytes) in free {
+        match device {
+            Some(device) => {
+                let most = devices.entry(device).or_default();
+                *most = bytes.max(*most);
+            }
+            None => alone = alone.saturating_add(bytes),
+        }
+    }
+    devices.into_values().fold(alone, u64::saturating_add)
 }
 
 /// Bytes per second of a source that says so beforehand; of several threads that are not listed, those of one.
@@ -711,5 +750,35 @@ pub(super) fn manifest_member(member: &Member, failure: Option<String>) -> manif
         path: member.root().to_owned(),
         failure,
         buffered: member.buffered(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_known_beforehand_where_length_and_number_of_frames_are() {
+        let rate = |query: &str| {
+            let sources = UdpSource::parse(&format!("udp://0.0.0.0:46220?{query}")).unwrap();
+            known_rate(&sources[0])
+        };
+        assert_eq!(rate("format=vdif&frame=8032&fps=32000"), Some(8032 * 32_000));
+        assert_eq!(rate("format=vdif&frame=8032&fps=1000&threads=0-3"), Some(4 * 8032 * 1000));
+        assert_eq!(rate("format=vdif&fps=32000"), None);
+        assert_eq!(rate("format=vdif&frame=8032"), None);
+    }
+
+    #[test]
+    fn members_of_one_file_system_have_the_same_room() {
+        assert_eq!(in_all([(Some(1), 5), (Some(1), 5), (Some(2), 3), (None, 2)]), 10);
+    }
+
+    #[test]
+    fn a_time_is_said_in_the_units_that_matter() {
+        let said = |ms: u64| in_words(Duration::from_millis(ms));
+        assert_eq!(said(2500), "2.5 s");
+        assert_eq!(said(90_000), "1 min 30 s");
+        assert_eq!(said(3_600_000 * 1000 + 120_000), "1000 h 2 min");
     }
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::name::ScanName;
 
-use super::arm::{Plan, RecordError, Recorder, Running, in_words, known_rate, member_state};
+use super::arm::{
+    Plan, RecordError, Recorder, Running, device, in_all, in_words, known_rate, member_state,
+};
 use super::event::{Event, MemberState, Progress, StreamState, Tell};
 use super::read_back::Unsure;
 use super::scan::Scan;
@@ -75,6 +77,8 @@ impl Control {
 pub struct Supervisor {
     plan: Plan,
     members: Vec<Member>,
+    /// The file system of each.
+    devices: Vec<Option<u64>>,
     failures: Vec<Option<String>>,
     running: Running,
     scribes: Scribes,
@@ -127,6 +131,7 @@ impl Supervisor {
         let now = Instant::now();
         Self {
             failures: vec![None; members.len()],
+            devices: members.iter().map(device).collect(),
             short_of_room: plan.sources.iter().any(|it| known_rate(it).is_none()).then_some(0),
             captures_left: running.captures.len(),
             told: Told {
@@ -562,8 +567,8 @@ impl Supervisor {
         }
         self.told.at = Instant::now();
         let total: u64 = streams.iter().map(|stream| stream.rate).sum();
-        let free: u64 =
-            members.iter().filter(|m| m.failure.is_none()).map(|member| member.free_bytes).sum();
+        let healthy = self.devices.iter().zip(&members).filter(|(_, it)| it.failure.is_none());
+        let free = in_all(healthy.map(|(device, member)| (*device, member.free_bytes)));
         Progress {
             scan: scan.manifest.scan.clone(),
             seconds: self.since.elapsed().as_secs_f64(),

@@ -146,3 +146,26 @@ fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
         thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn another_scan_of_that_name_on_a_member_that_answers_late_is_left_as_it_is() {
+    let members = Members::new(2);
+    let plan = members.plan(&["s_a1", "s_a2"], Duration::from_millis(500));
+    let path = members.manifest_path(1, "s_a2");
+    let mut other = Vec::new();
+    let events = record(&members, plan, 1, |hung| {
+        let json = std::fs::read(members.manifest_path(1, "s_a1")).unwrap();
+        let mut manifest = Manifest::from_json(&json).unwrap();
+        manifest.uuid = uuid::Uuid::from_u128(9);
+        other = manifest.to_json();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &other).unwrap();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(2));
+            drop(hung);
+        });
+    });
+    assert_eq!(members.state(0, "s_a2"), Some(State::Sealed), "{:?}", warnings(&events));
+    assert_eq!(std::fs::read(&path).unwrap(), other);
+    assert!(!is_held(&path));
+}
