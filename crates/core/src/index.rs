@@ -122,7 +122,7 @@ pub enum Error {
 }
 
 /// A reader or writer of the records of one scan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codec {
     seed: u32,
 }
@@ -131,6 +131,22 @@ impl Codec {
     /// The codec of the scan with this UUID.
     pub fn of_scan(scan: Uuid) -> Self {
         Self { seed: crc32c::crc32c(scan.as_bytes()) }
+    }
+
+    /// The codec that this record was written by, if it is a record at all: of a scan whose UUID is not known any more.
+    /// A checksum can be undone, so that any bytes are a record to some codec.
+    pub fn of_record(record: &[u8; RECORD_BYTES]) -> Self {
+        let stored = u32::from_le_bytes(record[..4].try_into().expect("four bytes"));
+        let behind = stored ^ crc32c::crc32c_append(!0, &record[4..]);
+        Self { seed: !before_zeroes(behind, RECORD_BYTES - 4) }
+    }
+
+    /// The UUID of a scan that has this codec: `like` with other last bytes.
+    pub fn scan_like(&self, like: Uuid) -> Uuid {
+        let mut bytes = *like.as_bytes();
+        let last = !crc32c::crc32c(&bytes[..12]) ^ before_zeroes(!self.seed, 4);
+        bytes[12..].copy_from_slice(&last.to_le_bytes());
+        Uuid::from_bytes(bytes)
     }
 
     /// One record as bytes.
@@ -173,6 +189,16 @@ impl Codec {
         let length = entries.len() * RECORD_BYTES;
         (entries, length)
     }
+}
+
+/// The register of a CRC32C as it was before so many zero bytes.
+fn before_zeroes(behind: u32, bytes: usize) -> u32 {
+    /// Highest power last, as the register has it.
+    const POLYNOMIAL: u32 = 0x82F6_3B78;
+    (0..8 * bytes).fold(behind, |register, _| match register >> 31 {
+        0 => register << 1,
+        _ => ((register ^ POLYNOMIAL) << 1) | 1,
+    })
 }
 
 fn kind(entry: &Entry) -> u8 {
@@ -365,6 +391,17 @@ mod tests {
             prop_assert_eq!(other.decode(&record), Err(Error::Checksum));
             record[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(codec.decode(&record), Err(Error::Checksum));
+        }
+
+        #[test]
+        fn a_record_tells_by_which_codec_it_was_written(
+            scan in any::<u128>(), like in any::<u128>(), entry in entries()
+        ) {
+            let codec = Codec::of_scan(Uuid::from_u128(scan));
+            prop_assert_eq!(Codec::of_record(&codec.encode(9, &entry)), codec);
+            let another = codec.scan_like(Uuid::from_u128(like));
+            prop_assert_eq!(Codec::of_scan(another), codec);
+            prop_assert_eq!(another.as_u128() >> 32, like >> 32);
         }
 
         #[test]

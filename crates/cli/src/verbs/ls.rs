@@ -14,7 +14,7 @@ use crate::store_arg::StoreArg;
 /// List the scans of a store.
 ///
 /// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
-/// unsealed: its recorder died, run `fullbore recover`; broken: no manifest can be read); when its
+/// unsealed: its recorder died; broken: no manifest can be read; run `fullbore recover` for both); when its
 /// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
 /// how many of its members are not there. Those are named below, and nothing is known of what they hold.
 ///

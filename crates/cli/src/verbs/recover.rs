@@ -1,5 +1,6 @@
 //! `fullbore recover`: a scan whose recorder died, made a sealed one.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,7 +21,11 @@ use crate::verbs::scan_arg;
 /// durable mark are read and checked, and a chunk is cut at the first one that is
 /// not whole. What was written and not yet recorded in the index is kept as far
 /// as it can be recognised, and marked as unverified. The account is made anew
-/// from index and data. A lost index is rebuilt from the frames.
+/// from index and data. A lost index is rebuilt from the frames; where the scan is
+/// sealed, that is asked for (--reindex). Where no copy of the manifest can be
+/// read (`fullbore ls` calls such a scan broken), one is made from the names of
+/// directories, the indexes, the accounts and the frames, and what they do not
+/// tell is said.
 ///
 /// A scan may also be an HDF5 file whose writer died: its columns are cut to the
 /// length of the shortest, and it opens again as any other. Nobody may be writing
@@ -30,14 +35,15 @@ use crate::verbs::scan_arg;
 /// is left alone.
 ///
 /// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that must
-/// have been there are not; 2 a scan could not be recovered.
+/// have been there are not, or something was found that is left alone; 2 a scan
+/// could not be recovered.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The scans: `session_scan`, or as much of each name as tells it from others.
     #[arg(value_name = "SCAN", required_unless_present = "all")]
     scan: Vec<String>,
-    /// Every scan of the store that its recorder left unsealed.
+    /// Every scan of the store that its recorder left unsealed, or that has lost its manifest.
     #[arg(long, conflicts_with = "scan")]
     all: bool,
     /// Read and check every block, not only those after the last durable mark.
@@ -104,7 +110,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         without_absent_members: args.without_absent_members,
         reindex: args.reindex,
     };
-    let unsealed = |entry: &Entry| entry.state == Standing::Unsealed;
+    let strangers = Cell::new(0);
+    let unsealed = |entry: &Entry| match entry.state {
+        Standing::Unsealed => true,
+        Standing::Broken if entry.is_ours => true,
+        Standing::Broken => {
+            strangers.set(strangers.get() + 1);
+            eprintln!("fullbore: {}", is_no_scan(entry));
+            false
+        }
+        _ => false,
+    };
     let scans = scan_arg::find_all(&roots, &args.scan, "recovered", unsealed)?;
     if scans.is_empty() && !output.json {
         println!("no unsealed scans");
@@ -115,11 +131,28 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         bar.finish_and_clear();
         outcome.map_err(explained)
     };
-    scan_arg::each(&scans, output, work, text, judge)
+    let done = scan_arg::each(&scans, output, work, text, judge)?;
+    let left_over = strangers.get() > 0 && done == ExitCode::from(output::GOOD);
+    Ok(if left_over { ExitCode::from(output::FOUND) } else { done })
+}
+
+/// What --all leaves alone, and what could be done about it.
+fn is_no_scan(entry: &Entry) -> String {
+    let (name, problem) = (&entry.name, entry.problem.as_deref().unwrap_or("no manifest"));
+    match name.parse::<ScanName>() {
+        Ok(_) => format!(
+            "{name}: {problem}, and nothing that says fullbore made it: left alone\n  \
+             `fullbore recover {name}` makes a scan of it"
+        ),
+        Err(error) => format!(
+            "{name}: {problem}: left alone\n  {error}; rename the directory to what its manifest says"
+        ),
+    }
 }
 
 fn judge(outcome: &Outcome) -> u8 {
     match outcome {
+        Outcome::AlreadySealed { indexes, .. } if !indexes.is_empty() => output::FOUND,
         Outcome::AlreadySealed { .. } | Outcome::Completed { .. } => output::GOOD,
         Outcome::Recovered(recovery) => {
             let whole = |stream: &Recovered| stream.lost == 0 && stream.damaged == 0;
@@ -130,12 +163,20 @@ fn judge(outcome: &Outcome) -> u8 {
 
 fn text(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::AlreadySealed { scan, state, absent } => {
+        Outcome::AlreadySealed { scan, state, absent, indexes } => {
             let state = format!("{state:?}").to_lowercase();
             let mut text = format!("{scan} is {state} already: nothing was done\n");
             for path in absent {
                 text +=
                     &format!("  {} is absent: what lies there was not looked at\n", path.display());
+            }
+            for path in indexes {
+                text += &format!("  {} is lost or damaged\n", path.display());
+            }
+            if !indexes.is_empty() {
+                text += &format!(
+                    "  `fullbore recover {scan} --reindex` builds it anew from what lies in the chunks\n"
+                );
             }
             text
         }

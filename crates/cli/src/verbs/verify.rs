@@ -3,9 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::Standing;
+use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::verify::{self, StreamResult, Verification};
@@ -99,7 +101,20 @@ fn text(verification: &Verification) -> String {
     for finding in &verification.findings {
         text += &format!("! {finding}\n");
     }
-    text
+    text + &advice(verification)
+}
+
+/// What can be done about what was found.
+fn advice(verification: &Verification) -> String {
+    let scan = &verification.scan;
+    let unsealed = verification.state == State::Recording;
+    if unsealed {
+        format!("  `fullbore recover {scan}` seals it\n")
+    } else if verification.findings.iter().any(Finding::is_of_index) {
+        format!("  `fullbore recover {scan} --reindex` builds a lost index anew from the chunks\n")
+    } else {
+        String::new()
+    }
 }
 
 fn of_stream(stream: &StreamResult) -> String {
@@ -109,12 +124,19 @@ fn of_stream(stream: &StreamResult) -> String {
         false => format!("NOT good (recorded as {recorded})"),
     };
     let absent = stream.absent.map_or(String::new(), |absent| format!(", {absent} absent"));
+    let overrun = match stream.stored.map_or(0, |terms| terms.overrun) {
+        0 => String::new(),
+        frames => {
+            let why = stream.why_overrun.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            format!(", {frames} overrun{why}")
+        }
+    };
     let lost = match stream.lost {
         0 => String::new(),
         lost => format!(", {lost} of those written cannot be read"),
     };
     format!(
-        "  {}: {} of {} blocks good, {} frames written{absent}{lost}, {verdict}\n",
+        "  {}: {} of {} blocks good, {} frames written{absent}{overrun}{lost}, {verdict}\n",
         stream.name,
         stream.good_blocks,
         stream.blocks,
@@ -141,6 +163,7 @@ mod tests {
             absent: Some(0),
             stored: Some(terms),
             verdict: Some(Verdict::Proven),
+            why_overrun: None,
         };
         let text = "  a: 11 of 11 blocks good, 1000 frames written, 0 absent, proven\n";
         assert_eq!(of_stream(&whole), text);
@@ -148,5 +171,25 @@ mod tests {
         let text = "  a: 9 of 11 blocks good, 1000 frames written, 0 absent, \
                     180 of those written cannot be read, NOT good (recorded as proven)\n";
         assert_eq!(of_stream(&cut), text);
+    }
+
+    #[test]
+    fn frames_that_were_overrun_say_why() {
+        let terms = Terms { expected: 1000, written: 993, overrun: 7, ..Terms::default() };
+        let full = StreamResult {
+            name: "a".into(),
+            good_blocks: 11,
+            blocks: 11,
+            good: true,
+            lost: 0,
+            written: 993,
+            absent: Some(7),
+            stored: Some(terms),
+            verdict: Some(Verdict::Consistent),
+            why_overrun: Some("no member took more: the disk is full".into()),
+        };
+        let text = "  a: 11 of 11 blocks good, 993 frames written, 7 absent, \
+                    7 overrun (no member took more: the disk is full), consistent\n";
+        assert_eq!(of_stream(&full), text);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
@@ -13,11 +14,12 @@ use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
-use fullbore_core::units::ByteSize;
+use fullbore_core::units::{ByteRate, ByteSize};
 use rustix::thread::CpuSet;
 
 use super::event::{Armed, Event, MemberState, Tell};
 use super::scan::Scan;
+use super::scribe::{Answers, Scribes};
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::ring::{Gauge, Report, Wake};
@@ -90,6 +92,14 @@ impl Plan {
     /// Capture threads: never more than sources.
     pub fn threads(&self) -> usize {
         self.capture_threads.unwrap_or_else(default_threads).clamp(1, self.sources.len().max(1))
+    }
+
+    /// How long all scans last together, where that is said.
+    fn lasts(&self, now: Tai) -> Option<Duration> {
+        let scans = u32::try_from(self.scans.len()).unwrap_or(u32::MAX);
+        let all = self.limit.duration.map(|duration| duration.saturating_mul(scans));
+        let left = |until: Tai| Duration::from_nanos(until.since(now).max(0).unsigned_abs());
+        [all, self.limit.until.map(left)].into_iter().flatten().min()
     }
 }
 
@@ -170,14 +180,24 @@ pub enum RecordError {
         /// What is there.
         path: PathBuf,
     },
-    /// Not enough room.
+    /// Not enough room on any member to begin.
     #[error("{}: {free} free, and {needed} are needed", path.display())]
     NoSpace {
-        /// The member, or the first of the set.
+        /// The roomiest member.
         path: PathBuf,
         /// What is free.
         free: ByteSize,
         /// What is needed at least.
+        needed: ByteSize,
+    },
+    /// Not enough room on all members together for what is to be recorded.
+    #[error("{}: {free} free in all, and {needed} are needed", listed(members))]
+    NoRoom {
+        /// The disk set.
+        members: Vec<PathBuf>,
+        /// What is free.
+        free: ByteSize,
+        /// What is needed, over all scans.
         needed: ByteSize,
     },
     /// A socket or its memory.
@@ -251,7 +271,7 @@ impl RecordError {
             RecordError::ScanExists { .. } => {
                 "choose another --scan, or remove the old one with `fullbore rm`".into()
             }
-            RecordError::NoSpace { .. } => {
+            RecordError::NoSpace { .. } | RecordError::NoRoom { .. } => {
                 "free some space (`fullbore ls` shows what is there), or record less".into()
             }
             RecordError::Port(PortError::Listen(error)) => match error.source.kind() {
@@ -276,6 +296,10 @@ impl RecordError {
     }
 }
 
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 /// A recording that is armed.
 pub struct Recorder {
     pub(super) supervisor: Supervisor,
@@ -289,6 +313,7 @@ impl Recorder {
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
+        judge_space(&plan, &members, Clock::new().now(), tell);
         for member in &members {
             for text in member.warnings() {
                 tell(&Event::Warning { text: text.clone() });
@@ -301,7 +326,8 @@ impl Recorder {
         }
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
-        let mut scan = Scan::open(first, &plan, &members, &vec![None; members.len()], clock.now())?;
+        let scribes = Scribes::start(&members).map_err(RecordError::Thread)?;
+        let mut scan = open_first(first, &plan, &members, &scribes, clock.now(), tell)?;
         let armed = Armed {
             scan: scan.manifest.scan.clone(),
             at: scan.manifest.armed,
@@ -314,15 +340,50 @@ impl Recorder {
             pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
                 + plan.panda.as_ref().map_or(0, |_| panda_pool_bytes(&plan)),
             locked: ports.iter().all(|port| port.region().locked()),
-            members: members.iter().map(|member| member_state(member, None)).collect(),
+            members: members
+                .iter()
+                .map(|member| member_state(member, None, member.free_bytes().unwrap_or(0)))
+                .collect(),
         };
-        let threads = start(&plan, &members, &mut ports).inspect_err(|_| scan.discard())?;
+        let threads = start(&plan, &members, &mut ports).inspect_err(|_| undone(scan.discard()))?;
         scan.shared = witness::Reading::take(Path::new("/"));
-        let supervisor = Supervisor::new(plan, members, threads, scan, clock);
+        let supervisor = Supervisor::new(plan, members, threads, scribes, scan, clock);
         supervisor.begin_unless_it_waits();
         tell(&Event::Armed(armed));
         Ok(Self { supervisor })
     }
+}
+
+/// Makes the directories of the first scan on every member, with its manifest. If one cannot be made, none is left.
+fn open_first(
+    name: ScanName,
+    plan: &Plan,
+    members: &[Member],
+    scribes: &Scribes,
+    armed: Tai,
+    tell: &mut Tell<'_>,
+) -> Result<Scan, RecordError> {
+    let failures = vec![None; members.len()];
+    let mut scan = Scan::plan(name, plan, members, &failures, scribes, armed)?;
+    let mut claimed = scan.claim();
+    claimed.wait_for_all();
+    // A member on which no directory can be made is no member to begin with.
+    let begun = claimed.all_made().and_then(|claimed| scan.begin(claimed));
+    match begun {
+        Ok(warnings) => {
+            warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+            Ok(scan)
+        }
+        Err(error) => {
+            undone(scan.discard());
+            Err(error)
+        }
+    }
+}
+
+/// Waits until what was made is taken away again.
+pub(super) fn undone(mut discarded: Answers) {
+    discarded.wait_for_all();
 }
 
 /// What the threads of a recording are reached by.
@@ -400,24 +461,89 @@ fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
 
 /// Refuses a recording for which the disk set has no room from the start.
 fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
-    let mut total = 0u64;
+    let mut free = Vec::with_capacity(members.len());
     let mut most = (0, members[0].root());
     for member in members {
-        let free = member.free_bytes()?;
-        total = total.saturating_add(free);
-        if free >= most.0 {
-            most = (free, member.root());
+        let bytes = member.free_bytes()?;
+        free.push((device(member), bytes));
+        if bytes >= most.0 {
+            most = (bytes, member.root());
         }
     }
-    let no_space = |free: u64, needed: u64| {
-        let path = most.1.to_owned();
-        Err(RecordError::NoSpace { path, free: ByteSize(free), needed: ByteSize(needed) })
-    };
+    let total = in_all(free);
     if most.0 < LEAST_FREE_BYTES {
-        return no_space(most.0, LEAST_FREE_BYTES);
+        let (path, needed) = (most.1.to_owned(), ByteSize(LEAST_FREE_BYTES));
+        return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
-    if needed > total { no_space(total, needed) } else { Ok(()) }
+    if needed > total {
+        let members = members.iter().map(|member| member.root().to_owned()).collect();
+        let (free, needed) = (ByteSize(total), ByteSize(needed));
+        return Err(RecordError::NoRoom { members, free, needed });
+    }
+    Ok(())
+}
+
+/// Warns of a recording that lasts longer than there is room for, by the rates that its sources are known to have. It
+/// is no refusal, since nobody has to send all the time.
+fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
+    let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
+    let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
+    let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let free = in_all(members.iter().map(|it| (device(it), it.free_bytes().unwrap_or(0))));
+    if needed > free {
+        let text = format!(
+            "{} at {} are {}, and the disk set has {} free: it is full after {}",
+            in_words(lasts),
+            ByteRate(rate),
+            ByteSize(needed),
+            ByteSize(free),
+            in_words(Duration::from_secs(free / rate)),
+        );
+        tell(&Event::Warning { text });
+    }
+}
+
+/// The file system that a member lies on.
+pub(super) fn device(member: &Member) -> Option<u64> {
+    std::fs::metadata(member.root()).ok().map(|metadata| metadata.dev())
+}
+
+/// Bytes free on all members together; those of one file system have the same room.
+pub(super) fn in_all(free: impl IntoIterator<Item = (Option<u64>, u64)>) -> u64 {
+    let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut alone = 0u64;
+    for (device, bytes) in free {
+        match device {
+            Some(device) => {
+                let most = devices.entry(device).or_default();
+                *most = bytes.max(*most);
+            }
+            None => alone = alone.saturating_add(bytes),
+        }
+    }
+    devices.into_values().fold(alone, u64::saturating_add)
+}
+
+/// Bytes per second of a source that says so beforehand; of several threads that are not listed, those of one.
+pub(super) fn known_rate(source: &UdpSource) -> Option<u64> {
+    let threads = match &source.threads {
+        Threads::Listed(threads) => threads.len() as u64,
+        Threads::Together | Threads::Split => 1,
+    };
+    let of_thread = source.frames_per_second?.checked_mul(source.frame_bytes?.into())?;
+    of_thread.checked_mul(threads)
+}
+
+/// A time as people say it: hours, minutes and seconds, as many of them as matter.
+pub(super) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => format!("{} s", time.as_millis() as f64 / 1000.0),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
 }
 
 /// Chunks take their space at once. Where none are asked for, they are so small that every source finds room
@@ -608,14 +734,14 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1))
 }
 
-pub(super) fn member_state(member: &Member, failure: Option<&str>) -> MemberState {
+pub(super) fn member_state(member: &Member, failure: Option<&str>, free_bytes: u64) -> MemberState {
     MemberState {
         path: member.root().to_owned(),
         buffered: member.buffered(),
         written_bytes: 0,
         rate: 0,
         backlog_bytes: 0,
-        free_bytes: member.free_bytes().unwrap_or(0),
+        free_bytes,
         longest_write_ns: 0,
         failure: failure.map(str::to_owned),
     }
@@ -627,5 +753,35 @@ pub(super) fn manifest_member(member: &Member, failure: Option<String>) -> manif
         path: member.root().to_owned(),
         failure,
         buffered: member.buffered(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_known_beforehand_where_length_and_number_of_frames_are() {
+        let rate = |query: &str| {
+            let sources = UdpSource::parse(&format!("udp://0.0.0.0:46220?{query}")).unwrap();
+            known_rate(&sources[0])
+        };
+        assert_eq!(rate("format=vdif&frame=8032&fps=32000"), Some(8032 * 32_000));
+        assert_eq!(rate("format=vdif&frame=8032&fps=1000&threads=0-3"), Some(4 * 8032 * 1000));
+        assert_eq!(rate("format=vdif&fps=32000"), None);
+        assert_eq!(rate("format=vdif&frame=8032"), None);
+    }
+
+    #[test]
+    fn members_of_one_file_system_have_the_same_room() {
+        assert_eq!(in_all([(Some(1), 5), (Some(1), 5), (Some(2), 3), (None, 2)]), 10);
+    }
+
+    #[test]
+    fn a_time_is_said_in_the_units_that_matter() {
+        let said = |ms: u64| in_words(Duration::from_millis(ms));
+        assert_eq!(said(2500), "2.5 s");
+        assert_eq!(said(90_000), "1 min 30 s");
+        assert_eq!(said(3_600_000 * 1000 + 120_000), "1000 h 2 min");
     }
 }

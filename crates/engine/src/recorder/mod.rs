@@ -4,12 +4,14 @@
 //!              ┌────────────── supervisor ──────────────┐
 //!     Order ▼  │ ▲ Notice                      ▲ Report │  Event ──► screen, JSON
 //!     capture threads ───── Command ─────► writers      │
-//!              └─────────────────────────────────────────┘
+//!              └────── Task ──► scribes ──► Answers ─────┘
 //! ```
 //!
 //! [`Recorder::arm`] does everything that can fail before anything is promised: members, sockets,
 //! memory, directories. [`Recorder::run`] then watches, cuts one scan from the next, and seals each
-//! when its [`Lifecycle`](crate::lifecycle::Lifecycle) says so, while the next is recorded.
+//! when its [`Lifecycle`](crate::lifecycle::Lifecycle) says so, while the next is recorded. What waits for a
+//! member is done by others: directories, manifests and accounts by a scribe for each, and what sealing reads
+//! by a thread for each scan.
 
 mod arm;
 mod event;
@@ -19,7 +21,10 @@ mod read_back;
 mod scan;
 mod scribe;
 mod seal;
+mod sealing;
 mod supervise;
+#[cfg(test)]
+mod tests;
 
 pub use arm::{Limit, PandaPlan, Plan, RecordError, Recorder};
 pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};

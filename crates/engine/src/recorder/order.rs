@@ -27,8 +27,7 @@ pub fn carry_out(scan: &mut Scan) -> Vec<String> {
     let roots = scan.roots.clone();
     let done = renumber::carry_out(&roots, &mut manifest, &mut |manifest: &Manifest| {
         scan.manifest = manifest.clone();
-        let failed = scan.put_manifests().into_iter();
-        Ok::<_, Error>(failed.map(|(path, _)| path).collect())
+        Ok::<_, Error>(scan.put_manifests())
     });
     let told = |error| {
         format!(

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::gap::Ranges;
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State, Stream, VERSION,
+    ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
@@ -17,11 +18,11 @@ use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
 use super::read_back::Unsure;
-use super::scribe::{Scribe, one_is_enough};
+use super::scribe::{Answers, Scribes, SideFile, Task};
 use crate::lifecycle::Lifecycle;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
-use crate::store::lock::put_file;
-use crate::store::{Member, MemberError};
+use crate::store::Member;
+use crate::store::inventory::side_file;
 use crate::witness;
 
 /// A scan that is not sealed.
@@ -42,33 +43,37 @@ pub struct Scan {
     pub shared: witness::Reading,
     /// Shared counters when its last frame had been read.
     pub shared_after: Option<witness::Reading>,
-    /// Roots of the members that took data when it began.
+    /// Roots of the members that took data when it was planned.
     pub roots: Vec<PathBuf>,
+    /// Members that do not answer any more.
+    pub silent: BTreeSet<usize>,
     /// Whether a limit ended it, and not somebody who saw that nothing came any more.
     pub limited: bool,
     /// Whether more is known of its streams than its manifests on disk say.
     pub untold: bool,
     /// Blocks that were written to a member whose sync failed later.
     pub unsure: Vec<Unsure>,
-    /// Directories that were made for it.
-    claimed: Vec<PathBuf>,
-    scribe: Scribe,
+    /// Places of those members in the disk set.
+    members: Vec<usize>,
+    /// Whether it has begun, on those that had made its directories by then.
+    begun: Arc<AtomicBool>,
+    /// Manifests that are being written while it is recorded.
+    telling: Option<Answers>,
+    scribes: Scribes,
 }
 
 impl Scan {
-    /// Makes the directories of a new scan on every member, with its manifest. If one cannot be made,
-    /// none is left.
-    pub fn open(
+    /// A new scan, of which nothing is on any member yet.
+    pub fn plan(
         name: ScanName,
         plan: &Plan,
         members: &[Member],
         failures: &[Option<String>],
+        scribes: &Scribes,
         armed: Tai,
     ) -> Result<Self, RecordError> {
-        let taking = |(member, failure): (&Member, &Option<String>)| {
-            failure.is_none().then(|| member.clone())
-        };
-        let healthy: Vec<Member> = members.iter().zip(failures).filter_map(taking).collect();
+        let healthy: Vec<usize> =
+            (0..members.len()).filter(|&member| failures[member].is_none()).collect();
         if healthy.is_empty() {
             return Err(RecordError::NoMemberLeft);
         }
@@ -76,7 +81,6 @@ impl Scan {
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
         let single = plan.panda.is_some() || (plan.sources.len() == 1 && known.len() == 1);
         let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan: name.clone(), single });
-        refuse_existing(&name, members)?;
         let mut streams: Vec<Stream> =
             known.iter().map(|source| stream(source, &opening)).collect();
         streams.extend(plan.panda.iter().map(|panda| stream_of_panda(&panda.source, &opening)));
@@ -97,7 +101,7 @@ impl Scan {
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
-        let mut scan = Self {
+        Ok(Self {
             opening,
             life: Lifecycle::new(numbers, members.len(), plan.threads()),
             manifest,
@@ -106,77 +110,92 @@ impl Scan {
             durable: BTreeMap::new(),
             shared: witness::Reading::default(),
             shared_after: None,
-            roots: healthy.iter().map(|member| member.root().to_owned()).collect(),
+            roots: healthy.iter().map(|&member| members[member].root().to_owned()).collect(),
+            silent: BTreeSet::new(),
             limited: false,
             untold: false,
             unsure: Vec::new(),
-            claimed: Vec::new(),
-            scribe: Scribe::default(),
-        };
-        let made = scan.claim(&healthy);
-        if made.is_err() {
-            scan.discard();
-        }
-        made.map(|()| scan)
+            members: healthy,
+            begun: Arc::default(),
+            telling: None,
+            scribes: scribes.clone(),
+        })
     }
 
-    fn claim(&mut self, members: &[Member]) -> Result<(), RecordError> {
-        for stream in &self.manifest.streams {
-            for member in members {
-                let made = member.claim(&stream.directory).map_err(|error| match error {
-                    MemberError::ScanExists { path } => {
-                        RecordError::ScanExists { scan: self.manifest.scan.clone(), path }
-                    }
-                    other => other.into(),
-                })?;
-                self.claimed.push(made);
-            }
-        }
-        self.write_manifests()
+    fn ask(&self, task: &Task) -> Answers {
+        self.scribes.ask(&self.members, self.opening.uuid, task)
     }
 
-    /// Writes the manifest beside every stream on every member.
-    pub fn write_manifests(&mut self) -> Result<(), RecordError> {
-        let paths = self.manifest_paths();
-        one_is_enough(paths.len(), self.scribe.write(&paths, &self.manifest.to_json()))
+    /// Has its directories made on every member, with its manifest.
+    pub fn claim(&self) -> Answers {
+        let streams = &self.manifest.streams;
+        self.ask(&Task::Claim {
+            name: self.manifest.scan.clone(),
+            directories: streams.iter().map(|stream| stream.directory.clone()).collect(),
+            files: self.manifest_files(),
+            begun: self.begun.clone(),
+        })
+    }
+
+    /// Begins, on the members that have made its directories; the others may follow. Tells of those. Refused if its
+    /// name is taken anywhere, or no member has made them.
+    pub fn begin(&mut self, claimed: Answers) -> Result<Vec<String>, RecordError> {
+        let mut told = Vec::new();
+        let name = &self.manifest.scan;
+        let root = |member: usize| self.manifest.members[member].path.display();
+        for &member in claimed.awaited() {
+            told.push(format!("{} does not answer: {name} begins without it", root(member)));
+        }
+        let mut failures = Vec::new();
+        for (member, _, error) in claimed.failed() {
+            told.push(format!("{} takes no part in {name} as it begins: {error}", root(*member)));
+            failures.push((*member, error.to_string()));
+        }
+        claimed.enough_made()?;
+        for (member, why) in failures {
+            self.manifest.members[member].failure.get_or_insert(why);
+        }
+        self.begun.store(true, Ordering::SeqCst);
+        Ok(told)
+    }
+
+    /// Has the manifest written beside every stream on every member.
+    pub fn write_manifests(&self) -> Answers {
+        self.ask(&Task::Write(self.manifest_files()))
     }
 
     /// Writes the manifest wherever it can be written. Gives the places where it could not.
-    pub fn put_manifests(&mut self) -> Vec<(PathBuf, RecordError)> {
-        self.scribe.write(&self.manifest_paths(), &self.manifest.to_json())
+    pub fn put_manifests(&mut self) -> Vec<PathBuf> {
+        let mut answers = self.write_manifests();
+        answers.wait_for_enough(&mut self.silent);
+        let failed = answers.failed().iter().map(|(_, path, _)| path.clone());
+        let silent = self.members.iter().zip(&self.roots);
+        let silent = silent.filter(|(member, _)| self.silent.contains(*member));
+        let unwritten = silent.flat_map(|(_, root)| {
+            let streams = self.manifest.streams.iter();
+            streams.map(move |stream| side_file(&root.join(&stream.directory), MANIFEST_FILE))
+        });
+        failed.chain(unwritten).collect()
     }
 
-    /// Writes the account of a stream on every member.
-    pub fn write_account(&self, number: u16, account: &Account) -> Result<(), RecordError> {
-        let directory = &self.manifest.streams[usize::from(number)].directory;
+    /// Has the account of a stream written on every member.
+    pub fn write_account(&self, number: u16, account: &Account) -> Answers {
+        let directory = self.manifest.streams[usize::from(number)].directory.clone();
         let mut json =
             serde_json::to_vec_pretty(account).expect("an account has only plain fields");
         json.push(b'\n');
-        let mut failed = None;
-        let mut written = 0;
-        for root in &self.roots {
-            let path = root.join(directory).join(SIDE_DIRECTORY).join(ACCOUNT_FILE);
-            if path.parent().is_some_and(std::path::Path::is_dir) {
-                match put_file(&path, &json) {
-                    Ok(()) => written += 1,
-                    Err(source) => failed = Some(RecordError::File { path, source }),
-                }
-            }
-        }
-        match failed {
-            Some(error) if written == 0 => Err(error),
-            _ => Ok(()),
-        }
+        self.ask(&Task::Write(vec![SideFile { directory, name: ACCOUNT_FILE, json: json.into() }]))
     }
 
-    /// A manifest beside every stream on every member.
-    fn manifest_paths(&self) -> Vec<PathBuf> {
-        let side =
-            |root: &PathBuf, stream: &Stream| root.join(&stream.directory).join(SIDE_DIRECTORY);
-        let paths = self.manifest.streams.iter().flat_map(|stream| {
-            self.roots.iter().map(move |root| side(root, stream).join(MANIFEST_FILE))
-        });
-        paths.collect()
+    /// The manifest as it stands, for every stream.
+    fn manifest_files(&self) -> Vec<SideFile> {
+        let json: Arc<[u8]> = self.manifest.to_json().into();
+        let file = |stream: &Stream| SideFile {
+            directory: stream.directory.clone(),
+            name: MANIFEST_FILE,
+            json: json.clone(),
+        };
+        self.manifest.streams.iter().map(file).collect()
     }
 
     /// Takes a stream into the manifest, or what is now known of one that is there.
@@ -212,7 +231,8 @@ impl Scan {
         self.untold = true;
     }
 
-    /// Begins to write down what has become known of its streams, so that it outlives this process.
+    /// Has written down what has become known of its streams, so that it outlives this process. An error is of the
+    /// time before.
     pub fn tell_manifests(&mut self) -> Result<(), RecordError> {
         let directories = self.manifest.streams.iter().map(|stream| &stream.directory);
         let named: BTreeSet<&String> = directories.collect();
@@ -220,9 +240,15 @@ impl Scan {
         if !self.untold || named.len() < self.manifest.streams.len() {
             return Ok(());
         }
-        let (paths, json) = (self.manifest_paths(), self.manifest.to_json());
-        self.untold = !self.scribe.begin(paths, json)?;
-        Ok(())
+        self.untold = false;
+        let now = self.write_manifests();
+        match self.telling.replace(now) {
+            Some(mut before) => {
+                before.poll();
+                before.one_is_enough()
+            }
+            None => Ok(()),
+        }
     }
 
     /// Takes note of durable blocks.
@@ -245,37 +271,20 @@ impl Scan {
         geometry.map_or(0, |geometry| blocks * u64::from(geometry.block_bytes))
     }
 
+    /// Lets its locks go, so that it can be read once it is told of as sealed.
+    pub fn release(&mut self) {
+        self.ask(&Task::Release).wait_for_enough(&mut self.silent);
+    }
+
     /// Leaves it as it is, for `recover`.
-    pub fn leave(&mut self) {
-        self.scribe.release();
+    pub fn leave(&self) {
+        drop(self.ask(&Task::Release));
     }
 
     /// Removes what was made of a scan that does not begin after all.
-    pub fn discard(&mut self) {
-        self.scribe.release();
-        for directory in self.claimed.drain(..) {
-            // What cannot be removed is left: the error that brought us here is the one to be told.
-            let side = directory.join(SIDE_DIRECTORY);
-            let _ = std::fs::remove_file(side.join(MANIFEST_FILE));
-            let _ = std::fs::remove_dir(side);
-            let _ = std::fs::remove_dir(directory);
-        }
+    pub fn discard(&self) -> Answers {
+        self.ask(&Task::Discard)
     }
-}
-
-/// Refuses a name of which any directory exists on any member.
-fn refuse_existing(name: &ScanName, members: &[Member]) -> Result<(), RecordError> {
-    for member in members {
-        let Ok(entries) = std::fs::read_dir(member.root()) else { continue };
-        for entry in entries.flatten() {
-            let directory = entry.file_name();
-            let taken = directory.to_str().and_then(ScanName::of_directory);
-            if taken.is_some_and(|(scan, _)| scan == *name) {
-                return Err(RecordError::ScanExists { scan: name.clone(), path: entry.path() });
-            }
-        }
-    }
-    Ok(())
 }
 
 fn stream(source: &UdpSource, opening: &Opening) -> Stream {

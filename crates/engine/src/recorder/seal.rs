@@ -11,6 +11,7 @@ use fullbore_core::time::Tai;
 use super::arm::RecordError;
 use super::event::Sealed;
 use super::scan::Scan;
+use super::scribe::Answers;
 use crate::ring::Gauge;
 
 /// A stream that lacks so much at either end, while another has it, is said to.
@@ -36,12 +37,24 @@ pub fn seal(
     judge_together(scan.accounts.values_mut());
     for (number, account) in &scan.accounts {
         scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));
-        scan.write_account(*number, account)?;
     }
-    scan.manifest.state = if aborted { State::Aborted } else { State::Sealed };
-    scan.write_manifests()?;
+    write_down(scan, if aborted { State::Aborted } else { State::Sealed })?;
     let accounts = scan.accounts.values().cloned().collect();
     Ok(Sealed { manifest: scan.manifest.clone(), accounts })
+}
+
+/// Writes the accounts, and then the manifests, which alone say that it is sealed.
+fn write_down(scan: &mut Scan, state: State) -> Result<(), RecordError> {
+    let accounts: Vec<Answers> =
+        scan.accounts.iter().map(|(number, it)| scan.write_account(*number, it)).collect();
+    for mut answers in accounts {
+        answers.wait_for_enough(&mut scan.silent);
+        answers.one_is_enough()?;
+    }
+    scan.manifest.state = state;
+    let mut manifests = scan.write_manifests();
+    manifests.wait_for_enough(&mut scan.silent);
+    manifests.one_is_enough()
 }
 
 /// The account of a stream that never came.

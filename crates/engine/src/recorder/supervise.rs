@@ -1,6 +1,6 @@
 //! The thread that decides: when scans end, when they are sealed, what is told.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -8,14 +8,18 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Account;
+use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 
-use super::arm::{Plan, RecordError, Recorder, Running, member_state};
+use super::arm::{
+    Plan, RecordError, Recorder, Running, device, in_all, in_words, known_rate, member_state,
+    undone,
+};
 use super::event::{Event, MemberState, Progress, StreamState, Tell};
-use super::order;
-use super::read_back::{Unsure, read_back};
+use super::read_back::Unsure;
 use super::scan::Scan;
-use super::seal::seal;
+use super::scribe::{Answers, Scribes};
+use super::sealing::{Basis, Done, Sealing};
 use crate::clock::Clock;
 use crate::lifecycle::Event as Step;
 use crate::ring::Report;
@@ -26,11 +30,23 @@ use crate::witness;
 /// Time between two looks at everything.
 const TICK: Duration = Duration::from_millis(20);
 
+/// The same while the next scan is about to begin.
+const SHORT_TICK: Duration = Duration::from_millis(2);
+
+/// By then the next scan begins without members that have not made its directories.
+const CLAIMED_BY: Duration = Duration::from_millis(250);
+
+/// The most scans that are being sealed at once.
+const MOST_SEALINGS: usize = 64;
+
 /// By then every stream has gone on to the next scan, even one that is silent.
 const CUT: Duration = Duration::from_millis(400);
 
 /// Time between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
+
+/// So often in a row has room to be too small before it is said: streams begin in bursts.
+const SURE: u32 = 4;
 
 /// Time between two writes of manifests while streams are still being discovered: each is synced.
 const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
@@ -67,10 +83,19 @@ impl Control {
 pub struct Supervisor {
     plan: Plan,
     members: Vec<Member>,
+    /// The file system of each.
+    devices: Vec<Option<u64>>,
     failures: Vec<Option<String>>,
     running: Running,
+    scribes: Scribes,
     /// Scans that are not sealed; the newest is being recorded.
     scans: VecDeque<Scan>,
+    /// The next one, while its directories are being made.
+    next: Option<Next>,
+    /// Scans that are being sealed.
+    sealings: Vec<Sealing>,
+    /// What was made of a scan that did not begin, while it is taken away.
+    discarded: Option<Answers>,
     /// Scans begun so far.
     begun: usize,
     clock: Clock,
@@ -83,11 +108,21 @@ pub struct Supervisor {
     captures_left: usize,
     broken: Vec<String>,
     told: Told,
+    /// How often in a row there was too little room for what is left; `None` once that is said, or was before.
+    short_of_room: Option<u32>,
+}
+
+/// A scan that is about to begin.
+struct Next {
+    scan: Scan,
+    claimed: Answers,
+    since: Instant,
 }
 
 /// What the last progress said, for rates.
 struct Told {
     at: Instant,
+    progress: Option<Progress>,
     streams: Vec<u64>,
     members: Vec<u64>,
 }
@@ -97,19 +132,31 @@ impl Supervisor {
         plan: Plan,
         members: Vec<Member>,
         running: Running,
+        scribes: Scribes,
         first: Scan,
         clock: Clock,
     ) -> Self {
         let now = Instant::now();
         Self {
             failures: vec![None; members.len()],
+            devices: members.iter().map(device).collect(),
+            short_of_room: plan.sources.iter().any(|it| known_rate(it).is_none()).then_some(0),
             captures_left: running.captures.len(),
-            told: Told { at: now, streams: Vec::new(), members: vec![0; members.len()] },
+            told: Told {
+                at: now,
+                progress: None,
+                streams: Vec::new(),
+                members: vec![0; members.len()],
+            },
             start: plan.start,
             plan,
             members,
             running,
+            scribes,
             scans: VecDeque::from([first]),
+            next: None,
+            sealings: Vec::new(),
+            discarded: None,
             begun: 1,
             clock,
             since: now,
@@ -148,7 +195,7 @@ impl Supervisor {
     /// Nothing was recorded, and nothing is left of the scan that did not begin.
     fn give_up_waiting(&mut self) {
         self.order(|| Order::Abort);
-        self.scans.drain(..).for_each(|mut scan| scan.discard());
+        self.scans.drain(..).for_each(|scan| undone(scan.discard()));
     }
 
     fn order(&self, order: impl Fn() -> Order) {
@@ -179,36 +226,77 @@ impl Supervisor {
         scan.gauges.values().map(|gauge| gauge.bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Ends the scan being recorded: with the next one, or for good.
+    /// Ends the scan being recorded: with the next one, once its directories are made, or for good.
     fn end_scan(&mut self, tell: &mut Tell<'_>) {
+        if self.next.is_some() {
+            return;
+        }
         if self.begun >= self.plan.scans.len() {
             self.stop(1);
             return;
         }
-        let name = self.plan.scans[self.begun].clone();
-        match Scan::open(name, &self.plan, &self.members, &self.failures, self.clock.now()) {
-            Ok(mut next) => {
-                next.shared = witness::Reading::take(Path::new("/"));
-                let before = self.newest();
-                next.go_on_from(before);
-                (0..next.manifest.streams.len() as u16).for_each(|number| {
-                    next.life.step(Step::Opened(number));
-                });
-                before.manifest.stopped = Some(next.manifest.armed);
-                let opening = next.opening.clone();
-                self.close_newest();
-                self.scans.push_back(next);
-                self.begun += 1;
-                self.since = Instant::now();
-                self.order(|| Order::Begin(opening.clone()));
+        let (name, now) = (self.plan.scans[self.begun].clone(), self.clock.now());
+        let (plan, members, failures) = (&self.plan, &self.members, &self.failures);
+        match Scan::plan(name, plan, members, failures, &self.scribes, now) {
+            Ok(scan) => {
+                let claimed = scan.claim();
+                self.next = Some(Next { scan, claimed, since: Instant::now() });
+            }
+            Err(error) => self.cannot_begin(&error, tell),
+        }
+    }
+
+    fn cannot_begin(&mut self, error: &RecordError, tell: &mut Tell<'_>) {
+        let text = format!("the next scan cannot begin: {error}");
+        self.broken.push(text.clone());
+        tell(&Event::Warning { text });
+        self.stop(1);
+    }
+
+    /// Begins the next scan when every member has made its directories. One that stands still is not waited for
+    /// longer than [`CLAIMED_BY`].
+    fn begin_next(&mut self, tell: &mut Tell<'_>) {
+        let Some(mut next) = self.next.take() else { return };
+        next.claimed.poll();
+        let late = next.since.elapsed() >= CLAIMED_BY;
+        let enough = next.claimed.any_taken() || (late && next.claimed.any_good());
+        if !next.claimed.are_complete() && !enough {
+            self.next = Some(next);
+            return;
+        }
+        let Next { mut scan, claimed, .. } = next;
+        match scan.begin(claimed) {
+            Ok(warnings) => {
+                warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+                self.cut(scan);
             }
             Err(error) => {
-                let text = format!("the next scan cannot begin: {error}");
-                self.broken.push(text.clone());
-                tell(&Event::Warning { text });
-                self.stop(1);
+                self.discarded = Some(scan.discard());
+                self.cannot_begin(&error, tell);
             }
         }
+    }
+
+    /// Cuts the next scan from the one being recorded.
+    fn cut(&mut self, mut next: Scan) {
+        next.manifest.armed = self.clock.now();
+        next.shared = witness::Reading::take(Path::new("/"));
+        // Of members that failed while its directories were made.
+        for (member, failure) in next.manifest.members.iter_mut().zip(&self.failures) {
+            member.failure = member.failure.take().or_else(|| failure.clone());
+        }
+        let before = self.newest();
+        next.go_on_from(before);
+        (0..next.manifest.streams.len() as u16).for_each(|number| {
+            next.life.step(Step::Opened(number));
+        });
+        before.manifest.stopped = Some(next.manifest.armed);
+        let opening = next.opening.clone();
+        self.close_newest();
+        self.scans.push_back(next);
+        self.begun += 1;
+        self.since = Instant::now();
+        self.order(|| Order::Begin(opening.clone()));
     }
 
     fn close_newest(&mut self) {
@@ -219,10 +307,13 @@ impl Supervisor {
         if self.stopping >= urgency {
             return;
         }
-        if self.stopping == 0 {
+        if self.stopping == 0 && !self.scans.is_empty() {
             let now = self.clock.now();
             self.newest().manifest.stopped = Some(now);
             self.close_newest();
+        }
+        if let Some(next) = self.next.take() {
+            self.discarded = Some(next.scan.discard());
         }
         self.stopping = urgency;
         self.order(|| if urgency > 1 { Order::Abort } else { Order::Stop });
@@ -230,7 +321,8 @@ impl Supervisor {
 
     /// Takes what the threads have to say.
     fn listen(&mut self, tell: &mut Tell<'_>) {
-        match self.running.notices.recv_timeout(TICK) {
+        let tick = if self.next.is_some() { SHORT_TICK } else { TICK };
+        match self.running.notices.recv_timeout(tick) {
             Ok(notice) => self.notice(notice, tell),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -258,6 +350,7 @@ impl Supervisor {
                 }
             }
         }
+        self.begin_next(tell);
         self.seal_ready(tell);
         self.write_down(tell);
     }
@@ -305,7 +398,8 @@ impl Supervisor {
                     scan.stream_opened(&shape, format.clone(), gauge.clone());
                     scan.life.step(Step::Opened(shape.number));
                 }
-                let scan = self.newest().manifest.scan.clone();
+                let Some(newest) = self.scans.back() else { return };
+                let scan = newest.manifest.scan.clone();
                 let frames_per_second = match format {
                     fullbore_core::manifest::Format::Vdif { frames_per_second, .. } => {
                         frames_per_second
@@ -321,14 +415,14 @@ impl Supervisor {
                 });
             }
             Notice::Ended { scan, number, format, blocks, bytes, account } => {
-                let uuid_of_newest = self.newest().opening.uuid;
+                let uuid_of_newest = self.scans.back().map(|newest| newest.opening.uuid);
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
                 (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, *account);
                 scan.life.step(Step::Ended(number));
-                let newest = scan.opening.uuid == uuid_of_newest;
+                let newest = Some(scan.opening.uuid) == uuid_of_newest;
                 if newest && self.plan.panda.is_some() && self.stopping == 0 {
                     // An acquisition is a scan.
                     self.end_scan(tell);
@@ -415,38 +509,67 @@ impl Supervisor {
         }
     }
 
-    /// Seals every scan that is ready, oldest first. One that cannot be is left for `recover`.
+    /// Begins to seal every scan that is ready, and tells of those that are sealed. One that cannot be is left for
+    /// `recover`.
     fn seal_ready(&mut self, tell: &mut Tell<'_>) {
-        while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
-            let mut scan = self.scans.pop_front().expect("just seen");
-            let why = match scan.life.is_whole() || self.plan.panda.is_some() {
-                true => self.seal(&mut scan, tell).err().map(|error| error.to_string()),
-                false => Some("a thread that recorded it failed".to_owned()),
-            };
-            let Some(why) = why else { continue };
-            scan.leave();
-            let name = &scan.manifest.scan;
-            let text = format!("{name} is not sealed: {why}; `fullbore recover {name}` seals it");
-            self.broken.push(text.clone());
-            tell(&Event::Warning { text });
+        while self.sealings.len() < MOST_SEALINGS
+            && let Some(at) = self.scans.iter().position(|scan| scan.life.is_sealed())
+        {
+            let scan = self.scans.remove(at).expect("just seen");
+            if scan.life.is_whole() || self.plan.panda.is_some() {
+                let basis = Basis {
+                    sources: self.plan.sources.clone(),
+                    writers: self.running.gauges.clone(),
+                    aborted: self.stopping > 1,
+                };
+                self.sealings.push(Sealing::begin(scan, basis));
+            } else {
+                scan.leave();
+                self.not_sealed(&scan.manifest.scan, "a thread that recorded it failed", tell);
+            }
+        }
+        let all = std::mem::take(&mut self.sealings);
+        let (over, under_way): (Vec<_>, Vec<_>) = all.into_iter().partition(Sealing::is_over);
+        self.sealings = under_way;
+        for sealing in over {
+            let Done { name, warnings, sealed } = sealing.end();
+            warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+            match sealed {
+                Ok(sealed) => tell(&Event::Sealed(Box::new(sealed))),
+                Err(why) => self.not_sealed(&name, &why, tell),
+            }
         }
     }
 
-    fn seal(&self, scan: &mut Scan, tell: &mut Tell<'_>) -> Result<(), RecordError> {
-        for text in read_back(scan).into_iter().chain(order::plan(scan)) {
-            tell(&Event::Warning { text });
-        }
-        let aborted = self.stopping > 1;
-        let mut sealed = seal(scan, &self.plan.sources, &self.running.gauges, aborted)?;
-        for text in order::carry_out(scan) {
-            tell(&Event::Warning { text });
-        }
-        sealed.manifest = scan.manifest.clone();
-        tell(&Event::Sealed(Box::new(sealed)));
-        Ok(())
+    fn not_sealed(&mut self, name: &ScanName, why: &str, tell: &mut Tell<'_>) {
+        let text = format!("{name} is not sealed: {why}; `fullbore recover {name}` seals it");
+        self.broken.push(text.clone());
+        tell(&Event::Warning { text });
     }
 
-    fn progress(&mut self) -> Progress {
+    /// Whether every scan is sealed, or left.
+    fn is_over(&self) -> bool {
+        self.scans.is_empty() && self.sealings.is_empty()
+    }
+
+    /// How all stands; while the last scan is being sealed, its streams stand as they did.
+    fn progress(&mut self) -> Option<Progress> {
+        if self.scans.is_empty() {
+            let last = self.told.progress.take();
+            let members = self.member_states(|_, _| 0);
+            let still = |stream: StreamState| StreamState { rate: 0, ..stream };
+            self.told.progress = last.map(|last| Progress {
+                streams: last.streams.into_iter().map(still).collect(),
+                members,
+                ..last
+            });
+        } else {
+            self.told.progress = Some(self.progress_of_newest());
+        }
+        self.told.progress.clone()
+    }
+
+    fn progress_of_newest(&mut self) -> Progress {
         let seconds = self.told.at.elapsed().as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
         let members = self.member_states(rate);
@@ -480,8 +603,8 @@ impl Supervisor {
         }
         self.told.at = Instant::now();
         let total: u64 = streams.iter().map(|stream| stream.rate).sum();
-        let free: u64 =
-            members.iter().filter(|m| m.failure.is_none()).map(|member| member.free_bytes).sum();
+        let healthy = self.devices.iter().zip(&members).filter(|(_, it)| it.failure.is_none());
+        let free = in_all(healthy.map(|(device, member)| (*device, member.free_bytes)));
         Progress {
             scan: scan.manifest.scan.clone(),
             seconds: self.since.elapsed().as_secs_f64(),
@@ -491,6 +614,32 @@ impl Supervisor {
             seconds_until_full: (total > 0).then(|| free as f64 / total as f64),
             streams,
             members,
+        }
+    }
+
+    /// Says once that the disk set will be full before the recording ends, at a rate that nobody told beforehand.
+    fn judge_room(&mut self, progress: &Progress, tell: &mut Tell<'_>) {
+        let Some(times) = self.short_of_room else { return };
+        let scans_left = self.plan.scans.len().saturating_sub(self.begun) as f64;
+        let later = self.plan.limit.duration.map_or(0.0, |it| it.as_secs_f64() * scans_left);
+        let left = progress.seconds_left.map(|left| left + later);
+        let Some((full, left)) =
+            progress.seconds_until_full.zip(left).filter(|(full, left)| full < left)
+        else {
+            self.short_of_room = Some(0);
+            return;
+        };
+        self.short_of_room = Some(times + 1).filter(|&times| times < SURE);
+        if self.short_of_room.is_none() {
+            let spoken = |seconds: f64| {
+                in_words(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            };
+            let text = format!(
+                "at this rate the disk set is full in {}, and the recording goes on for {}",
+                spoken(full),
+                spoken(left)
+            );
+            tell(&Event::Warning { text });
         }
     }
 
@@ -514,7 +663,11 @@ impl Supervisor {
                 rate: rate(written, before),
                 backlog_bytes: gauge.backlog_bytes.load(Ordering::Relaxed),
                 longest_write_ns: gauge.longest_write_ns.load(Ordering::Relaxed),
-                ..member_state(member, self.failures[number].as_deref())
+                ..member_state(
+                    member,
+                    self.failures[number].as_deref(),
+                    self.scribes.free_bytes(number),
+                )
             });
         }
         states
@@ -526,9 +679,9 @@ impl Recorder {
     pub fn run(self, control: &Arc<Control>, tell: &mut Tell<'_>) -> Result<(), RecordError> {
         let mut supervisor = self.supervisor;
         let mut told = Instant::now();
-        while !supervisor.scans.is_empty() {
+        while !supervisor.is_over() {
             supervisor.listen(tell);
-            if supervisor.scans.is_empty() {
+            if supervisor.is_over() {
                 break;
             }
             if supervisor.start.is_some() {
@@ -542,7 +695,8 @@ impl Recorder {
                 0 => {}
                 urgency => supervisor.stop(urgency),
             }
-            if supervisor.stopping == 0 && supervisor.limit_reached() {
+            let limited = supervisor.stopping == 0 && supervisor.next.is_none();
+            if limited && supervisor.limit_reached() {
                 // A PandA's scan is an acquisition, which a limit cannot cut in two.
                 match supervisor.plan.panda {
                     Some(_) => supervisor.stop(1),
@@ -557,11 +711,16 @@ impl Recorder {
             }
             if told.elapsed() >= PROGRESS {
                 told = Instant::now();
-                let progress = supervisor.progress();
-                tell(&Event::Progress(progress));
+                if let Some(progress) = supervisor.progress() {
+                    supervisor.judge_room(&progress, tell);
+                    tell(&Event::Progress(progress));
+                }
             }
         }
-        let Supervisor { running, broken, .. } = supervisor;
+        let Supervisor { running, broken, discarded, .. } = supervisor;
+        if let Some(mut discarded) = discarded {
+            discarded.wait_for_enough(&mut BTreeSet::new());
+        }
         running.captures.into_iter().for_each(|capture| capture.join());
         for writer in running.writers {
             if writer.join().is_err() {

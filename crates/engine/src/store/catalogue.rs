@@ -9,13 +9,13 @@ use std::thread;
 
 use fullbore_core::account::Verdict;
 use fullbore_core::layout::chunk_number;
-use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
+use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use serde::Serialize;
 
 use super::inventory::{
-    self, Copy, Holding, Root, RootError, open_roots, read_manifest, side_file,
+    self, Copy, Holding, Index, Root, RootError, open_roots, read_manifest, side_file,
 };
 use super::keep::is_protected;
 use super::lock;
@@ -78,6 +78,8 @@ pub struct Entry {
     pub protected: bool,
     /// Why it is broken.
     pub problem: Option<String>,
+    /// Whether it bears the name of a scan, and has what no other program puts there.
+    pub is_ours: bool,
 }
 
 /// The scans under some roots.
@@ -258,8 +260,8 @@ fn entry(roots: &[Root], name: &str, places: &Places) -> Option<Entry> {
         match read_manifest(&path) {
             Copy::Read(manifest) if manifest.scan.to_string() == name => {
                 let mut entry = of_manifest(roots, &manifest, places);
-                // A recorder that died while it sealed has left copies of both kinds.
-                if entry.state == Standing::Unsealed {
+                // No manifest tells yet. (A recorder that died while it sealed has left copies of both kinds.)
+                if matches!(entry.state, Standing::Unsealed | Standing::Recording) {
                     entry.bytes = bytes_on_members(roots, places);
                 }
                 return Some(entry);
@@ -311,6 +313,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
             .collect(),
         protected: protected(roots, places),
         problem: None,
+        is_ours: true,
     }
 }
 
@@ -359,6 +362,10 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         absent: Vec::new(),
         protected: protected(roots, places),
         problem: Some(problem),
+        is_ours: name.parse::<ScanName>().is_ok()
+            && places.iter().any(|(root, directory)| {
+                roots[*root].path.join(directory).join(SIDE_DIRECTORY).is_dir()
+            }),
     }
 }
 
@@ -366,10 +373,24 @@ fn protected(roots: &[Root], places: &Places) -> bool {
     places.iter().any(|(root, directory)| is_protected(&roots[*root].path.join(directory)))
 }
 
+/// Bytes that were written, by the indexes: chunk files take their space beforehand. Where there is no index,
+/// those of chunks that are complete.
 fn bytes_on_members(roots: &[Root], places: &Places) -> u64 {
     let holdings =
         places.iter().filter_map(|(root, name)| Holding::look(*root, &roots[*root].path, name));
-    holdings.flat_map(|holding| holding.chunks).map(|(_, file)| file.bytes).sum()
+    holdings.map(|holding| bytes_of(&holding)).sum()
+}
+
+fn bytes_of(holding: &Holding) -> u64 {
+    let path = holding.side(INDEX_FILE);
+    let read = |(codec, stream)| Index::read_by(&path, codec, stream).ok();
+    match Index::label(&path).and_then(read) {
+        Some(index) => index.blocks.iter().map(|it| u64::from(it.block.bytes)).sum(),
+        None => {
+            let files = holding.chunks.iter().map(|(_, file)| file);
+            files.filter(|file| !file.unfinished).map(|file| file.bytes).sum()
+        }
+    }
 }
 
 /// Applies `work` to every item, in order, on a few threads: most of the time goes into waiting for
@@ -446,6 +467,30 @@ mod tests {
         assert!(entry.problem.unwrap().contains(&second.display().to_string()));
         std::fs::remove_file(&second).unwrap();
         assert_eq!(state(&store).problem.unwrap(), "no manifest");
+    }
+
+    #[test]
+    fn a_scan_that_is_not_sealed_has_the_size_that_its_indexes_tell() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unrecorded(1)]);
+        let unrecorded: u64 = (0..2)
+            .map(|member| {
+                let own = laid.blocks[0].iter().rfind(|(of, _)| *of == member);
+                u64::from(own.unwrap().1.bytes)
+            })
+            .sum();
+        let size = || list(&store.roots()).unwrap().entries[0].bytes;
+        let told = laid.bytes[0].len() as u64 - unrecorded;
+        assert_eq!(size(), told, "space that is taken beforehand is no data");
+        let lock = crate::store::lock::ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
+        assert_eq!(size(), told, "while it is recorded too");
+        drop(lock);
+        for member in 0..2 {
+            std::fs::remove_file(laid.manifest_path(0, member)).unwrap();
+        }
+        assert_eq!(size(), told, "without a manifest too");
+        std::fs::remove_file(laid.index_path(0, 0)).unwrap();
+        assert!((1..told).contains(&size()));
     }
 
     #[test]

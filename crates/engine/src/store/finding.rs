@@ -385,6 +385,17 @@ impl fmt::Display for What {
     }
 }
 
+impl Finding {
+    /// Whether an index is at fault, which can be built anew.
+    pub fn is_of_index(&self) -> bool {
+        use What::{IndexCut, IndexForeign, IndexMissing, IndexUnreadable};
+        matches!(
+            self.what,
+            IndexMissing | IndexUnreadable { .. } | IndexCut { .. } | IndexForeign { .. }
+        )
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.file, &self.member, &self.stream) {

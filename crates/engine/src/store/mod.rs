@@ -35,6 +35,7 @@ mod disk;
 mod dying;
 pub mod finding;
 pub mod gaps;
+pub(crate) mod hanging;
 pub mod inventory;
 mod journal;
 pub mod keep;

@@ -1,6 +1,7 @@
 //! A scan that its recorder left unsealed, made a sealed one.
 //!
 //! ```text
+//! remake    names, indexes, accounts, frames ► a manifest, where no copy of it can be read
 //! examine   index ► blocks after the last durable mark are read and checked; a chunk is cut at the
 //!                   first one that is not whole
 //!           chunks ► what lies behind the last record is kept as far as it can be recognised
@@ -19,18 +20,19 @@
 mod apply;
 mod examine;
 mod rebuild;
+mod remake;
 mod salvage;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fullbore_core::account::{Account, Terms, Verdict};
-use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest, State};
+use fullbore_core::manifest::{ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, State, Stream};
 use fullbore_core::name::ScanName;
 use serde::Serialize;
 
-use super::inventory::{self, Copy, Holding, Inventory};
+use super::inventory::{self, Copy, Holding, Index, Inventory};
 use super::lock::{self, ScanLock};
 use super::read::StartError;
 use super::renumber;
@@ -58,6 +60,8 @@ pub enum Outcome {
         state: State,
         /// Where the members were that are not given: nothing is known of what lies there.
         absent: Vec<PathBuf>,
+        /// Indexes that are lost or damaged: what they spoke of cannot be read until they are built anew.
+        indexes: Vec<PathBuf>,
     },
     /// Its recorder had sealed it and died before every member said so; now they do.
     Completed {
@@ -121,6 +125,18 @@ pub enum Error {
     /// Somebody records it, or its manifest cannot be written.
     #[error(transparent)]
     Lock(#[from] lock::Error),
+    /// Its manifest is of a later version of this program.
+    #[error("{}: the manifest is of a later version of this program", path.display())]
+    LaterVersion {
+        /// The manifest.
+        path: PathBuf,
+    },
+    /// Of a scan without a manifest nothing else is there.
+    #[error("scan {scan}: there is neither a manifest of it, nor an index, an account or a chunk")]
+    NothingLeft {
+        /// The scan.
+        scan: String,
+    },
     /// A member is not there.
     #[error("scan {scan}: members are missing: {}", listed(members))]
     MembersAbsent {
@@ -167,6 +183,8 @@ impl Error {
             Error::Write { .. } | Error::Renumber(_) => {
                 Some("mend that, and recover the scan again")
             }
+            Error::LaterVersion { .. } => Some("recover it with that version"),
+            Error::NothingLeft { .. } => Some("`fullbore rm` takes the empty directories away"),
             Error::Start(_) | Error::Read { .. } => None,
         }
     }
@@ -184,9 +202,12 @@ pub fn recover(
     progress: &dyn Fn(u64),
 ) -> Result<Outcome, Error> {
     let started = Instant::now();
-    let inventory = Inventory::take(roots, scan)?;
+    let (inventory, mut warnings) = look(roots, scan)?;
     if !options.reindex && !is_unsealed(&inventory) {
-        return Ok(already_sealed(&inventory));
+        return Ok(match warnings.is_empty() {
+            true => already_sealed(&inventory),
+            false => Outcome::Recovered(as_it_was(&inventory, warnings, started)),
+        });
     }
     let mut locks = lock_all(&inventory)?;
     // Whoever held it may have sealed it while we waited.
@@ -218,13 +239,42 @@ pub fn recover(
         accounts.push(rebuilt.account);
     }
     manifest.state = State::Recovered;
-    let warnings = renumber::plan(&Inventory::take(roots, scan)?, &mut manifest);
+    warnings.extend(renumber::plan(&Inventory::take(roots, scan)?, &mut manifest));
     seal(&inventory, &manifest, &accounts, &mut locks)?;
     if manifest.streams.iter().any(renumber::is_to_be_renamed) {
         rename(roots, &inventory, &mut manifest, &mut locks)?;
     }
     let seconds = started.elapsed().as_secs_f64();
     Ok(Outcome::Recovered(Recovery { scan: scan.to_string(), streams, warnings, seconds }))
+}
+
+/// What there is of a scan, with a manifest that is made where there is none; then with what is to be told of it.
+fn look(roots: &[PathBuf], scan: &ScanName) -> Result<(Inventory, Vec<String>), Error> {
+    match Inventory::take(roots, scan) {
+        Err(inventory::Error::NoManifest { .. }) => {
+            let told = remake::remake(roots, scan)?;
+            Ok((Inventory::take(roots, scan)?, told))
+        }
+        inventory => Ok((inventory?, Vec::new())),
+    }
+}
+
+/// A scan that lacked its manifest and nothing else.
+fn as_it_was(inventory: &Inventory, warnings: Vec<String>, started: Instant) -> Recovery {
+    let of_stream = |stream: &Stream| Recovered {
+        name: stream.name.to_string(),
+        blocks: stream.blocks,
+        bytes: stream.bytes,
+        terms: stream.account.as_ref().map(|account| account.terms).unwrap_or_default(),
+        verdict: stream.account.as_ref().map(|account| account.verdict),
+        ..Recovered::default()
+    };
+    Recovery {
+        scan: inventory.manifest.scan.to_string(),
+        streams: inventory.manifest.streams.iter().map(of_stream).collect(),
+        warnings,
+        seconds: started.elapsed().as_secs_f64(),
+    }
 }
 
 /// Puts chunk files in the order of the stream, as the manifest says.
@@ -249,7 +299,31 @@ fn already_sealed(inventory: &Inventory) -> Outcome {
         scan: inventory.manifest.scan.to_string(),
         state: inventory.manifest.state,
         absent: absent_paths(inventory),
+        indexes: bad_indexes(inventory),
     }
+}
+
+/// Indexes that do not tell of the chunks beside them.
+fn bad_indexes(inventory: &Inventory) -> Vec<PathBuf> {
+    let uuid = inventory.manifest.uuid;
+    let is_bad = |number: usize, holding: &Holding, path: &Path| {
+        match Index::read(path, uuid, number as u16) {
+            Ok(index) => index.torn || (index.records == 0 && !holding.chunks.is_empty()),
+            // A member that no block was dealt to needs none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => !holding.chunks.is_empty(),
+            Err(_) => true,
+        }
+    };
+    let mut bad = Vec::new();
+    for number in 0..inventory.manifest.streams.len() {
+        for holding in inventory.of_stream(number) {
+            let path = holding.side(INDEX_FILE);
+            if is_bad(number, holding, &path) {
+                bad.push(path);
+            }
+        }
+    }
+    bad
 }
 
 fn absent_paths(inventory: &Inventory) -> Vec<PathBuf> {
@@ -378,7 +452,6 @@ fn put_manifests(
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use fullbore_core::gap::Cause;
     use fullbore_core::manifest::{Fill, Format};
@@ -576,6 +649,95 @@ mod tests {
             assert_eq!(account.unverified, before.written);
             assert_eq!(account.invalid, 2);
         }
+    }
+
+    #[test]
+    fn a_sealed_scan_that_lost_an_index_says_which_and_has_it_back_when_asked() {
+        let store = Store::new(3);
+        let laid = store.lay_down("r1_a", &plans());
+        let outcome = || recover(&store.roots(), &laid.name, Options::default(), &|_| {}).unwrap();
+        let lost = laid.index_path(0, 1);
+        fs::remove_file(&lost).unwrap();
+        let Outcome::AlreadySealed { indexes, .. } = outcome() else { panic!("not left alone") };
+        assert_eq!(indexes, [lost]);
+        recovered_with(&store, &laid, Options { reindex: true, ..Options::default() });
+        assert_verifies(&store, &laid);
+        assert!(bytes(&store, &laid, 0) == laid.bytes[0]);
+        let Outcome::AlreadySealed { indexes, .. } = outcome() else { panic!("not sealed") };
+        assert_eq!(indexes, [] as [std::path::PathBuf; 0]);
+    }
+
+    fn forget_manifests(laid: &Laid, members: usize) {
+        for stream in 0..laid.manifest.streams.len() {
+            for member in 0..members {
+                fs::remove_file(laid.manifest_path(stream, member)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_that_lost_every_manifest_has_its_account_back_as_it_was() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        forget_manifests(&laid, 2);
+        let recovery = recovered(&store, &laid);
+        assert!(recovery.warnings.iter().any(|it| it.contains("not known")), "{recovery:?}");
+        assert_verifies(&store, &laid);
+        let scan = opened(&store, &laid);
+        for (number, (stream, told)) in
+            scan.manifest.streams.iter().zip(&laid.manifest.streams).enumerate()
+        {
+            assert_eq!((&stream.name, stream.fill), (&told.name, told.fill));
+            if told.fill != Fill::Omit {
+                assert_eq!(stream.format, derived(&told.format), "{}", stream.name);
+            }
+            let account = scan.streams[number].account.as_ref();
+            assert_eq!(account, Some(&laid.accounts[number]), "{}", stream.name);
+            assert!(bytes(&store, &laid, number) == laid.bytes[number], "{}", stream.name);
+        }
+    }
+
+    /// A rate that nobody gave.
+    fn derived(format: &Format) -> Format {
+        let mut format = format.clone();
+        if let Format::Vdif { derived, .. } = &mut format {
+            *derived = true;
+        }
+        format
+    }
+
+    #[test]
+    fn a_scan_whose_recorder_died_and_that_lost_every_manifest_is_sealed_all_the_same() {
+        for lost_indexes in [false, true] {
+            let store = Store::new(3);
+            let laid = store.lay_down("r1_a", &[plans().remove(0).unrecorded(1)]);
+            forget_manifests(&laid, 3);
+            if lost_indexes {
+                fs::remove_file(laid.index_path(0, 1)).unwrap();
+                fs::write(laid.manifest_path(0, 0), b"{\"version\":1,").unwrap();
+            }
+            let recovery = recovered(&store, &laid);
+            assert_verifies(&store, &laid);
+            let (terms, before) = (&recovery.streams[0].terms, &laid.accounts[0].terms);
+            assert_eq!((terms.expected, terms.written), (before.expected, before.written));
+            assert!(bytes(&store, &laid, 0) == laid.bytes[0]);
+        }
+    }
+
+    #[test]
+    fn a_manifest_of_a_later_version_is_not_replaced_and_an_empty_directory_is_no_scan() {
+        let store = Store::new(1);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        fs::write(laid.manifest_path(0, 0), b"{\"version\":99}").unwrap();
+        let recover = |name: &str| {
+            recover(&store.roots(), &name.parse().unwrap(), Options::default(), &|_| {})
+        };
+        let error = recover("r1_a").unwrap_err();
+        assert!(matches!(error, Error::LaterVersion { .. }), "{error}");
+        fs::create_dir_all(store.roots()[0].join("r1_b/.fullbore")).unwrap();
+        let error = recover("r1_b").unwrap_err();
+        assert!(matches!(error, Error::NothingLeft { .. }), "{error}");
+        assert!(error.hint().is_some());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use fullbore_core::manifest::{Fill, Format, Manifest, Stream, Summary};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::examine::{Chunk, Examined, Found, Part};
+use super::remake::rate_of as rate_of_times;
 use super::{Error, Recovered};
 use crate::store::gaps::Gaps;
 use crate::store::inventory::Inventory;
@@ -93,23 +94,7 @@ fn learn_rate(told: &mut Stream, parts: &[Part]) {
     let kept = chunks(parts).flat_map(|(_, chunk)| &chunk.kept);
     let timed: Vec<(i64, Tai)> =
         kept.filter_map(|block| Some((block.first, block.time?))).collect();
-    let (Some(first), Some(last)) = (timed.iter().min(), timed.iter().max()) else { return };
-    let slots = last.0.div_euclid(count) - first.0.div_euclid(count);
-    let ns = last.1.since(first.1);
-    if slots <= 0 || ns <= 0 {
-        return;
-    }
-    let near = (i128::from(slots) * i128::from(NS) + i128::from(ns / 2)) / i128::from(ns);
-    let Ok(near) = u64::try_from(near) else { return };
-    // Times are whole nanoseconds: the true rate gives each of them back.
-    let fits = |rate: u64| {
-        timed.iter().all(|(index, time)| {
-            let slots = index.div_euclid(count) - first.0.div_euclid(count);
-            let ns = frame_ns(slots.unsigned_abs(), rate);
-            (time.since(first.1) - ns).abs() <= 1
-        })
-    };
-    if near > 0 && fits(near) {
+    if let Some(near) = rate_of_times(&timed, count) {
         (*rate, *derived) = (Some(near), true);
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn account(
         absent: counted.absent,
         stored: stored.map(|account| account.terms),
         verdict: stored.map(|account| account.verdict),
+        why_overrun: stored.and_then(Account::why_overrun),
     };
     let mut books = Books::new(scan, stream);
     if scan.manifest.state != State::Recording {

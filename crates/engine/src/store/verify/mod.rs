@@ -77,6 +77,8 @@ pub struct StreamResult {
     pub stored: Option<Terms>,
     /// The verdict as stored.
     pub verdict: Option<Verdict>,
+    /// Why frames were overrun, where any were and it is known.
+    pub why_overrun: Option<String>,
 }
 
 /// Verifies a scan. `progress` is called with the bytes read so far and those to be read in all,

@@ -1,0 +1,90 @@
+//! Scans that are being sealed, each by a thread of its own: files are read back, put in order and written,
+//! which lasts as long as the members take.
+
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use fullbore_core::endpoint::UdpSource;
+use fullbore_core::name::ScanName;
+
+use super::arm::RecordError;
+use super::event::Sealed;
+use super::order;
+use super::read_back::read_back;
+use super::scan::Scan;
+use super::seal::seal;
+use crate::ring::Gauge;
+
+/// What sealing goes by.
+#[derive(Clone)]
+pub struct Basis {
+    /// Where frames came from.
+    pub sources: Vec<UdpSource>,
+    /// Counters of the writers.
+    pub writers: Vec<Arc<Gauge>>,
+    /// Whether the recording was aborted.
+    pub aborted: bool,
+}
+
+/// A scan that is being sealed.
+pub struct Sealing {
+    name: ScanName,
+    thread: Result<JoinHandle<Done>, RecordError>,
+}
+
+/// A scan that was sealed, or could not be.
+pub struct Done {
+    /// Its name.
+    pub name: ScanName,
+    /// What a user should know of it.
+    pub warnings: Vec<String>,
+    /// It as it is now, or why it is not sealed.
+    pub sealed: Result<Sealed, String>,
+}
+
+impl Sealing {
+    /// Begins to seal a scan of which everything awaited has come.
+    pub fn begin(scan: Scan, basis: Basis) -> Self {
+        let name = scan.manifest.scan.clone();
+        let thread = Builder::new().name("seal".into());
+        let thread = thread.spawn(move || carry_out(scan, &basis)).map_err(RecordError::Thread);
+        Self { name, thread }
+    }
+
+    /// Whether it has come to its end.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().map_or(true, JoinHandle::is_finished)
+    }
+
+    /// What came of it.
+    pub fn end(self) -> Done {
+        let failed = |name, why| Done { name, warnings: Vec::new(), sealed: Err(why) };
+        match self.thread {
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|_| failed(self.name, "the thread that sealed it failed".into())),
+            Err(error) => failed(self.name, error.to_string()),
+        }
+    }
+}
+
+fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
+    let mut warnings = read_back(&mut scan);
+    warnings.extend(order::plan(&mut scan));
+    let sealed = seal(&mut scan, &basis.sources, &basis.writers, basis.aborted);
+    let sealed = sealed.map(|mut sealed| {
+        warnings.extend(order::carry_out(&mut scan));
+        sealed.manifest = scan.manifest.clone();
+        sealed
+    });
+    scan.release();
+    let name = scan.manifest.scan.clone();
+    warnings.extend(scan.silent.iter().map(|&member| {
+        format!(
+            "{} does not answer: {name} is sealed without it; once it does, `fullbore recover {name}` \
+             completes what it holds",
+            scan.manifest.members[member].path.display()
+        )
+    }));
+    Done { name, warnings, sealed: sealed.map_err(|error| error.to_string()) }
+}

@@ -1,0 +1,171 @@
+//! A whole recording of a source that nothing comes from, on members that stand still.
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fullbore_core::endpoint::UdpSource;
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
+use fullbore_core::units::ByteSize;
+use tempfile::TempDir;
+
+use super::{Control, Event, Limit, Plan, Recorder};
+use crate::store::hanging::{Hung, hang};
+use crate::store::inventory::side_file;
+use crate::store::lock::is_held;
+
+struct Members {
+    roots: Vec<PathBuf>,
+    _directories: Vec<TempDir>,
+}
+
+impl Members {
+    fn new(count: usize) -> Self {
+        let directories: Vec<TempDir> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let roots = directories.iter().map(|it| it.path().canonicalize().unwrap()).collect();
+        Self { roots, _directories: directories }
+    }
+
+    fn manifest_path(&self, member: usize, scan: &str) -> PathBuf {
+        side_file(&self.roots[member].join(scan), MANIFEST_FILE)
+    }
+
+    fn state(&self, member: usize, scan: &str) -> Option<State> {
+        let json = std::fs::read(self.manifest_path(member, scan)).ok()?;
+        Some(Manifest::from_json(&json).unwrap().state)
+    }
+
+    fn plan(&self, scans: &[&str], duration: Duration) -> Plan {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        Plan {
+            sources: UdpSource::parse(&format!("udp://127.0.0.1:{port}?format=raw")).unwrap(),
+            panda: None,
+            members: self.roots.clone(),
+            scans: scans.iter().map(|name| name.parse().unwrap()).collect(),
+            limit: Limit { duration: Some(duration), ..Limit::default() },
+            buffer: Some(ByteSize(16 << 20)),
+            chunk: None,
+            capture_threads: None,
+            cpus: Vec::new(),
+            sync_interval: None,
+        }
+    }
+}
+
+/// Records, and lets a member stand still from when it is armed for as long as `still` keeps what it is given.
+fn record(
+    members: &Members,
+    plan: Plan,
+    hung: usize,
+    mut still: impl FnMut(Hung),
+) -> Vec<(Instant, Event)> {
+    let mut events = Vec::new();
+    let mut tell = |event: &Event| {
+        if matches!(event, Event::Armed(_)) {
+            still(hang(&members.roots[hung]));
+        }
+        events.push((Instant::now(), event.clone()));
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    recorder.run(&Arc::new(Control::default()), &mut tell).unwrap();
+    events
+}
+
+fn warnings(events: &[(Instant, Event)]) -> Vec<&str> {
+    events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Warning { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_member_that_stands_still_holds_up_neither_the_next_scan_nor_the_screen() {
+    let members = Members::new(2);
+    let scans = ["s_a1", "s_a2", "s_a3"];
+    let plan = members.plan(&scans, Duration::from_millis(500));
+    let events = record(&members, plan, 1, |hung| {
+        for member in 0..2 {
+            assert!(is_held(&members.manifest_path(member, "s_a1")), "member {member}");
+        }
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(4));
+            drop(hung);
+        });
+    });
+    let sealed: Vec<&Manifest> = events
+        .iter()
+        .filter_map(|(_, event)| match event {
+            Event::Sealed(sealed) => Some(&sealed.manifest),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sealed.len(), 3);
+    for (before, next) in sealed.iter().zip(&sealed[1..]) {
+        let lasted = next.armed.since(before.armed);
+        assert!(lasted < 2_000_000_000, "{} lasted {lasted} ns", before.scan);
+    }
+    let told: Vec<Instant> = events
+        .iter()
+        .filter(|(_, event)| matches!(event, Event::Progress(_)))
+        .map(|(at, _)| *at)
+        .collect();
+    assert!(told.len() > 8, "it was told of {} times", told.len());
+    for (before, next) in told.iter().zip(&told[1..]) {
+        assert!(*next - *before < Duration::from_secs(2), "the screen stood still");
+    }
+    let waited_for = warnings(&events).iter().filter(|it| it.contains("does not answer")).count();
+    assert_eq!(waited_for, 2, "{:?}", warnings(&events));
+    for scan in scans {
+        for member in 0..2 {
+            assert_eq!(members.state(member, scan), Some(State::Sealed), "{scan} on {member}");
+            assert!(!is_held(&members.manifest_path(member, scan)));
+        }
+    }
+}
+
+#[test]
+fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
+    let members = Members::new(2);
+    let plan = members.plan(&["s_a"], Duration::from_millis(200));
+    let mut kept = None;
+    let events = record(&members, plan, 0, |hung| kept = Some(hung));
+    assert_eq!(members.state(1, "s_a"), Some(State::Sealed));
+    assert_eq!(members.state(0, "s_a"), Some(State::Recording));
+    let told = warnings(&events).join("; ");
+    assert!(told.contains("s_a is sealed without it"), "{told}");
+    drop(kept);
+    let since = Instant::now();
+    while members.state(0, "s_a") != Some(State::Sealed) {
+        assert!(since.elapsed() < Duration::from_secs(20), "it never followed");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn another_scan_of_that_name_on_a_member_that_answers_late_is_left_as_it_is() {
+    let members = Members::new(2);
+    let plan = members.plan(&["s_a1", "s_a2"], Duration::from_millis(500));
+    let path = members.manifest_path(1, "s_a2");
+    let mut other = Vec::new();
+    let events = record(&members, plan, 1, |hung| {
+        let json = std::fs::read(members.manifest_path(1, "s_a1")).unwrap();
+        let mut manifest = Manifest::from_json(&json).unwrap();
+        manifest.uuid = uuid::Uuid::from_u128(9);
+        other = manifest.to_json();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &other).unwrap();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_secs(2));
+            drop(hung);
+        });
+    });
+    assert_eq!(members.state(0, "s_a2"), Some(State::Sealed), "{:?}", warnings(&events));
+    assert_eq!(std::fs::read(&path).unwrap(), other);
+    assert!(!is_held(&path));
+}

@@ -1,0 +1,169 @@
+//! The records of a stream on one member, as far as they can be trusted.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use fullbore_core::gap::Gap;
+use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
+use fullbore_core::layout::Geometry;
+use uuid::Uuid;
+
+use super::copies::check_geometry;
+
+/// A block's record, and where in the index the lengths of its frames stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// What the record says.
+    pub block: Block,
+    /// Number of the first lengths record in the file, and how many follow.
+    pub lengths: Option<(u64, u32)>,
+}
+
+/// What an index file says, up to the first record that cannot be trusted.
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    /// The member in the header record.
+    pub member: Option<Uuid>,
+    /// The geometry in the header record.
+    pub geometry: Option<Geometry>,
+    /// Blocks in the order of their records.
+    pub blocks: Vec<BlockRecord>,
+    /// Gap records.
+    pub gaps: Vec<Gap>,
+    /// Runs of blocks that `recover` found without records: first sequence, count.
+    pub found: Vec<(u64, u64)>,
+    /// How many of the blocks were durable at the last mark.
+    pub durable: usize,
+    /// Records that can be trusted.
+    pub records: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Whether what lies behind the records is more than zeroes.
+    pub torn: bool,
+    /// A stream number other than ours in a record that is otherwise good.
+    pub foreign_stream: Option<u16>,
+}
+
+impl Index {
+    /// Reads the index of a stream of a scan.
+    pub fn read(path: &Path, scan: Uuid, stream: u16) -> io::Result<Self> {
+        Self::read_by(path, Codec::of_scan(scan), stream)
+    }
+
+    /// By what codec it was written, and for which stream, by its own words. Any bytes are a record to some codec, so
+    /// the one that opens it has to say what can be.
+    pub fn label(path: &Path) -> Option<(Codec, u16)> {
+        use std::os::unix::fs::FileExt;
+        let mut record = [0; RECORD_BYTES];
+        File::open(path).ok()?.read_exact_at(&mut record, 0).ok()?;
+        let codec = Codec::of_record(&record);
+        let (number, entry) = codec.decode(&record).ok()?;
+        let Entry::Header { frame_bytes, block_bytes, chunk_blocks, .. } = entry else {
+            return None;
+        };
+        let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks };
+        let plain = codec.encode(number, &entry) == record;
+        (plain && check_geometry(&geometry).is_ok()).then_some((codec, number))
+    }
+
+    /// Reads the index of a stream whose records were written by this codec.
+    pub fn read_by(path: &Path, codec: Codec, stream: u16) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let mut index = Self { file_bytes: file.metadata()?.len(), ..Self::default() };
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let mut record = [0; RECORD_BYTES];
+        loop {
+            let got = read_full(&mut reader, &mut record)?;
+            if got < RECORD_BYTES {
+                index.torn |= record[..got].iter().any(|&byte| byte != 0);
+                return Ok(index);
+            }
+            match codec.decode(&record) {
+                Ok((number, entry)) if number == stream => index.take(entry),
+                Ok((number, _)) => {
+                    index.foreign_stream = Some(number);
+                    index.torn = true;
+                    return Ok(index);
+                }
+                Err(_) => {
+                    index.torn = record != [0; RECORD_BYTES] || !only_zeroes(&mut reader)?;
+                    return Ok(index);
+                }
+            }
+        }
+    }
+
+    /// Bytes of the records that can be trusted.
+    pub fn trusted_bytes(&self) -> u64 {
+        self.records * RECORD_BYTES as u64
+    }
+
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Header { member, frame_bytes, block_bytes, chunk_blocks } => {
+                let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks };
+                self.member = Some(member);
+                self.geometry = Some(geometry).filter(|it| check_geometry(it).is_ok());
+            }
+            Entry::Block(block) => self.blocks.push(BlockRecord { block, lengths: None }),
+            Entry::Lengths { sequence, .. } => {
+                let last = self.blocks.last_mut().filter(|last| last.block.sequence == sequence);
+                if let Some(last) = last {
+                    let (_, count) = last.lengths.get_or_insert((self.records, 0));
+                    *count += 1;
+                }
+            }
+            Entry::Gap(gap) => self.gaps.push(gap),
+            Entry::Mark { blocks, .. } => {
+                let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+                self.durable = blocks.min(self.blocks.len());
+            }
+            Entry::Found { first, count } => self.found.push((first, count)),
+        }
+        self.records += 1;
+    }
+}
+
+/// Reads the lengths of the frames that begin in a block.
+pub fn read_lengths(path: &Path, scan: Uuid, at: (u64, u32)) -> io::Result<Vec<u16>> {
+    use std::os::unix::fs::FileExt;
+    let file = File::open(path)?;
+    let codec = Codec::of_scan(scan);
+    let mut record = [0; RECORD_BYTES];
+    let mut all = Vec::new();
+    for number in at.0..at.0 + u64::from(at.1) {
+        file.read_exact_at(&mut record, number * RECORD_BYTES as u64)?;
+        match codec.decode(&record) {
+            Ok((_, Entry::Lengths { lengths, .. })) => all.extend(lengths),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no record of lengths")),
+        }
+    }
+    Ok(all)
+}
+
+fn read_full(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn only_zeroes(reader: &mut impl Read) -> io::Result<bool> {
+    let mut buffer = [0; 4096];
+    loop {
+        let got = read_full(reader, &mut buffer)?;
+        if buffer[..got].iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        if got < buffer.len() {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! What files of a scan lie where, and what each of them says, before anything is concluded.
+//!
+//! Nothing here fails because a file is missing, unreadable or of another scan: that is what is to be
+//! found out. Only directories that were named and do not exist are errors.
+//!
+//! - `copies`: manifests and accounts, of which every member has one
+//! - `holding`: the files in a stream's directory on one member
+//! - `index`: the records of a stream on one member
+
+mod copies;
+mod holding;
+mod index;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State};
+use fullbore_core::name::ScanName;
+use fullbore_core::renamed::{Renamed, Stage};
+use serde::Deserialize;
+use uuid::Uuid;
+
+use self::copies::read_bounded;
+pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
+pub use self::holding::{ChunkFile, Holding, side_file};
+pub use self::index::{BlockRecord, Index, read_lengths};
+
+/// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
+pub const MEMBER_FILE: &str = "member.json";
+
+/// What may follow the name of a chunk that is being filled, in [`SIDE_DIRECTORY`].
+pub const PART_SUFFIX: &str = ".part";
+
+/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], that another member holds as well.
+pub const SUPERSEDED_SUFFIX: &str = ".superseded";
+
+/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], whose file is being given another number; the
+/// number is the index's.
+pub const RENAMING_SUFFIX: &str = ".renaming";
+
+/// A directory that scans lie under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// As it was given.
+    pub path: PathBuf,
+    /// Who it is, if it says so.
+    pub uuid: Option<Uuid>,
+    /// The device it lies on: two roots of one device are read by one set of threads.
+    pub device: u64,
+}
+
+/// A root that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct RootError {
+    /// As it was given.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl Root {
+    /// Looks at a directory and its member file.
+    pub fn open(path: &Path) -> Result<Self, RootError> {
+        let failed = |source| RootError { path: path.to_owned(), source };
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if !metadata.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        let uuid = member_uuid(path);
+        Ok(Self { path: path.to_owned(), uuid, device: metadata.dev() })
+    }
+}
+
+/// Who the member at `root` is.
+fn member_uuid(root: &Path) -> Option<Uuid> {
+    #[derive(Deserialize)]
+    struct MemberFile {
+        uuid: Uuid,
+    }
+    let json = read_bounded(&root.join(SIDE_DIRECTORY).join(MEMBER_FILE)).ok()?;
+    serde_json::from_slice::<MemberFile>(&json).ok().map(|file| file.uuid)
+}
+
+/// All directories of one scan on all roots, and the manifest that they agree on.
+#[derive(Debug)]
+pub struct Inventory {
+    /// The roots looked at.
+    pub roots: Vec<Root>,
+    /// Roots that were given and cannot be used.
+    pub failed_roots: Vec<RootError>,
+    /// What lies on them, by directory name, then root.
+    pub holdings: Vec<Holding>,
+    /// The manifest believed: the one that says most.
+    pub manifest: Manifest,
+    /// Where it was read.
+    pub manifest_path: PathBuf,
+}
+
+/// All directories of one scan on all roots, whatever their manifests say.
+#[derive(Debug)]
+pub struct Found {
+    /// The roots looked at.
+    pub roots: Vec<Root>,
+    /// Roots that were given and cannot be used.
+    pub failed_roots: Vec<RootError>,
+    /// What lies on them, by directory name, then root.
+    pub holdings: Vec<Holding>,
+}
+
+impl Found {
+    /// Looks at all directories of a scan.
+    pub fn look(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
+        let (roots, failed_roots) = open_roots(paths)?;
+        let scan = scan.to_string();
+        let mut holdings = Vec::new();
+        for (number, root) in roots.iter().enumerate() {
+            for name in directories(&root.path, &scan) {
+                holdings.extend(Holding::look(number, &root.path, &name));
+            }
+        }
+        if holdings.is_empty() {
+            let roots = roots.into_iter().map(|root| root.path).collect();
+            return Err(Error::NoScan { scan, roots });
+        }
+        holdings.sort_by(|a, b| (&a.name, a.root).cmp(&(&b.name, b.root)));
+        Ok(Self { roots, failed_roots, holdings })
+    }
+}
+
+/// A scan that cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// None of the roots can be used.
+    #[error("no directory of the store can be read: {}", listed(roots))]
+    Roots {
+        /// Each with its reason.
+        roots: Vec<RootError>,
+    },
+    /// No root has a directory of this name.
+    #[error("there is no scan {scan} under {}", paths(roots))]
+    NoScan {
+        /// The name asked for.
+        scan: String,
+        /// Where it was looked for.
+        roots: Vec<PathBuf>,
+    },
+    /// Every copy of the manifest is gone or unreadable.
+    #[error("scan {scan}: no copy of its manifest can be read: {}", why.join("; "))]
+    NoManifest {
+        /// The scan.
+        scan: String,
+        /// Each copy with its reason.
+        why: Vec<String>,
+    },
+    /// Two scans of one name on different members.
+    #[error(
+        "two different scans are called {scan}: {} and {}", first.display(), second.display()
+    )]
+    TwoScans {
+        /// The name.
+        scan: String,
+        /// A manifest of the one.
+        first: PathBuf,
+        /// A manifest of the other.
+        second: PathBuf,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Roots { .. } => Some("give the members with --store DIR[,DIR…]"),
+            Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
+            Error::NoManifest { .. } => Some(
+                "`fullbore recover` makes one from index and chunk files; these are plain: joined in the order of \
+                 their numbers they are the stream",
+            ),
+            Error::TwoScans { .. } => Some("name with --store only the members of one of them"),
+        }
+    }
+}
+
+fn listed(roots: &[RootError]) -> String {
+    roots.iter().map(|error| error.to_string()).collect::<Vec<_>>().join("; ")
+}
+
+fn paths(roots: &[PathBuf]) -> String {
+    roots.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Opens those roots that can be opened; an error only when none can.
+pub fn open_roots(paths: &[PathBuf]) -> Result<(Vec<Root>, Vec<RootError>), Error> {
+    let (mut roots, mut failed) = (Vec::new(), Vec::new());
+    for path in paths {
+        match Root::open(path) {
+            Ok(root) => roots.push(root),
+            Err(error) => failed.push(error),
+        }
+    }
+    if roots.is_empty() { Err(Error::Roots { roots: failed }) } else { Ok((roots, failed)) }
+}
+
+/// Members of a scan that are not among these roots.
+pub fn absent_members<'a>(
+    roots: &'a [Root],
+    manifest: &'a Manifest,
+) -> impl Iterator<Item = &'a Member> {
+    let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
+    // A root without its member file is known by the place it was recorded at.
+    let known = |path: &Path| roots.iter().any(|root| root.uuid.is_none() && root.path == path);
+    manifest.members.iter().filter(move |member| !given(member.uuid) && !known(&member.path))
+}
+
+/// Whether a directory of this name belongs to the scan.
+pub fn is_of_scan(directory: &str, scan: &str) -> bool {
+    directory == scan || directory.strip_prefix(scan).is_some_and(|rest| rest.starts_with("_ds"))
+}
+
+impl Inventory {
+    /// Looks at all directories of a scan.
+    pub fn take(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
+        let Found { roots, failed_roots, mut holdings } = Found::look(paths, scan)?;
+        let (manifest, manifest_path) = agree(&scan.to_string(), &holdings)?;
+        for holding in holdings.iter_mut().filter(|it| it.manifest.get().is_none()) {
+            if let Some(renamed) = renamed_in(&manifest, &holding.name).cloned() {
+                holding.number_by(renamed);
+            }
+        }
+        Ok(Self { roots, failed_roots, holdings, manifest, manifest_path })
+    }
+
+    /// What the members hold of a stream.
+    pub fn of_stream(&self, number: usize) -> impl Iterator<Item = &Holding> {
+        let directory = self.manifest.streams[number].directory.as_str();
+        self.holdings.iter().filter(move |holding| holding.name == directory)
+    }
+
+    /// Members of the manifest that are not among the roots.
+    pub fn absent_members(&self) -> Vec<&Member> {
+        absent_members(&self.roots, &self.manifest).collect()
+    }
+
+    /// The manifest that carries the lock: the one on the scan's first member, or the believed copy
+    /// where that member is not given.
+    pub fn lock_path(&self) -> PathBuf {
+        let first = self.manifest.members.first();
+        let root =
+            first.and_then(|member| self.roots.iter().find(|root| root.uuid == Some(member.uuid)));
+        root.and_then(|root| super::lock::lock_path(&root.path, &self.manifest))
+            .filter(|path| path.exists())
+            .unwrap_or_else(|| self.manifest_path.clone())
+    }
+}
+
+/// What a manifest says of the numbers of the files in a directory.
+fn renamed_in<'a>(manifest: &'a Manifest, directory: &str) -> Option<&'a Renamed> {
+    manifest.streams.iter().find(|stream| stream.directory == directory)?.renamed.as_ref()
+}
+
+/// Directories of a scan on a root, in order. A root that cannot be listed has none.
+fn directories(root: &Path, scan: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| is_of_scan(name, scan)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// How much a copy of the manifest says.
+fn rank(state: State) -> u8 {
+    match state {
+        State::Recording => 0,
+        State::Recovered => 1,
+        State::Aborted | State::Sealed => 2,
+    }
+}
+
+/// The copy that says most. Copies of another scan are an error: nobody can tell which is meant.
+fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error> {
+    let read = |holding: &Holding| {
+        holding.manifest.get().map(|m| (holding.side(MANIFEST_FILE), m.clone()))
+    };
+    let copies: Vec<_> = holdings.iter().filter_map(read).collect();
+    if let Some((first, other)) = copies
+        .iter()
+        .zip(copies.iter().skip(1))
+        .find_map(|(a, b)| (a.1.uuid != b.1.uuid).then(|| (a.0.clone(), b.0.clone())))
+    {
+        return Err(Error::TwoScans { scan: scan.to_owned(), first, second: other });
+    }
+    let best = copies
+        .into_iter()
+        .max_by_key(|(_, m)| (rank(m.state), m.blocks(), m.streams.len(), m.renaming()));
+    best.map(|(path, manifest)| (manifest, path)).ok_or_else(|| Error::NoManifest {
+        scan: scan.to_owned(),
+        why: holdings.iter().map(why_no_manifest).collect(),
+    })
+}
+
+fn why_no_manifest(holding: &Holding) -> String {
+    let path = holding.side(MANIFEST_FILE);
+    match &holding.manifest {
+        Copy::Unreadable(why) => format!("{}: {why}", path.display()),
+        _ => format!("{}: not there", path.display()),
+    }
+}
+
+/// How much a manifest says.
+trait Says {
+    /// Blocks of all streams.
+    fn blocks(&self) -> u64;
+    /// How far the renaming of each stream is.
+    fn renaming(&self) -> Vec<Option<(u32, Stage)>>;
+}
+
+impl Says for Manifest {
+    fn blocks(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.blocks).sum()
+    }
+
+    fn renaming(&self) -> Vec<Option<(u32, Stage)>> {
+        let of = |renamed: &Renamed| (renamed.round, renamed.stage);
+        self.streams.iter().map(|it| it.renamed.as_ref().map(of)).collect()
+    }
+}
+
+/// Chunk files of a stream by number, over all members, with who holds each.
+pub fn chunks_by_number<'a>(
+    holdings: impl Iterator<Item = &'a Holding>,
+) -> BTreeMap<u32, Vec<(&'a Holding, &'a ChunkFile)>> {
+    let mut all: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for holding in holdings {
+        for (number, file) in &holding.chunks {
+            all.entry(*number).or_default().push((holding, file));
+        }
+    }
+    all
+}

@@ -1,0 +1,309 @@
+//! One list of a stream's blocks out of the indexes of all members, held against the files that are there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fullbore_core::account::Account;
+use fullbore_core::gap::Gap;
+use fullbore_core::index::Block;
+use fullbore_core::layout::{ALIGNMENT, Geometry};
+use fullbore_core::manifest::{ACCOUNT_FILE, Fill, INDEX_FILE, State};
+
+use super::about;
+use super::stream::{Absent, Placed, Presence, Stream};
+use crate::store::finding::{Finding, What};
+use crate::store::gaps::Gaps;
+use crate::store::inventory::{BlockRecord, ChunkFile, Copy, Holding, Index, Inventory};
+
+/// The making of one stream out of what its members hold.
+pub(super) struct Merge<'a> {
+    inventory: &'a Inventory,
+    number: usize,
+    findings: Vec<Finding>,
+    complete: bool,
+}
+
+impl<'a> Merge<'a> {
+    pub fn new(inventory: &'a Inventory, number: usize, members_given: bool) -> Self {
+        Self { inventory, number, findings: Vec::new(), complete: members_given }
+    }
+
+    pub fn finish(mut self) -> (Stream, Vec<Finding>) {
+        let told = &self.inventory.manifest.streams[self.number];
+        let indexes = self.indexes();
+        let geometry =
+            told.geometry.or_else(|| indexes.iter().find_map(|(_, index)| index.geometry));
+        let account = self.account();
+        let records = indexes.iter().flat_map(|(_, index)| index.gaps.iter().copied());
+        let listed = account.iter().flat_map(|account| account.gaps.iter().copied());
+        // What stands in an index is what was done; the account helps out where that is not whole. Where
+        // frames lie as they came, its gaps are counted by time, and blocks by arrival.
+        let gaps: Gaps = if self.complete || told.fill == Fill::Omit {
+            Gaps::paint(records)
+        } else {
+            Gaps::paint(records.chain(listed).collect::<Vec<Gap>>())
+        };
+        let found = indexes.iter().flat_map(|(_, index)| index.found.clone()).collect();
+        let blocks = self.place(&indexes, geometry);
+        let mut stream = Stream {
+            number: self.number,
+            name: told.name.to_string(),
+            format: told.format.clone(),
+            fill: told.fill,
+            geometry,
+            blocks,
+            gaps,
+            account,
+            absent: Vec::new(),
+            found,
+            complete: self.complete,
+        };
+        self.find_lost_chunks(&stream);
+        stream.absent = self.find_absent(&stream, told.blocks);
+        (stream, self.findings)
+    }
+
+    /// The index of every member that has one.
+    fn indexes(&mut self) -> Vec<(usize, Index)> {
+        let mut indexes = Vec::new();
+        for (at, holding) in self.holdings() {
+            let path = holding.side(INDEX_FILE);
+            let scan = self.inventory.manifest.uuid;
+            match Index::read(&path, scan, self.number as u16) {
+                Ok(index) => {
+                    self.judge_index(holding, &index);
+                    indexes.push((at, index));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // A member that no block was dealt to has no index, and needs none.
+                    if !holding.chunks.is_empty() {
+                        self.index_finding(holding, What::IndexMissing);
+                    }
+                }
+                Err(error) => {
+                    self.index_finding(holding, What::IndexUnreadable { why: error.to_string() });
+                }
+            }
+        }
+        indexes
+    }
+
+    fn holdings(&self) -> Vec<(usize, &'a Holding)> {
+        let directory = &self.inventory.manifest.streams[self.number].directory;
+        let all = self.inventory.holdings.iter().enumerate();
+        all.filter(|(_, holding)| holding.name == *directory).collect()
+    }
+
+    fn judge_index(&mut self, holding: &Holding, index: &Index) {
+        let root = &self.inventory.roots[holding.root];
+        if let Some(number) = index.foreign_stream {
+            let of = self.inventory.manifest.streams.get(usize::from(number));
+            let of =
+                of.map_or_else(|| format!("stream {number}"), |s| format!("stream {}", s.name));
+            self.index_finding(holding, What::IndexForeign { of });
+        } else if index.records == 0 {
+            if !holding.chunks.is_empty() || index.torn {
+                self.index_finding(holding, What::IndexMissing);
+            }
+        } else if index.torn {
+            let bytes = index.file_bytes.saturating_sub(index.trusted_bytes());
+            self.index_finding(holding, What::IndexCut { records: index.records, bytes });
+        }
+        if let (Some(of), Some(here)) = (index.member, root.uuid)
+            && of != here
+        {
+            self.index_finding(holding, What::IndexForeign { of: format!("member {of}") });
+        }
+    }
+
+    fn index_finding(&mut self, holding: &Holding, what: What) {
+        self.complete = false;
+        self.findings.push(about(self.inventory, holding, Some(INDEX_FILE), what));
+    }
+
+    /// The account that the copies agree on.
+    fn account(&mut self) -> Option<Account> {
+        let mut believed: Option<(Account, PathBuf)> = None;
+        for (_, holding) in self.holdings() {
+            let what = match (holding.account(), &believed) {
+                (Copy::Read(copy), Some((account, path))) => {
+                    (copy != *account).then(|| What::AccountDiffers { believed: path.clone() })
+                }
+                (Copy::Read(copy), None) => {
+                    believed = Some((copy, holding.side(ACCOUNT_FILE)));
+                    None
+                }
+                // The account is written when the scan is sealed.
+                (Copy::Missing, _) if self.inventory.manifest.state == State::Recording => None,
+                (Copy::Missing, _) => Some(What::AccountMissing),
+                (Copy::Unreadable(why), _) => Some(What::AccountUnreadable { why }),
+            };
+            let finding = what.map(|what| about(self.inventory, holding, Some(ACCOUNT_FILE), what));
+            self.findings.extend(finding);
+        }
+        believed.map(|(account, _)| account)
+    }
+
+    /// Every block once, in order, with the file that it lies in.
+    fn place(&mut self, indexes: &[(usize, Index)], geometry: Option<Geometry>) -> Vec<Placed> {
+        let mut blocks = Vec::new();
+        for (at, index) in indexes {
+            let holding = &self.inventory.holdings[*at];
+            let mut paths: BTreeMap<u32, (Arc<PathBuf>, Option<u64>)> = BTreeMap::new();
+            for record in &index.blocks {
+                if let Some(why) = geometry.and_then(|it| absurd(&record.block, &it)) {
+                    let what = What::BlockAbsurd { sequence: record.block.sequence, why };
+                    self.index_finding(holding, what);
+                    continue;
+                }
+                let (path, bytes) = paths
+                    .entry(record.block.chunk)
+                    .or_insert_with(|| located(holding, record.block.chunk));
+                let device = self.inventory.roots[holding.root].device;
+                blocks.push(placed(record, *at, path.clone(), device, *bytes));
+            }
+        }
+        blocks.sort_by_key(|placed| (placed.block.sequence, placed.presence as u8));
+        self.drop_twins(blocks)
+    }
+
+    /// Of two records of one block the one stays whose bytes are there.
+    fn drop_twins(&mut self, blocks: Vec<Placed>) -> Vec<Placed> {
+        let mut kept: Vec<Placed> = Vec::with_capacity(blocks.len());
+        for placed in blocks {
+            match kept.last() {
+                Some(last) if last.block.sequence == placed.block.sequence => {
+                    if last.block.crc != placed.block.crc {
+                        let holding = &self.inventory.holdings[placed.holding];
+                        let what = What::BlockTwice { sequence: placed.block.sequence };
+                        let finding = about(self.inventory, holding, Some(INDEX_FILE), what);
+                        self.findings.push(finding);
+                    }
+                }
+                _ => kept.push(placed),
+            }
+        }
+        kept
+    }
+
+    /// Chunk files that are not there, or too short for what the index says.
+    fn find_lost_chunks(&mut self, stream: &Stream) {
+        let mut by_file: BTreeMap<(usize, u32), Vec<&Placed>> = BTreeMap::new();
+        for placed in &stream.blocks {
+            by_file.entry((placed.holding, placed.block.chunk)).or_default().push(placed);
+        }
+        for ((holding, chunk), blocks) in by_file {
+            let lost: Vec<&&Placed> =
+                blocks.iter().filter(|placed| placed.presence != Presence::Whole).collect();
+            let (Some(first), Some(last)) = (lost.first(), lost.last()) else { continue };
+            let frames = first.block.first..stream.end_of(&last.block);
+            let should = blocks.iter().map(|it| it.block.offset + u64::from(it.block.bytes)).max();
+            let should = should.unwrap_or(0);
+            let what = match self.inventory.holdings[holding].chunk(chunk) {
+                Some(file) => {
+                    What::ChunkTruncated { is: file.bytes, should, blocks: lost.len() as u64 }
+                }
+                None => What::ChunkMissing { blocks: lost.len() as u64, bytes: should },
+            };
+            let holding = &self.inventory.holdings[holding];
+            self.findings.push(Finding {
+                file: Some(first.path.to_path_buf()),
+                frames: Some(frames.into()),
+                ..about(self.inventory, holding, None, what)
+            });
+        }
+    }
+
+    /// Holes in the sequence whose frames no gap tells of.
+    fn find_absent(&mut self, stream: &Stream, blocks_told: u64) -> Vec<Absent> {
+        let mut absent = holes(stream);
+        let known = stream.blocks.len() as u64 + absent.iter().map(|it| it.count).sum::<u64>();
+        let unseen = blocks_told.saturating_sub(known);
+        if unseen > 0 {
+            let last = stream.blocks.last().map(|placed| &placed.block);
+            let edge = stream.placed_edges().map(|(_, last)| last);
+            let end = last.map(|block| stream.end_of(block));
+            absent.push(Absent {
+                position: stream.blocks.len(),
+                first: last.map_or(0, |block| block.sequence + 1),
+                count: unseen,
+                frames: end.zip(edge).map(|(end, edge)| end..edge.saturating_add(1).max(end)),
+            });
+        }
+        self.findings.extend(absent.iter().map(|it| it.finding(stream)));
+        absent
+    }
+}
+
+/// Where a chunk lies, or would.
+fn located(holding: &Holding, chunk: u32) -> (Arc<PathBuf>, Option<u64>) {
+    match holding.chunk(chunk) {
+        Some(ChunkFile { path, bytes, .. }) => (Arc::new(path.clone()), Some(*bytes)),
+        None => (Arc::new(holding.chunk_path(chunk)), None),
+    }
+}
+
+fn placed(
+    record: &BlockRecord,
+    holding: usize,
+    path: Arc<PathBuf>,
+    device: u64,
+    file_bytes: Option<u64>,
+) -> Placed {
+    let end = record.block.offset + u64::from(record.block.bytes);
+    let presence = match file_bytes {
+        Some(bytes) if end <= bytes => Presence::Whole,
+        Some(_) => Presence::Truncated,
+        None => Presence::Missing,
+    };
+    Placed { block: record.block, holding, path, device, presence, lengths: record.lengths }
+}
+
+/// Why a record that is whole cannot be true.
+fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
+    let end = block.offset.checked_add(block.bytes.into());
+    let frames_bytes = u64::from(block.frames) * u64::from(geometry.frame_bytes);
+    if block.bytes == 0 || block.bytes > geometry.block_bytes {
+        Some(format!("{} bytes in blocks of {}", block.bytes, geometry.block_bytes))
+    } else if !block.offset.is_multiple_of(ALIGNMENT)
+        || end.is_none_or(|end| end > geometry.chunk_bytes())
+    {
+        Some(format!("offset {} in chunks of {}", block.offset, geometry.chunk_bytes()))
+    } else if geometry.frame_bytes > 0 && frames_bytes != u64::from(block.bytes) {
+        Some(format!("{} frames in {} bytes", block.frames, block.bytes))
+    } else if block.present > block.frames || block.invalid > block.present {
+        Some(format!(
+            "{} frames, {} present, {} invalid",
+            block.frames, block.present, block.invalid
+        ))
+    } else {
+        None
+    }
+}
+
+/// Holes in the sequence, at the start and between blocks, that gaps do not explain.
+fn holes(stream: &Stream) -> Vec<Absent> {
+    let mut absent = Vec::new();
+    let mut next = 0;
+    let mut end = match stream.is_filled() {
+        true => stream.placed_edges().map(|(first, _)| first),
+        false => Some(0),
+    };
+    for (position, placed) in stream.blocks.iter().enumerate() {
+        let block = &placed.block;
+        if block.sequence > next {
+            let frames = end.filter(|&end| end <= block.first).map(|end| end..block.first);
+            let explained =
+                frames.clone().is_some_and(|frames| stream.gaps.uncovered(frames).is_empty());
+            if !explained {
+                let count = block.sequence - next;
+                absent.push(Absent { position, first: next, count, frames });
+            }
+        }
+        next = block.sequence + 1;
+        end = Some(stream.end_of(block));
+    }
+    absent
+}
