@@ -21,7 +21,7 @@ use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 
-use super::arm::{PandaPlan, RecordError};
+use super::arm::{PandaPlan, Plan, RecordError};
 use crate::clock::Clock;
 use crate::panda::Patience;
 use crate::panda::capture::{
@@ -33,9 +33,6 @@ use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape
 /// Time between two looks at what the writers give back, while there is nothing else to do.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long the supervisor may take to begin the next scan.
-const NEXT_SCAN: Duration = Duration::from_secs(10);
-
 /// How long a look at the data port waits at most.
 const PATIENCE: Patience = Patience {
     connect: Duration::from_secs(5),
@@ -43,23 +40,32 @@ const PATIENCE: Patience = Patience {
     quiet: Duration::from_millis(20),
 };
 
-/// Starts the capture thread of a PandA, which fills the blocks of `pool`.
+/// Connects to a PandA: one that is not there is told before anything is begun.
+pub(super) fn reach(plan: &PandaPlan) -> Result<Panda, RecordError> {
+    let mut device = Panda::new(plan.source.clone(), PATIENCE);
+    device.reach(plan.arms())?;
+    Ok(device)
+}
+
+/// Starts the capture thread of the PandA at a place of the plan, which fills the blocks of `pool`.
 pub(super) fn start(
-    plan: &PandaPlan,
-    scans: usize,
-    chunk_bytes: Option<u64>,
+    plan: &Plan,
+    place: usize,
+    device: Panda,
     pool: Pool,
     lanes: Vec<Lane>,
     notices: Sender<Notice>,
 ) -> Result<Capture, RecordError> {
     let (orders, from_supervisor) = mpsc::channel();
     let gauge = Arc::new(StreamGauge::default());
+    let panda = &plan.pandas[place];
     let outlet = StoreOutlet {
+        number: plan.panda_numbers().start + place as u16,
         orders: from_supervisor,
         notices: notices.clone(),
         dealer: Dealer::new(lanes),
-        source: plan.source.clone(),
-        chunk_bytes: chunk_bytes.unwrap_or(CHUNK_BYTES),
+        source: panda.source.clone(),
+        chunk_bytes: plan.chunk.map_or(CHUNK_BYTES, |size| size.0),
         gauge: gauge.clone(),
         clock: Clock::new(),
         asked: Asked::Go,
@@ -68,17 +74,21 @@ pub(super) fn start(
         free: VecDeque::new(),
     };
     let settings = Settings {
-        acquisitions: Some(scans as u64),
-        arm: plan.source.arm.unwrap_or(plan.arm),
-        reconnect: plan.reconnect,
+        acquisitions: Some(plan.scans.len() as u64),
+        arm: panda.arms(),
+        reconnect: panda.reconnect,
     };
-    let device = Panda::new(plan.source.clone(), PATIENCE);
+    let cpu = plan.cpus.get(plan.threads() + place).copied();
+    let thread = Builder::new().name(format!("panda{place}"));
     // What the source tells is in the account too.
     let (tell, _) = mpsc::channel();
     let source = Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge, tell);
-    let thread = Builder::new()
-        .name("capture0".into())
+    let thread = thread
         .spawn(move || {
+            if let Some(cpu) = cpu {
+                // A refusal leaves the thread where the scheduler wants it.
+                let _ = crate::sys::sched::stay_on(cpu);
+            }
             let (mut outlet, ended) = source.run();
             if let Ended::Failed(error) = ended {
                 let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
@@ -99,6 +109,8 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 
 /// The way to the members.
 struct StoreOutlet {
+    /// Place in the manifest.
+    number: u16,
     orders: Receiver<Order>,
     notices: Sender<Notice>,
     dealer: Dealer,
@@ -129,18 +141,27 @@ impl StoreOutlet {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Begin(opening)) => {
-                    if let Some(unused) = self.opening.replace(opening) {
-                        self.silent(&unused);
-                    }
-                }
-                Ok(Order::Stop) => self.asked = self.asked.max(Asked::Stop),
-                Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
-                    self.asked = Asked::Abort;
-                    self.dealer.abort();
+                Ok(order) => self.take(order),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.take(Order::Abort);
                     return;
                 }
-                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Begin(opening) => {
+                if let Some(unused) = self.opening.replace(opening) {
+                    self.silent(&unused);
+                }
+            }
+            Order::Stop => self.asked = self.asked.max(Asked::Stop),
+            Order::Abort => {
+                self.asked = Asked::Abort;
+                self.dealer.abort();
             }
         }
     }
@@ -148,15 +169,25 @@ impl StoreOutlet {
     /// Nothing came of a scan.
     fn silent(&self, opening: &Opening) {
         let scan = opening.uuid;
-        self.tell(Notice::Silent { scan, number: 0, foreign: 0, witnesses: Vec::new() });
+        let number = self.number;
+        self.tell(Notice::Silent { scan, number, foreign: 0, witnesses: Vec::new() });
         self.tell(Notice::Closed { scan });
     }
 
-    /// The thread ends.
+    /// Nothing more will come: says so of every scan that is begun, until told to end.
     fn farewell(&mut self) {
-        self.obey();
-        if let Some(unused) = self.opening.take() {
-            self.silent(&unused);
+        loop {
+            self.obey();
+            if let Some(unused) = self.opening.take() {
+                self.silent(&unused);
+            }
+            if self.asked > Asked::Go {
+                break;
+            }
+            match self.orders.recv() {
+                Ok(order) => self.take(order),
+                Err(_) => break,
+            }
         }
         self.tell(Notice::Done);
     }
@@ -201,10 +232,9 @@ impl StoreOutlet {
 
     /// The scan that the supervisor begins for this acquisition.
     fn wait_for_a_scan(&mut self) -> Option<Arc<Opening>> {
-        let since = Instant::now();
         loop {
             self.obey();
-            if self.opening.is_some() || self.asked > Asked::Go || since.elapsed() > NEXT_SCAN {
+            if self.opening.is_some() || self.asked > Asked::Go {
                 return self.opening.take();
             }
             self.take_returned();
@@ -228,6 +258,12 @@ impl Outlet for StoreOutlet {
         None
     }
 
+    /// An acquisition that begins before the others have ended theirs would have to wait for its scan.
+    fn is_ready(&mut self) -> bool {
+        self.obey();
+        self.opening.is_some()
+    }
+
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
         let sample_bytes = acquisition.header.sample_bytes;
         let geometry = self.geometry(sample_bytes).map_err(|why| {
@@ -237,7 +273,7 @@ impl Outlet for StoreOutlet {
         let opening = self.wait_for_a_scan().ok_or(Halted)?;
         let scan = opening.uuid;
         let shape = Shape {
-            number: 0,
+            number: self.number,
             name: self.source.name.clone(),
             source: self.source.to_string(),
             stripped_bytes: 0,
@@ -245,7 +281,7 @@ impl Outlet for StoreOutlet {
             fill: Fill::Omit,
         };
         let directory = opening.directory(&shape.name);
-        let track = Arc::new(Track { scan, number: 0, directory, geometry });
+        let track = Arc::new(Track { scan, number: self.number, directory, geometry });
         let header = acquisition.text.clone();
         let format = format(header.clone(), None);
         let gauge = self.gauge.clone();
@@ -315,7 +351,7 @@ impl Outlet for StoreOutlet {
         let (blocks, bytes) = open.course.written();
         self.tell(Notice::Ended {
             scan,
-            number: 0,
+            number: self.number,
             format: format(open.header, Some(closed)),
             blocks,
             bytes,

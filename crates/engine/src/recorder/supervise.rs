@@ -75,6 +75,8 @@ pub struct Supervisor {
     stopping: u8,
     captures_left: usize,
     broken: Vec<String>,
+    /// Whether a source can give nothing more, so that no further scan begins with it.
+    source_broken: bool,
     told: Told,
 }
 
@@ -108,6 +110,7 @@ impl Supervisor {
             written: now,
             stopping: 0,
             broken: Vec::new(),
+            source_broken: false,
         }
     }
 
@@ -286,18 +289,13 @@ impl Supervisor {
                 });
             }
             Notice::Ended { scan, number, format, blocks, bytes, account } => {
-                let uuid_of_newest = self.newest().opening.uuid;
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
                 (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, *account);
                 scan.life.step(Step::Ended(number));
-                let newest = scan.opening.uuid == uuid_of_newest;
-                if newest && self.plan.panda.is_some() && self.stopping == 0 {
-                    // An acquisition is a scan.
-                    self.end_scan(tell);
-                }
+                self.end_with_the_pandas(tell);
             }
             Notice::Silent { scan, number, foreign, witnesses } => {
                 let sources = self.plan.sources.clone();
@@ -313,6 +311,7 @@ impl Supervisor {
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, account);
                 scan.life.step(Step::Silent(number));
+                self.end_with_the_pandas(tell);
             }
             Notice::Closed { scan } => {
                 if let Some(scan) = self.scan_mut(scan) {
@@ -321,7 +320,7 @@ impl Supervisor {
             }
             Notice::Done => {
                 self.captures_left = self.captures_left.saturating_sub(1);
-                if self.stopping == 0 && self.plan.panda.is_none() {
+                if self.stopping == 0 {
                     let text = "a capture thread failed, and the recording ends".to_owned();
                     self.broken.push(text.clone());
                     tell(&Event::Warning { text });
@@ -333,9 +332,32 @@ impl Supervisor {
             }
             Notice::Warning { text } => tell(&Event::Warning { text }),
             Notice::Broken { why } => {
+                self.source_broken = true;
                 self.broken.push(why.clone());
                 tell(&Event::Warning { text: why });
             }
+        }
+    }
+
+    /// An acquisition is a scan: with PandAs among the sources it is over when each of them has ended its own.
+    /// Where none of them began one, streams beside them go on.
+    fn end_with_the_pandas(&mut self, tell: &mut Tell<'_>) {
+        let (numbers, alone) = (self.plan.panda_numbers(), self.plan.sources.is_empty());
+        if self.stopping > 0 || numbers.is_empty() {
+            return;
+        }
+        let scan = self.newest();
+        let over = numbers.clone().all(|number| scan.accounts.contains_key(&number));
+        let began = |number: u16| {
+            let format = &scan.manifest.streams[usize::from(number)].format;
+            matches!(format, fullbore_core::manifest::Format::Panda { ending: Some(_), .. })
+        };
+        if !over || !(alone || numbers.clone().any(began)) {
+            return;
+        }
+        match self.source_broken {
+            true => self.stop(1),
+            false => self.end_scan(tell),
         }
     }
 
@@ -384,7 +406,11 @@ impl Supervisor {
     fn seal_ready(&mut self, tell: &mut Tell<'_>) {
         while self.scans.front().is_some_and(|scan| scan.life.is_sealed()) {
             let mut scan = self.scans.pop_front().expect("just seen");
-            let why = match scan.life.is_whole() || self.plan.panda.is_some() {
+            if self.source_broken && scan.came_to_nothing() {
+                scan.discard();
+                continue;
+            }
+            let why = match scan.life.is_whole() {
                 true => self.seal(&mut scan, tell).err().map(|error| error.to_string()),
                 false => Some("a thread that recorded it failed".to_owned()),
             };
@@ -502,9 +528,9 @@ impl Recorder {
             }
             if supervisor.stopping == 0 && supervisor.limit_reached() {
                 // A PandA's scan is an acquisition, which a limit cannot cut in two.
-                match supervisor.plan.panda {
-                    Some(_) => supervisor.stop(1),
-                    None => {
+                match supervisor.plan.pandas.is_empty() {
+                    false => supervisor.stop(1),
+                    true => {
                         supervisor.newest().limited = true;
                         supervisor.end_scan(tell);
                     }

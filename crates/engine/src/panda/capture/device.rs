@@ -76,13 +76,27 @@ pub struct Panda {
     source: PandaSource,
     patience: Patience,
     control: Option<Control>,
+    /// A data connection that was made ahead of its time.
+    reached: Option<DataStream>,
     failed: Option<Instant>,
 }
 
 impl Panda {
     /// The one that `source` speaks of.
     pub fn new(source: PandaSource, patience: Patience) -> Self {
-        Panda { source, patience, control: None, failed: None }
+        Panda { source, patience, control: None, reached: None, failed: None }
+    }
+
+    /// Makes the first data connection, and with `arm` looks whether commands are taken: a PandA that is
+    /// not there is told before anything is begun.
+    pub fn reach(&mut self, arm: bool) -> Result<(), Error> {
+        let mut data = DataStream::connect(&self.source, self.patience)?;
+        data.wait_until_ready(self.patience.answer)?;
+        if arm {
+            self.asking(Control::status)?;
+        }
+        self.reached = Some(data);
+        Ok(())
     }
 
     fn asking<T>(&mut self, ask: impl Fn(&mut Control) -> Result<T, Error>) -> Result<T, Error> {
@@ -110,7 +124,10 @@ impl Device for Panda {
     type Data = DataStream;
 
     fn connect(&mut self) -> Result<DataStream, Error> {
-        DataStream::connect(&self.source, self.patience)
+        match self.reached.take() {
+            Some(data) => Ok(data),
+            None => DataStream::connect(&self.source, self.patience),
+        }
     }
 
     fn arm(&mut self) -> Result<(), Error> {

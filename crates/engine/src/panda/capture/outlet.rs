@@ -59,6 +59,11 @@ pub trait Outlet {
     /// After how long a block that is not full is handed on all the same; `None`: never before the end.
     fn hand_on_after(&self) -> Option<Duration>;
 
+    /// Whether an acquisition that begins now has a place. Until then nothing is armed.
+    fn is_ready(&mut self) -> bool {
+        true
+    }
+
     /// An acquisition begins.
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted>;
 

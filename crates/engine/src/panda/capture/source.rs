@@ -110,6 +110,8 @@ pub struct Source<D: Device, O: Outlet> {
     /// Connections in a row that brought no sample.
     fruitless: u32,
     armed: bool,
+    /// Whether the data port has accepted us on this connection.
+    accepted: bool,
     /// What came last that no PandA sends.
     damage: Option<codec::Error>,
     /// Since when there has been no connection, and when the next attempt is due.
@@ -165,6 +167,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             connections: 0,
             fruitless: 0,
             armed: false,
+            accepted: false,
             damage: None,
             away: None,
             looked: now,
@@ -244,8 +247,14 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 self.with_certifier(Certifier::frame_end);
                 self.hand_on();
             }
-            Step::Event(Event::End { samples, reason }) => self.end_of_data(samples, reason),
-            Step::Quiet => self.quiet(),
+            Step::Event(Event::End { samples, reason }) => {
+                self.end_of_data(samples, reason);
+                self.arm_if_due();
+            }
+            Step::Quiet => {
+                self.quiet();
+                self.arm_if_due();
+            }
             Step::Closed => self.lost(Ending::ConnectionLost),
         }
     }
@@ -326,7 +335,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         match self.device.connect() {
             Ok(data) => {
-                self.data = Some(data);
+                (self.data, self.accepted) = (Some(data), false);
                 self.heard = Instant::now();
             }
             // The first connection is made by somebody who waits for it.
@@ -346,13 +355,18 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn ready(&mut self) {
         self.away = None;
         self.connections += 1;
+        self.accepted = true;
         self.say(Happening::Connected(self.connections));
-        if self.settings.arm && self.running.is_none() && !self.armed {
-            self.arm();
-        }
+        self.arm_if_due();
     }
 
-    fn arm(&mut self) {
+    /// Arms, if that is ours to do, somebody listens, and what comes has a place.
+    fn arm_if_due(&mut self) {
+        let idle = self.running.is_none() && !self.armed && self.stopping.is_none();
+        let listening = self.data.is_some() && self.accepted;
+        if !self.settings.arm || !idle || !listening || self.is_done() || !self.outlet.is_ready() {
+            return;
+        }
         match self.device.arm() {
             Ok(()) => {
                 self.armed = true;
@@ -519,9 +533,6 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.ended += 1;
         self.armed = false;
         self.say(Happening::Over { number: running.acquisition.number });
-        if self.settings.arm && self.data.is_some() && !self.is_done() && self.stopping.is_none() {
-            self.arm();
-        }
     }
 
     /// Goes away from an acquisition that others may go on with.
