@@ -298,7 +298,8 @@ fn panda_of(
     args: &Args,
     bar: &ProgressBar,
 ) -> anyhow::Result<Converted> {
-    let Format::Panda { header, ending, captured, connections, notes } = &stream.format else {
+    let Format::Panda { header, ending, captured, connections, notes, settings } = &stream.format
+    else {
         unreachable!("the caller looked at the format");
     };
     let name = || format!("{}/{}", scan.manifest.scan, stream.name);
@@ -307,7 +308,11 @@ fn panda_of(
         false => Header::from_text(header.as_bytes()),
     }
     .with_context(|| format!("the header of {}", name()))?;
-    let mut file = PandaFile::create(path, &header, &options(target)).map_err(explained)?;
+    let settings = settings.as_deref().map(serde_json::to_string).transpose()?;
+    let attributes: Vec<(&str, &str)> =
+        settings.iter().map(|text| (hdf5::SETTINGS, text.as_str())).collect();
+    let mut file = PandaFile::create_with(path, &header, &attributes, &options(target))
+        .map_err(explained)?;
     let append = |file: &mut PandaFile, block: &Delivered<'_>| file.append(block.bytes());
     let (whole, bytes) = pour(stream, &mut file, append, PandaFile::flush, target, args, bar)?;
     let account = stream.account.clone();

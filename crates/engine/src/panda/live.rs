@@ -20,7 +20,10 @@ use fullbore_core::format::panda::Closed;
 use super::capture::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::recorder::Control;
 use crate::ring::Block;
-use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, numbered};
+use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, SETTINGS, numbered};
+
+/// How long a file waits for the settings that it begins with: blocks and the server hold the samples.
+const SETTINGS_COME: Duration = Duration::from_secs(2);
 
 /// How files are named and written.
 #[derive(Clone, Debug)]
@@ -251,7 +254,11 @@ impl Work {
         let mut file = None;
         if self.failed.is_none() {
             let options = self.files.options_of(&path, acquisition.number, self.acquisitions);
-            match PandaFile::create(&path, &acquisition.header, &options) {
+            let settings = acquisition.settings.wait(SETTINGS_COME).and_then(Result::ok);
+            let settings = settings.and_then(|settings| serde_json::to_string(&*settings).ok());
+            let attributes: Vec<(&str, &str)> =
+                settings.iter().map(|text| (SETTINGS, text.as_str())).collect();
+            match PandaFile::create_with(&path, &acquisition.header, &attributes, &options) {
                 Ok(made) => {
                     file = Some(made);
                     let acquisition = acquisition.clone();
@@ -296,6 +303,9 @@ impl Work {
     fn end(&mut self, mut closed: Closed) {
         let Some(current) = self.current.take() else { return };
         let Current { acquisition, path, file, visible } = current;
+        if let Some(Err(why)) = acquisition.settings.wait(Duration::ZERO) {
+            closed.notes.push(format!("the settings of the PandA are not known: {why}"));
+        }
         let mut report = None;
         if self.failed.is_none()
             && let Some(file) = file

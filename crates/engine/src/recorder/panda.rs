@@ -17,6 +17,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use fullbore_core::format::panda::control::Settings as PandaSettings;
 use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
@@ -25,13 +26,16 @@ use super::arm::{PandaPlan, Plan, RecordError};
 use crate::clock::Clock;
 use crate::panda::Patience;
 use crate::panda::capture::{
-    Acquisition, Asked, Batch, Ended, Halted, Outlet, Panda, Settings, Source,
+    Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
 
 /// Time between two looks at what the writers give back, while there is nothing else to do.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How long the settings of an acquisition that has ended are waited for.
+const LAST_ANSWER: Duration = Duration::from_secs(2);
 
 /// How long a look at the data port waits at most.
 const PATIENCE: Patience = Patience {
@@ -131,6 +135,9 @@ struct Open {
     opening: Arc<Opening>,
     course: Course,
     header: String,
+    settings: Described,
+    /// Whether the settings are in the manifest, or will never be.
+    described: bool,
     sample_bytes: u32,
     /// Samples handed on, and those that no member took.
     samples: u64,
@@ -220,6 +227,18 @@ impl StoreOutlet {
         }
     }
 
+    /// Settings that have come are written down at once: who dies later cannot ask again.
+    fn tell_settings(&mut self) {
+        let Some(open) = self.open.as_mut().filter(|open| !open.described) else { return };
+        let Some(answer) = open.settings.wait(Duration::ZERO) else { return };
+        open.described = true;
+        if let Ok(settings) = answer {
+            let (scan, header) = (open.opening.uuid, open.header.clone());
+            let format = format(header, Some(&settings), None);
+            self.tell(Notice::Described { scan, number: self.number, format });
+        }
+    }
+
     /// How the stream's samples are cut.
     fn geometry(&self, sample_bytes: u32) -> Result<Geometry, String> {
         let geometry = Geometry::of_frames(sample_bytes, BLOCK_BYTES, self.chunk_bytes)
@@ -246,6 +265,7 @@ impl StoreOutlet {
 impl Outlet for StoreOutlet {
     fn asked(&mut self) -> Asked {
         self.obey();
+        self.tell_settings();
         self.asked
     }
 
@@ -283,12 +303,21 @@ impl Outlet for StoreOutlet {
         let directory = opening.directory(&shape.name);
         let track = Arc::new(Track { scan, number: self.number, directory, geometry });
         let header = acquisition.text.clone();
-        let format = format(header.clone(), None);
+        let format = format(header.clone(), None, None);
         let gauge = self.gauge.clone();
         self.gauge.bytes.store(0, Relaxed);
         self.tell(Notice::Opened { scan, shape, format, gauge });
         let course = Course::new(track);
-        self.open = Some(Open { opening, course, header, sample_bytes, samples: 0, lost: 0 });
+        self.open = Some(Open {
+            opening,
+            course,
+            header,
+            settings: acquisition.settings.clone(),
+            described: false,
+            sample_bytes,
+            samples: 0,
+            lost: 0,
+        });
         Ok(())
     }
 
@@ -348,11 +377,16 @@ impl Outlet for StoreOutlet {
         let mut account = closed.account.clone();
         account.bytes = account.terms.written * u64::from(open.sample_bytes);
         self.dealer.finish(open.course.track(), Vec::new());
+        let settings = open.settings.wait(LAST_ANSWER);
+        if let Some(Err(why)) = &settings {
+            closed.notes.push(format!("the settings of the PandA are not known: {why}"));
+        }
+        let settings = settings.and_then(Result::ok);
         let (blocks, bytes) = open.course.written();
         self.tell(Notice::Ended {
             scan,
             number: self.number,
-            format: format(open.header, Some(closed)),
+            format: format(open.header, settings.as_deref(), Some(closed)),
             blocks,
             bytes,
             account: Box::new(account),
@@ -362,7 +396,8 @@ impl Outlet for StoreOutlet {
 }
 
 /// What the manifest says of the samples.
-fn format(header: String, closed: Option<Closed>) -> Format {
+fn format(header: String, settings: Option<&PandaSettings>, closed: Option<Closed>) -> Format {
+    let settings = settings.cloned().map(Box::new);
     match closed {
         None => Format::Panda {
             header,
@@ -370,6 +405,7 @@ fn format(header: String, closed: Option<Closed>) -> Format {
             captured: None,
             connections: Vec::new(),
             notes: Vec::new(),
+            settings,
         },
         Some(closed) => Format::Panda {
             header,
@@ -377,6 +413,7 @@ fn format(header: String, closed: Option<Closed>) -> Format {
             captured: closed.captured,
             connections: closed.connections,
             notes: closed.notes,
+            settings,
         },
     }
 }

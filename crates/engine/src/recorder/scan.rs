@@ -339,6 +339,7 @@ fn acquisition_to_come() -> Format {
         captured: None,
         connections: Vec::new(),
         notes: Vec::new(),
+        settings: None,
     }
 }
 

@@ -288,6 +288,12 @@ impl Supervisor {
                     frames_per_second,
                 });
             }
+            Notice::Described { scan, number, format } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.manifest.streams[usize::from(number)].format = format;
+                    scan.untold = true;
+                }
+            }
             Notice::Ended { scan, number, format, blocks, bytes, account } => {
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];

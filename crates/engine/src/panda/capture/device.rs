@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::PandaSource;
 
+use super::described::Described;
 use crate::panda::{Control, DataStream, Error, Patience, Step};
 
 /// How long a PandA may take to be ready for arming: its slowest reader has a ring to drain.
@@ -57,6 +58,11 @@ pub trait Device {
 
     /// Whether it answers.
     fn is_alive(&mut self) -> bool;
+
+    /// What it is set to; asks, and does not wait for the answer.
+    fn describe(&mut self) -> Described {
+        Described::never()
+    }
 }
 
 impl Data for DataStream {
@@ -161,5 +167,9 @@ impl Device for Panda {
     fn is_alive(&mut self) -> bool {
         // The connection that is kept may have died with the PandA's last restart.
         self.asking(Control::status).or_else(|_| self.asking(Control::status)).is_ok()
+    }
+
+    fn describe(&mut self) -> Described {
+        Described::ask(self.source.clone(), self.patience)
     }
 }

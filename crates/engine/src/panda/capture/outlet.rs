@@ -6,10 +6,11 @@ use std::time::Duration;
 use fullbore_core::format::panda::{Closed, Header};
 use fullbore_core::time::Tai;
 
+use super::described::Described;
 use crate::ring::Block;
 
 /// One acquisition: from ARM to END.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Acquisition {
     /// Counted from 1 since the recorder began.
     pub number: u64,
@@ -19,6 +20,8 @@ pub struct Acquisition {
     pub text: String,
     /// When the header came.
     pub seen: Tai,
+    /// What the PandA was set to then.
+    pub settings: Described,
 }
 
 /// Certified samples in a block.

@@ -393,7 +393,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let (books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
         self.intake.begin(sample_bytes, block_bytes, header.missed);
         self.gauge.missing.store(header.missed, Relaxed);
-        let acquisition = Arc::new(Acquisition { number, header, text, seen });
+        let settings = self.device.describe();
+        let acquisition = Arc::new(Acquisition { number, header, text, seen, settings });
         if self.outlet.begin(&acquisition) == Err(Halted) {
             self.failed = Some(Ended::Halted);
             return;

@@ -38,12 +38,26 @@ pub struct PandaFile {
 impl PandaFile {
     /// Begins a file, or one more acquisition in it; readers may come when this returns.
     pub fn create(path: &Path, header: &Header, options: &Options) -> Result<Self, Error> {
+        Self::create_with(path, header, &[], options)
+    }
+
+    /// The same, with more attributes of the root, name and text.
+    pub fn create_with(
+        path: &Path,
+        header: &Header,
+        attributes: &[(&str, &str)],
+        options: &Options,
+    ) -> Result<Self, Error> {
         let columns = Columns::new(header, options.form)
             .map_err(|source| Error::Columns { path: path.to_owned(), source })?;
         check_names(columns.list(), path)?;
-        let (container, inside) = Container::create(path, options, |file, begun| match begun {
-            Begun::New => begin(file, &columns, header, options, path),
-            Begun::Continued => resume(file, &columns, options, path),
+        let (container, inside) = Container::create(path, options, |file, begun| {
+            let inside = match begun {
+                Begun::New => begin(file, &columns, header, options, path),
+                Begun::Continued => resume(file, &columns, options, path),
+            }?;
+            attributes.iter().try_for_each(|(name, text)| attributes::text(file, name, text, path))?;
+            Ok(inside)
         })?;
         Ok(PandaFile {
             container,
