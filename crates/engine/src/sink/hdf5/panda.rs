@@ -1,7 +1,9 @@
 //! A PandA's acquisition, a dataset per column, named and typed as its users' scripts expect.
 
 use std::collections::HashSet;
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fullbore_core::format::panda::Header;
@@ -16,6 +18,9 @@ use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
 use super::{Ending, Error, Existing, Options, Report};
 use crate::sys::hdf5::Wide;
+
+/// Chunks are made smaller on so many threads at most: each works on a column.
+const MOST_FILTER_THREADS: usize = 4;
 
 /// An HDF5 file that takes the samples of one acquisition.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct PandaFile {
     written: u64,
     header: Header,
     indexed: bool,
+    /// Threads that make chunks smaller.
+    filter_threads: usize,
 }
 
 impl PandaFile {
@@ -59,6 +66,7 @@ impl PandaFile {
             attributes.iter().try_for_each(|(name, text)| attributes::text(file, name, text, path))?;
             Ok(inside)
         })?;
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(PandaFile {
             container,
             chunk_rows: inside.rows[0].chunk_rows(),
@@ -70,6 +78,7 @@ impl PandaFile {
             columns,
             header: header.clone(),
             indexed: options.existing == Existing::Append,
+            filter_threads: threads.clamp(1, MOST_FILTER_THREADS),
         })
     }
 
@@ -155,6 +164,9 @@ impl PandaFile {
 
     fn put(&mut self) -> Result<(), Error> {
         let (rows, buffers) = (&mut self.rows, &self.buffers);
+        if self.filter_threads > 1 && rows.iter().any(Rows::is_filtered) {
+            filter(rows, buffers, self.filter_threads);
+        }
         self.container.guard(|path| {
             rows.iter_mut()
                 .zip(buffers)
@@ -163,6 +175,23 @@ impl PandaFile {
         self.filled = 0;
         Ok(())
     }
+}
+
+/// Makes the chunks of all columns smaller, on so many threads. They are written by one.
+fn filter(rows: &mut [Rows], buffers: &[Values], threads: usize) {
+    let left = Mutex::new(rows.iter_mut().zip(buffers));
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((rows, values)) = next() {
+            rows.filter(values.as_bytes());
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
 }
 
 /// What is in a file that can take samples.
