@@ -184,7 +184,7 @@ def main():
         }.items()
         if failed
     ]
-    sys.exit(", ".join(failures))
+    sys.exit(", ".join(failures) or 0)
 
 
 if __name__ == "__main__":

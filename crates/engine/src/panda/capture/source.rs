@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, codec};
+use fullbore_core::format::panda::{
+    Books, Certifier, EndReason, Ending, Event, Header, Triggers, codec,
+};
 use fullbore_core::time::Tai;
 
 use super::device::{Captured, Data, Device};
 use super::intake::Intake;
-use super::outlet::{Acquisition, Asked, Halted, Outlet};
+use super::outlet::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::clock::Clock;
 use crate::panda::{Error, Step};
 use crate::ring::Pool;
@@ -136,6 +138,8 @@ struct Running {
     skip_bytes: u64,
     /// When the first and the latest sample came.
     seen: Option<(Tai, Tai)>,
+    /// When samples were triggered, if that is captured.
+    triggers: Option<Triggers>,
 }
 
 impl<D: Device, O: Outlet> Source<D, O> {
@@ -307,10 +311,19 @@ impl<D: Device, O: Outlet> Source<D, O> {
         Some(here.unwrap_or(0).max(running.books.next_index()))
     }
 
+    /// Hands on samples that are certified.
+    fn give(&mut self, batch: Batch) {
+        let times = self.running.as_mut().and_then(|running| running.triggers.as_mut());
+        if let Some(times) = times {
+            times.look(&batch.block[..batch.bytes], batch.first);
+        }
+        self.outlet.filled(batch);
+    }
+
     fn hand_on(&mut self) {
         let Some(certified) = self.certified() else { return };
         while let Some(batch) = self.intake.take_certified(certified) {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
         self.count(certified);
     }
@@ -393,6 +406,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let (books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
         self.intake.begin(sample_bytes, block_bytes, header.missed);
         self.gauge.missing.store(header.missed, Relaxed);
+        let triggers = Triggers::of(&header);
         let settings = self.device.describe();
         let acquisition = Arc::new(Acquisition { number, header, text, seen, settings });
         if self.outlet.begin(&acquisition) == Err(Halted) {
@@ -400,8 +414,15 @@ impl<D: Device, O: Outlet> Source<D, O> {
             return;
         }
         self.say(Happening::Began(acquisition.clone()));
-        self.running =
-            Some(Running { acquisition, books, certifier, left: None, skip_bytes: 0, seen: None });
+        self.running = Some(Running {
+            acquisition,
+            books,
+            certifier,
+            left: None,
+            skip_bytes: 0,
+            seen: None,
+            triggers,
+        });
     }
 
     fn rejoined(&mut self, header: &Header) {
@@ -502,14 +523,15 @@ impl<D: Device, O: Outlet> Source<D, O> {
     /// only handed on full, the last one waits for what may follow over another connection.
     fn drop_uncertified(&mut self, is_last: bool) {
         let Some(running) = &self.running else { return };
-        self.intake.cut(running.books.next_index());
+        let next = running.books.next_index();
+        self.intake.cut(next);
         if !is_last && self.outlet.hand_on_after().is_none() {
             self.intake.resume();
         }
         while let Some(batch) = self.intake.take_last() {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
-        self.count(running.books.next_index());
+        self.count(next);
     }
 
     /// The acquisition is over: the PandA is asked how many samples it took.
@@ -526,7 +548,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
 
     fn finish_with(&mut self, captured: Option<u64>) {
         self.drop_uncertified(true);
-        let Some(running) = self.running.take() else { return };
+        let Some(mut running) = self.running.take() else { return };
+        if let Some(triggers) = &running.triggers {
+            running.books.times_fell(triggers.falls());
+        }
         let closed = running.books.close(captured, running.seen);
         self.gauge.missing.store(closed.account.terms.missing, Relaxed);
         self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
@@ -586,7 +611,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         if let (Some(after), Some(certified)) = (self.outlet.hand_on_after(), self.certified())
             && let Some(batch) = self.intake.take_early(certified, after)
         {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
         self.look_at_counters();
     }
