@@ -34,6 +34,7 @@ hint!(
     replayer::Error,
     RecordError,
     panda::Error,
+    panda::server::ReplayError,
 );
 
 #[cfg(feature = "hdf5")]

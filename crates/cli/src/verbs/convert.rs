@@ -303,11 +303,8 @@ fn panda_of(
         unreachable!("the caller looked at the format");
     };
     let name = || format!("{}/{}", scan.manifest.scan, stream.name);
-    let header = match header.trim_start().starts_with('<') {
-        true => Header::from_xml(header.as_bytes()),
-        false => Header::from_text(header.as_bytes()),
-    }
-    .with_context(|| format!("the header of {}", name()))?;
+    let header =
+        Header::of_recording(header).with_context(|| format!("the header of {}", name()))?;
     let settings = settings.as_deref().map(serde_json::to_string).transpose()?;
     let attributes: Vec<(&str, &str)> =
         settings.iter().map(|text| (hdf5::SETTINGS, text.as_str())).collect();

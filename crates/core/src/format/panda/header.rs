@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::draft::HeaderError;
 use crate::time::Tai;
 
 /// The header of one acquisition.
@@ -21,6 +22,16 @@ pub struct Header {
     pub sample_bytes: u32,
     /// The columns of a sample, in the order of their bytes, without gaps.
     pub fields: Vec<Field>,
+}
+
+impl Header {
+    /// Reads a header as recordings keep it: as it came, in XML or as lines of text.
+    pub fn of_recording(text: &str) -> Result<Header, HeaderError> {
+        match text.trim_start().starts_with('<') {
+            true => Header::from_xml(text.as_bytes()),
+            false => Header::from_text(text.as_bytes()),
+        }
+    }
 }
 
 /// What the server did to the samples before it sent them.

@@ -63,6 +63,12 @@ impl Layout {
         Some(layout)
     }
 
+    /// Columns of samples that are not made up.
+    pub fn of(fields: Vec<Field>, process: Process) -> Layout {
+        let sample_bytes = fields.iter().map(|field| field.kind.bytes()).sum();
+        Layout { fields, process, sample_bytes, columns: Vec::new() }
+    }
+
     /// Samples `first ..`, in a buffer that is a whole number of them.
     pub fn fill(&self, first: u64, indices: Indices, buffer: &mut Vec<u32>, samples: usize) {
         let words = self.sample_bytes as usize / 4;
