@@ -111,6 +111,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let ([to], [scan]) = (args.to.as_slice(), args.input.as_slice())
         && to.starts_with("panda:")
     {
+        ensure!(
+            args.from.is_none() && args.until.is_none() && args.times == 1 && !args.vtp,
+            "a PandA sends all of its recording each time it is armed: --from, --until, --loop and --vtp \
+             are for datagrams"
+        );
         return simulate::play(scan, &args.store, to, pace(&args), output);
     }
     let targets = sending::targets(&args.to)?;

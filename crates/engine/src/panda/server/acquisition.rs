@@ -12,8 +12,8 @@ use fullbore_core::time::Tai;
 
 use super::Plan;
 use super::fault::{Fault, What};
-use super::model::Settings;
 use super::samples::Layout;
+use super::settings::Settings;
 
 /// Blocks of the server's ring.
 pub(super) const RING_BLOCKS: u64 = 128;

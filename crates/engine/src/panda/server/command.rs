@@ -10,8 +10,9 @@ use fullbore_core::format::panda::control::LONGEST_REQUEST;
 use fullbore_core::format::panda::{Decoder, Want};
 
 use super::Shared;
-use super::model::{self, CLOCK_HZ, Group, Kind, MENU, OPTIONS, Settings};
+use super::model::{self, CLOCK_HZ, Kind, MENU, OPTIONS};
 use super::samples::{base64, from_base64};
+use super::settings::{Group, Settings};
 
 /// Bytes of a line of a table in base64.
 const BASE64_BYTES: usize = 57;

@@ -19,6 +19,7 @@ mod fault;
 mod model;
 mod replay;
 mod samples;
+mod settings;
 mod stream;
 
 use std::io::{self, Read};
@@ -35,7 +36,7 @@ pub use replay::{Replay, ReplayError};
 
 use crate::clock::Clock;
 use acquisition::Acquisition;
-use model::Settings;
+use settings::Settings;
 
 /// The fields of the recordings: eleven columns, 60 bytes a sample.
 pub const FIELDS: &str = "PCAP.BITS0 Value, COUNTER1.OUT Min Max Mean, COUNTER2.OUT Min Max Mean, \

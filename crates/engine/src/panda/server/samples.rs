@@ -8,7 +8,8 @@ use std::fmt::Write;
 use fullbore_core::format::panda::{Field, Kind, Process, Scaling, general};
 use zerocopy::IntoBytes;
 
-use super::model::{self, CLOCK_HZ, Settings};
+use super::model::{self, CLOCK_HZ};
+use super::settings::Settings;
 
 /// Columns of a sample.
 #[derive(Clone, Debug)]
