@@ -158,7 +158,7 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     ensure!(!streams.is_empty(), "{} has no streams", scan.manifest.scan);
     let single = streams.len() == 1;
     let path_of = |stream: &Stream| match single {
-        true => target.path.clone(),
+        true => hdf5::numbered(&target.path, 1),
         false => beside(&target.path, &stream.name),
     };
     if !single {
