@@ -219,6 +219,25 @@ def test_frames_split_anywhere_are_put_together(seed, tmp_path):
     check_raw(tmp_path / "x.h5", count=3_000)
 
 
+@pytest.mark.parametrize(
+    "rate, samples, options, rows",
+    [
+        ("100", 60, [], 1024), ("100000", 60_000, [], 16_384), ("2e6", 900_000, [], 65_536),
+        ("1e6", 5000, [], 8192), ("100000", 60_000, ["--rate", "1e4"], 2048),
+    ],
+)  # fmt: skip
+def test_chunks_are_sized_by_how_fast_samples_come(rate, samples, options, rows, tmp_path):
+    path = tmp_path / "x.h5"
+    with Panda("--samples", samples, "--rate", rate) as panda:
+        with recording(panda, path, "--raw", "--arm", *options) as record:
+            record.ends()
+    with h5py.File(path) as file:
+        (found,) = file["PCAP.BITS0.Value"].chunks
+    # The machine may be busy, so one step to either side is as good; told, it is exact.
+    assert found in ([rows] if options else [rows // 2, rows, rows * 2]), found
+    check_raw(path, count=samples)
+
+
 def test_readers_follow_while_the_file_grows(tmp_path):
     path = tmp_path / "live.h5"
     with Panda("--rate", 200_000) as panda:
