@@ -305,10 +305,7 @@ fn panda_of(
     let name = || format!("{}/{}", scan.manifest.scan, stream.name);
     let header =
         Header::of_recording(header).with_context(|| format!("the header of {}", name()))?;
-    let settings = settings.as_deref().map(serde_json::to_string).transpose()?;
-    let attributes: Vec<(&str, &str)> =
-        settings.iter().map(|text| (hdf5::SETTINGS, text.as_str())).collect();
-    let mut file = PandaFile::create_with(path, &header, &attributes, &options(target))
+    let mut file = PandaFile::create_with(path, &header, settings.as_deref(), &options(target))
         .map_err(explained)?;
     let append = |file: &mut PandaFile, block: &Delivered<'_>| file.append(block.bytes());
     let (whole, bytes) = pour(stream, &mut file, append, PandaFile::flush, target, args, bar)?;

@@ -175,8 +175,7 @@ fn is_panda(text: &str) -> bool {
 
 /// The PandAs among the sources. Several that were given no name are numbered.
 fn pandas_of(sources: &[String]) -> anyhow::Result<Vec<PandaSource>> {
-    let parse =
-        |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
+    let parse = |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
     let texts = sources.iter().filter(|text| is_panda(text));
     let mut pandas = texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?;
     let unnamed: Vec<&mut PandaSource> =

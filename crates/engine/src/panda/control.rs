@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::control::{
-    self as lines, Answer, Answers, Captured, Identity, MOST_SETTINGS_BYTES, Request, Settings, Status,
+    self as lines, Answer, Answers, Captured, Identity, MOST_SETTINGS_BYTES, Request, Settings,
+    Status,
 };
 
 use super::{Error, Patience, connect, is_timeout, left};

@@ -20,7 +20,7 @@ use fullbore_core::format::panda::Closed;
 use super::capture::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::recorder::Control;
 use crate::ring::Block;
-use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, SETTINGS, numbered};
+use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, numbered};
 
 /// How long a file waits for the settings that it begins with: blocks and the server hold the samples.
 const SETTINGS_COME: Duration = Duration::from_secs(2);
@@ -272,10 +272,8 @@ impl Work {
         let seconds = current.since.elapsed().max(options.flush / 8).as_secs_f64();
         options.rows_per_second.get_or_insert(samples as f64 / seconds);
         let settings = acquisition.settings.wait(SETTINGS_COME).and_then(Result::ok);
-        let settings = settings.and_then(|settings| serde_json::to_string(&*settings).ok());
-        let attributes: Vec<(&str, &str)> =
-            settings.iter().map(|text| (SETTINGS, text.as_str())).collect();
-        match PandaFile::create_with(&path, &acquisition.header, &attributes, &options) {
+        let (header, settings) = (&acquisition.header, settings.as_deref());
+        match PandaFile::create_with(&path, header, settings, &options) {
             Ok(made) => {
                 current.file = Some(made);
                 self.say(FileNews::Begun { path, acquisition });
@@ -320,9 +318,7 @@ impl Work {
         self.make(0);
         let Some(current) = self.current.take() else { return };
         let Current { acquisition, path, file, visible, .. } = current;
-        if let Some(Err(why)) = acquisition.settings.wait(Duration::ZERO) {
-            closed.notes.push(format!("the settings of the PandA are not known: {why}"));
-        }
+        closed.notes.extend(acquisition.settings.note());
         let mut report = None;
         if self.failed.is_none()
             && let Some(file) = file

@@ -323,8 +323,8 @@ impl Recorder {
                 tell(&Event::Warning { text: text.clone() });
             }
         }
-        let mut ports = open_ports(&plan)?;
         let pandas = plan.pandas.iter().map(super::panda::reach).collect::<Result<Vec<_>, _>>()?;
+        let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
         for text in ports.iter().filter_map(Port::warning) {
             tell(&Event::Warning { text });
@@ -506,8 +506,7 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     check_chunk(plan, share)?;
     let single = |source: &UdpSource| source.threads != Threads::Split;
     // Streams that are known beforehand come first in the manifest; threads that are split off follow.
-    let known = plan.sources.iter().filter(|source| single(source)).count() as u16;
-    let next_number = Arc::new(AtomicU16::new(known + plan.pandas.len() as u16));
+    let next_number = Arc::new(AtomicU16::new(plan.panda_numbers().end));
     let mut number = 0;
     let mut ports = Vec::with_capacity(plan.sources.len());
     for source in &plan.sources {

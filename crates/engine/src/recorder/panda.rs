@@ -24,7 +24,7 @@ use fullbore_core::manifest::{Fill, Format};
 
 use super::arm::{PandaPlan, Plan, RecordError};
 use crate::clock::Clock;
-use crate::panda::Patience;
+use crate::panda::{Patience, with_cause};
 use crate::panda::capture::{
     Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
@@ -102,13 +102,6 @@ pub(super) fn start(
         })
         .map_err(RecordError::Thread)?;
     Ok(Capture::of_thread(orders, thread))
-}
-
-fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_cause(source)),
-        None => error.to_string(),
-    }
 }
 
 /// The way to the members.
@@ -377,11 +370,8 @@ impl Outlet for StoreOutlet {
         let mut account = closed.account.clone();
         account.bytes = account.terms.written * u64::from(open.sample_bytes);
         self.dealer.finish(open.course.track(), Vec::new());
-        let settings = open.settings.wait(LAST_ANSWER);
-        if let Some(Err(why)) = &settings {
-            closed.notes.push(format!("the settings of the PandA are not known: {why}"));
-        }
-        let settings = settings.and_then(Result::ok);
+        let settings = open.settings.wait(LAST_ANSWER).and_then(Result::ok);
+        closed.notes.extend(open.settings.note());
         let (blocks, bytes) = open.course.written();
         self.tell(Notice::Ended {
             scan,

@@ -74,8 +74,8 @@ impl Scan {
         }
         let known: Vec<&UdpSource> =
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
-        let single = plan.sources.len() + plan.pandas.len() == 1
-            && known.len() == plan.sources.len();
+        let single =
+            plan.sources.len() + plan.pandas.len() == 1 && known.len() == plan.sources.len();
         let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan: name.clone(), single });
         refuse_existing(&name, members)?;
         let mut streams: Vec<Stream> =

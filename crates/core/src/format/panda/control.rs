@@ -352,7 +352,10 @@ mod tests {
             bits: vec![("PCAP.BITS0".to_owned(), lines(3))],
             config: lines(10),
             attributes: lines(500),
-            tables: vec![("SEQ1.TABLE".to_owned(), lines(900)), ("SEQ2.TABLE".to_owned(), lines(1))],
+            tables: vec![
+                ("SEQ1.TABLE".to_owned(), lines(900)),
+                ("SEQ2.TABLE".to_owned(), lines(1)),
+            ],
             left_out: Vec::new(),
         };
         assert_eq!(settings.clone().bounded(MOST_SETTINGS_BYTES), settings);

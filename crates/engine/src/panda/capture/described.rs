@@ -9,7 +9,7 @@ use std::time::Duration;
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::control::Settings;
 
-use crate::panda::{Control, Error, Patience};
+use crate::panda::{Control, Patience, with_cause};
 
 /// The settings of a PandA, which may still be on their way.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +50,12 @@ impl Described {
         let waited = shared.answered.wait_timeout_while(shared.lock(), most, |it| it.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
+
+    /// What the account says if they could not be had.
+    pub fn note(&self) -> Option<String> {
+        let why = self.wait(Duration::ZERO)?.err()?;
+        Some(format!("the settings of the PandA are not known: {why}"))
+    }
 }
 
 impl Shared {
@@ -60,12 +66,5 @@ impl Shared {
     fn put(&self, answer: Answer) {
         *self.lock() = Some(answer);
         self.answered.notify_all();
-    }
-}
-
-fn with_cause(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }

@@ -360,12 +360,7 @@ impl Reader<'_> {
 
 impl<'a> Reader<'a> {
     /// Reads recorded samples. Those that a writer has lapped are what nobody recorded.
-    fn replay(
-        &mut self,
-        replay: &'a Replay,
-        indices: Indices,
-        samples: usize,
-    ) -> Result<(), Stop> {
+    fn replay(&mut self, replay: &'a Replay, indices: Indices, samples: usize) -> Result<(), Stop> {
         let unreadable = |error: super::ReplayError| Stop::Unreadable(error.to_string());
         let cursor = match self.cursor.take() {
             Some(cursor) => cursor,

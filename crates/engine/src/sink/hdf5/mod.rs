@@ -41,7 +41,7 @@ pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
 
 /// The attribute of a file's root that holds what the PandA was set to, as JSON.
-pub const SETTINGS: &str = "settings";
+const SETTINGS: &str = "settings";
 
 /// What to do with a file that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

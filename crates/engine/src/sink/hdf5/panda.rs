@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fullbore_core::format::panda::Header;
 use fullbore_core::format::panda::columns::{Column, Columns, Element, Values};
+use fullbore_core::format::panda::control::Settings;
 use fullbore_core::time::Tai;
 use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDescriptor};
 use hdf5_metno::{Dataset, File, H5Type};
@@ -16,7 +17,7 @@ use super::attributes;
 use super::container::{Begun, Container, refused};
 use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
-use super::{Ending, Error, Existing, Options, Report};
+use super::{Ending, Error, Existing, Options, Report, SETTINGS};
 use crate::sys::hdf5::Wide;
 
 /// Chunks are made smaller on so many threads at most: each works on a column.
@@ -45,14 +46,14 @@ pub struct PandaFile {
 impl PandaFile {
     /// Begins a file, or one more acquisition in it; readers may come when this returns.
     pub fn create(path: &Path, header: &Header, options: &Options) -> Result<Self, Error> {
-        Self::create_with(path, header, &[], options)
+        Self::create_with(path, header, None, options)
     }
 
-    /// The same, with more attributes of the root, name and text.
+    /// The same, with what the PandA was set to.
     pub fn create_with(
         path: &Path,
         header: &Header,
-        attributes: &[(&str, &str)],
+        settings: Option<&Settings>,
         options: &Options,
     ) -> Result<Self, Error> {
         let columns = Columns::new(header, options.form)
@@ -63,7 +64,9 @@ impl PandaFile {
                 Begun::New => begin(file, &columns, header, options, path),
                 Begun::Continued => resume(file, &columns, options, path),
             }?;
-            attributes.iter().try_for_each(|(name, text)| attributes::text(file, name, text, path))?;
+            if let Some(json) = settings.and_then(|it| serde_json::to_string(it).ok()) {
+                attributes::text(file, SETTINGS, &json, path)?;
+            }
             Ok(inside)
         })?;
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
