@@ -155,7 +155,7 @@ fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> 
     let ([_], Some(source)) = (args.source.as_slice(), pandas_of(&args.source)?.pop()) else {
         anyhow::bail!(
             "--to takes what one PandA sends\n  \
-             record other streams, and several, into a store, and convert the scan"
+             record other streams, and several, into a store, and `fullbore convert --follow` the scan"
         );
     };
     let target = record::target(to)?;

@@ -24,10 +24,10 @@ use fullbore_core::manifest::{Fill, Format};
 
 use super::arm::{PandaPlan, Plan, RecordError};
 use crate::clock::Clock;
-use crate::panda::{Patience, with_cause};
 use crate::panda::capture::{
     Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
+use crate::panda::{Patience, with_cause};
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
 
