@@ -76,9 +76,10 @@ class Soak:
 
     def growth_mb(self) -> float:
         """How much more memory there was at most in the last quarter than in the first, both warm."""
-        warm = [mb for at, mb in self.memory if at >= WARM_SECONDS] or [mb for _, mb in self.memory]
-        quarter = max(1, len(warm) // 4)
-        return max(warm[-quarter:]) - max(warm[:quarter])
+        warm = [mb for at, mb in self.memory if at >= WARM_SECONDS]
+        quarter = len(warm) // 4
+        # A minute of warming up shows nothing yet.
+        return max(warm[-quarter:]) - max(warm[:quarter]) if quarter else 0.0
 
 
 def resident_mb(pid: int) -> float:

@@ -6,15 +6,13 @@ That client knows only the usual ports, so every server here has a loopback addr
 import asyncio
 import gzip
 import itertools
-import json
 import os
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import h5py
 import numpy as np
+import panda
 import pytest
 from pandablocks.asyncio import AsyncioClient
 from pandablocks.blocking import BlockingClient
@@ -36,8 +34,8 @@ from pandablocks.commands import (
 from pandablocks.responses import EndData, EndReason, FrameData, ReadyData, StartData
 
 from fullbore import BINARY, GOOD, PATIENCE, Recording, free_port, run, text
+from panda import DATA
 
-DATA = Path(__file__).resolve().parents[1] / "data/panda"
 COLUMNS = (
     "PCAP.BITS0.Value COUNTER1.OUT.Min COUNTER1.OUT.Max COUNTER2.OUT.Min COUNTER2.OUT.Max "
     "COUNTER3.OUT.Value PCAP.SAMPLES.Value PCAP.TS_START.Value PCAP.TS_CAPTURE.Value "
@@ -46,50 +44,17 @@ COLUMNS = (
 numbers = itertools.count(1)
 
 
-class Panda:
+class Panda(panda.Panda):
     """`fullbore simulate panda` while it runs, on the usual ports of an address of its own."""
 
     def __init__(self, *options):
         number = next(numbers)
         self.host = f"127.{100 + os.getpid() // 250 % 100}.{os.getpid() % 250}.{number}"
-        self.command = [
-            BINARY, "simulate", "panda", "--control", f"{self.host}:8888",
-            "--data", f"{self.host}:8889", "--json", *map(str, options),
-        ]  # fmt: skip
-        self.events: list[dict] = []
-        self._news = threading.Condition()
-
-    def __enter__(self):
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
-        self.wait("listening")
-        return self
+        super().__init__(*options, control=f"{self.host}:8888", data=f"{self.host}:8889")
 
     def __exit__(self, *_):
         self.process.terminate()
-        assert self.process.wait(PATIENCE) == GOOD, text(self.process.stderr.read())
-        self._reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-
-    def _listen(self):
-        for line in self.process.stdout:
-            with self._news:
-                self.events.append(json.loads(line))
-                self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
-
-    def wait(self, event):
-        found = lambda: next((e for e in self.events if e["event"] == event), None)
-        with self._news:
-            gone = lambda: self.process.poll() is not None
-            self._news.wait_for(lambda: found() or gone(), PATIENCE)
-        assert found() is not None, (event, self.events)
-        return found()
+        self.ends(GOOD)
 
 
 class Played(Panda):
