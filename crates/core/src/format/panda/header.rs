@@ -32,6 +32,20 @@ impl Header {
             false => Header::from_text(text.as_bytes()),
         }
     }
+
+    /// What it says of the acquisition as a whole, by the names and in the order of both its forms.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        let time = |name, time: Option<Tai>| time.map(|time| (name, format!("{time:.9}")));
+        let offset = self.hw_time_offset_ns.map(|ns| ("hw_time_offset_ns", ns.to_string()));
+        let times = [time("arm_time", self.arm_time), time("start_time", self.start_time), offset];
+        let rest = [
+            ("missed", self.missed.to_string()),
+            ("process", self.process.to_string()),
+            ("format", "Framed".to_owned()),
+            ("sample_bytes", self.sample_bytes.to_string()),
+        ];
+        times.into_iter().flatten().chain(rest).collect()
+    }
 }
 
 /// What the server did to the samples before it sent them.
