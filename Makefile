@@ -12,7 +12,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak long bench bench-replay bench-panda docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda long bench bench-replay bench-panda docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-replay: release ## How exactly eight streams are played back.
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)
+
+soak-panda: release $(VENV)/tests ## A PandA for an hour (FULLBORE_SOAK_SECONDS): memory stays flat, nothing is lost.
+	$(VENV)/bin/python benches/panda_soak.py $(BENCH)
 
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

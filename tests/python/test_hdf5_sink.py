@@ -225,6 +225,23 @@ def test_other_columns_cannot_be_added_to_a_file(writer, tmp_path):
     assert len(path.read_bytes()) == len(before)
 
 
+def test_columns_made_smaller_on_several_threads_are_those_of_one(writer, tmp_path):
+    """Pinned to one CPU it has one thread; the files are the same, byte for byte but for their times."""
+    words = ["--numbered", "--megabytes", 30, "--flush-ms", 1000, "--compression", "gzip"]
+    several, one = tmp_path / "several.h5", tmp_path / "one.h5"
+    write(writer, *words, several)
+    cpu = min(os.sched_getaffinity(0))
+    done = subprocess.run(["taskset", "-c", str(cpu), writer, *map(str, words), one], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(several) as several, h5py.File(one) as one:
+        for name in COLUMNS:
+            first, second = several[name].id, one[name].id
+            assert first.get_num_chunks() == second.get_num_chunks() > 3
+            for n in range(first.get_num_chunks()):
+                at = first.get_chunk_info(n).chunk_offset
+                assert first.read_direct_chunk(at) == second.read_direct_chunk(at), (name, at)
+
+
 def test_slow_streams_make_small_files(writer, tmp_path):
     """Ten rows a second for a while: a chunk of a thousand rows is written over where it lies."""
     samples, header = made_header(tmp_path, rows=37 * 40)

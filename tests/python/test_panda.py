@@ -5,8 +5,14 @@ made-up PandA, in which every 32-bit word of raw sample i is i, so that a torn o
 cannot hide.
 """
 
+import base64
 import gzip
+import json
+import socket
+import struct
 import subprocess
+import threading
+import time
 
 import h5py
 import numpy as np
@@ -14,7 +20,7 @@ import pytest
 import wire
 
 from conftest import seeds
-from fullbore import FOUND, REFUSED, Recording, Scan, ask, free_ports, run
+from fullbore import FOUND, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run
 from panda import DATA, Panda, Told, recording, serve
 from test_documents import schema
 
@@ -213,6 +219,25 @@ def test_frames_split_anywhere_are_put_together(seed, tmp_path):
     check_raw(tmp_path / "x.h5", count=3_000)
 
 
+@pytest.mark.parametrize(
+    "rate, samples, options, rows",
+    [
+        ("100", 60, [], 1024), ("100000", 60_000, [], 16_384), ("2e6", 900_000, [], 65_536),
+        ("1e6", 5000, [], 8192), ("100000", 60_000, ["--rate", "1e4"], 2048),
+    ],
+)  # fmt: skip
+def test_chunks_are_sized_by_how_fast_samples_come(rate, samples, options, rows, tmp_path):
+    path = tmp_path / "x.h5"
+    with Panda("--samples", samples, "--rate", rate) as panda:
+        with recording(panda, path, "--raw", "--arm", *options) as record:
+            record.ends()
+    with h5py.File(path) as file:
+        (found,) = file["PCAP.BITS0.Value"].chunks
+    # The machine may be busy, so one step to either side is as good; told, it is exact.
+    assert found in ([rows] if options else [rows // 2, rows, rows * 2]), found
+    check_raw(path, count=samples)
+
+
 def test_readers_follow_while_the_file_grows(tmp_path):
     path = tmp_path / "live.h5"
     with Panda("--rate", 200_000) as panda:
@@ -372,7 +397,9 @@ def test_a_recorded_stream_is_converted_as_if_it_came_now(dump, samples, tmp_pat
         for name in live:
             assert dict(live[name].attrs) == dict(ours[name].attrs)
             np.testing.assert_array_equal(live[name][()], ours[name][()])
-        for name in set(live.attrs) - {"account"}:
+        # A file of bytes cannot be asked what the PandA was set to.
+        assert set(live.attrs) - set(ours.attrs) == {"settings"}
+        for name in set(ours.attrs) - {"account"}:
             assert live.attrs[name] == ours.attrs[name], name
 
 
@@ -384,9 +411,9 @@ def test_an_overrun_that_was_recorded_withholds_its_last_frame(tmp_path):
     assert done["terms"]["damaged"] == 1065 and done["samples"] == 10_000 - 1065
 
 
-def words(scan):
+def words(scan, stream=None):
     """Samples of a scan as its chunk files hold them: fifteen words each, all of them the index."""
-    rows = np.frombuffer(scan.bytes(), "<u4").reshape(-1, 15)
+    rows = np.frombuffer(scan.bytes(stream), "<u4").reshape(-1, 15)
     assert (rows == rows[:, :1]).all()
     return rows[:, 0].astype(np.int64)
 
@@ -496,6 +523,150 @@ def test_streams_of_a_scan_are_converted_and_shown_side_by_side(store, tmp_path)
             group = file[str(port)]
             assert group["frames"][()].tobytes() == b"".join(frames)
             assert (np.diff(group["time"][()]) == 1_000_000).all()
+
+
+def test_a_panda_that_is_not_there_or_not_ready_leaves_nothing_in_the_store(store):
+    words = ("--store", store, "--session", "test", "--scan", "one", "--arm")
+    done = run("record", "panda://127.0.0.1:1", *words, code=REFUSED)
+    assert "127.0.0.1 port 2" in done.stderr.decode() and "ping" in done.stderr.decode()
+    assert not list(store.glob("test*"))
+    with Panda("--fields", "") as panda:
+        done = run("record", panda.endpoint, *words, code=REFUSED)
+        assert "Nothing configured for capture" in done.stderr.decode()
+        assert not list(store.glob("test*"))
+    # A web server answers too, and is no PandA.
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"HTTP/1.1 400\r\n\r\n")).start()
+        other = f"panda://127.0.0.1:1?data={server.getsockname()[1]}"
+        done = run("record", other, *words, code=REFUSED)
+        assert "HTTP/1.1 400" in done.stderr.decode()
+    assert not list(store.glob("test*"))
+
+
+def test_what_a_panda_was_set_to_is_kept_with_what_it_sent(store, tmp_path):
+    with Panda("--samples", 50_000) as panda:
+        control = panda.listening["control"].rsplit(":", 1)
+        with socket.create_connection(control) as control:
+            control.sendall(b"PULSE1.WIDTH=0.25\nSEQ2.TABLE<\n9\n8\n7\n6\n\n")
+            assert control.makefile("rb").readline() == b"OK\n"
+        with recording(panda, tmp_path / "live.h5", "--arm") as record:
+            record.ends()
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            sealed = record.sealed()
+    schema("manifest").validate(sealed["manifest"])
+    settings = sealed["manifest"]["streams"][0]["format"]["settings"]
+    assert settings["identity"].startswith("PandA SW: 4.1")
+    assert "COUNTER2.OUT Min Max Mean" in settings["capture"]
+    assert "PULSE1.WIDTH=0.25" in settings["config"] and "COUNTER2.OUT.UNITS=mm" in settings["attributes"]
+    assert ["SEQ2.TABLE", [base64.b64encode(struct.pack("<4I", 9, 8, 7, 6)).decode()]] in settings["tables"]
+    (bits,) = [names for word, names in settings["bits"] if word == "PCAP.BITS0"]
+    assert bits[0] == "TTLIN1.VAL"
+    told = run("info", record.scan, "--store", store).stdout.decode()
+    assert "PandA SW: 4.1" in told and "COUNTER2.OUT Min Max Mean" in told and "settings" in told
+    run("convert", f"store:{record.scan}", tmp_path / "converted.h5", "--store", store)
+    for name in ("live.h5", "converted.h5"):
+        with h5py.File(tmp_path / name) as file:
+            assert json.loads(file.attrs["settings"]) == settings
+
+
+def test_settings_outlive_the_recorder(store):
+    with Panda("--rate", 1e5) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm", "--sync", "50ms")) as record:
+            record.wait("progress", lambda told: told["bytes"] > 6_000_000)
+            time.sleep(1)
+            record.kill()
+    run("recover", record.scan, "--store", store)
+    (stream,) = record.on_disk().document("manifest.json")["streams"]
+    assert stream["format"]["settings"]["identity"].startswith("PandA SW: 4.1")
+
+
+def test_pandas_and_datagrams_are_streams_of_one_scan(store, tmp_path):
+    port = free_port()
+    frames = wire.run_of_frames(200)
+    with Panda("--samples", 300_000) as fast, Panda("--samples", 40_000, "--rate", 4e4) as slow:
+        udp = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+        sources = [fast.endpoint, slow.endpoint + "&name=slow", udp]
+        with Recording(*sources, store=store, options=("--arm",)) as record:
+            wire.send(frames, port)
+            sealed = record.sealed()
+    schema("manifest").validate(sealed["manifest"])
+    told = accounts(sealed)
+    written = {name: account["terms"]["written"] for name, account in told.items()}
+    assert written == {str(port): 200, "panda": 300_000, "slow": 40_000}
+    assert {told[name]["verdict"] for name in ("panda", "slow")} == {"proven"}
+    scan = record.on_disk()
+    for name, samples in (("panda", 300_000), ("slow", 40_000)):
+        np.testing.assert_array_equal(words(scan, name), np.arange(samples))
+    assert scan.bytes(str(port)) == b"".join(frames)
+    run("verify", record.scan, "--store", store)
+    run("convert", f"store:{record.scan}", tmp_path / "all.h5", "--store", store)
+    with h5py.File(tmp_path / "all.h5") as file:
+        for name, samples in (("panda", 300_000), ("slow", 40_000)):
+            assert file[name]["COUNTER3.OUT.Value"].is_virtual
+            np.testing.assert_array_equal(file[name]["COUNTER3.OUT.Value"][()], np.arange(samples))
+            assert file[name].attrs["verdict"] == "proven"
+        assert file[str(port)]["frames"][()].tobytes() == b"".join(frames)
+
+
+def test_a_series_of_several_pandas_waits_for_the_slowest(store):
+    with Panda("--samples", 100_000) as fast, Panda("--samples", 20_000, "--rate", 4e4) as slow:
+        options = ("--arm", "--scans", 3)
+        with Recording(fast.endpoint, slow.endpoint, store=store, options=options) as record:
+            record.sealed()
+        assert len(fast.all("begun")) == len(slow.all("begun")) == 3
+    for number in (1, 2, 3):
+        scan = Scan(f"test_one{number:04}", [store])
+        for name, samples in (("panda1", 100_000), ("panda2", 20_000)):
+            np.testing.assert_array_equal(words(scan, name), np.arange(samples))
+            assert scan.account(name)["verdict"] == "proven"
+
+
+def test_one_panda_that_dies_costs_the_others_nothing(store):
+    with Panda("--samples", 100_000, "--rate", 5e4) as stays, Panda("--rate", 1e5) as dies:
+        options = ("--arm", "--reconnect", "0s", "--scans", 2)
+        with Recording(stays.endpoint, dies.endpoint, store=store, options=options) as record:
+            record.wait("progress", lambda told: min(s["bytes"] for s in told["streams"]) > 1_000_000)
+            dies.process.kill()
+            record.sealed(code=REFUSED)
+    scan = Scan("test_one0001", [store])
+    np.testing.assert_array_equal(words(scan, "panda1"), np.arange(100_000))
+    assert scan.account("panda1")["verdict"] == "proven"
+    dead = words(scan, "panda2")
+    np.testing.assert_array_equal(dead, np.arange(len(dead)))
+    assert scan.account("panda2")["verdict"] == "unproven"
+    assert not list(store.glob("test_one0002*")), "no scan begins without one of its sources"
+
+
+def test_scans_are_converted_into_one_file_or_one_each(store, tmp_path):
+    with Panda("--samples", 30_000) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm", "--scans", 2)) as record:
+            record.sealed()
+    for number in (1, 2):
+        scan = f"store:test_one000{number}"
+        run("convert", scan, f"hdf5:{tmp_path}/all.h5?existing=append", "--store", store)
+        run("convert", scan, tmp_path / f"one-{number}.h5", "--store", store)
+        with h5py.File(tmp_path / f"one-{number}.h5") as file:
+            np.testing.assert_array_equal(file["COUNTER3.OUT.Value"][()], np.arange(30_000))
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert list(file["acquisitions"]["first_row"][()]) == [0, 30_000]
+        np.testing.assert_array_equal(
+            file["COUNTER3.OUT.Value"][()], np.tile(np.arange(30_000), 2)
+        )
+
+
+def test_a_recording_that_is_served_can_go_wrong_like_any_other(store, tmp_path):
+    samples = 1_500_000
+    with Panda("--samples", samples) as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.sealed()
+    options = ("--replay", record.scan, "--store", store, "--ring", "16MiB")
+    with Panda(*options, "--fault", "overrun@700000", "--split") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends()[0]
+    assert (done["reason"], done["verdict"]) == ("Ok", "consistent"), done
+    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
+    assert gaps
+    check_raw(tmp_path / "x.h5", count=samples - sum(count for _, count in gaps), gaps=gaps)
 
 
 def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):

@@ -6,15 +6,13 @@ That client knows only the usual ports, so every server here has a loopback addr
 import asyncio
 import gzip
 import itertools
-import json
 import os
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import h5py
 import numpy as np
+import panda
 import pytest
 from pandablocks.asyncio import AsyncioClient
 from pandablocks.blocking import BlockingClient
@@ -35,9 +33,9 @@ from pandablocks.commands import (
 )
 from pandablocks.responses import EndData, EndReason, FrameData, ReadyData, StartData
 
-from fullbore import BINARY, GOOD, PATIENCE, run, text
+from fullbore import BINARY, GOOD, PATIENCE, Recording, free_port, run, text
+from panda import DATA
 
-DATA = Path(__file__).resolve().parents[1] / "data/panda"
 COLUMNS = (
     "PCAP.BITS0.Value COUNTER1.OUT.Min COUNTER1.OUT.Max COUNTER2.OUT.Min COUNTER2.OUT.Max "
     "COUNTER3.OUT.Value PCAP.SAMPLES.Value PCAP.TS_START.Value PCAP.TS_CAPTURE.Value "
@@ -46,50 +44,26 @@ COLUMNS = (
 numbers = itertools.count(1)
 
 
-class Panda:
+class Panda(panda.Panda):
     """`fullbore simulate panda` while it runs, on the usual ports of an address of its own."""
 
     def __init__(self, *options):
         number = next(numbers)
         self.host = f"127.{100 + os.getpid() // 250 % 100}.{os.getpid() % 250}.{number}"
-        self.command = [
-            BINARY, "simulate", "panda", "--control", f"{self.host}:8888",
-            "--data", f"{self.host}:8889", "--json", *map(str, options),
-        ]  # fmt: skip
-        self.events: list[dict] = []
-        self._news = threading.Condition()
-
-    def __enter__(self):
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-        )
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
-        self.wait("listening")
-        return self
+        super().__init__(*options, control=f"{self.host}:8888", data=f"{self.host}:8889")
 
     def __exit__(self, *_):
         self.process.terminate()
-        assert self.process.wait(PATIENCE) == GOOD, text(self.process.stderr.read())
-        self._reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
+        self.ends(GOOD)
 
-    def _listen(self):
-        for line in self.process.stdout:
-            with self._news:
-                self.events.append(json.loads(line))
-                self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
 
-    def wait(self, event):
-        found = lambda: next((e for e in self.events if e["event"] == event), None)
-        with self._news:
-            gone = lambda: self.process.poll() is not None
-            self._news.wait_for(lambda: found() or gone(), PATIENCE)
-        assert found() is not None, (event, self.events)
-        return found()
+class Played(Panda):
+    """A recording played as the PandA that it is of."""
+
+    def __init__(self, scan, store, *options):
+        super().__init__()
+        to = f"panda://{self.host}:8888"
+        self.command = [BINARY, "play", scan, "--to", to, "--store", str(store), "--json", *options]
 
 
 def client(*words, code=0, stdin=None):
@@ -245,6 +219,51 @@ def test_recorded_streams_are_served_byte_for_byte(tmp_path, dump):
         if "text" not in dump:
             _, values, end = take(panda.host, scaled=False)
             assert len(values) == end.samples
+
+
+def same_files(first, second):
+    with h5py.File(first) as first, h5py.File(second) as second:
+        assert dict(first.attrs) == dict(second.attrs)
+        assert sorted(first) == sorted(second) == sorted(COLUMNS)
+        for name in first:
+            assert first[name].dtype == second[name].dtype
+            np.testing.assert_array_equal(first[name][()], second[name][()], err_msg=name)
+
+
+@pytest.mark.parametrize("how", ["simulate", "play", "play as recorded"])
+def test_a_recording_is_served_again_and_the_client_writes_the_same_file(how, store, tmp_path):
+    samples = 60_000
+    first, again = tmp_path / "first-%d.h5", tmp_path / "again-%d.h5"
+    with Panda("--samples", samples, "--rate", "200000") as panda:
+        with Recording(f"panda://{panda.host}", store=store) as record:
+            client("hdf", "--arm", panda.host, first)
+            record.sealed()
+    check_file(tmp_path / "first-1.h5", samples)
+    again_by = {
+        "simulate": lambda: Panda("--replay", record.scan, "--store", store),
+        "play": lambda: Played(record.scan, store, "--flat-out"),
+        "play as recorded": lambda: Played(record.scan, store),
+    }[how]
+    with again_by() as panda:
+        client("hdf", "--arm", "--num", 2, panda.host, again)
+        _, values, end = take(panda.host, scaled=True)
+        assert (end.samples, end.reason) == (samples, EndReason.OK)
+        for column in COLUMNS:
+            np.testing.assert_array_equal(values[column], truth(column, samples), err_msg=column)
+        with BlockingClient(panda.host) as control:
+            assert "COUNTER2.OUT Min Max Mean" in control.send(Get("*CAPTURE"), PATIENCE)
+    for number in (1, 2):
+        same_files(tmp_path / "first-1.h5", tmp_path / f"again-{number}.h5")
+
+
+def test_what_is_no_recording_of_a_panda_is_not_served(store):
+    done = run("simulate", "panda", "--replay", "nothing", "--store", store, code=2)
+    assert "nothing" in text(done.stderr)
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as record:
+        record.stop(code=None)
+    done = run("play", record.scan, "--to", "panda://127.0.0.1:8888", "--store", store, code=2)
+    assert "no stream of a PandA" in text(done.stderr)
 
 
 def test_blocks_and_fields_are_told_in_every_detail():

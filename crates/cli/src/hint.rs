@@ -35,6 +35,7 @@ hint!(
     fullbore_core::schedule::Error,
     RecordError,
     panda::Error,
+    panda::server::ReplayError,
 );
 
 #[cfg(feature = "hdf5")]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::format::panda::control::Settings;
 use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
 use crate::name::{Name, ScanName};
@@ -82,6 +83,9 @@ pub enum Format {
         connections: Vec<Tally>,
         /// What was lost or is in doubt, in sentences.
         notes: Vec<String>,
+        /// What the PandA was set to, if it could be asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        settings: Option<Box<Settings>>,
     },
     /// Datagrams of any other kind.
     Raw,

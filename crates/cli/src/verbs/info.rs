@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
+use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
@@ -193,7 +194,28 @@ fn described(stream: &Stream) -> String {
         Fill::Pattern(word) => format!("filled with 0x{word:08x}"),
         Fill::Omit => "as they came, nothing filled".to_owned(),
     };
-    format!("  {}: {format}, {fill}\n    from {}\n", stream.name, stream.source)
+    let settings = match &stream.format {
+        Format::Panda { settings: Some(settings), .. } => set_to(settings),
+        _ => String::new(),
+    };
+    format!("  {}: {format}, {fill}\n    from {}\n{settings}", stream.name, stream.source)
+}
+
+/// The settings in short: who it is, what it captures, and how much there is to know.
+fn set_to(settings: &Settings) -> String {
+    let Settings { identity, capture, config, attributes, tables, left_out, .. } = settings;
+    let left_out = match left_out.as_slice() {
+        [] => String::new(),
+        names => format!("; {} were too long to be kept", names.join(", ")),
+    };
+    let text = format!(
+        "    {identity}\n    captures {}\n    {} and {} of it are kept{left_out}: --json tells them\n",
+        capture.join(", "),
+        count(config.len() + attributes.len(), "setting"),
+        count(tables.len(), "table")
+    );
+    // Whatever a PandA says of itself, it moves no cursor.
+    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
 fn places_table(places: &[Place]) -> Vec<Vec<String>> {

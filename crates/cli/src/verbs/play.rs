@@ -18,6 +18,7 @@ use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
 use super::place::At;
+use super::simulate::{self, Pace};
 use super::{scan_arg, sending};
 use crate::hint::{explained, explained_of};
 use crate::output::{FOUND, GOOD, Output, count};
@@ -31,6 +32,11 @@ use crate::store_arg::StoreArg;
 /// at the pace at which it was recorded and the streams in step. If there is one
 /// port only, all streams go there. A plain file of VDIF frames can be played
 /// too: file:x.vdif.
+///
+///   fullbore play r1234_no0002 --to panda://127.0.0.1:8888
+///
+/// is the PandA that was recorded, for any of its clients, until Ctrl-C: each time
+/// it is armed it sends the recording again.
 ///
 /// It spins to be exact; --gentle sleeps instead, which goes better where a
 /// machine has few cores.
@@ -109,6 +115,16 @@ pub struct Args {
 
 /// Plays, and tells how it went.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if let ([to], [scan]) = (args.to.as_slice(), args.input.as_slice())
+        && to.starts_with("panda:")
+    {
+        ensure!(
+            args.from.is_none() && args.until.is_none() && args.times == 1 && !args.vtp,
+            "a PandA sends all of its recording each time it is armed: --from, --until, --loop and --vtp \
+             are for datagrams"
+        );
+        return simulate::play(scan, &args.store, to, pace(&args), output);
+    }
     let targets = sending::targets(&args.to)?;
     let mut settings = settings(&args)?;
     let inputs =
@@ -136,6 +152,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         && report.in_time()
         && report.streams.iter().all(|it| it.losses.is_empty());
     Ok(ExitCode::from(if good { GOOD } else { FOUND }))
+}
+
+/// How fast a PandA is played.
+fn pace(args: &Args) -> Pace {
+    match (args.flat_out, args.rate) {
+        (true, _) => Pace::FlatOut,
+        (false, Some(rate)) => Pace::Bytes(rate.0),
+        (false, None) => Pace::Recorded(args.factor),
+    }
 }
 
 /// Options that would change nothing were typed for something else.

@@ -47,6 +47,10 @@ use crate::store_arg::StoreArg;
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
 ///   panda://172.23.252.201                          a PandA: its acquisitions
 ///
+/// Several sources are streams of one scan. With PandAs among them a scan is one
+/// acquisition of each, and ends when all of them have ended; --duration then ends
+/// the recording.
+///
 /// It says `armed` once everything is mapped and listening: what is sent before
 /// is not recorded. Ctrl-C stops: what is held is written and the scan is sealed.
 /// A second Ctrl-C aborts. A terminal that goes away stops too, unless it was
@@ -213,8 +217,11 @@ fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
 #[cfg(feature = "hdf5")]
 fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     use crate::verbs::panda::record;
-    let Some(source) = panda_of(&args.source)? else {
-        anyhow::bail!("--to takes what a PandA sends; other streams are converted from a store");
+    let ([_], Some(source)) = (args.source.as_slice(), pandas_of(&args.source)?.pop()) else {
+        anyhow::bail!(
+            "--to takes what one PandA sends\n  \
+             record other streams, and several, into a store, and `fullbore convert --follow` the scan"
+        );
     };
     let target = record::target(to)?;
     let scans = u64::from(args.scans);
@@ -227,16 +234,23 @@ fn record_to(_: &str, _: &Args, _: Output) -> anyhow::Result<ExitCode> {
     anyhow::bail!("--to: this program was built without HDF5")
 }
 
-/// The PandA among the sources, which then is the only one.
-fn panda_of(sources: &[String]) -> anyhow::Result<Option<PandaSource>> {
-    let is_panda = |text: &&String| text.trim_start().starts_with("panda:");
-    let Some(text) = sources.iter().find(is_panda) else { return Ok(None) };
-    anyhow::ensure!(
-        sources.len() == 1,
-        "a PandA is recorded by itself: its acquisitions are the scans\n  \
-         start one recording for each source"
-    );
-    PandaSource::parse(text).map(Some).map_err(|error| explained_of(text, error))
+fn is_panda(text: &str) -> bool {
+    text.trim_start().starts_with("panda:")
+}
+
+/// The PandAs among the sources. Several that were given no name are numbered.
+fn pandas_of(sources: &[String]) -> anyhow::Result<Vec<PandaSource>> {
+    let parse = |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
+    let texts = sources.iter().filter(|text| is_panda(text));
+    let mut pandas = texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+    let unnamed: Vec<&mut PandaSource> =
+        pandas.iter_mut().filter(|panda| panda.name.as_str() == "panda").collect();
+    if unnamed.len() > 1 {
+        for (number, panda) in (1..).zip(unnamed) {
+            panda.name = format!("panda{number}").parse().context("the name of a stream")?;
+        }
+    }
+    Ok(pandas)
 }
 
 /// Syncing more often is all that a disk would do.
@@ -250,9 +264,9 @@ const MOST_SCANS: u32 = 86_400;
 
 /// From what was typed to what was meant.
 fn resolve(args: Args) -> anyhow::Result<Plan> {
-    let panda = panda_of(&args.source)?;
+    let pandas = pandas_of(&args.source)?;
     let mut sources = Vec::new();
-    for text in args.source.iter().filter(|_| panda.is_none()) {
+    for text in args.source.iter().filter(|text| !is_panda(text)) {
         let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
         sources.extend(ports);
     }
@@ -275,7 +289,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             humantime::format_duration(sync)
         );
     }
-    if args.scans > 1 && panda.is_none() {
+    if args.scans > 1 && pandas.is_empty() {
         if let Some(duration) = args.duration {
             check_series(duration)?;
         }
@@ -288,7 +302,10 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
     }
     Ok(Plan {
         sources,
-        panda: panda.map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect }),
+        pandas: pandas
+            .into_iter()
+            .map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect })
+            .collect(),
         members: args.store.members_to_write()?,
         scans,
         start: None,
@@ -381,6 +398,18 @@ mod tests {
         }
         assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
         assert_eq!(judged(none, None, "aborted"), output::FOUND);
+    }
+
+    #[test]
+    fn several_pandas_without_a_name_are_numbered() {
+        let named = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
+            let names = pandas_of(&texts).unwrap().into_iter().map(|panda| panda.name.to_string());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(named(&["panda://a"]), ["panda"]);
+        let several = ["panda://a", "udp://:5000", "panda://b?name=left", "panda://c"];
+        assert_eq!(named(&several), ["panda1", "left", "panda2"]);
     }
 
     #[test]

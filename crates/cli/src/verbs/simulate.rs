@@ -1,18 +1,24 @@
 //! `fullbore simulate`: instruments that are made up, for tests and for those who have none.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args as Arguments, Subcommand};
+use fullbore_core::format::panda::PandaSource;
+use fullbore_core::manifest::Format;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Server};
+use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Replay, Server};
+use fullbore_engine::store::reader::Stream;
 
-use crate::hint::with_advice;
+use crate::hint::{explained, explained_of, with_advice};
 use crate::output::{GOOD, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
 
 /// Be an instrument that is not there.
 #[derive(Arguments, Debug)]
@@ -53,6 +59,12 @@ enum Instrument {
 ///   --fault length@1000000      the frame with this sample lies about its length
 ///   --fault count               the end counts samples that were not sent
 ///   --fault 'end@1000000:DMA data error'   it ends there, for this reason
+///
+/// A recording can be served in the place of made-up samples, raw or scaled as
+/// clients ask for it, with its own header, as often as it is armed for:
+///
+///   fullbore simulate panda --replay r1234_no0001 --store /data
+///   fullbore play r1234_no0001 --to panda://127.0.0.1:8888   at its own rate
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 struct PandaArgs {
@@ -86,6 +98,14 @@ struct PandaArgs {
     /// Send the bytes of this recorded stream to everybody who connects to the data port.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "samples", "fault"])]
     serve_dump: Option<PathBuf>,
+    /// Send the samples of this scan, SESSION_SCAN or SESSION_SCAN/STREAM, which a PandA was recorded in.
+    #[arg(long, value_name = "SCAN", conflicts_with_all = ["serve_dump", "fields"])]
+    replay: Option<String>,
+    /// With --replay: at the rate that it was recorded at.
+    #[arg(long, requires = "replay", conflicts_with = "rate")]
+    as_recorded: bool,
+    #[command(flatten)]
+    store: StoreArg,
 }
 
 /// How often the end of an acquisition is looked for.
@@ -93,6 +113,9 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The largest recorded stream that is served.
 const LARGEST_DUMP: u64 = 1 << 30;
+
+/// The ring of a PandA.
+const RING_BYTES: u64 = 256 << 20;
 
 /// Runs until Ctrl-C.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
@@ -102,8 +125,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
+    serve(plan(args)?, output)
+}
+
+/// Serves until Ctrl-C.
+fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
     let stop = crate::signals::stop_flag()?;
-    let plan = plan(args)?;
     let hint = "another --control or --data can be given; port 0 takes any that is free";
     let server = Server::start(plan, move |notice| {
         // A reader of our output that has gone is no reason to stop serving.
@@ -120,7 +147,78 @@ fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(GOOD))
 }
 
+/// How fast a recording is played.
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// So many times as fast as it was recorded.
+    Recorded(f64),
+    /// So many bytes of it a second.
+    Bytes(u64),
+    /// As fast as readers take it.
+    FlatOut,
+}
+
+/// Plays a recording as the PandA at this endpoint.
+pub fn play(
+    scan: &str,
+    store: &StoreArg,
+    to: &str,
+    pace: Pace,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let end = PandaSource::parse(to).map_err(|error| explained_of(to, error))?;
+    let host: IpAddr = end.host.parse().with_context(|| {
+        format!("{to}: a recording is served at an address of this host, such as 127.0.0.1")
+    })?;
+    let replay = recorded(scan, store)?;
+    let rate = match pace {
+        Pace::Recorded(factor) => replay.rate().map(|rate| rate * factor),
+        Pace::Bytes(bytes) => Some(bytes as f64 / f64::from(replay.sample_bytes().max(1))),
+        Pace::FlatOut => None,
+    };
+    serve(
+        Plan {
+            control: SocketAddr::new(host, end.control_port),
+            data: SocketAddr::new(host, end.data_port),
+            fields: FIELDS.to_owned(),
+            samples_per_second: rate,
+            samples: None,
+            ring_bytes: RING_BYTES,
+            faults: Vec::new(),
+            split: false,
+            seed: 1,
+            dump: None,
+            replay: Some(Arc::new(replay)),
+        },
+        output,
+    )
+}
+
+/// What a PandA sent when the scan was recorded.
+fn recorded(scan: &str, store: &StoreArg) -> anyhow::Result<Replay> {
+    let (scan, named) = scan_arg::open(&store.members()?, scan)?;
+    let of_panda = |stream: &&Stream| matches!(stream.format, Format::Panda { .. });
+    let pandas: Vec<&str> =
+        scan.streams.iter().filter(of_panda).map(|stream| stream.name.as_str()).collect();
+    let stream = match (&named, pandas.as_slice()) {
+        (Some(name), _) => scan_arg::stream(&scan, name.as_str())?.number,
+        (None, [one]) => scan_arg::stream(&scan, one)?.number,
+        (None, []) => bail!("{} holds no stream of a PandA", scan.manifest.scan),
+        (None, several) => bail!(
+            "{0} holds several streams of PandAs\n  name one of them: {0}/{1}",
+            scan.manifest.scan,
+            several.join(&format!(", {}/", scan.manifest.scan))
+        ),
+    };
+    Replay::new(scan, stream).map_err(explained)
+}
+
 fn plan(args: PandaArgs) -> anyhow::Result<Plan> {
+    let replay = args.replay.as_deref().map(|scan| recorded(scan, &args.store)).transpose()?;
+    let rate = match &replay {
+        Some(replay) if args.as_recorded => replay.rate(),
+        _ => args.rate,
+    };
     let dump = match &args.serve_dump {
         None => None,
         Some(path) => {
@@ -134,13 +232,14 @@ fn plan(args: PandaArgs) -> anyhow::Result<Plan> {
         control: args.control,
         data: args.data,
         fields: args.fields,
-        samples_per_second: args.rate,
+        samples_per_second: rate,
         samples: args.samples,
         ring_bytes: args.ring.0,
         faults: args.fault,
         split: args.split,
         seed: args.seed,
         dump,
+        replay: replay.map(Arc::new),
     })
 }
 

@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::control::{
-    self as lines, Answer, Answers, Captured, Identity, Request, Settings, Status,
+    self as lines, Answer, Answers, Captured, Identity, MOST_SETTINGS_BYTES, Request, Settings,
+    Status,
 };
 
 use super::{Error, Patience, connect, is_timeout, left};
 
 /// How often a busy PandA is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Tables, and words of bits, that are asked for at most.
+const MOST_NAMED: usize = 64;
 
 /// A connection to the control port.
 #[derive(Debug)]
@@ -128,7 +132,8 @@ impl Control {
     }
 
     /// Everything that tells later how the PandA was set. What an older server does not know is left
-    /// out. Asks for what has changed since this connection last asked, so give it one of its own.
+    /// out, and so is what would be too long to be kept. Asks for what has changed since this connection last
+    /// asked, so give it one of its own.
     pub fn settings(&mut self) -> Result<Settings, Error> {
         let capture = self.lines("*CAPTURE")?;
         let mut settings = Settings {
@@ -137,19 +142,20 @@ impl Control {
             attributes: self.lines_if_known("*CHANGES.ATTR")?,
             ..Settings::default()
         };
-        for field in capture.iter().filter_map(|line| Captured::read(line)) {
-            if field.field.starts_with("PCAP.BITS") {
-                let bits = self.lines_if_known(&format!("{}.BITS", field.field))?;
-                settings.bits.push((field.field, bits));
-            }
+        let captured = capture.iter().filter_map(|line| Captured::read(line));
+        let words = captured.filter(|captured| captured.field.starts_with("PCAP.BITS"));
+        for field in words.map(|captured| captured.field).take(MOST_NAMED) {
+            let bits = self.lines_if_known(&format!("{field}.BITS"))?;
+            settings.bits.push((field, bits));
         }
-        for line in self.lines_if_known("*CHANGES.TABLE")? {
+        settings.capture = capture;
+        for line in self.lines_if_known("*CHANGES.TABLE")?.into_iter().take(MOST_NAMED) {
             let name = line.trim_end_matches('<').to_owned();
             let rows = self.lines_if_known(&format!("{name}.B"))?;
             settings.tables.push((name, rows));
+            settings = settings.bounded(MOST_SETTINGS_BYTES);
         }
-        settings.capture = capture;
-        Ok(settings)
+        Ok(settings.bounded(MOST_SETTINGS_BYTES))
     }
 
     /// The value of anything.

@@ -3,10 +3,11 @@
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::{Decoder, Event, PandaSource, Want};
 
-use super::{Error, Patience, connect, is_timeout};
+use super::{Error, Patience, connect, is_timeout, left};
 
 /// Room for text: the head of the next frame, a header.
 const STAGING_BYTES: usize = 4096;
@@ -28,6 +29,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct DataStream {
     host: String,
+    options: &'static str,
     socket: TcpStream,
     decoder: Decoder,
     /// Bytes received and not yet decoded.
@@ -52,6 +54,7 @@ impl DataStream {
             })?;
         Ok(DataStream {
             host,
+            options: source.options().trim_end(),
             socket,
             decoder: Decoder::new(),
             staging: Vec::with_capacity(STAGING_BYTES),
@@ -65,6 +68,26 @@ impl DataStream {
         match self.decoder.want() {
             Want::Payload { bytes } if self.pending.is_none() => bytes,
             _ => 0,
+        }
+    }
+
+    /// Waits until the server has accepted our options. That is told again as the next thing that happens.
+    pub fn wait_until_ready(&mut self, patience: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            // Nothing but text comes before the first header, so there need be no room for payload.
+            match self.next(&mut [])? {
+                Step::Event(event) => {
+                    self.pending = Some(event);
+                    return Ok(());
+                }
+                Step::Closed => return Err(Error::Closed { host: self.host.clone() }),
+                Step::Quiet | Step::Payload(_) => {}
+            }
+            if left(patience, begun).is_none() {
+                let (host, request) = (self.host.clone(), self.options.to_owned());
+                return Err(Error::Silent { host, request, patience });
+            }
         }
     }
 

@@ -22,6 +22,9 @@ use crate::recorder::Control;
 use crate::ring::Block;
 use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, numbered};
 
+/// How long a file waits for the settings that it begins with: blocks and the server hold the samples.
+const SETTINGS_COME: Duration = Duration::from_secs(2);
+
 /// How files are named and written.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -223,9 +226,12 @@ struct Work {
 struct Current {
     acquisition: Arc<Acquisition>,
     path: PathBuf,
+    /// Nothing until the first samples have come.
     file: Option<PandaFile>,
     /// Samples that readers can see, and that a failure leaves.
     visible: u64,
+    /// When it began.
+    since: Instant,
 }
 
 impl Work {
@@ -248,23 +254,37 @@ impl Work {
 
     fn begin(&mut self, acquisition: Arc<Acquisition>) {
         let path = self.files.path(acquisition.number);
-        let mut file = None;
-        if self.failed.is_none() {
-            let options = self.files.options_of(&path, acquisition.number, self.acquisitions);
-            match PandaFile::create(&path, &acquisition.header, &options) {
-                Ok(made) => {
-                    file = Some(made);
-                    let acquisition = acquisition.clone();
-                    self.say(FileNews::Begun { path: path.clone(), acquisition });
-                }
-                Err(error) => self.fail(error),
-            }
+        let since = Instant::now();
+        self.flushed = since;
+        self.current = Some(Current { acquisition, path, file: None, visible: 0, since });
+    }
+
+    /// Makes the acquisition's file, unless it is there, now that so many samples have come of it: where nobody
+    /// has said how fast they come, that shows it, and HDF5 chunks are sized by it.
+    fn make(&mut self, samples: u64) {
+        let Some(current) = self.current.as_mut().filter(|it| it.file.is_none()) else { return };
+        if self.failed.is_some() {
+            return;
         }
-        self.flushed = Instant::now();
-        self.current = Some(Current { acquisition, path, file, visible: 0 });
+        let (acquisition, path) = (current.acquisition.clone(), current.path.clone());
+        let mut options = self.files.options_of(&path, acquisition.number, self.acquisitions);
+        // What comes at once may be all there is: then one chunk holds it.
+        let seconds = current.since.elapsed().max(options.flush / 8).as_secs_f64();
+        options.rows_per_second.get_or_insert(samples as f64 / seconds);
+        let settings = acquisition.settings.wait(SETTINGS_COME).and_then(Result::ok);
+        let (header, settings) = (&acquisition.header, settings.as_deref());
+        match PandaFile::create_with(&path, header, settings, &options) {
+            Ok(made) => {
+                current.file = Some(made);
+                self.say(FileNews::Begun { path, acquisition });
+            }
+            Err(error) => self.fail(error),
+        }
     }
 
     fn write(&mut self, batch: Batch) {
+        let sample_bytes = self.current.as_ref().map_or(1, |it| it.acquisition.header.sample_bytes);
+        self.make(batch.bytes as u64 / u64::from(sample_bytes.max(1)));
         let file = self.current.as_mut().and_then(|current| current.file.as_mut());
         if let Some(file) = file
             && self.failed.is_none()
@@ -278,6 +298,7 @@ impl Work {
 
     fn flush(&mut self) {
         self.flushed = Instant::now();
+        self.make(0);
         let Some(current) = &mut self.current else { return };
         let Some(file) = &mut current.file else { return };
         if self.failed.is_some() || file.rows() == current.visible {
@@ -294,8 +315,10 @@ impl Work {
     }
 
     fn end(&mut self, mut closed: Closed) {
+        self.make(0);
         let Some(current) = self.current.take() else { return };
-        let Current { acquisition, path, file, visible } = current;
+        let Current { acquisition, path, file, visible, .. } = current;
+        closed.notes.extend(acquisition.settings.note());
         let mut report = None;
         if self.failed.is_none()
             && let Some(file) = file

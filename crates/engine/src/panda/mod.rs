@@ -155,6 +155,14 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", with_cause(source)),
+        None => error.to_string(),
+    }
+}
+
 /// What is left of `patience` since `begun`, never nothing: a timeout of zero would wait for ever.
 fn left(patience: Duration, begun: Instant) -> Option<Duration> {
     patience.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())

@@ -238,6 +238,8 @@ pub struct Recorded {
     pub notes: Vec<String>,
     /// How long flushes took, in microseconds: half of them, 99 of 100, and the longest.
     pub flush_us: Option<[u64; 3]>,
+    /// How many flushes took at most so many microseconds, by powers of two.
+    pub flush_histogram: Vec<(u64, u64)>,
     /// The longest write of an HDF5 chunk, in microseconds.
     pub longest_write_us: Option<u64>,
 }
@@ -266,6 +268,7 @@ impl From<Finished> for Recorded {
             connections: closed.connections,
             notes: closed.notes,
             flush_us: report.as_ref().map(flush),
+            flush_histogram: report.as_ref().map_or_else(Vec::new, hdf5::Report::flush_histogram),
             longest_write_us: report.map(|report| report.longest_write.as_micros() as u64),
         }
     }

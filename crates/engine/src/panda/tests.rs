@@ -25,6 +25,7 @@ fn plan() -> Plan {
         split: false,
         seed: 7,
         dump: None,
+        replay: None,
     }
 }
 

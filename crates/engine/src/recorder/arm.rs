@@ -1,8 +1,8 @@
 //! Everything that can fail, before anything is promised.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU16;
@@ -22,7 +22,8 @@ use super::scan::Scan;
 use super::scribe::{Answers, Scribes};
 use super::supervise::Supervisor;
 use crate::clock::Clock;
-use crate::ring::{Gauge, Report, Wake};
+use crate::panda::capture::Panda;
+use crate::ring::{Gauge, Pool, Report, Wake};
 use crate::source::{
     Capture, Lane, Notice, Port, PortError, Scratch, Settings, wanted_block_bytes,
 };
@@ -55,8 +56,8 @@ const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
 pub struct Plan {
     /// Where frames come from.
     pub sources: Vec<UdpSource>,
-    /// A PandA, instead of them: each of its acquisitions is a scan.
-    pub panda: Option<PandaPlan>,
+    /// PandAs, alone or beside them: an acquisition of each is a scan.
+    pub pandas: Vec<PandaPlan>,
     /// Directories of the disk set.
     pub members: Vec<PathBuf>,
     /// Names of the scans, one after the other without a pause.
@@ -88,10 +89,36 @@ pub struct PandaPlan {
     pub reconnect: Duration,
 }
 
+impl PandaPlan {
+    /// Whether the recorder arms it.
+    pub fn arms(&self) -> bool {
+        self.source.arm.unwrap_or(self.arm)
+    }
+}
+
 impl Plan {
-    /// Capture threads: never more than sources.
+    /// Capture threads of datagrams: never more than sources.
     pub fn threads(&self) -> usize {
-        self.capture_threads.unwrap_or_else(default_threads).clamp(1, self.sources.len().max(1))
+        let sources = self.sources.len();
+        self.capture_threads.unwrap_or_else(default_threads).clamp(sources.min(1), sources)
+    }
+
+    /// All capture threads: each PandA has one of its own.
+    pub fn captures(&self) -> usize {
+        self.threads() + self.pandas.len()
+    }
+
+    /// Places of the PandAs in the manifest: after the streams that are known beforehand.
+    pub fn panda_numbers(&self) -> Range<u16> {
+        let single = |source: &&UdpSource| source.threads != Threads::Split;
+        let first = self.sources.iter().filter(single).count();
+        first as u16..(first + self.pandas.len()) as u16
+    }
+
+    /// What each source gets of the block memory that was asked for.
+    fn share(&self) -> Option<u64> {
+        let sources = self.sources.len() + self.pandas.len();
+        self.buffer.map(|size| size.0 / sources.max(1) as u64)
     }
 
     /// How long all scans last together, where that is said.
@@ -221,6 +248,9 @@ pub enum RecordError {
         /// The least for each.
         least: ByteSize,
     },
+    /// A PandA.
+    #[error(transparent)]
+    Panda(#[from] crate::panda::Error),
     /// A writer.
     #[error(transparent)]
     Writer(#[from] WriterError),
@@ -290,6 +320,7 @@ impl RecordError {
                 "ask for less with --buffer".into()
             }
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
+            RecordError::Panda(error) => return error.hint().map(str::to_owned),
             RecordError::Writer(error) => error.hint().into(),
             _ => return None,
         })
@@ -319,6 +350,7 @@ impl Recorder {
                 tell(&Event::Warning { text: text.clone() });
             }
         }
+        let pandas = plan.pandas.iter().map(super::panda::reach).collect::<Result<Vec<_>, _>>()?;
         let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
         for text in ports.iter().filter_map(Port::warning) {
@@ -335,17 +367,18 @@ impl Recorder {
             sources: ports
                 .iter()
                 .map(|port| (port.source().endpoint.to_string(), port.receiver().buffer_bytes()))
-                .chain(plan.panda.iter().map(|panda| (panda.source.to_string(), 0)))
+                .chain(plan.pandas.iter().map(|panda| (panda.source.to_string(), 0)))
                 .collect(),
             pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
-                + plan.panda.as_ref().map_or(0, |_| panda_pool_bytes(&plan)),
+                + plan.pandas.len() as u64 * panda_pool_bytes(&plan),
             locked: ports.iter().all(|port| port.region().locked()),
             members: members
                 .iter()
                 .map(|member| member_state(member, None, member.free_bytes().unwrap_or(0)))
                 .collect(),
         };
-        let threads = start(&plan, &members, &mut ports).inspect_err(|_| undone(scan.discard()))?;
+        let threads = start(&plan, &members, &mut ports, pandas)
+            .inspect_err(|_| undone(scan.discard()))?;
         scan.shared = witness::Reading::take(Path::new("/"));
         let supervisor = Supervisor::new(plan, members, threads, scribes, scan, clock);
         supervisor.begin_unless_it_waits();
@@ -396,16 +429,17 @@ pub(super) struct Running {
 }
 
 fn check(plan: &Plan) -> Result<(), RecordError> {
-    if plan.sources.is_empty() && plan.panda.is_none() {
+    if plan.sources.is_empty() && plan.pandas.is_empty() {
         return Err(RecordError::NoSource);
     }
     if plan.members.is_empty() {
         return Err(RecordError::NoMember);
     }
-    let mut names: BTreeMap<&Name, SocketAddr> = BTreeMap::new();
-    for source in &plan.sources {
-        if names.insert(&source.name, source.address).is_some() {
-            return Err(RecordError::SameName { name: source.name.clone() });
+    let mut names: BTreeSet<&Name> = BTreeSet::new();
+    let pandas = plan.pandas.iter().map(|panda| &panda.source.name);
+    for name in plan.sources.iter().map(|source| &source.name).chain(pandas) {
+        if !names.insert(name) {
+            return Err(RecordError::SameName { name: name.clone() });
         }
     }
     check_cpus(&plan.cpus)?;
@@ -555,7 +589,7 @@ fn fit_chunk(
 ) -> Result<ByteSize, RecordError> {
     let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
     let most = free.iter().copied().max().unwrap_or(0);
-    let fitting = most / (4 * plan.sources.len().max(1) as u64);
+    let fitting = most / (4 * (plan.sources.len() + plan.pandas.len()).max(1) as u64);
     let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
     let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(BLOCK_BYTES));
     let chunk = plan.chunk.unwrap_or(ByteSize(default));
@@ -583,9 +617,9 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     }
     let sources = plan.sources.len() as u64;
     let available = available_memory();
-    let wanted = plan.buffer.map_or_else(
+    let wanted = plan.share().map_or_else(
         || POOL_BYTES.min(available / 4).max(sources * LEAST_POOL_BYTES),
-        |size| size.0,
+        |share| share * sources,
     );
     let share = wanted / sources;
     if share < LEAST_POOL_BYTES {
@@ -602,8 +636,7 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     check_chunk(plan, share)?;
     let single = |source: &UdpSource| source.threads != Threads::Split;
     // Streams that are known beforehand come first in the manifest; threads that are split off follow.
-    let known = plan.sources.iter().filter(|source| single(source)).count() as u16;
-    let next_number = Arc::new(AtomicU16::new(known));
+    let next_number = Arc::new(AtomicU16::new(plan.panda_numbers().end));
     let mut number = 0;
     let mut ports = Vec::with_capacity(plan.sources.len());
     for source in &plan.sources {
@@ -626,16 +659,16 @@ fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
 
 /// How much block memory a PandA gets.
 fn panda_pool_bytes(plan: &Plan) -> u64 {
-    plan.buffer.map_or(PANDA_POOL_BYTES, |size| size.0)
+    plan.share().unwrap_or(PANDA_POOL_BYTES)
 }
 
 /// The block memory of a PandA.
-fn open_pool(plan: &Plan) -> Result<crate::ring::Pool, RecordError> {
+fn open_pool(plan: &Plan) -> Result<Pool, RecordError> {
     let wanted = panda_pool_bytes(plan);
     if wanted < LEAST_PANDA_POOL_BYTES {
         return Err(RecordError::SmallBuffer {
             given: ByteSize(wanted),
-            sources: 1,
+            sources: plan.pandas.len(),
             least: ByteSize(LEAST_PANDA_POOL_BYTES),
         });
     }
@@ -676,13 +709,14 @@ fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
 }
 
 /// Starts the writers and the capture threads, with a queue from each of these to each of those.
-fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Running, RecordError> {
+fn start(
+    plan: &Plan,
+    members: &[Member],
+    ports: &mut Vec<Port>,
+    pandas: Vec<Panda>,
+) -> Result<Running, RecordError> {
     let count = plan.threads();
-    let panda = match &plan.panda {
-        None => None,
-        Some(panda) => Some((panda, open_pool(plan)?)),
-    };
-    let more = panda.as_ref().map_or(0, |(_, pool)| pool.blocks());
+    let pools = pandas.iter().map(|_| open_pool(plan)).collect::<Result<Vec<_>, _>>()?;
     let mut groups: Vec<Vec<Port>> = (0..count).map(|_| Vec::new()).collect();
     let mut scratch = Scratch::new();
     for (number, mut port) in ports.drain(..).enumerate() {
@@ -691,15 +725,17 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
     }
     let (reports, report_receiver) = mpsc::channel();
     let (notices, notice_receiver) = mpsc::channel();
-    let mut lanes: Vec<Vec<Lane>> = (0..count).map(|_| Vec::new()).collect();
+    let blocks = groups.iter().map(|group| group.iter().map(Port::most_blocks).sum::<usize>());
+    let rooms: Vec<usize> =
+        blocks.chain(pools.iter().map(Pool::blocks)).map(|blocks| blocks + 4096).collect();
+    let mut lanes: Vec<Vec<Lane>> = rooms.iter().map(|_| Vec::new()).collect();
     let (mut writers, mut gauges) = (Vec::new(), Vec::new());
-    let mut cpus = plan.cpus.iter().copied().skip(count).cycle();
+    let mut cpus = plan.cpus.iter().copied().skip(plan.captures()).cycle();
     for (number, member) in members.iter().enumerate() {
         let gauge = Arc::new(Gauge::default());
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
         let mut sides = Vec::new();
-        for (group, lanes) in groups.iter().zip(&mut lanes) {
-            let room = group.iter().map(Port::most_blocks).sum::<usize>() + more + 4096;
+        for (&room, lanes) in rooms.iter().zip(&mut lanes) {
             let (commands, from_capture) = rtrb::RingBuffer::new(room);
             let (to_capture, returned) = rtrb::RingBuffer::new(room);
             sides.push(store::Lane { commands: from_capture, returned: to_capture });
@@ -715,11 +751,11 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
         gauges.push(gauge);
     }
     let mut captures = Vec::new();
-    if let Some((panda, pool)) = panda {
-        let (scans, chunk) = (plan.scans.len(), plan.chunk.map(|size| size.0));
-        let lanes = lanes.pop().unwrap_or_default();
-        groups.clear();
-        captures.push(super::panda::start(panda, scans, chunk, pool, lanes, notices.clone())?);
+    let lanes_of_pandas = lanes.split_off(count);
+    for (place, ((device, pool), lanes)) in
+        pandas.into_iter().zip(pools).zip(lanes_of_pandas).enumerate()
+    {
+        captures.push(super::panda::start(plan, place, device, pool, lanes, notices.clone())?);
     }
     for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
         let settings = Settings { cpu: plan.cpus.get(number).copied(), hold: plan.start.is_some() };

@@ -17,24 +17,25 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use fullbore_core::format::panda::control::Settings as PandaSettings;
 use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 
-use super::arm::{PandaPlan, RecordError};
+use super::arm::{PandaPlan, Plan, RecordError};
 use crate::clock::Clock;
-use crate::panda::Patience;
 use crate::panda::capture::{
-    Acquisition, Asked, Batch, Ended, Halted, Outlet, Panda, Settings, Source,
+    Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
+use crate::panda::{Patience, with_cause};
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
 
 /// Time between two looks at what the writers give back, while there is nothing else to do.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long the supervisor may take to begin the next scan.
-const NEXT_SCAN: Duration = Duration::from_secs(10);
+/// How long the settings of an acquisition that has ended are waited for.
+const LAST_ANSWER: Duration = Duration::from_secs(2);
 
 /// How long a look at the data port waits at most.
 const PATIENCE: Patience = Patience {
@@ -43,23 +44,32 @@ const PATIENCE: Patience = Patience {
     quiet: Duration::from_millis(20),
 };
 
-/// Starts the capture thread of a PandA, which fills the blocks of `pool`.
+/// Connects to a PandA: one that is not there is told before anything is begun.
+pub(super) fn reach(plan: &PandaPlan) -> Result<Panda, RecordError> {
+    let mut device = Panda::new(plan.source.clone(), PATIENCE);
+    device.reach(plan.arms())?;
+    Ok(device)
+}
+
+/// Starts the capture thread of the PandA at a place of the plan, which fills the blocks of `pool`.
 pub(super) fn start(
-    plan: &PandaPlan,
-    scans: usize,
-    chunk_bytes: Option<u64>,
+    plan: &Plan,
+    place: usize,
+    device: Panda,
     pool: Pool,
     lanes: Vec<Lane>,
     notices: Sender<Notice>,
 ) -> Result<Capture, RecordError> {
     let (orders, from_supervisor) = mpsc::channel();
     let gauge = Arc::new(StreamGauge::default());
+    let panda = &plan.pandas[place];
     let outlet = StoreOutlet {
+        number: plan.panda_numbers().start + place as u16,
         orders: from_supervisor,
         notices: notices.clone(),
         dealer: Dealer::new(lanes),
-        source: plan.source.clone(),
-        chunk_bytes: chunk_bytes.unwrap_or(CHUNK_BYTES),
+        source: panda.source.clone(),
+        chunk_bytes: plan.chunk.map_or(CHUNK_BYTES, |size| size.0),
         gauge: gauge.clone(),
         clock: Clock::new(),
         asked: Asked::Go,
@@ -68,17 +78,21 @@ pub(super) fn start(
         free: VecDeque::new(),
     };
     let settings = Settings {
-        acquisitions: Some(scans as u64),
-        arm: plan.source.arm.unwrap_or(plan.arm),
-        reconnect: plan.reconnect,
+        acquisitions: Some(plan.scans.len() as u64),
+        arm: panda.arms(),
+        reconnect: panda.reconnect,
     };
-    let device = Panda::new(plan.source.clone(), PATIENCE);
+    let cpu = plan.cpus.get(plan.threads() + place).copied();
+    let thread = Builder::new().name(format!("panda{place}"));
     // What the source tells is in the account too.
     let (tell, _) = mpsc::channel();
     let source = Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge, tell);
-    let thread = Builder::new()
-        .name("capture0".into())
+    let thread = thread
         .spawn(move || {
+            if let Some(cpu) = cpu {
+                // A refusal leaves the thread where the scheduler wants it.
+                let _ = crate::sys::sched::stay_on(cpu);
+            }
             let (mut outlet, ended) = source.run();
             if let Ended::Failed(error) = ended {
                 let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
@@ -90,15 +104,10 @@ pub(super) fn start(
     Ok(Capture::of_thread(orders, thread))
 }
 
-fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_cause(source)),
-        None => error.to_string(),
-    }
-}
-
 /// The way to the members.
 struct StoreOutlet {
+    /// Place in the manifest.
+    number: u16,
     orders: Receiver<Order>,
     notices: Sender<Notice>,
     dealer: Dealer,
@@ -119,6 +128,9 @@ struct Open {
     opening: Arc<Opening>,
     course: Course,
     header: String,
+    settings: Described,
+    /// Whether the settings are in the manifest, or will never be.
+    described: bool,
     sample_bytes: u32,
     /// Samples handed on, and those that no member took.
     samples: u64,
@@ -129,18 +141,27 @@ impl StoreOutlet {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Begin(opening)) => {
-                    if let Some(unused) = self.opening.replace(opening) {
-                        self.silent(&unused);
-                    }
-                }
-                Ok(Order::Stop) => self.asked = self.asked.max(Asked::Stop),
-                Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
-                    self.asked = Asked::Abort;
-                    self.dealer.abort();
+                Ok(order) => self.take(order),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.take(Order::Abort);
                     return;
                 }
-                Err(TryRecvError::Empty) => return,
+            }
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Begin(opening) => {
+                if let Some(unused) = self.opening.replace(opening) {
+                    self.silent(&unused);
+                }
+            }
+            Order::Stop => self.asked = self.asked.max(Asked::Stop),
+            Order::Abort => {
+                self.asked = Asked::Abort;
+                self.dealer.abort();
             }
         }
     }
@@ -148,15 +169,25 @@ impl StoreOutlet {
     /// Nothing came of a scan.
     fn silent(&self, opening: &Opening) {
         let scan = opening.uuid;
-        self.tell(Notice::Silent { scan, number: 0, foreign: 0, witnesses: Vec::new() });
+        let number = self.number;
+        self.tell(Notice::Silent { scan, number, foreign: 0, witnesses: Vec::new() });
         self.tell(Notice::Closed { scan });
     }
 
-    /// The thread ends.
+    /// Nothing more will come: says so of every scan that is begun, until told to end.
     fn farewell(&mut self) {
-        self.obey();
-        if let Some(unused) = self.opening.take() {
-            self.silent(&unused);
+        loop {
+            self.obey();
+            if let Some(unused) = self.opening.take() {
+                self.silent(&unused);
+            }
+            if self.asked > Asked::Go {
+                break;
+            }
+            match self.orders.recv() {
+                Ok(order) => self.take(order),
+                Err(_) => break,
+            }
         }
         self.tell(Notice::Done);
     }
@@ -189,6 +220,18 @@ impl StoreOutlet {
         }
     }
 
+    /// Settings that have come are written down at once: who dies later cannot ask again.
+    fn tell_settings(&mut self) {
+        let Some(open) = self.open.as_mut().filter(|open| !open.described) else { return };
+        let Some(answer) = open.settings.wait(Duration::ZERO) else { return };
+        open.described = true;
+        if let Ok(settings) = answer {
+            let (scan, header) = (open.opening.uuid, open.header.clone());
+            let format = format(header, Some(&settings), None);
+            self.tell(Notice::Described { scan, number: self.number, format });
+        }
+    }
+
     /// How the stream's samples are cut.
     fn geometry(&self, sample_bytes: u32) -> Result<Geometry, String> {
         let geometry = Geometry::of_frames(sample_bytes, BLOCK_BYTES, self.chunk_bytes)
@@ -201,10 +244,9 @@ impl StoreOutlet {
 
     /// The scan that the supervisor begins for this acquisition.
     fn wait_for_a_scan(&mut self) -> Option<Arc<Opening>> {
-        let since = Instant::now();
         loop {
             self.obey();
-            if self.opening.is_some() || self.asked > Asked::Go || since.elapsed() > NEXT_SCAN {
+            if self.opening.is_some() || self.asked > Asked::Go {
                 return self.opening.take();
             }
             self.take_returned();
@@ -216,6 +258,7 @@ impl StoreOutlet {
 impl Outlet for StoreOutlet {
     fn asked(&mut self) -> Asked {
         self.obey();
+        self.tell_settings();
         self.asked
     }
 
@@ -228,6 +271,12 @@ impl Outlet for StoreOutlet {
         None
     }
 
+    /// An acquisition that begins before the others have ended theirs would have to wait for its scan.
+    fn is_ready(&mut self) -> bool {
+        self.obey();
+        self.opening.is_some()
+    }
+
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
         let sample_bytes = acquisition.header.sample_bytes;
         let geometry = self.geometry(sample_bytes).map_err(|why| {
@@ -237,7 +286,7 @@ impl Outlet for StoreOutlet {
         let opening = self.wait_for_a_scan().ok_or(Halted)?;
         let scan = opening.uuid;
         let shape = Shape {
-            number: 0,
+            number: self.number,
             name: self.source.name.clone(),
             source: self.source.to_string(),
             stripped_bytes: 0,
@@ -245,14 +294,23 @@ impl Outlet for StoreOutlet {
             fill: Fill::Omit,
         };
         let directory = opening.directory(&shape.name);
-        let track = Arc::new(Track { scan, number: 0, directory, geometry });
+        let track = Arc::new(Track { scan, number: self.number, directory, geometry });
         let header = acquisition.text.clone();
-        let format = format(header.clone(), None);
+        let format = format(header.clone(), None, None);
         let gauge = self.gauge.clone();
         self.gauge.bytes.store(0, Relaxed);
         self.tell(Notice::Opened { scan, shape, format, gauge });
         let course = Course::new(track);
-        self.open = Some(Open { opening, course, header, sample_bytes, samples: 0, lost: 0 });
+        self.open = Some(Open {
+            opening,
+            course,
+            header,
+            settings: acquisition.settings.clone(),
+            described: false,
+            sample_bytes,
+            samples: 0,
+            lost: 0,
+        });
         Ok(())
     }
 
@@ -312,11 +370,13 @@ impl Outlet for StoreOutlet {
         let mut account = closed.account.clone();
         account.bytes = account.terms.written * u64::from(open.sample_bytes);
         self.dealer.finish(open.course.track(), Vec::new());
+        let settings = open.settings.wait(LAST_ANSWER).and_then(Result::ok);
+        closed.notes.extend(open.settings.note());
         let (blocks, bytes) = open.course.written();
         self.tell(Notice::Ended {
             scan,
-            number: 0,
-            format: format(open.header, Some(closed)),
+            number: self.number,
+            format: format(open.header, settings.as_deref(), Some(closed)),
             blocks,
             bytes,
             account: Box::new(account),
@@ -326,7 +386,8 @@ impl Outlet for StoreOutlet {
 }
 
 /// What the manifest says of the samples.
-fn format(header: String, closed: Option<Closed>) -> Format {
+fn format(header: String, settings: Option<&PandaSettings>, closed: Option<Closed>) -> Format {
+    let settings = settings.cloned().map(Box::new);
     match closed {
         None => Format::Panda {
             header,
@@ -334,6 +395,7 @@ fn format(header: String, closed: Option<Closed>) -> Format {
             captured: None,
             connections: Vec::new(),
             notes: Vec::new(),
+            settings,
         },
         Some(closed) => Format::Panda {
             header,
@@ -341,6 +403,7 @@ fn format(header: String, closed: Option<Closed>) -> Format {
             captured: closed.captured,
             connections: closed.connections,
             notes: closed.notes,
+            settings,
         },
     }
 }

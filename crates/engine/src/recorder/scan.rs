@@ -79,11 +79,12 @@ impl Scan {
         }
         let known: Vec<&UdpSource> =
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
-        let single = plan.panda.is_some() || (plan.sources.len() == 1 && known.len() == 1);
+        let single =
+            plan.sources.len() + plan.pandas.len() == 1 && known.len() == plan.sources.len();
         let opening = Arc::new(Opening { uuid: Uuid::now_v7(), scan: name.clone(), single });
         let mut streams: Vec<Stream> =
             known.iter().map(|source| stream(source, &opening)).collect();
-        streams.extend(plan.panda.iter().map(|panda| stream_of_panda(&panda.source, &opening)));
+        streams.extend(plan.pandas.iter().map(|panda| stream_of_panda(&panda.source, &opening)));
         let manifest = Manifest {
             version: VERSION,
             uuid: opening.uuid,
@@ -103,7 +104,7 @@ impl Scan {
         let numbers = 0..manifest.streams.len() as u16;
         Ok(Self {
             opening,
-            life: Lifecycle::new(numbers, members.len(), plan.threads()),
+            life: Lifecycle::new(numbers, members.len(), plan.captures()),
             manifest,
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),
@@ -227,6 +228,10 @@ impl Scan {
             stream.directory = self.opening.directory(&stream.name);
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
             stream.renamed = None;
+            if let Format::Panda { .. } = stream.format {
+                // Each acquisition speaks for itself.
+                stream.format = acquisition_to_come();
+            }
         }
         self.untold = true;
     }
@@ -281,6 +286,15 @@ impl Scan {
         drop(self.ask(&Task::Release));
     }
 
+    /// Whether it was to be an acquisition of PandAs, and none of them has begun one.
+    pub fn came_to_nothing(&self) -> bool {
+        let unbegun = |stream: &Stream| match &stream.format {
+            Format::Panda { header, .. } => header.is_empty(),
+            Format::Vdif { .. } | Format::Raw => false,
+        };
+        !self.manifest.streams.is_empty() && self.manifest.streams.iter().all(unbegun)
+    }
+
     /// Removes what was made of a scan that does not begin after all.
     pub fn discard(&self) -> Answers {
         self.ask(&Task::Discard)
@@ -316,13 +330,7 @@ fn stream_of_panda(source: &PandaSource, opening: &Opening) -> Stream {
         name: source.name.clone(),
         directory: opening.directory(&source.name),
         source: source.to_string(),
-        format: Format::Panda {
-            header: String::new(),
-            ending: None,
-            captured: None,
-            connections: Vec::new(),
-            notes: Vec::new(),
-        },
+        format: acquisition_to_come(),
         stripped_bytes: 0,
         geometry: None,
         fill: Fill::Omit,
@@ -330,6 +338,17 @@ fn stream_of_panda(source: &PandaSource, opening: &Opening) -> Stream {
         bytes: 0,
         account: None,
         renamed: None,
+    }
+}
+
+fn acquisition_to_come() -> Format {
+    Format::Panda {
+        header: String::new(),
+        ending: None,
+        captured: None,
+        connections: Vec::new(),
+        notes: Vec::new(),
+        settings: None,
     }
 }
 

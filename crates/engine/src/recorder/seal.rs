@@ -100,8 +100,11 @@ fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
 
 /// What the streams show of one another: who began last, who ended first, who never came.
 fn add_presence(scan: &mut Scan) {
+    // A PandA says itself when it began and ended, which is no measure for others.
+    let tells = |account: &Account| account.counted_by == CountedBy::ServerCount;
     let seen = |account: &Account| Some((account.first?.seen, account.last?.seen));
-    let ends: Vec<(Tai, Tai)> = scan.accounts.values().filter_map(seen).collect();
+    let compared = scan.accounts.values().filter(|account| !tells(account));
+    let ends: Vec<(Tai, Tai)> = compared.filter_map(seen).collect();
     let earliest = ends.iter().map(|ends| ends.0).min();
     let latest = ends.iter().map(|ends| ends.1).max();
     let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
@@ -112,6 +115,9 @@ fn add_presence(scan: &mut Scan) {
         };
         if scan.limited {
             account.presence.extend(within_limits(armed, stopped, first.seen, last.seen));
+        }
+        if tells(account) {
+            continue;
         }
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
         if late > NOTICEABLE_NS {

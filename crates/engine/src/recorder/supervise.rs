@@ -107,6 +107,8 @@ pub struct Supervisor {
     stopping: u8,
     captures_left: usize,
     broken: Vec<String>,
+    /// Whether a source can give nothing more, so that no further scan begins with it.
+    source_broken: bool,
     told: Told,
     /// How often in a row there was too little room for what is left; `None` once that is said, or was before.
     short_of_room: Option<u32>,
@@ -163,6 +165,7 @@ impl Supervisor {
             written: now,
             stopping: 0,
             broken: Vec::new(),
+            source_broken: false,
         }
     }
 
@@ -414,19 +417,20 @@ impl Supervisor {
                     frames_per_second,
                 });
             }
+            Notice::Described { scan, number, format } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.manifest.streams[usize::from(number)].format = format;
+                    scan.untold = true;
+                }
+            }
             Notice::Ended { scan, number, format, blocks, bytes, account } => {
-                let uuid_of_newest = self.scans.back().map(|newest| newest.opening.uuid);
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
                 (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, *account);
                 scan.life.step(Step::Ended(number));
-                let newest = Some(scan.opening.uuid) == uuid_of_newest;
-                if newest && self.plan.panda.is_some() && self.stopping == 0 {
-                    // An acquisition is a scan.
-                    self.end_scan(tell);
-                }
+                self.end_with_the_pandas(tell);
             }
             Notice::Silent { scan, number, foreign, witnesses } => {
                 let sources = self.plan.sources.clone();
@@ -442,6 +446,7 @@ impl Supervisor {
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, account);
                 scan.life.step(Step::Silent(number));
+                self.end_with_the_pandas(tell);
             }
             Notice::Closed { scan } => {
                 if let Some(scan) = self.scan_mut(scan) {
@@ -450,7 +455,7 @@ impl Supervisor {
             }
             Notice::Done => {
                 self.captures_left = self.captures_left.saturating_sub(1);
-                if self.stopping == 0 && self.plan.panda.is_none() {
+                if self.stopping == 0 {
                     let text = "a capture thread failed, and the recording ends".to_owned();
                     self.broken.push(text.clone());
                     tell(&Event::Warning { text });
@@ -462,9 +467,32 @@ impl Supervisor {
             }
             Notice::Warning { text } => tell(&Event::Warning { text }),
             Notice::Broken { why } => {
+                self.source_broken = true;
                 self.broken.push(why.clone());
                 tell(&Event::Warning { text: why });
             }
+        }
+    }
+
+    /// An acquisition is a scan: with PandAs among the sources it is over when each of them has ended its own.
+    /// Where none of them began one, streams beside them go on.
+    fn end_with_the_pandas(&mut self, tell: &mut Tell<'_>) {
+        let (numbers, alone) = (self.plan.panda_numbers(), self.plan.sources.is_empty());
+        if self.stopping > 0 || numbers.is_empty() {
+            return;
+        }
+        let scan = self.newest();
+        let over = numbers.clone().all(|number| scan.accounts.contains_key(&number));
+        let began = |number: u16| {
+            let format = &scan.manifest.streams[usize::from(number)].format;
+            matches!(format, fullbore_core::manifest::Format::Panda { ending: Some(_), .. })
+        };
+        if !over || !(alone || numbers.clone().any(began)) {
+            return;
+        }
+        match self.source_broken {
+            true => self.stop(1),
+            false => self.end_scan(tell),
         }
     }
 
@@ -516,7 +544,9 @@ impl Supervisor {
             && let Some(at) = self.scans.iter().position(|scan| scan.life.is_sealed())
         {
             let scan = self.scans.remove(at).expect("just seen");
-            if scan.life.is_whole() || self.plan.panda.is_some() {
+            if self.source_broken && scan.came_to_nothing() {
+                self.discarded = Some(scan.discard());
+            } else if scan.life.is_whole() {
                 let basis = Basis {
                     sources: self.plan.sources.clone(),
                     writers: self.running.gauges.clone(),
@@ -698,9 +728,9 @@ impl Recorder {
             let limited = supervisor.stopping == 0 && supervisor.next.is_none();
             if limited && supervisor.limit_reached() {
                 // A PandA's scan is an acquisition, which a limit cannot cut in two.
-                match supervisor.plan.panda {
-                    Some(_) => supervisor.stop(1),
-                    None => {
+                match supervisor.plan.pandas.is_empty() {
+                    false => supervisor.stop(1),
+                    true => {
                         supervisor.newest().limited = true;
                         supervisor.end_scan(tell);
                     }

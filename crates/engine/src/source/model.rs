@@ -665,7 +665,10 @@ fn check_datagrams(bench: &Bench) {
                 booked += account.duplicates + account.foreign;
             }
             Notice::Silent { foreign, .. } => booked += foreign,
-            Notice::Opened { .. } | Notice::Closed { .. } | Notice::Done => {}
+            Notice::Opened { .. }
+            | Notice::Described { .. }
+            | Notice::Closed { .. }
+            | Notice::Done => {}
             Notice::Warning { text } => panic!("{text}"),
             Notice::Broken { why } => panic!("{why}"),
         }

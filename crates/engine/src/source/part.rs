@@ -114,6 +114,15 @@ pub enum Notice {
         /// Its counters.
         gauge: Arc<StreamGauge>,
     },
+    /// More has become known of what a stream's frames are.
+    Described {
+        /// The scan.
+        scan: Uuid,
+        /// Place in the manifest.
+        number: u16,
+        /// What its frames are.
+        format: Format,
+    },
     /// A stream has handed on its last block of a scan, and all of them have come to rest.
     Ended {
         /// The scan.

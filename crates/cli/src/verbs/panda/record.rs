@@ -263,6 +263,13 @@ fn told(recorded: &Recorded) -> String {
             terms.expected, terms.written, terms.missing, terms.overrun, terms.damaged
         );
     }
+    if let Some([half, most, longest]) = recorded.flush_us {
+        let [half, most, longest] = [half, most, longest].map(|us| us as f64 / 1000.0);
+        let _ = writeln!(
+            text,
+            "  flushes: half within {half:.1} ms, 99 of 100 within {most:.1} ms, the longest {longest:.1} ms"
+        );
+    }
     for note in &recorded.notes {
         let _ = writeln!(text, "  {note}");
     }

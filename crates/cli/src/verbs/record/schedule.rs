@@ -136,7 +136,7 @@ fn plan(args: &Args, session: &Name, scan: &Planned) -> anyhow::Result<Plan> {
     words.scan = scan.name.to_string();
     let plan = resolve(words)?;
     anyhow::ensure!(
-        plan.panda.is_none(),
+        plan.pandas.is_empty(),
         "a PandA's acquisitions begin when it is armed, and not by a schedule"
     );
     let limit = Limit { until: Some(scan.end), ..Limit::default() };

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::certify::{Ending, Tally};
 use super::codec::EndReason;
 use super::header::Header;
+use super::triggers::Falls;
 use crate::account::{Account, CountedBy, Edge, Verdict};
 use crate::gap::{Cause, Gap};
 use crate::time::Tai;
@@ -39,6 +40,7 @@ pub struct Books {
     tallies: Vec<Tally>,
     unlisted: u64,
     notes: Vec<String>,
+    falls: Falls,
 }
 
 /// What a connection brings of an acquisition that another one had begun.
@@ -65,6 +67,9 @@ pub struct Closed {
     pub connections_unlisted: u64,
     /// What was lost or is in doubt, in sentences.
     pub notes: Vec<String>,
+    /// Trigger times that lie before the one they follow, which those of true samples never do.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub times_fell: u64,
     #[serde(skip)]
     runs: Vec<(u64, u64)>,
 }
@@ -82,6 +87,7 @@ impl Books {
             tallies: Vec::new(),
             unlisted: 0,
             notes: Vec::new(),
+            falls: Falls::default(),
         };
         if header.missed > 0 {
             books.notes.push(format!("joined late: {} samples went before", header.missed));
@@ -93,6 +99,11 @@ impl Books {
     /// The first index that is neither certified nor lost.
     pub fn next_index(&self) -> u64 {
         self.next
+    }
+
+    /// What the times of triggers show.
+    pub fn times_fell(&mut self, falls: Falls) {
+        self.falls = falls;
     }
 
     /// A connection ended, and brought this. The acquisition may go on over another one.
@@ -153,6 +164,13 @@ impl Books {
             self.notes
                 .push(format!("the PandA took {captured} samples, and its end counts {sent_to}"));
         }
+        if self.falls.count > 0 {
+            let Falls { count, first } = self.falls;
+            self.notes.push(format!(
+                "the time of the trigger falls {count} times, first at sample {first}: \
+                 samples are out of order or not what was taken"
+            ));
+        }
         self.account.terms.expected = end;
         if let (Some((first, last)), Some(&(low, _)), Some(&(at, count))) =
             (seen, self.runs.first(), self.runs.last())
@@ -169,6 +187,7 @@ impl Books {
             connections: self.tallies,
             connections_unlisted: self.unlisted,
             notes: self.notes,
+            times_fell: self.falls.count,
             runs: self.runs,
         };
         closed.account.verdict = closed.judge();
@@ -213,8 +232,17 @@ impl Closed {
         connections: Vec<Tally>,
         notes: Vec<String>,
     ) -> Self {
-        let (connections_unlisted, runs) = (0, Vec::new());
-        Closed { account, ending, captured, connections, connections_unlisted, notes, runs }
+        let (connections_unlisted, times_fell, runs) = (0, 0, Vec::new());
+        Closed {
+            account,
+            ending,
+            captured,
+            connections,
+            connections_unlisted,
+            notes,
+            times_fell,
+            runs,
+        }
     }
 
     /// Only the first `kept` of the certified samples could be written: the rest reached us and had
@@ -243,7 +271,7 @@ impl Closed {
     ///
     /// *Proven*: all from the first sample to the last, by the server's own counts. *Consistent*: some
     /// are lost, and the server or the connection says why and how many. *Unexplained*: counts that
-    /// should be equal are not. *Unproven*: nobody says how many there were after the last that came.
+    /// should be equal are not, or trigger times fall. *Unproven*: nobody says how many there were after the last that came.
     fn judge(&self) -> Verdict {
         let terms = &self.account.terms;
         let sums_differ = self.connections.iter().any(|tally| !tally.agrees());
@@ -254,7 +282,7 @@ impl Closed {
         let good = is_good(&self.ending);
         let captured_differs = good && self.captured.zip(end).is_some_and(|(a, b)| a != b);
         let end_known = good || self.captured.is_some() || self.ending == Ending::Left;
-        if sums_differ || captured_differs {
+        if sums_differ || captured_differs || self.times_fell > 0 {
             Verdict::Unexplained
         } else if !end_known {
             Verdict::Unproven
@@ -269,6 +297,10 @@ impl Closed {
 /// Whether it ended as somebody wished.
 fn is_good(ending: &Ending) -> bool {
     matches!(ending, Ending::End(EndReason::Ok | EndReason::Disarmed) | Ending::Left)
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 fn nothing_came(missed: u64) -> Tally {
@@ -337,6 +369,18 @@ mod tests {
         assert_eq!(closed.account.verdict, Verdict::Consistent);
         let gaps: Vec<_> = closed.account.gaps.iter().map(|gap| (gap.first, gap.cause)).collect();
         assert_eq!(gaps, [(1_293_244, Cause::Damaged), (1_328_196, Cause::Missing)]);
+    }
+
+    #[test]
+    fn trigger_times_that_fall_are_unexplained_whatever_the_counts_say() {
+        let mut books = Books::new(&header(0));
+        books.times_fell(Falls { count: 3, first: 17 });
+        books.left(tally(0, 100, 0, Ending::End(EndReason::Ok)));
+        let mut closed = books.close(Some(100), None);
+        assert_eq!(closed.account.verdict, Verdict::Unexplained);
+        assert!(closed.notes[0].contains("sample 17"), "{:?}", closed.notes);
+        closed.keep(50, "the disk is full");
+        assert_eq!(closed.account.verdict, Verdict::Unexplained);
     }
 
     #[test]

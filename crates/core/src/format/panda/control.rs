@@ -261,6 +261,58 @@ pub struct Settings {
     pub attributes: Vec<String>,
     /// Tables and their lines in base64.
     pub tables: Vec<(String, Vec<String>)>,
+    /// What was too long to be kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+/// The most text of settings that is kept with a scan.
+pub const MOST_SETTINGS_BYTES: usize = 1 << 20;
+
+impl Settings {
+    /// Bytes of all its text.
+    pub fn bytes(&self) -> usize {
+        let lines = [&self.capture, &self.config, &self.attributes];
+        let named = self.bits.iter().chain(&self.tables);
+        self.identity.len()
+            + lines.into_iter().map(|lines| text_of(lines)).sum::<usize>()
+            + named.map(|(name, lines)| name.len() + text_of(lines)).sum::<usize>()
+    }
+
+    /// As much of it as fits so many bytes, the most telling first. What does not fit is named.
+    pub fn bounded(mut self, most: usize) -> Settings {
+        let mut room = most;
+        let mut left_out = std::mem::take(&mut self.left_out);
+        let mut fits = |name: &str, bytes: usize| {
+            let fits = bytes <= room;
+            if fits {
+                room -= bytes;
+            } else {
+                left_out.push(name.to_owned());
+            }
+            fits
+        };
+        if !fits("*IDN", self.identity.len()) {
+            self.identity.clear();
+        }
+        for (name, lines) in [
+            ("*CAPTURE", &mut self.capture),
+            ("*CHANGES.CONFIG", &mut self.config),
+            ("*CHANGES.ATTR", &mut self.attributes),
+        ] {
+            if !fits(name, text_of(lines)) {
+                lines.clear();
+            }
+        }
+        for named in [&mut self.bits, &mut self.tables] {
+            named.retain(|(name, lines)| fits(name, name.len() + text_of(lines)));
+        }
+        Settings { left_out, ..self }
+    }
+}
+
+fn text_of(lines: &[String]) -> usize {
+    lines.iter().map(String::len).sum()
 }
 
 #[cfg(test)]
@@ -289,6 +341,30 @@ mod tests {
         for size in 1..SESSION.len() {
             assert_eq!(read(SESSION.chunks(size)), all, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn settings_that_are_too_long_lose_their_largest_parts_and_say_which() {
+        let lines = |count: usize| vec!["x".repeat(10); count];
+        let settings = Settings {
+            identity: "PandA SW: 4.1".to_owned(),
+            capture: lines(2),
+            bits: vec![("PCAP.BITS0".to_owned(), lines(3))],
+            config: lines(10),
+            attributes: lines(500),
+            tables: vec![
+                ("SEQ1.TABLE".to_owned(), lines(900)),
+                ("SEQ2.TABLE".to_owned(), lines(1)),
+            ],
+            left_out: Vec::new(),
+        };
+        assert_eq!(settings.clone().bounded(MOST_SETTINGS_BYTES), settings);
+        assert_eq!(settings.bytes(), 13 + 20 + 40 + 100 + 5000 + 9010 + 20);
+        let bounded = settings.clone().bounded(300);
+        assert_eq!(bounded.left_out, ["*CHANGES.ATTR", "SEQ1.TABLE"]);
+        assert_eq!((bounded.config.len(), bounded.tables.len()), (10, 1));
+        assert!(bounded.bytes() <= 300);
+        assert_eq!(settings.bounded(5).bytes(), 0);
     }
 
     #[test]

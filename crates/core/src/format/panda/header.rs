@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::draft::HeaderError;
 use crate::time::Tai;
 
 /// The header of one acquisition.
@@ -21,6 +22,30 @@ pub struct Header {
     pub sample_bytes: u32,
     /// The columns of a sample, in the order of their bytes, without gaps.
     pub fields: Vec<Field>,
+}
+
+impl Header {
+    /// Reads a header as recordings keep it: as it came, in XML or as lines of text.
+    pub fn of_recording(text: &str) -> Result<Header, HeaderError> {
+        match text.trim_start().starts_with('<') {
+            true => Header::from_xml(text.as_bytes()),
+            false => Header::from_text(text.as_bytes()),
+        }
+    }
+
+    /// What it says of the acquisition as a whole, by the names and in the order of both its forms.
+    pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
+        let time = |name, time: Option<Tai>| time.map(|time| (name, format!("{time:.9}")));
+        let offset = self.hw_time_offset_ns.map(|ns| ("hw_time_offset_ns", ns.to_string()));
+        let times = [time("arm_time", self.arm_time), time("start_time", self.start_time), offset];
+        let rest = [
+            ("missed", self.missed.to_string()),
+            ("process", self.process.to_string()),
+            ("format", "Framed".to_owned()),
+            ("sample_bytes", self.sample_bytes.to_string()),
+        ];
+        times.into_iter().flatten().chain(rest).collect()
+    }
 }
 
 /// What the server did to the samples before it sent them.

@@ -15,6 +15,7 @@
 //! - [`books`]: the account of an acquisition, over as many connections as it took
 //! - [`control`]: the lines of the control port
 //! - [`forecast`]: how large a sample will be, and which rate a link carries
+//! - [`triggers`]: whether the times of triggers go forward
 //! - [`source`]: which PandA, as `panda://host` says it
 
 pub mod books;
@@ -27,6 +28,7 @@ pub mod forecast;
 pub mod header;
 pub mod source;
 mod text;
+pub mod triggers;
 mod xml;
 
 pub use books::{Books, Closed};
@@ -36,6 +38,7 @@ pub use draft::HeaderError;
 pub use header::{Field, Header, Kind, Process, Scaling};
 pub use source::PandaSource;
 pub use text::general;
+pub use triggers::Triggers;
 
 #[cfg(test)]
 mod golden;

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use super::draft::{self, HeaderError, LONGEST_HEADER, Words};
 use super::header::Header;
-use crate::time::Tai;
 
 /// The lines a text header can begin with.
 pub(super) const FIRST_WORDS: [&[u8]; 4] = [b"arm_time:", b"start_time:", b"missed:", b"process:"];
@@ -33,17 +32,9 @@ impl Header {
     /// The header as lines of text, without the empty line after it.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
-        let mut say = |name: &str, value: String| {
+        for (name, value) in self.facts() {
             let _ = writeln!(text, "{name}: {value}");
-        };
-        let time = |time: Tai| format!("{time:.9}");
-        self.arm_time.into_iter().for_each(|at| say("arm_time", time(at)));
-        self.start_time.into_iter().for_each(|at| say("start_time", time(at)));
-        self.hw_time_offset_ns.into_iter().for_each(|ns| say("hw_time_offset_ns", ns.to_string()));
-        say("missed", self.missed.to_string());
-        say("process", self.process.to_string());
-        say("format", "Framed".to_owned());
-        say("sample_bytes", self.sample_bytes.to_string());
+        }
         text.push_str("fields:\n");
         for field in &self.fields {
             let _ = write!(text, " {} {} {}", field.name, field.kind, field.capture);

@@ -9,7 +9,6 @@ use quick_xml::reader::Reader;
 use super::draft::{self, HeaderError, LONGEST_HEADER, Words};
 use super::header::{Header, Kind, Process};
 use super::text::general;
-use crate::time::Tai;
 
 impl Header {
     /// Reads the XML from `<header>` to `</header>`. Servers cut units in the middle of a character,
@@ -60,17 +59,9 @@ impl Header {
     /// The header as a server of today writes it, without the line feed after it.
     pub fn to_xml(&self) -> String {
         let mut xml = String::from("<header>\n<data ");
-        let mut say = |name: &str, value: String| {
+        for (name, value) in self.facts() {
             let _ = write!(xml, "{name}=\"{value}\" ");
-        };
-        let time = |time: Tai| format!("{time:.9}");
-        self.arm_time.into_iter().for_each(|at| say("arm_time", time(at)));
-        self.start_time.into_iter().for_each(|at| say("start_time", time(at)));
-        self.hw_time_offset_ns.into_iter().for_each(|ns| say("hw_time_offset_ns", ns.to_string()));
-        say("missed", self.missed.to_string());
-        say("process", self.process.to_string());
-        say("format", "Framed".to_owned());
-        say("sample_bytes", self.sample_bytes.to_string());
+        }
         xml.push_str("/>\n<fields>\n");
         for field in &self.fields {
             let name = quick_xml::escape::escape(field.name.as_str());

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::PandaSource;
 
+use super::described::Described;
 use crate::panda::{Control, DataStream, Error, Patience, Step};
 
 /// How long a PandA may take to be ready for arming: its slowest reader has a ring to drain.
@@ -57,6 +58,11 @@ pub trait Device {
 
     /// Whether it answers.
     fn is_alive(&mut self) -> bool;
+
+    /// What it is set to; asks, and does not wait for the answer.
+    fn describe(&mut self) -> Described {
+        Described::never()
+    }
 }
 
 impl Data for DataStream {
@@ -76,13 +82,27 @@ pub struct Panda {
     source: PandaSource,
     patience: Patience,
     control: Option<Control>,
+    /// A data connection that was made ahead of its time.
+    reached: Option<DataStream>,
     failed: Option<Instant>,
 }
 
 impl Panda {
     /// The one that `source` speaks of.
     pub fn new(source: PandaSource, patience: Patience) -> Self {
-        Panda { source, patience, control: None, failed: None }
+        Panda { source, patience, control: None, reached: None, failed: None }
+    }
+
+    /// Makes the first data connection, and with `arm` looks whether commands are taken: a PandA that is
+    /// not there is told before anything is begun.
+    pub fn reach(&mut self, arm: bool) -> Result<(), Error> {
+        let mut data = DataStream::connect(&self.source, self.patience)?;
+        data.wait_until_ready(self.patience.answer)?;
+        if arm {
+            self.asking(Control::status)?;
+        }
+        self.reached = Some(data);
+        Ok(())
     }
 
     fn asking<T>(&mut self, ask: impl Fn(&mut Control) -> Result<T, Error>) -> Result<T, Error> {
@@ -110,7 +130,10 @@ impl Device for Panda {
     type Data = DataStream;
 
     fn connect(&mut self) -> Result<DataStream, Error> {
-        DataStream::connect(&self.source, self.patience)
+        match self.reached.take() {
+            Some(data) => Ok(data),
+            None => DataStream::connect(&self.source, self.patience),
+        }
     }
 
     fn arm(&mut self) -> Result<(), Error> {
@@ -144,5 +167,9 @@ impl Device for Panda {
     fn is_alive(&mut self) -> bool {
         // The connection that is kept may have died with the PandA's last restart.
         self.asking(Control::status).or_else(|_| self.asking(Control::status)).is_ok()
+    }
+
+    fn describe(&mut self) -> Described {
+        Described::ask(self.source.clone(), self.patience)
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use fullbore_core::format::panda::{Closed, Header};
 use fullbore_core::time::Tai;
 
+use super::described::Described;
 use crate::ring::Block;
 
 /// One acquisition: from ARM to END.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Acquisition {
     /// Counted from 1 since the recorder began.
     pub number: u64,
@@ -19,6 +20,8 @@ pub struct Acquisition {
     pub text: String,
     /// When the header came.
     pub seen: Tai,
+    /// What the PandA was set to then.
+    pub settings: Described,
 }
 
 /// Certified samples in a block.
@@ -58,6 +61,11 @@ pub trait Outlet {
 
     /// After how long a block that is not full is handed on all the same; `None`: never before the end.
     fn hand_on_after(&self) -> Option<Duration>;
+
+    /// Whether an acquisition that begins now has a place. Until then nothing is armed.
+    fn is_ready(&mut self) -> bool {
+        true
+    }
 
     /// An acquisition begins.
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted>;

@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, codec};
+use fullbore_core::format::panda::{
+    Books, Certifier, EndReason, Ending, Event, Header, Triggers, codec,
+};
 use fullbore_core::time::Tai;
 
 use super::device::{Captured, Data, Device};
 use super::intake::Intake;
-use super::outlet::{Acquisition, Asked, Halted, Outlet};
+use super::outlet::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::clock::Clock;
 use crate::panda::{Error, Step};
 use crate::ring::Pool;
@@ -110,6 +112,8 @@ pub struct Source<D: Device, O: Outlet> {
     /// Connections in a row that brought no sample.
     fruitless: u32,
     armed: bool,
+    /// Whether the data port has accepted us on this connection.
+    accepted: bool,
     /// What came last that no PandA sends.
     damage: Option<codec::Error>,
     /// Since when there has been no connection, and when the next attempt is due.
@@ -134,6 +138,8 @@ struct Running {
     skip_bytes: u64,
     /// When the first and the latest sample came.
     seen: Option<(Tai, Tai)>,
+    /// When samples were triggered, if that is captured.
+    triggers: Option<Triggers>,
 }
 
 impl<D: Device, O: Outlet> Source<D, O> {
@@ -165,6 +171,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             connections: 0,
             fruitless: 0,
             armed: false,
+            accepted: false,
             damage: None,
             away: None,
             looked: now,
@@ -244,8 +251,14 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 self.with_certifier(Certifier::frame_end);
                 self.hand_on();
             }
-            Step::Event(Event::End { samples, reason }) => self.end_of_data(samples, reason),
-            Step::Quiet => self.quiet(),
+            Step::Event(Event::End { samples, reason }) => {
+                self.end_of_data(samples, reason);
+                self.arm_if_due();
+            }
+            Step::Quiet => {
+                self.quiet();
+                self.arm_if_due();
+            }
             Step::Closed => self.lost(Ending::ConnectionLost),
         }
     }
@@ -298,10 +311,19 @@ impl<D: Device, O: Outlet> Source<D, O> {
         Some(here.unwrap_or(0).max(running.books.next_index()))
     }
 
+    /// Hands on samples that are certified.
+    fn give(&mut self, batch: Batch) {
+        let times = self.running.as_mut().and_then(|running| running.triggers.as_mut());
+        if let Some(times) = times {
+            times.look(&batch.block[..batch.bytes], batch.first);
+        }
+        self.outlet.filled(batch);
+    }
+
     fn hand_on(&mut self) {
         let Some(certified) = self.certified() else { return };
         while let Some(batch) = self.intake.take_certified(certified) {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
         self.count(certified);
     }
@@ -326,7 +348,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         match self.device.connect() {
             Ok(data) => {
-                self.data = Some(data);
+                (self.data, self.accepted) = (Some(data), false);
                 self.heard = Instant::now();
             }
             // The first connection is made by somebody who waits for it.
@@ -346,13 +368,18 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn ready(&mut self) {
         self.away = None;
         self.connections += 1;
+        self.accepted = true;
         self.say(Happening::Connected(self.connections));
-        if self.settings.arm && self.running.is_none() && !self.armed {
-            self.arm();
-        }
+        self.arm_if_due();
     }
 
-    fn arm(&mut self) {
+    /// Arms, if that is ours to do, somebody listens, and what comes has a place.
+    fn arm_if_due(&mut self) {
+        let idle = self.running.is_none() && !self.armed && self.stopping.is_none();
+        let listening = self.data.is_some() && self.accepted;
+        if !self.settings.arm || !idle || !listening || self.is_done() || !self.outlet.is_ready() {
+            return;
+        }
         match self.device.arm() {
             Ok(()) => {
                 self.armed = true;
@@ -379,14 +406,23 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let (books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
         self.intake.begin(sample_bytes, block_bytes, header.missed);
         self.gauge.missing.store(header.missed, Relaxed);
-        let acquisition = Arc::new(Acquisition { number, header, text, seen });
+        let triggers = Triggers::of(&header);
+        let settings = self.device.describe();
+        let acquisition = Arc::new(Acquisition { number, header, text, seen, settings });
         if self.outlet.begin(&acquisition) == Err(Halted) {
             self.failed = Some(Ended::Halted);
             return;
         }
         self.say(Happening::Began(acquisition.clone()));
-        self.running =
-            Some(Running { acquisition, books, certifier, left: None, skip_bytes: 0, seen: None });
+        self.running = Some(Running {
+            acquisition,
+            books,
+            certifier,
+            left: None,
+            skip_bytes: 0,
+            seen: None,
+            triggers,
+        });
     }
 
     fn rejoined(&mut self, header: &Header) {
@@ -487,14 +523,15 @@ impl<D: Device, O: Outlet> Source<D, O> {
     /// only handed on full, the last one waits for what may follow over another connection.
     fn drop_uncertified(&mut self, is_last: bool) {
         let Some(running) = &self.running else { return };
-        self.intake.cut(running.books.next_index());
+        let next = running.books.next_index();
+        self.intake.cut(next);
         if !is_last && self.outlet.hand_on_after().is_none() {
             self.intake.resume();
         }
         while let Some(batch) = self.intake.take_last() {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
-        self.count(running.books.next_index());
+        self.count(next);
     }
 
     /// The acquisition is over: the PandA is asked how many samples it took.
@@ -511,7 +548,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
 
     fn finish_with(&mut self, captured: Option<u64>) {
         self.drop_uncertified(true);
-        let Some(running) = self.running.take() else { return };
+        let Some(mut running) = self.running.take() else { return };
+        if let Some(triggers) = &running.triggers {
+            running.books.times_fell(triggers.falls());
+        }
         let closed = running.books.close(captured, running.seen);
         self.gauge.missing.store(closed.account.terms.missing, Relaxed);
         self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
@@ -519,9 +559,6 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.ended += 1;
         self.armed = false;
         self.say(Happening::Over { number: running.acquisition.number });
-        if self.settings.arm && self.data.is_some() && !self.is_done() && self.stopping.is_none() {
-            self.arm();
-        }
     }
 
     /// Goes away from an acquisition that others may go on with.
@@ -574,7 +611,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         if let (Some(after), Some(certified)) = (self.outlet.hand_on_after(), self.certified())
             && let Some(batch) = self.intake.take_early(certified, after)
         {
-            self.outlet.filled(batch);
+            self.give(batch);
         }
         self.look_at_counters();
     }

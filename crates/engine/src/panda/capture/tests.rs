@@ -318,6 +318,22 @@ fn acquisitions_follow_one_another_on_one_connection() {
 }
 
 #[test]
+fn samples_whose_trigger_times_fall_are_doubted() {
+    let mut timed = header(0, 0, Process::Raw);
+    timed.fields.truncate(2);
+    let time = Field { name: "PCAP.TS_TRIG".to_owned(), ..timed.fields[1].clone() };
+    timed.fields[1] = Field { kind: Kind::Int64, ..time };
+    let run = |second: u64| {
+        let sent = Sent::new().header(&timed).frame(0, 500, 500).frame(second, 500, 1000);
+        record(vec![sent.end(1000, EndReason::Ok)], &[4096], Captured::Over(1000), settings(1))
+    };
+    assert_eq!(run(500).kept.closed[0].account.verdict, Verdict::Proven);
+    let doubted = &run(300).kept.closed[0];
+    assert_eq!(doubted.account.verdict, Verdict::Unexplained);
+    assert!(doubted.notes.iter().any(|note| note.contains("sample 500")), "{:?}", doubted.notes);
+}
+
+#[test]
 fn an_overrun_is_joined_again_and_no_corrupt_sample_passes() {
     let first = Sent::new().header(&header(0, 0, Process::Raw));
     let first = first.frame(0, 1000, 1000).frame(1000, 500, 1200).end(1500, EndReason::DataOverrun);

@@ -12,8 +12,8 @@ use fullbore_core::time::Tai;
 
 use super::Plan;
 use super::fault::{Fault, What};
-use super::model::Settings;
 use super::samples::Layout;
+use super::settings::Settings;
 
 /// Blocks of the server's ring.
 pub(super) const RING_BLOCKS: u64 = 128;
@@ -71,11 +71,16 @@ pub(super) enum Ready {
 impl Acquisition {
     /// Begins now, with what is captured now; not at all if that is nothing.
     pub fn new(number: u64, armed: Tai, settings: &Settings, plan: &Plan) -> Option<Self> {
-        let raw = Layout::new(settings, Process::Raw)?;
-        let scaled = Layout::new(settings, Process::Scaled)?;
+        let layout = |process| match &plan.replay {
+            Some(replay) => Some(replay.layout(process)),
+            None => Layout::new(settings, process),
+        };
+        let (raw, scaled) = (layout(Process::Raw)?, layout(Process::Scaled)?);
         let block = (plan.ring_bytes / RING_BLOCKS / u64::from(raw.sample_bytes)).max(1);
         let (rate, mut faults) = (plan.samples_per_second, plan.faults.clone());
-        let mut limit = plan.samples.map(|samples| (samples, EndReason::Ok));
+        let recorded = plan.replay.as_ref().map(|replay| (replay.samples(), replay.reason()));
+        let wanted = plan.samples.map(|samples| (samples, EndReason::Ok));
+        let mut limit = recorded.into_iter().chain(wanted).min_by_key(|(samples, _)| *samples);
         faults.retain(|fault| match &fault.what {
             What::End(reason) => {
                 if limit.as_ref().is_none_or(|(samples, _)| fault.at < *samples) {

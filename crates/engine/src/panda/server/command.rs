@@ -10,8 +10,9 @@ use fullbore_core::format::panda::control::LONGEST_REQUEST;
 use fullbore_core::format::panda::{Decoder, Want};
 
 use super::Shared;
-use super::model::{self, CLOCK_HZ, Group, Kind, MENU, OPTIONS, Settings};
+use super::model::{self, CLOCK_HZ, Kind, MENU, OPTIONS};
 use super::samples::{base64, from_base64};
+use super::settings::{Group, Settings};
 
 /// Bytes of a line of a table in base64.
 const BASE64_BYTES: usize = 57;
@@ -138,7 +139,11 @@ impl Connection<'_> {
                 false => self.shared.lock().settings.set(name, text).map(|()| Reply::Ok),
             };
         }
-        match line.strip_suffix('?') {
+        let asked = line.strip_suffix('?');
+        if let Some(answer) = asked.and_then(|name| self.replayed(name)) {
+            return answer;
+        }
+        match asked {
             Some(name) if name.starts_with('*') => self.ask_star(name),
             Some(name) => self.ask(name),
             None => Err("Unknown command"),
@@ -169,6 +174,33 @@ impl Connection<'_> {
             _ => return Err("Unknown star field"),
         }
         Ok(Reply::Ok)
+    }
+
+    /// What a recording that is served knows of the PandA that it is of.
+    fn replayed(&self, name: &str) -> Option<Answer> {
+        let replay = self.shared.plan.replay.as_ref()?;
+        let Some(settings) = replay.settings() else {
+            let columns = replay.header().fields.iter();
+            let captured = columns.map(|field| format!("{} {}", field.name, field.capture));
+            return (name == "*CAPTURE").then(|| lines(captured));
+        };
+        let named = |all: &[(String, Vec<String>)], name: &str| {
+            all.iter().find(|(of, _)| of == name).map(|(_, found)| lines(found))
+        };
+        match name {
+            "*IDN" => Some(value(&settings.identity)),
+            "*CAPTURE" => Some(lines(&settings.capture)),
+            "*CHANGES.CONFIG" => Some(lines(&settings.config)),
+            "*CHANGES.ATTR" => Some(lines(&settings.attributes)),
+            "*CHANGES.TABLE" => {
+                Some(lines(settings.tables.iter().map(|(name, _)| format!("{name}<"))))
+            }
+            _ => match (name.strip_suffix(".B"), name.strip_suffix(".BITS")) {
+                (Some(table), _) => named(&settings.tables, table),
+                (_, Some(word)) => named(&settings.bits, word),
+                _ => None,
+            },
+        }
     }
 
     fn ask_star(&mut self, name: &str) -> Answer {

@@ -9,12 +9,17 @@
 //! Every 32-bit word of raw sample `i` is `i`, as in the recordings that the tests use, so that a
 //! recording can be checked to the last word. The ring of 128 blocks is there in all its consequences
 //! (late joining, overruns that spoil the frame being sent) without any memory behind it.
+//!
+//! In the place of what is made up, a recording can be served: with its header, at any rate, as often as it is
+//! armed for.
 
 mod acquisition;
 mod command;
 mod fault;
 mod model;
+mod replay;
 mod samples;
+mod settings;
 mod stream;
 
 use std::io::{self, Read};
@@ -27,10 +32,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use fault::{Fault, FaultError, What};
+pub use replay::{Replay, ReplayError};
 
 use crate::clock::Clock;
 use acquisition::Acquisition;
-use model::Settings;
+use settings::Settings;
 
 /// The fields of the recordings: eleven columns, 60 bytes a sample.
 pub const FIELDS: &str = "PCAP.BITS0 Value, COUNTER1.OUT Min Max Mean, COUNTER2.OUT Min Max Mean, \
@@ -65,6 +71,8 @@ pub struct Plan {
     pub seed: u64,
     /// Sent to everybody who connects to the data port, instead of anything made up.
     pub dump: Option<Vec<u8>>,
+    /// A recording whose samples are sent, instead of anything made up.
+    pub replay: Option<Arc<Replay>>,
 }
 
 /// What happened.

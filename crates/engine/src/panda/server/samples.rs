@@ -8,7 +8,8 @@ use std::fmt::Write;
 use fullbore_core::format::panda::{Field, Kind, Process, Scaling, general};
 use zerocopy::IntoBytes;
 
-use super::model::{self, CLOCK_HZ, Settings};
+use super::model::{self, CLOCK_HZ};
+use super::settings::Settings;
 
 /// Columns of a sample.
 #[derive(Clone, Debug)]
@@ -61,6 +62,12 @@ impl Layout {
         }
         layout.sample_bytes = offset_bytes;
         Some(layout)
+    }
+
+    /// Columns of samples that are not made up.
+    pub fn of(fields: Vec<Field>, process: Process) -> Layout {
+        let sample_bytes = fields.iter().map(|field| field.kind.bytes()).sum();
+        Layout { fields, process, sample_bytes, columns: Vec::new() }
     }
 
     /// Samples `first ..`, in a buffer that is a whole number of them.

@@ -9,6 +9,7 @@ use fullbore_core::pattern::mixed;
 
 use super::acquisition::{Acquisition, Ready};
 use super::fault::What;
+use super::replay::{Cursor, Replay};
 use super::samples::{Indices, Layout, base64, bytes};
 use super::{Notice, Shared};
 
@@ -109,6 +110,8 @@ enum Stop {
     Gone,
     /// It was made to die.
     Died,
+    /// What was recorded cannot be read.
+    Unreadable(String),
 }
 
 impl From<io::Error> for Stop {
@@ -165,6 +168,7 @@ fn acquisitions(shared: &Arc<Shared>, sender: &mut Sender, options: Options) -> 
             position: 0,
             sent: 0,
             buffer: Vec::new(),
+            cursor: None,
         };
         let done = reader.acquisition(sender);
         drop(active);
@@ -186,6 +190,8 @@ struct Reader<'a> {
     position: u64,
     sent: u64,
     buffer: Vec<u32>,
+    /// Where a recording is read, if one is served.
+    cursor: Option<Cursor<'a>>,
 }
 
 impl Reader<'_> {
@@ -200,6 +206,7 @@ impl Reader<'_> {
             Ok(reason) => reason.to_string(),
             Err(Stop::Died) => "died".to_owned(),
             Err(Stop::Gone) => "gone".to_owned(),
+            Err(Stop::Unreadable(why)) => why.clone(),
         };
         let (number, samples) = (self.acquisition.number, self.sent);
         self.shared.tell(Notice::Reader { number, missed, samples, ending: told });
@@ -214,10 +221,15 @@ impl Reader<'_> {
     }
 
     fn header(&self) -> String {
+        let replayed = self.shared.plan.replay.as_ref().map(|replay| replay.header());
+        let (arm_time, start_time, hw_time_offset_ns) = match replayed {
+            Some(header) => (header.arm_time, header.start_time, header.hw_time_offset_ns),
+            None => (Some(self.acquisition.armed), Some(self.acquisition.started), None),
+        };
         let header = Header {
-            arm_time: Some(self.acquisition.armed),
-            start_time: Some(self.acquisition.started),
-            hw_time_offset_ns: None,
+            arm_time,
+            start_time,
+            hw_time_offset_ns,
             missed: self.position,
             process: self.layout.process,
             sample_bytes: self.layout.sample_bytes,
@@ -323,7 +335,10 @@ impl Reader<'_> {
             true => Indices::Lapped { ring, written },
             false => Indices::True,
         };
-        self.layout.fill(self.position, indices, &mut self.buffer, samples);
+        match &self.shared.plan.replay {
+            None => self.layout.fill(self.position, indices, &mut self.buffer, samples),
+            Some(replay) => self.replay(replay, indices, samples)?,
+        }
         let sample_bytes = self.layout.sample_bytes as usize;
         let payload = bytes(&self.buffer);
         if let Some(fault) = self.acquisition.fault(end, |what| *what == What::Die) {
@@ -338,6 +353,23 @@ impl Reader<'_> {
                 let lines = base64(payload, BASE64_BYTES).map(|line| format!(" {line}\0\n"));
                 sender.send(lines.collect::<String>().as_bytes())?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads recorded samples. Those that a writer has lapped are what nobody recorded.
+    fn replay(&mut self, replay: &'a Replay, indices: Indices, samples: usize) -> Result<(), Stop> {
+        let unreadable = |error: super::ReplayError| Stop::Unreadable(error.to_string());
+        let cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => replay.cursor(self.position).map_err(unreadable)?,
+        };
+        let cursor = self.cursor.insert(cursor);
+        cursor.fill(self.layout, &mut self.buffer, samples).map_err(unreadable)?;
+        if let Indices::Lapped { .. } = indices {
+            self.buffer.fill(u32::MAX);
         }
         Ok(())
     }

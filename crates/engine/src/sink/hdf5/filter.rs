@@ -15,6 +15,8 @@ pub(super) struct Filter {
     sorted: Vec<u8>,
     shuffled: Vec<u8>,
     packed: Vec<u8>,
+    /// Whether the last chunk became smaller.
+    smaller: bool,
 }
 
 /// The number under which the bitshuffle filter is registered with the HDF Group.
@@ -26,7 +28,7 @@ const BITSHUFFLE_BLOCK: usize = 8192;
 impl Filter {
     pub(super) fn new(compression: Compression, element_bytes: usize) -> Self {
         let [sorted, shuffled, packed] = [const { Vec::new() }; 3];
-        Filter { compression, element_bytes, sorted, shuffled, packed }
+        Filter { compression, element_bytes, sorted, shuffled, packed, smaller: false }
     }
 
     /// Tells a dataset's readers how to undo it.
@@ -52,8 +54,14 @@ impl Filter {
         }
     }
 
+    /// Whether there is any work in a chunk.
+    pub(super) fn works(&self) -> bool {
+        self.compression != Compression::None
+    }
+
     /// The chunk made smaller, or nothing if that would not make it so.
     pub(super) fn apply(&mut self, chunk: &[u8]) -> Option<&[u8]> {
+        self.smaller = false;
         match self.compression {
             Compression::None => return None,
             Compression::Gzip(level) => {
@@ -62,7 +70,13 @@ impl Filter {
             }
             Compression::BitshuffleLz4 => self.bitshuffle_lz4(chunk),
         }
-        (self.packed.len() < chunk.len()).then_some(&self.packed)
+        self.smaller = self.packed.len() < chunk.len();
+        self.packed()
+    }
+
+    /// What came of the last chunk, if it became smaller.
+    pub(super) fn packed(&self) -> Option<&[u8]> {
+        self.smaller.then_some(&self.packed)
     }
 
     fn deflate(&mut self, level: u8) -> Option<()> {

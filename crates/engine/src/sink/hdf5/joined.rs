@@ -9,7 +9,8 @@ use super::container::refused;
 use super::{Error, attributes};
 
 /// What of a stream's file the master repeats.
-const REPEATED: [&str; 5] = ["arm_time", "start_time", "end_reason", "verdict", "account"];
+const REPEATED: [&str; 6] =
+    ["arm_time", "start_time", "end_reason", "verdict", "account", "settings"];
 
 /// Makes a master with a group for each stream, in which every dataset of its file is seen as if it
 /// were there. Files are named relative to the master, so that they can be moved together.

@@ -40,6 +40,9 @@ pub use joined::join;
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
 
+/// The attribute of a file's root that holds what the PandA was set to, as JSON.
+const SETTINGS: &str = "settings";
+
 /// What to do with a file that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Existing {
@@ -139,6 +142,21 @@ pub struct Report {
     pub flushes: Histogram<u64>,
     /// The longest that any write of an HDF5 chunk took.
     pub longest_write: Duration,
+}
+
+impl Report {
+    /// How many flushes took at most so many microseconds and more than half of that: powers of two, upwards.
+    pub fn flush_histogram(&self) -> Vec<(u64, u64)> {
+        let mut counts: Vec<(u64, u64)> = Vec::new();
+        for step in self.flushes.iter_recorded() {
+            let most = step.value_iterated_to().max(1).next_power_of_two();
+            match counts.last_mut() {
+                Some((of, count)) if *of == most => *count += step.count_since_last_iteration(),
+                _ => counts.push((most, step.count_since_last_iteration())),
+            }
+        }
+        counts
+    }
 }
 
 /// Why an HDF5 file cannot be written, or not any further.
@@ -358,6 +376,18 @@ mod tests {
         assert!(read.into_iter().eq(0..30_000));
         file.close().unwrap();
         assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
+    }
+
+    #[test]
+    fn flushes_are_told_by_powers_of_two() {
+        let mut flushes = histogram();
+        for us in [1, 3, 4, 5, 8, 1000, 1000] {
+            flushes.record(us).unwrap();
+        }
+        let longest_write = Duration::ZERO;
+        let path = PathBuf::new();
+        let report = Report { path, rows: 0, bytes_in: 0, file_bytes: 0, flushes, longest_write };
+        assert_eq!(report.flush_histogram(), [(1, 1), (4, 2), (8, 2), (1024, 2)]);
     }
 
     #[test]

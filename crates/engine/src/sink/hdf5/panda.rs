@@ -1,11 +1,14 @@
 //! A PandA's acquisition, a dataset per column, named and typed as its users' scripts expect.
 
 use std::collections::HashSet;
+use std::num::NonZero;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fullbore_core::format::panda::Header;
 use fullbore_core::format::panda::columns::{Column, Columns, Element, Values};
+use fullbore_core::format::panda::control::Settings;
 use fullbore_core::time::Tai;
 use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDescriptor};
 use hdf5_metno::{Dataset, File, H5Type};
@@ -14,8 +17,11 @@ use super::attributes;
 use super::container::{Begun, Container, refused};
 use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
-use super::{Ending, Error, Existing, Options, Report};
+use super::{Ending, Error, Existing, Options, Report, SETTINGS};
 use crate::sys::hdf5::Wide;
+
+/// Chunks are made smaller on so many threads at most: each works on a column.
+const MOST_FILTER_THREADS: usize = 4;
 
 /// An HDF5 file that takes the samples of one acquisition.
 #[derive(Debug)]
@@ -33,18 +39,37 @@ pub struct PandaFile {
     written: u64,
     header: Header,
     indexed: bool,
+    /// Threads that make chunks smaller.
+    filter_threads: usize,
 }
 
 impl PandaFile {
     /// Begins a file, or one more acquisition in it; readers may come when this returns.
     pub fn create(path: &Path, header: &Header, options: &Options) -> Result<Self, Error> {
+        Self::create_with(path, header, None, options)
+    }
+
+    /// The same, with what the PandA was set to.
+    pub fn create_with(
+        path: &Path,
+        header: &Header,
+        settings: Option<&Settings>,
+        options: &Options,
+    ) -> Result<Self, Error> {
         let columns = Columns::new(header, options.form)
             .map_err(|source| Error::Columns { path: path.to_owned(), source })?;
         check_names(columns.list(), path)?;
-        let (container, inside) = Container::create(path, options, |file, begun| match begun {
-            Begun::New => begin(file, &columns, header, options, path),
-            Begun::Continued => resume(file, &columns, options, path),
+        let (container, inside) = Container::create(path, options, |file, begun| {
+            let inside = match begun {
+                Begun::New => begin(file, &columns, header, options, path),
+                Begun::Continued => resume(file, &columns, options, path),
+            }?;
+            if let Some(json) = settings.and_then(|it| serde_json::to_string(it).ok()) {
+                attributes::text(file, SETTINGS, &json, path)?;
+            }
+            Ok(inside)
         })?;
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(PandaFile {
             container,
             chunk_rows: inside.rows[0].chunk_rows(),
@@ -56,6 +81,7 @@ impl PandaFile {
             columns,
             header: header.clone(),
             indexed: options.existing == Existing::Append,
+            filter_threads: threads.clamp(1, MOST_FILTER_THREADS),
         })
     }
 
@@ -141,6 +167,9 @@ impl PandaFile {
 
     fn put(&mut self) -> Result<(), Error> {
         let (rows, buffers) = (&mut self.rows, &self.buffers);
+        if self.filter_threads > 1 && rows.iter().any(Rows::is_filtered) {
+            filter(rows, buffers, self.filter_threads);
+        }
         self.container.guard(|path| {
             rows.iter_mut()
                 .zip(buffers)
@@ -149,6 +178,23 @@ impl PandaFile {
         self.filled = 0;
         Ok(())
     }
+}
+
+/// Makes the chunks of all columns smaller, on so many threads. They are written by one.
+fn filter(rows: &mut [Rows], buffers: &[Values], threads: usize) {
+    let left = Mutex::new(rows.iter_mut().zip(buffers));
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((rows, values)) = next() {
+            rows.filter(values.as_bytes());
+        }
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
 }
 
 /// What is in a file that can take samples.

@@ -24,6 +24,8 @@ pub(super) struct Rows {
     /// Rows of the chunk being filled that readers have seen.
     shown: usize,
     filter: Filter,
+    /// Whether the filter has had the chunk that is written next.
+    filtered: bool,
     longest: Duration,
 }
 
@@ -65,6 +67,7 @@ impl Rows {
             full: 0,
             shown: 0,
             filter,
+            filtered: false,
             longest: Duration::ZERO,
         })
     }
@@ -82,6 +85,7 @@ impl Rows {
             full: (rows / chunk_rows * chunk_rows) as u64,
             shown: rows % chunk_rows,
             filter: Filter::new(compression, element_bytes),
+            filtered: false,
             longest: Duration::ZERO,
             dataset,
         })
@@ -100,9 +104,27 @@ impl Rows {
         self.longest
     }
 
+    /// Whether a chunk takes work before it is written.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.filter.works()
+    }
+
+    /// Filters the chunk that has become full, ahead of [`Rows::put`]. No call to libhdf5 is in it, so that
+    /// several datasets can do it at once.
+    pub(super) fn filter(&mut self, chunk: &[u8]) {
+        // What readers have seen lies there unfiltered, and stays so.
+        if self.shown == 0 {
+            self.filter.apply(chunk);
+            self.filtered = true;
+        }
+    }
+
     /// Writes the chunk that has become full.
     pub(super) fn put(&mut self, chunk: &[u8], path: &Path) -> Result<(), Error> {
         let unseen = std::mem::take(&mut self.shown) == 0;
+        if unseen && !std::mem::take(&mut self.filtered) {
+            self.filter.apply(chunk);
+        }
         self.write(chunk, self.chunk_rows, unseen, path)?;
         self.full += self.chunk_rows as u64;
         Ok(())
@@ -157,7 +179,7 @@ impl Rows {
         let offset = [self.full, 0];
         let offset = &offset[..1 + usize::from(self.width.is_some())];
         let plain = self.filter.none_applied();
-        match if pack { self.filter.apply(chunk) } else { None } {
+        match if pack { self.filter.packed() } else { None } {
             Some(packed) => write_chunk(&self.dataset, offset, 0, packed),
             None => write_chunk(&self.dataset, offset, plain, chunk),
         }

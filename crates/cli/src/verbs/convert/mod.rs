@@ -1,8 +1,11 @@
 //! `fullbore convert`: recordings into other containers.
 
+mod pour;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -10,17 +13,15 @@ use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::endpoint;
-use fullbore_core::format::panda::{self, Closed, Header, PandaSource};
-use fullbore_core::manifest::Format;
-use fullbore_core::time::Tai;
+use fullbore_core::format::panda::PandaSource;
+use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::panda::capture::Dump;
-use fullbore_engine::panda::live;
 use fullbore_engine::panda::record::{Event, record_from};
 use fullbore_engine::recorder::Control;
-use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, PandaFile, Shape};
-use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+use fullbore_engine::sink::hdf5;
+use fullbore_engine::store::lock;
+use fullbore_engine::store::reader::{Scan, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -29,6 +30,7 @@ use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::panda::record::{options, plan, target};
 use crate::verbs::scan_arg;
+use pour::{Extent, Pouring};
 
 /// Write a recording into another container.
 ///
@@ -40,6 +42,10 @@ use crate::verbs::scan_arg;
 /// shows all of them side by side without holding a byte of them (virtual
 /// datasets). A VDIF stream becomes its frames, one a row, and the time of each;
 /// other streams become their bytes.
+///
+/// A scan that is being recorded can be followed (--follow): its files grow with
+/// what has become durable, for readers to see (SWMR), and end when it is sealed.
+/// Recording does not wait for them.
 ///
 /// Exit codes: 0 all of it is there; 1 blocks are missing or damaged, or the
 /// account is in doubt; 2 it could not be converted.
@@ -57,6 +63,9 @@ pub struct Args {
     /// Go on over damaged and missing blocks: what is there is written.
     #[arg(long)]
     allow_damaged: bool,
+    /// Follow a scan that is being recorded until it is sealed.
+    #[arg(long)]
+    follow: bool,
     /// Draw no progress.
     #[arg(long)]
     quiet: bool,
@@ -90,8 +99,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(path) = args.from.strip_prefix("file:") {
         return dump(Path::new(path), &target, output);
     }
-    // Nobody follows a file that is made from what is there already.
-    target.flush = target.flush.max(Duration::from_secs(1));
+    if !args.follow {
+        // Nobody reads along with a file that is made from what is there already.
+        target.flush = target.flush.max(Duration::from_secs(1));
+    }
     scan(&args, &target, output)
 }
 
@@ -145,34 +156,24 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
         args.from
     );
     let begun = Instant::now();
-    let (scan, named) = scan_arg::open(&args.store.members()?, name)?;
-    let streams: Vec<&Stream> = match &named {
-        None => scan.streams.iter().collect(),
-        Some(name) => {
-            let known: Vec<&str> = scan.streams.iter().map(|s| s.name.as_str()).collect();
-            let stream = scan.stream(name.as_str()).with_context(|| {
-                format!("{} has no stream {name}; it has {}", scan.manifest.scan, known.join(", "))
-            })?;
-            vec![stream]
-        }
-    };
-    ensure!(!streams.is_empty(), "{} has no streams", scan.manifest.scan);
-    let single = streams.len() == 1;
-    let path_of = |stream: &Stream| match single {
-        true => target.path.clone(),
-        false => beside(&target.path, &stream.name),
-    };
+    let members = args.store.members()?;
+    let (mut scan, named) = scan_arg::open(&members, name)?;
+    let mut pourings = Vec::new();
+    if args.follow {
+        scan = follow(args, scan, named.as_ref(), target, &mut pourings)?;
+    }
+    let streams = chosen(&scan, named.as_ref())?;
+    let single = is_single(args, &scan, streams.len(), named.is_some());
     if !single {
         ensure!(!target.path.exists(), "{} is there already", target.path.display());
     }
     let bar = bar(streams.iter().map(|stream| stream.bytes()).sum(), output, args.quiet);
     let mut converted = Vec::new();
     for stream in &streams {
-        let path = path_of(stream);
-        converted.push(match &stream.format {
-            Format::Panda { .. } => panda_of(&scan, stream, &path, target, args, &bar)?,
-            _ => bytes_of(&scan, stream, &path, target, args, &bar)?,
-        });
+        let mut pouring = taken(&mut pourings, stream, target, single);
+        let extent = Extent::All { allow_damaged: args.allow_damaged };
+        pouring.pour(&scan, stream, extent, &bar)?;
+        converted.push(pouring.finish(&scan, stream)?);
     }
     bar.finish_and_clear();
     let mut joined = None;
@@ -193,159 +194,78 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
 }
 
+/// Pours what comes of a scan while it is recorded. Gives the scan as it is when it has been sealed, or when
+/// an end was asked for.
+fn follow(
+    args: &Args,
+    scan: Scan,
+    named: Option<&Name>,
+    target: &Hdf5Target,
+    pourings: &mut Vec<Pouring>,
+) -> anyhow::Result<Scan> {
+    let stop = crate::signals::stop_flag()?;
+    let members = args.store.members()?;
+    let mut scan = scan;
+    loop {
+        // In this order: what is opened after the recorder has gone is all there is.
+        let recording = lock::is_held(&scan.inventory.lock_path());
+        scan = scan_arg::open_scan(&members, &scan.manifest.scan)?;
+        if !recording || stop.load(Ordering::Relaxed) {
+            return Ok(scan);
+        }
+        let single = is_single(args, &scan, scan.streams.len(), named.is_some());
+        let wanted = |stream: &&Stream| named.is_none_or(|name| stream.name == name.as_str());
+        for stream in scan.streams.iter().filter(wanted) {
+            let mut pouring = taken(pourings, stream, target, single);
+            pouring.pour(&scan, stream, Extent::SoFar, &ProgressBar::hidden())?;
+            pourings.push(pouring);
+        }
+        std::thread::sleep(target.flush);
+    }
+}
+
+/// The streams that were meant, of which there must be one.
+fn chosen<'a>(scan: &'a Scan, named: Option<&Name>) -> anyhow::Result<Vec<&'a Stream>> {
+    let streams = match named {
+        None => scan.streams.iter().collect(),
+        Some(name) => vec![scan_arg::stream(scan, name.as_str())?],
+    };
+    ensure!(!streams.is_empty(), "{} has no streams", scan.manifest.scan);
+    Ok(streams)
+}
+
+/// Whether there is one file, and no other that shows several. While a scan is followed, more streams may be
+/// discovered in it: there its directories tell.
+fn is_single(args: &Args, scan: &Scan, streams: usize, named: bool) -> bool {
+    let name = scan.manifest.scan.to_string();
+    match args.follow {
+        true => named || scan.manifest.streams.iter().any(|stream| stream.directory == name),
+        false => streams == 1,
+    }
+}
+
+/// The stream's file as far as it has come.
+fn taken(
+    pourings: &mut Vec<Pouring>,
+    stream: &Stream,
+    target: &Hdf5Target,
+    single: bool,
+) -> Pouring {
+    if let Some(at) = pourings.iter().position(|pouring| pouring.stream == stream.name) {
+        return pourings.swap_remove(at);
+    }
+    let path = match single {
+        true => hdf5::numbered(&target.path, 1),
+        false => beside(&target.path, &stream.name),
+    };
+    Pouring::new(stream.name.clone(), path, options(target))
+}
+
 /// `out.h5` and `46220` give `out_46220.h5`.
 fn beside(path: &Path, stream: &str) -> PathBuf {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
     path.with_file_name(format!("{stem}_{stream}{}", ending.unwrap_or_default()))
-}
-
-/// A stream's frames with their times, or its bytes.
-fn bytes_of(
-    scan: &Scan,
-    stream: &Stream,
-    path: &Path,
-    target: &Hdf5Target,
-    args: &Args,
-    bar: &ProgressBar,
-) -> anyhow::Result<Converted> {
-    let frame_bytes = stream.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
-    let has_times = frame_bytes > 0 && matches!(stream.format, Format::Vdif { .. });
-    let shape = if has_times { Shape::Frames { frame_bytes } } else { Shape::Bytes };
-    let format = serde_json::to_string(&stream.format)?;
-    let name = scan.manifest.scan.to_string();
-    let attributes =
-        [("scan", name.as_str()), ("stream", stream.name.as_str()), ("format", format.as_str())];
-    let mut file =
-        BytesFile::create(path, shape, &attributes, &options(target)).map_err(explained)?;
-    let (mut rows, mut times) = (0u64, Vec::<Tai>::new());
-    let append = |file: &mut BytesFile, block: &Delivered<'_>| {
-        times.clear();
-        if has_times {
-            times_of(stream, &block.placed.block, block.bytes(), &mut times);
-        }
-        rows += block.bytes().len() as u64 / frame_bytes.max(1) as u64;
-        file.append(block.bytes(), &times)
-    };
-    let (whole, bytes) = pour(stream, &mut file, append, BytesFile::flush, target, args, bar)?;
-    let account = stream.account.as_ref();
-    let state = format!("{:?}", scan.manifest.state).to_lowercase();
-    let ending = Ending {
-        reason: state,
-        missed: account.map_or(0, |account| account.terms.missing),
-        verdict: account.map(|account| account.verdict),
-        account: account.and_then(|account| serde_json::to_string(account).ok()),
-    };
-    let report = file.finish(&ending).map_err(explained)?;
-    Ok(converted(stream, report, rows, bytes, whole))
-}
-
-/// What became of a stream, of which so many rows and bytes were taken, and whether nothing was wrong.
-fn converted(
-    stream: &Stream,
-    report: hdf5::Report,
-    rows: u64,
-    bytes: u64,
-    whole: bool,
-) -> Converted {
-    Converted {
-        stream: stream.name.clone(),
-        file: report.path,
-        rows,
-        bytes,
-        file_bytes: report.file_bytes,
-        verdict: stream.account.as_ref().map(|account| account.verdict),
-        whole: whole && stream.absent.is_empty(),
-    }
-}
-
-/// Gives every block of a stream to a file, which is flushed from time to time. Whether nothing was wrong, and
-/// the bytes taken.
-fn pour<F>(
-    stream: &Stream,
-    file: &mut F,
-    mut append: impl FnMut(&mut F, &Delivered<'_>) -> Result<(), hdf5::Error>,
-    flush: impl Fn(&mut F) -> Result<(), hdf5::Error>,
-    target: &Hdf5Target,
-    args: &Args,
-    bar: &ProgressBar,
-) -> anyhow::Result<(bool, u64)> {
-    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let (mut whole, mut bytes) = (true, 0u64);
-    let mut flushed = Instant::now();
-    for item in stream.read(0..stream.blocks.len(), settings)? {
-        let wrong = match item {
-            Item::Lost(finding) => Some(finding),
-            Item::Block(block) => {
-                append(file, &block).map_err(explained)?;
-                let taken = block.bytes().len() as u64;
-                bytes += taken;
-                bar.inc(taken);
-                block.damage
-            }
-        };
-        if flushed.elapsed() >= target.flush {
-            flushed = Instant::now();
-            flush(file).map_err(explained)?;
-        }
-        if let Some(finding) = wrong {
-            bar.suspend(|| eprintln!("fullbore: {finding}"));
-            whole = false;
-            if !args.allow_damaged {
-                bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
-                break;
-            }
-        }
-    }
-    Ok((whole, bytes))
-}
-
-/// A PandA's samples, taken apart into columns as they would have been live.
-fn panda_of(
-    scan: &Scan,
-    stream: &Stream,
-    path: &Path,
-    target: &Hdf5Target,
-    args: &Args,
-    bar: &ProgressBar,
-) -> anyhow::Result<Converted> {
-    let Format::Panda { header, ending, captured, connections, notes } = &stream.format else {
-        unreachable!("the caller looked at the format");
-    };
-    let name = || format!("{}/{}", scan.manifest.scan, stream.name);
-    let header = match header.trim_start().starts_with('<') {
-        true => Header::from_xml(header.as_bytes()),
-        false => Header::from_text(header.as_bytes()),
-    }
-    .with_context(|| format!("the header of {}", name()))?;
-    let mut file = PandaFile::create(path, &header, &options(target)).map_err(explained)?;
-    let append = |file: &mut PandaFile, block: &Delivered<'_>| file.append(block.bytes());
-    let (whole, bytes) = pour(stream, &mut file, append, PandaFile::flush, target, args, bar)?;
-    let account = stream.account.clone();
-    let closed = account.map(|account| {
-        let ending = ending.clone().unwrap_or(panda::Ending::ConnectionLost);
-        Closed::restored(account, ending, *captured, connections.clone(), notes.clone())
-    });
-    let ending = closed.as_ref().map(live::ending).unwrap_or_default();
-    let rows = file.rows();
-    let report = file.finish(&ending).map_err(explained)?;
-    Ok(converted(stream, report, rows, bytes, whole))
-}
-
-/// The time of every frame of a block: by its place, else that of its block.
-fn times_of(
-    stream: &Stream,
-    block: &fullbore_core::index::Block,
-    bytes: &[u8],
-    times: &mut Vec<Tai>,
-) {
-    let of_block = stream.time_of_block(block);
-    let first = stream.time_of(block.first);
-    times.extend(
-        stream
-            .frames(block, bytes)
-            .map(|frame| first.and_then(|_| stream.time_of(frame.index)).unwrap_or(of_block)),
-    );
 }
 
 fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {

@@ -1,0 +1,243 @@
+//! A stored stream poured into an HDF5 file: all of it, or what of it lies there so far.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use fullbore_core::format::panda::{self, Closed, Header};
+use fullbore_core::index::Block;
+use fullbore_core::manifest::Format;
+use fullbore_core::time::Tai;
+use fullbore_engine::panda::live;
+use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, Options, PandaFile, Report, Shape};
+use fullbore_engine::store::read::Settings;
+use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+use indicatif::ProgressBar;
+
+use super::Converted;
+use crate::hint::explained;
+
+/// How long the settings of a PandA are waited for while its scan is followed.
+const SETTINGS_COME: Duration = Duration::from_secs(2);
+
+/// How much is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything. What cannot be read is told; what is damaged is taken too if that was asked for.
+    All {
+        /// Go on over it.
+        allow_damaged: bool,
+    },
+    /// As far as it lies there without a hole: what does not yet, or moves just now, is for the next time.
+    SoFar,
+}
+
+/// One stream on its way into its file.
+pub struct Pouring {
+    /// The stream's name.
+    pub stream: String,
+    path: PathBuf,
+    options: Options,
+    file: Option<File>,
+    /// Blocks that are in the file.
+    blocks: usize,
+    bytes: u64,
+    whole: bool,
+    flushed: Instant,
+}
+
+/// The file, by what is in it.
+enum File {
+    Columns(PandaFile),
+    Frames { file: Box<BytesFile>, frame_bytes: usize, has_times: bool, rows: u64, times: Vec<Tai> },
+}
+
+impl Pouring {
+    /// Of nothing yet.
+    pub fn new(stream: String, path: PathBuf, options: Options) -> Self {
+        let (file, flushed) = (None, Instant::now());
+        Pouring { stream, path, options, file, blocks: 0, bytes: 0, whole: true, flushed }
+    }
+
+    /// Gives the file what follows of the stream.
+    pub fn pour(
+        &mut self,
+        scan: &Scan,
+        stream: &Stream,
+        extent: Extent,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        let (upto, allow_damaged) = match extent {
+            Extent::All { allow_damaged } => (stream.blocks.len(), allow_damaged),
+            Extent::SoFar => (contiguous(stream, self.blocks), false),
+        };
+        if extent == Extent::SoFar && (upto == self.blocks || !self.is_described(stream)) {
+            return Ok(());
+        }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => File::create(scan, stream, &self.path, &self.options)?,
+        };
+        let settings = Settings { allow_damaged, ..Settings::default() };
+        for item in stream.read(self.blocks..upto, settings)? {
+            let wrong = match item {
+                Item::Lost(_) if extent == Extent::SoFar => break,
+                Item::Lost(finding) => Some(finding),
+                Item::Block(block) => {
+                    file.append(stream, &block).map_err(explained)?;
+                    let taken = block.bytes().len() as u64;
+                    self.blocks += 1;
+                    self.bytes += taken;
+                    bar.inc(taken);
+                    block.damage
+                }
+            };
+            if self.flushed.elapsed() >= self.options.flush {
+                self.flushed = Instant::now();
+                file.flush().map_err(explained)?;
+            }
+            if let Some(finding) = wrong {
+                bar.suspend(|| eprintln!("fullbore: {finding}"));
+                self.whole = false;
+                if !allow_damaged {
+                    bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
+                    break;
+                }
+            }
+        }
+        if extent == Extent::SoFar {
+            file.flush().map_err(explained)?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Whether all is known that a file begins with. Of a PandA the manifest tells it soon after its first
+    /// samples; its settings may never come.
+    fn is_described(&self, stream: &Stream) -> bool {
+        let waited = self.file.is_some() || self.flushed.elapsed() >= SETTINGS_COME;
+        match &stream.format {
+            Format::Panda { header, settings, .. } => {
+                !header.is_empty() && (settings.is_some() || waited)
+            }
+            Format::Vdif { .. } | Format::Raw => true,
+        }
+    }
+
+    /// Ends the file with what the scan says of the stream.
+    pub fn finish(self, scan: &Scan, stream: &Stream) -> anyhow::Result<Converted> {
+        let file = match self.file {
+            Some(file) => file,
+            None => File::create(scan, stream, &self.path, &self.options)?,
+        };
+        let (rows, report) = file.finish(scan, stream).map_err(explained)?;
+        Ok(Converted {
+            stream: self.stream,
+            file: report.path,
+            rows,
+            bytes: self.bytes,
+            file_bytes: report.file_bytes,
+            verdict: stream.account.as_ref().map(|account| account.verdict),
+            whole: self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len(),
+        })
+    }
+}
+
+/// Up to which position blocks follow one another, from a position up to which they do.
+fn contiguous(stream: &Stream, from: usize) -> usize {
+    let follows = |at: &usize| stream.blocks[*at].block.sequence == *at as u64;
+    (from..stream.blocks.len()).take_while(follows).last().map_or(from, |last| last + 1)
+}
+
+impl File {
+    fn create(
+        scan: &Scan,
+        stream: &Stream,
+        path: &Path,
+        options: &Options,
+    ) -> anyhow::Result<Self> {
+        if let Format::Panda { header, settings, .. } = &stream.format {
+            let what = || format!("the header of {}/{}", scan.manifest.scan, stream.name);
+            let header = Header::of_recording(header).with_context(what)?;
+            let file = PandaFile::create_with(path, &header, settings.as_deref(), options);
+            return Ok(File::Columns(file.map_err(explained)?));
+        }
+        let frame_bytes = stream.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
+        let has_times = frame_bytes > 0 && matches!(stream.format, Format::Vdif { .. });
+        let shape = if has_times { Shape::Frames { frame_bytes } } else { Shape::Bytes };
+        let format = serde_json::to_string(&stream.format)?;
+        let name = scan.manifest.scan.to_string();
+        let attributes = [
+            ("scan", name.as_str()),
+            ("stream", stream.name.as_str()),
+            ("format", format.as_str()),
+        ];
+        let file = BytesFile::create(path, shape, &attributes, options).map_err(explained)?;
+        let file = Box::new(file);
+        Ok(File::Frames { file, frame_bytes, has_times, rows: 0, times: Vec::new() })
+    }
+
+    fn append(&mut self, stream: &Stream, block: &Delivered<'_>) -> Result<(), hdf5::Error> {
+        match self {
+            File::Columns(file) => file.append(block.bytes()),
+            File::Frames { file, frame_bytes, has_times, rows, times } => {
+                times.clear();
+                if *has_times {
+                    times_of(stream, &block.placed.block, block.bytes(), times);
+                }
+                *rows += block.bytes().len() as u64 / (*frame_bytes).max(1) as u64;
+                file.append(block.bytes(), times)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), hdf5::Error> {
+        match self {
+            File::Columns(file) => file.flush(),
+            File::Frames { file, .. } => file.flush(),
+        }
+    }
+
+    fn finish(self, scan: &Scan, stream: &Stream) -> Result<(u64, Report), hdf5::Error> {
+        match self {
+            File::Columns(file) => {
+                let rows = file.rows();
+                Ok((rows, file.finish(&ending_of_panda(stream))?))
+            }
+            File::Frames { file, rows, .. } => Ok((rows, file.finish(&ending(scan, stream))?)),
+        }
+    }
+}
+
+fn ending(scan: &Scan, stream: &Stream) -> Ending {
+    let account = stream.account.as_ref();
+    Ending {
+        reason: format!("{:?}", scan.manifest.state).to_lowercase(),
+        missed: account.map_or(0, |account| account.terms.missing),
+        verdict: account.map(|account| account.verdict),
+        account: account.and_then(|account| serde_json::to_string(account).ok()),
+    }
+}
+
+/// As the file would have ended live.
+fn ending_of_panda(stream: &Stream) -> Ending {
+    let Format::Panda { ending, captured, connections, notes, .. } = &stream.format else {
+        unreachable!("columns are made of a PandA's samples only");
+    };
+    let closed = stream.account.clone().map(|account| {
+        let ending = ending.clone().unwrap_or(panda::Ending::ConnectionLost);
+        Closed::restored(account, ending, *captured, connections.clone(), notes.clone())
+    });
+    closed.as_ref().map(live::ending).unwrap_or_default()
+}
+
+/// The time of every frame of a block: by its place, else that of its block.
+fn times_of(stream: &Stream, block: &Block, bytes: &[u8], times: &mut Vec<Tai>) {
+    let of_block = stream.time_of_block(block);
+    let first = stream.time_of(block.first);
+    times.extend(
+        stream
+            .frames(block, bytes)
+            .map(|frame| first.and_then(|_| stream.time_of(frame.index)).unwrap_or(of_block)),
+    );
+}

@@ -1,0 +1,277 @@
+//! Samples that were recorded, served again as a PandA sends them.
+//!
+//! ```text
+//! blocks of the store ──► cursor ──► samples of any run, raw as recorded or scaled ──► frames
+//! ```
+//!
+//! The header is the recorded one. Indices count what is in the recording: what was lost when it was made
+//! is closed up, and what is there is good, so that the end says so.
+
+use fullbore_core::format::panda::columns::{self, Columns, Element, Form, Values};
+use fullbore_core::format::panda::control::Settings;
+use fullbore_core::format::panda::{EndReason, Ending, Field, Header, HeaderError, Kind, Process};
+use fullbore_core::manifest::Format;
+use zerocopy::IntoBytes;
+
+use super::samples::Layout;
+use crate::store::read;
+use crate::store::reader::{Delivered, Item, Scan, Stream, StreamReader};
+
+/// Memory that each connection reads ahead into.
+const AHEAD: read::Settings =
+    read::Settings { reads_per_device: 1, ahead_bytes: 16 << 20, allow_damaged: false };
+
+/// A recording of a PandA that cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// Another kind of stream.
+    #[error("{stream} is no recording of a PandA")]
+    Foreign {
+        /// The stream.
+        stream: String,
+    },
+    /// Nothing came when it was recorded.
+    #[error("{stream} has no header: no acquisition came when it was recorded")]
+    Silent {
+        /// The stream.
+        stream: String,
+    },
+    /// The header.
+    #[error("the header of {stream}")]
+    Header {
+        /// The stream.
+        stream: String,
+        /// What is wrong.
+        source: HeaderError,
+    },
+    /// Its columns.
+    #[error("the columns of {stream}")]
+    Columns {
+        /// The stream.
+        stream: String,
+        /// What is wrong.
+        source: columns::Error,
+    },
+    /// A thread or memory to read with.
+    #[error("reading {stream}: {why}")]
+    Reading {
+        /// The stream.
+        stream: String,
+        /// What happened.
+        why: String,
+    },
+}
+
+impl ReplayError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ReplayError::Foreign { .. } => Some("`fullbore play` sends other streams to a network"),
+            ReplayError::Reading { .. } => Some("`fullbore verify` tells what can be read of it"),
+            _ => None,
+        }
+    }
+}
+
+/// A recording that is served.
+#[derive(Debug)]
+pub struct Replay {
+    scan: Scan,
+    stream: usize,
+    header: Header,
+    scaled: Option<Columns>,
+    ending: Option<Ending>,
+    settings: Option<Box<Settings>>,
+    /// Index of the first sample of each block, and of the one after the last.
+    starts: Vec<u64>,
+}
+
+impl Replay {
+    /// The recording of a stream, by its place in the scan.
+    pub fn new(scan: Scan, stream: usize) -> Result<Self, ReplayError> {
+        let of = &scan.streams[stream];
+        let name = format!("{}/{}", scan.manifest.scan, of.name);
+        let Format::Panda { header, ending, settings, .. } = &of.format else {
+            return Err(ReplayError::Foreign { stream: name });
+        };
+        if header.is_empty() {
+            return Err(ReplayError::Silent { stream: name });
+        }
+        let (ending, settings) = (ending.clone(), settings.clone());
+        let header = Header::of_recording(header)
+            .map_err(|source| ReplayError::Header { stream: name.clone(), source })?;
+        let scaled = match header.process {
+            Process::Scaled => None,
+            Process::Raw => Some(
+                Columns::new(&header, Form::Scaled)
+                    .map_err(|source| ReplayError::Columns { stream: name, source })?,
+            ),
+        };
+        let mut starts = vec![0];
+        for placed in &of.blocks {
+            let samples = u64::from(placed.block.bytes) / u64::from(header.sample_bytes.max(1));
+            starts.push(starts[starts.len() - 1] + samples);
+        }
+        Ok(Replay { scan, stream, header, scaled, ending, settings, starts })
+    }
+
+    /// Samples that are in it.
+    pub fn samples(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Bytes of a sample as recorded.
+    pub fn sample_bytes(&self) -> u32 {
+        self.header.sample_bytes
+    }
+
+    /// Samples a second when it was recorded, on the whole, if it took long enough to say.
+    pub fn rate(&self) -> Option<f64> {
+        let account = self.of().account.as_ref()?;
+        let ns = account.last?.seen.since(account.first?.seen);
+        (ns > 0).then(|| self.samples() as f64 / (ns as f64 / 1e9))
+    }
+
+    /// The header as recorded.
+    pub(super) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What the PandA was set to.
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.settings.as_deref()
+    }
+
+    /// What the end says.
+    pub(super) fn reason(&self) -> EndReason {
+        match &self.ending {
+            Some(Ending::End(reason)) if reason.is_good() => reason.clone(),
+            _ => EndReason::Ok,
+        }
+    }
+
+    /// How samples are sent. What was scaled when it was recorded stays so.
+    pub(super) fn layout(&self, process: Process) -> Layout {
+        let Some(columns) = self.scaled.as_ref().filter(|_| process == Process::Scaled) else {
+            return Layout::of(self.header.fields.clone(), self.header.process);
+        };
+        let mut offset_bytes = 0;
+        let fields = self.header.fields.iter().zip(columns.list()).map(|(field, column)| {
+            let kind = kind(column.element);
+            let field = Field { kind, offset_bytes, ..field.clone() };
+            offset_bytes += kind.bytes();
+            field
+        });
+        Layout::of(fields.collect(), Process::Scaled)
+    }
+
+    /// Reads samples from this index on.
+    pub(super) fn cursor(&self, first: u64) -> Result<Cursor<'_>, ReplayError> {
+        let stream = self.of();
+        let position = self.starts.partition_point(|start| *start <= first).saturating_sub(1);
+        let reader = stream
+            .read(position..stream.blocks.len(), AHEAD)
+            .map_err(|error| self.reading(error.to_string()))?;
+        let sample_bytes = self.header.sample_bytes as usize;
+        let skip = (first - self.starts[position]) as usize * sample_bytes;
+        Ok(Cursor { replay: self, reader, block: None, at: 0, skip, raw: Vec::new() })
+    }
+
+    fn of(&self) -> &Stream {
+        &self.scan.streams[self.stream]
+    }
+
+    fn reading(&self, why: String) -> ReplayError {
+        let stream = format!("{}/{}", self.scan.manifest.scan, self.of().name);
+        ReplayError::Reading { stream, why }
+    }
+}
+
+fn kind(element: Element) -> Kind {
+    match element {
+        Element::Uint32 => Kind::Uint32,
+        Element::Int32 => Kind::Int32,
+        Element::Int64 => Kind::Int64,
+        Element::Int96 => Kind::Int96,
+        Element::Double => Kind::Double,
+    }
+}
+
+/// A place in a recording, from which samples are read on.
+pub(super) struct Cursor<'a> {
+    replay: &'a Replay,
+    reader: StreamReader<'a>,
+    block: Option<Delivered<'a>>,
+    /// How much of the block was read.
+    at: usize,
+    /// Bytes of the first block before the first sample that was asked for.
+    skip: usize,
+    raw: Vec<u8>,
+}
+
+impl Cursor<'_> {
+    /// The next samples as `layout` sends them.
+    pub(super) fn fill(
+        &mut self,
+        layout: &Layout,
+        words: &mut Vec<u32>,
+        samples: usize,
+    ) -> Result<(), ReplayError> {
+        words.resize(layout.sample_bytes as usize / 4 * samples, 0);
+        let replay = self.replay;
+        match replay.scaled.as_ref().filter(|_| layout.process == Process::Scaled) {
+            None => self.read(words.as_mut_slice().as_mut_bytes()),
+            Some(columns) => {
+                let mut raw = std::mem::take(&mut self.raw);
+                raw.resize(replay.header.sample_bytes as usize * samples, 0);
+                self.read(&mut raw)?;
+                let mut values = columns.buffers(samples);
+                columns.convert(&raw, 0, &mut values);
+                interleave(layout, &values, words.as_mut_slice().as_mut_bytes());
+                self.raw = raw;
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&mut self, mut into: &mut [u8]) -> Result<(), ReplayError> {
+        while !into.is_empty() {
+            let rest = self.block.as_ref().map_or(&[][..], |block| &block.bytes()[self.at..]);
+            if rest.is_empty() {
+                self.next_block()?;
+                continue;
+            }
+            let most = rest.len().min(into.len());
+            let (now, later) = std::mem::take(&mut into).split_at_mut(most);
+            now.copy_from_slice(&rest[..now.len()]);
+            self.at += now.len();
+            into = later;
+        }
+        Ok(())
+    }
+
+    fn next_block(&mut self) -> Result<(), ReplayError> {
+        self.block = None;
+        match self.reader.next() {
+            Some(Item::Block(block)) => {
+                self.at = std::mem::take(&mut self.skip);
+                self.block = Some(block);
+                Ok(())
+            }
+            Some(Item::Lost(finding)) => Err(self.replay.reading(finding.to_string())),
+            None => Err(self.replay.reading("it ends before its time".to_owned())),
+        }
+    }
+}
+
+/// From columns back to samples.
+fn interleave(layout: &Layout, columns: &[Values], samples: &mut [u8]) {
+    let sample_bytes = layout.sample_bytes as usize;
+    for (field, values) in layout.fields.iter().zip(columns) {
+        let (at, bytes) = (field.offset_bytes as usize, field.kind.bytes() as usize);
+        let values = values.as_bytes().chunks_exact(bytes);
+        for (sample, value) in samples.chunks_exact_mut(sample_bytes).zip(values) {
+            sample[at..at + bytes].copy_from_slice(value);
+        }
+    }
+}
