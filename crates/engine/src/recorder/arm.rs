@@ -570,11 +570,12 @@ fn start(plan: &Plan, members: &[Member], ports: &mut Vec<Port>) -> Result<Runni
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
         let mut sides = Vec::new();
         for (group, lanes) in groups.iter().zip(&mut lanes) {
-            let room = group.iter().map(Port::most_blocks).sum::<usize>() + more + 4096;
+            let most_blocks = group.iter().map(Port::most_blocks).sum::<usize>() + more;
+            let room = most_blocks + Lane::FINISHES;
             let (commands, from_capture) = rtrb::RingBuffer::new(room);
             let (to_capture, returned) = rtrb::RingBuffer::new(room);
             sides.push(store::Lane { commands: from_capture, returned: to_capture });
-            lanes.push(Lane { commands, returned, gauge: gauge.clone(), wake: wake.clone() });
+            lanes.push(Lane::new(commands, returned, gauge.clone(), wake.clone(), most_blocks));
         }
         let mut settings = store::Settings::of_member(number);
         settings.cpu = cpus.next();

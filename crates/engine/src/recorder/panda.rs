@@ -158,6 +158,10 @@ impl StoreOutlet {
         if let Some(unused) = self.opening.take() {
             self.silent(&unused);
         }
+        while !self.dealer.all_sent() {
+            self.take_returned();
+            std::thread::sleep(LOOK);
+        }
         self.tell(Notice::Done);
     }
 

@@ -479,7 +479,7 @@ fn lane() -> (Lane, Writer) {
     let (returned, from) = rtrb::RingBuffer::new(4096);
     let gauge = Arc::new(Gauge::default());
     let wake = Arc::new(Wake::new().unwrap());
-    let lane = Lane { commands: to, returned: from, gauge: gauge.clone(), wake };
+    let lane = Lane::new(to, from, gauge.clone(), wake, 2048);
     (lane, Writer { commands, returned, gauge, held: VecDeque::new() })
 }
 
