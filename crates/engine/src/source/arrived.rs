@@ -275,7 +275,7 @@ impl Arrived {
                 self.near(number, lent.now);
             }
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
-            Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().foreign += 1,
+            Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().astray += 1,
         }
     }
 
@@ -295,7 +295,7 @@ impl Arrived {
     fn count_given_up(&mut self, number: usize, indices: Vec<i64>) {
         for index in indices {
             if !self.flows[number].window.give_up(index) {
-                self.newest().foreign += 1;
+                self.newest().astray += 1;
             }
         }
     }
@@ -497,10 +497,9 @@ impl Arrived {
 
     /// What is wrong with the rate of its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
-        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
         let mut counts = self.flows.iter().map(|flow| &flow.count);
         let refuted = counts.clone().find(|count| count.refuted().is_some()).or(counts.next());
-        self.doubt.say(&self.shape, refuted?, beyond)
+        self.doubt.say(&self.shape, refuted?, self.parts.back()?)
     }
 
     /// Brings the counters for screens up to date.

@@ -11,7 +11,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fullbore_core::account::Account;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::{Cause, Gap};
@@ -463,10 +463,10 @@ impl Bench {
         order.filter_map(|scan| Some((scan, *ended.get(&scan)?))).collect()
     }
 
-    /// Datagrams that were no frames of any stream.
+    /// Datagrams that were no frames of any stream, or were thrown away because nobody could believe them.
     fn foreign(&self) -> u64 {
         let of_notice = |notice: &Notice| match notice {
-            Notice::Ended { account, .. } => account.foreign,
+            Notice::Ended { account, .. } => account.foreign + account.astray,
             Notice::Silent { foreign, .. } => *foreign,
             _ => 0,
         };
@@ -662,10 +662,11 @@ fn check_datagrams(bench: &Bench) {
             Notice::Ended { account, .. } => {
                 let terms = account.terms;
                 booked += terms.written + terms.overrun + terms.damaged + terms.late;
-                booked += account.duplicates + account.foreign;
+                booked += account.duplicates + account.foreign + account.astray;
             }
             Notice::Silent { foreign, .. } => booked += foreign,
             Notice::Opened { .. } | Notice::Closed { .. } | Notice::Done => {}
+            Notice::Warning { text } if text.contains("astray") => {}
             Notice::Warning { text } => panic!("{text}"),
             Notice::Broken { why } => panic!("{why}"),
         }
@@ -879,6 +880,43 @@ fn what_a_split_port_was_sent_before_any_stream_is_told_by_the_first_that_opens(
     let text = "udp://127.0.0.1:1?frame=512&fps=37&threads=split";
     let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
     assert_eq!(bench.foreign(), 1);
+}
+
+#[test]
+fn frames_of_the_stream_that_are_thrown_away_are_named_and_nothing_is_proven_by_the_rest() {
+    let far = Item::Restart(1 << 33);
+    let steps = [
+        Step::Burst(vec![Item::Next(50)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Burst(vec![far, Item::Next(3)]),
+        Step::Drain,
+        Step::Burst(vec![Item::Restart(-(1 << 33)), Item::Next(50)]),
+        Step::Drain,
+        Step::Look,
+    ];
+    for fill in ["", "&fill=omit"] {
+        let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le{fill}");
+        let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
+        let account = bench.accounts(0)[0].1;
+        assert_eq!((account.astray, account.foreign, account.restarts), (3, 0, 0), "{fill}");
+        assert_ne!(account.judge(), Verdict::Proven);
+        let warned = |notice: &Notice| matches!(notice, Notice::Warning { text } if text.contains("astray"));
+        assert_eq!(bench.notices.iter().filter(|notice| warned(notice)).count(), 1, "{fill}");
+    }
+}
+
+#[test]
+fn a_socket_that_does_not_say_what_it_dropped_proves_nothing() {
+    let text = "udp://127.0.0.1:1?format=vdif&fps=37";
+    let mut bench = Bench::new(text, wire(Kind::Vdif, &[0]), 1);
+    bench.port.blind();
+    [Step::Burst(vec![Item::Next(40)]), Step::Drain].iter().for_each(|step| bench.play(step));
+    bench.finish();
+    let account = bench.accounts(0)[0].1;
+    assert!(account.witnesses.is_empty());
+    assert_eq!(account.unread.len(), 1, "{account:?}");
+    assert_eq!(account.judge(), Verdict::Consistent);
 }
 
 #[test]

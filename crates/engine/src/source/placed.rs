@@ -309,7 +309,7 @@ impl Placed {
                 self.near(index, lent.now);
             }
             Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
-            Arrival::BeforeScan => self.part_of_new().foreign += 1,
+            Arrival::BeforeScan => self.part_of_new().astray += 1,
             // An invalid frame may carry any time; it does not move the window.
             Arrival::Far if invalid => self.count_given_up(vec![index]),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
@@ -328,7 +328,7 @@ impl Placed {
     fn count_given_up(&mut self, indices: Vec<i64>) {
         for index in indices {
             if !self.window.give_up(index) {
-                self.part_of_new().foreign += 1;
+                self.part_of_new().astray += 1;
             }
         }
     }
@@ -368,9 +368,9 @@ impl Placed {
                 self.part_of_new().restarts += 1;
             }
         }
-        // A count at the end of its range cannot be moved: then they are no frames of this stream.
+        // A count at the end of its range cannot be moved: then they find no place.
         if self.index_of(&far[0]).is_none_or(|index| self.window.is_far(index)) {
-            self.part_of_new().foreign += far.len() as u64;
+            self.part_of_new().astray += far.len() as u64;
             return;
         }
         for datagram in far {
@@ -544,8 +544,7 @@ impl Placed {
 
     /// What is wrong with the rate of its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
-        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
-        self.doubt.say(&self.shape, &self.count, beyond)
+        self.doubt.say(&self.shape, &self.count, self.parts.back()?)
     }
 
     /// Brings the counters for screens up to date.

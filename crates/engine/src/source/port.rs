@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{CountedBy, Layer, Witness};
+use fullbore_core::account::{CountedBy, Layer, Unread, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::endpoint::{Gro, SourceFormat, UdpSource};
 use fullbore_core::layout::Geometry;
@@ -139,9 +139,10 @@ impl Stream {
 
 struct Drops {
     scan: Uuid,
-    /// `None`: the counter could not be read.
-    before: Option<u64>,
-    after: Option<u64>,
+    /// Or why the counter could not be read.
+    before: Result<u64, String>,
+    /// Nothing yet while the scan is received.
+    after: Option<Result<u64, String>>,
     /// Whether the scan is over.
     ended: bool,
 }
@@ -324,20 +325,18 @@ impl Port {
         }
         let after = self.read_drops(lender);
         for drops in self.drops.iter_mut().filter(|drops| !drops.ended) {
-            (drops.after, drops.ended) = (after, true);
+            (drops.after, drops.ended) = (Some(after.clone()), true);
         }
     }
 
-    /// What the socket has dropped; what cannot be read is told, and bears no witness.
-    fn read_drops(&self, lender: &mut Lender<'_>) -> Option<u64> {
-        self.receiver
-            .drops()
-            .inspect_err(|error| {
-                let source = &self.source.endpoint;
-                let text = format!("{source}: its socket does not say what it dropped: {error}");
-                lender.notices.push(Notice::Warning { text });
-            })
-            .ok()
+    /// What the socket has dropped, or why it does not say: then nothing can be proven, and that is told now.
+    fn read_drops(&self, lender: &mut Lender<'_>) -> Result<u64, String> {
+        self.receiver.drops().map_err(|error| {
+            let source = &self.source.endpoint;
+            let text = format!("{source}: its socket does not say what it dropped: {error}");
+            lender.notices.push(Notice::Warning { text });
+            error.to_string()
+        })
     }
 
     /// Forgets the counters of scans that are over and told.
@@ -356,23 +355,28 @@ impl Port {
         })
     }
 
-    /// What the socket's own counter says of a scan.
-    fn witness(&self, scan: Uuid) -> Vec<Witness> {
+    /// What the socket's own counter says of a scan, or that it could not be read.
+    fn witness(&self, scan: Uuid) -> (Vec<Witness>, Vec<Unread>) {
         let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
         let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
-        let of_scan = self.drops.iter().filter(|drops| drops.scan == scan);
-        of_scan
-            .filter_map(|drops| Some((drops.before?, drops.after?)))
-            .map(|(before, after)| Witness {
-                layer: Layer::Socket,
-                counter: "drops".into(),
-                scope: self.source.address.to_string(),
-                own: true,
-                coarse,
-                before,
-                after: unwrapped(before, after),
-            })
-            .collect()
+        let (mut witnesses, mut unread) = (Vec::new(), Vec::new());
+        for drops in self.drops.iter().filter(|drops| drops.scan == scan) {
+            let (layer, scope) = (Layer::Socket, self.source.address.to_string());
+            match (&drops.before, &drops.after) {
+                (&Ok(before), Some(Ok(after))) => {
+                    let (counter, after) = ("drops".into(), unwrapped(before, *after));
+                    let own = true;
+                    witnesses.push(Witness { layer, counter, scope, own, coarse, before, after });
+                }
+                (Err(why), _) | (_, Some(Err(why))) => {
+                    unread.push(Unread { layer, scope, why: why.clone() });
+                }
+                (Ok(_), None) => {
+                    unread.push(Unread { layer, scope, why: "it was not asked".into() });
+                }
+            }
+        }
+        (witnesses, unread)
     }
 
     /// Receives once. Gives the datagrams taken.
@@ -668,6 +672,13 @@ impl Port {
     /// Takes an answer of a writer, if it is for a stream of this port.
     pub fn answer(&mut self, returned: Returned, lender: &mut Lender<'_>) -> Option<Returned> {
         let (track, bytes) = match &returned {
+    /// The socket does not say what it dropped, as far as the newest scan goes.
+    #[cfg(test)]
+    pub(super) fn blind(&mut self) {
+        let newest = self.drops.last_mut().expect("a scan was begun");
+        newest.before = Err("it was blinded".to_owned());
+    }
+
             Returned::Written { track, bytes, .. } => (track.clone(), *bytes),
             Returned::Refused(filled) => (filled.track.clone(), filled.bytes),
         };
@@ -745,7 +756,7 @@ impl Port {
         // A port that is split has no stream to tell of them: the first that opens will.
         if !self.splits() {
             let (number, foreign) = (self.number, std::mem::take(&mut self.foreign));
-            let witnesses = self.witness(opening.uuid);
+            let (witnesses, _) = self.witness(opening.uuid);
             lender.notices.push(Notice::Silent { scan: opening.uuid, number, foreign, witnesses });
         }
     }
@@ -770,7 +781,7 @@ impl AsFd for Port {
 fn close(
     mut part: Part,
     counted_by: CountedBy,
-    witnesses: Vec<Witness>,
+    (witnesses, unread): (Vec<Witness>, Vec<Unread>),
     format: Format,
     number: u16,
     lender: &mut Lender<'_>,
@@ -780,7 +791,7 @@ fn close(
     let (blocks, bytes) = part.course.written();
     let scan = part.opening.uuid;
     let mut account = Box::new(part.account(counted_by));
-    account.witnesses = witnesses;
+    (account.witnesses, account.unread) = (witnesses, unread);
     lender.notices.push(Notice::Ended { scan, number, format, blocks, bytes, account });
 }
 
