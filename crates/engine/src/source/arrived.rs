@@ -15,6 +15,7 @@ use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
 use super::far::{Belief, Far};
+use super::learn::Learning;
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
@@ -119,6 +120,18 @@ impl Arrived {
         self.only = Some((station, thread));
     }
 
+    /// Begins each flow that the first datagrams speak of with the earliest of its frames: none of them was
+    /// overtaken by the first.
+    pub fn expect(&mut self, first: &Learning) {
+        let strip = self.shape.stripped_bytes as usize;
+        for datagram in first.datagrams() {
+            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+            if self.owns(frame) {
+                self.flow_of(head, frame, datagram.len(), Some(first));
+            }
+        }
+    }
+
     /// Whether a frame belongs to it.
     pub fn owns(&self, frame: &[u8]) -> bool {
         self.only.is_none_or(|only| {
@@ -163,8 +176,7 @@ impl Arrived {
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
-        let flow = if frame.is_empty() { None } else { self.flow_of(head, frame, datagram.len()) };
-        let Some(flow) = flow else {
+        let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
             self.newest().foreign += 1;
             return;
         };
@@ -197,8 +209,18 @@ impl Arrived {
         self.publish_full(lent);
     }
 
-    /// The flow of a datagram: `None` for rubbish, `Some(None)` where nothing is counted.
-    fn flow_of(&mut self, head: &[u8], frame: &[u8], bytes: usize) -> Option<Option<usize>> {
+    /// The flow of a datagram: `None` for rubbish, `Some(None)` where nothing is counted. It may be among the
+    /// first datagrams of all.
+    fn flow_of(
+        &mut self,
+        head: &[u8],
+        frame: &[u8],
+        bytes: usize,
+        first: Option<&Learning>,
+    ) -> Option<Option<usize>> {
+        if frame.is_empty() {
+            return None;
+        }
         let (station, thread) = match self.kind {
             Flows::None => return Some(None),
             Flows::One => (0, 0),
@@ -211,36 +233,36 @@ impl Arrived {
         if let Some(number) = self.flows.iter().position(same) {
             return Some(Some(number));
         }
-        self.new_flow(station, thread, head, frame, bytes)
-    }
-
-    /// A thread heard of for the first time: only a good frame may open a flow.
-    fn new_flow(
-        &mut self,
-        station: u16,
-        thread: u16,
-        head: &[u8],
-        frame: &[u8],
-        bytes: usize,
-    ) -> Option<Option<usize>> {
         if self.flows.len() >= MOST_FLOWS {
             return None;
         }
-        let mut count = match self.kind {
+        // A thread heard of for the first time: only a good frame may open a flow.
+        let mut count = self.count_of(station, thread);
+        let Reading::Frame { .. } = count.read(head, frame, bytes) else { return None };
+        let strip = self.shape.stripped_bytes as usize;
+        let index = first.and_then(|first| first.earliest(&mut count, strip)).or_else(|| {
+            count.learn(head, frame);
+            match count.read(head, frame, bytes) {
+                Reading::Frame { index, .. } => Some(index),
+                _ => None,
+            }
+        })?;
+        let window = Window::new(FLOW_PAGE, 2, index);
+        let (far, finished) = (Far::default(), VecDeque::new());
+        self.flows.push(Flow { station, thread, count, window, far, finished });
+        Some(Some(self.flows.len() - 1))
+    }
+
+    /// How the frames of a thread are counted.
+    fn count_of(&self, station: u16, thread: u16) -> Count {
+        match self.kind {
             Flows::Vdif { frames_per_second: rate } => {
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
                 let strip = self.shape.stripped_bytes as usize;
                 Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
             }
             Flows::One | Flows::None => self.pattern.clone(),
-        };
-        let Reading::Frame { .. } = count.read(head, frame, bytes) else { return None };
-        count.learn(head, frame);
-        let Reading::Frame { index, .. } = count.read(head, frame, bytes) else { return None };
-        let window = Window::new(FLOW_PAGE, 2, index);
-        let (far, finished) = (Far::default(), VecDeque::new());
-        self.flows.push(Flow { station, thread, count, window, far, finished });
-        Some(Some(self.flows.len() - 1))
+        }
     }
 
     fn take_counted(

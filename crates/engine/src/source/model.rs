@@ -871,15 +871,77 @@ fn a_silence_up_to_a_page_without_memory_is_told_to_the_index() {
 #[test]
 fn what_a_split_port_was_sent_before_any_stream_is_told_by_the_first_that_opens() {
     let steps = [
-        Step::Burst(vec![Item::Skip(6), Item::Short(0)]),
+        Step::Burst(vec![Item::Skip(6), Item::Rubbish(300)]),
         Step::Receive,
-        Step::Burst(vec![Item::Back(3)]),
+        Step::Burst(vec![Item::Next(1)]),
         Step::Cut,
         Step::Burst(vec![Item::Next(3)]),
     ];
     let text = "udp://127.0.0.1:1?frame=512&fps=37&threads=split";
     let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
     assert_eq!(bench.foreign(), 1);
+}
+
+/// Sends these datagrams, then a hundred frames, and gives the only account of all.
+fn account_behind(text: &str, wire: Wire, strays: &[Vec<u8>], waits: bool) -> Account {
+    let mut bench = Bench::new(text, wire, 1);
+    for stray in strays {
+        bench.sender.send(&[[IoSlice::new(&[]), IoSlice::new(stray)]]).unwrap();
+        bench.datagrams += 1;
+        bench.play(&Step::Drain);
+        if waits {
+            bench.port.hurry();
+            bench.with(Port::look);
+        }
+    }
+    [Step::Burst(vec![Item::Next(100)]), Step::Drain].iter().for_each(|step| bench.play(step));
+    bench.finish();
+    check_datagrams(&bench);
+    let place = |number: u64| Some(number as i64);
+    let fill = if bench.wire.kind == Kind::Vdif { Fill::Invalid } else { Fill::Pattern(0) };
+    check_placed(&bench, 0, &Placing { place: &place, fill });
+    let accounts = bench.accounts(0);
+    assert_eq!(accounts.len(), 1);
+    accounts[0].1.clone()
+}
+
+#[test]
+fn what_came_astray_before_a_stream_does_not_become_the_stream() {
+    let mut long = wire(Kind::Vdif, &[0]).datagram(6);
+    let header = Header::read(&long).unwrap().with_frame_bytes(1024).with_station(0x7777);
+    long.resize(1024, 0);
+    header.write(&mut long).unwrap();
+    let mut elsewhen = wire(Kind::Vdif, &[0]).datagram(6);
+    Header::read(&elsewhen).unwrap().with_seconds(9).write(&mut elsewhen).unwrap();
+    for waits in [false, true] {
+        let vdif = || wire(Kind::Vdif, &[0]);
+        let text = "udp://127.0.0.1:1?fps=37";
+        let account = account_behind(text, vdif(), std::slice::from_ref(&long), waits);
+        let (terms, verdict) = (account.terms, account.judge());
+        assert_eq!((terms.expected, terms.written, account.foreign), (100, 100, 1), "{waits}");
+        assert_eq!(verdict, Verdict::Proven);
+        let twice = [long.clone(), b"who is there?".to_vec(), long.clone()];
+        let account = account_behind(text, vdif(), &twice, waits);
+        assert_eq!((account.terms.written, account.foreign), (100, 3));
+        // A frame of its own, of another time: it cannot be told from the stream, and is not its beginning.
+        let account = account_behind(text, vdif(), std::slice::from_ref(&elsewhen), waits);
+        let (terms, verdict) = (account.terms, account.judge());
+        assert_eq!((terms.expected, terms.written, account.astray), (100, 100, 1), "{waits}");
+        assert_eq!(verdict, Verdict::Consistent);
+        let text = "udp://127.0.0.1:1?format=raw&seq=0:8:le";
+        let account = account_behind(text, wire(Kind::Field(8), &[0]), &[vec![9; 77]], waits);
+        assert_eq!((account.terms.written, account.foreign), (100, 1));
+    }
+}
+
+#[test]
+fn a_single_frame_is_a_stream_once_nothing_else_can_come() {
+    let steps = [Step::Burst(vec![Item::Next(1)]), Step::Drain, Step::Look, Step::Cut];
+    let text = "udp://127.0.0.1:1?format=vdif&fps=37";
+    let bench = run(text, wire(Kind::Vdif, &[0]), 1, &steps);
+    let accounts = bench.accounts(0);
+    assert_eq!(accounts.len(), 1, "of the second scan: in the first it was not clear what it was");
+    assert_eq!((accounts[0].0, accounts[0].1.terms.written), (bench.openings[1].uuid, 1));
 }
 
 #[test]
@@ -917,6 +979,32 @@ fn a_socket_that_does_not_say_what_it_dropped_proves_nothing() {
     assert!(account.witnesses.is_empty());
     assert_eq!(account.unread.len(), 1, "{account:?}");
     assert_eq!(account.judge(), Verdict::Consistent);
+}
+
+#[test]
+fn frames_overtaken_at_the_very_start_have_their_places() {
+    let start = Item::Skip(9);
+    for text in [
+        "udp://127.0.0.1:1?frame=512&fps=37&threads=split",
+        "udp://127.0.0.1:1?frame=512&fps=37&threads=split&fill=omit",
+        "udp://127.0.0.1:1?frame=512&fps=37&fill=omit",
+    ] {
+        // Nine frames, three of each thread, and then the nine before them.
+        let steps = [
+            Step::Burst(vec![start.clone(), Item::Next(9), Item::Replay(17, 9), Item::Next(30)]),
+            Step::Drain,
+        ];
+        let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
+        let ended = bench.notices.iter().filter_map(|notice| match notice {
+            Notice::Ended { account, .. } => Some(account),
+            _ => None,
+        });
+        let sums = ended.fold((0, 0, 0), |sums, account| {
+            let terms = account.terms;
+            (sums.0 + terms.expected, sums.1 + terms.written, sums.2 + account.reordered)
+        });
+        assert_eq!(sums, (48, 48, 9), "{text}");
+    }
 }
 
 #[test]

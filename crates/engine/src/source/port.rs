@@ -17,7 +17,7 @@ use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
 use super::arrived::{Arrived, Flows};
-use super::learn::{Decision, Facts, LEAST_BLOCK_BYTES, Learning, geometry, stripped_bytes};
+use super::learn::{Decision, Facts, LEAST_BLOCK_BYTES, Learning, Then, geometry, stripped_bytes};
 use super::part::{Notice, Opening, Part, Shape};
 use super::placed::{Lent, Method, Placed};
 use crate::ring::{Pool, Returned};
@@ -292,8 +292,8 @@ impl Port {
     /// Begins a scan: the first, or with a cut the next one.
     pub fn begin(&mut self, opening: Arc<Opening>, lender: &mut Lender<'_>) {
         if !self.openings.is_empty() && self.streams.is_empty() {
-            // What has come belongs to the scan that ends here.
-            self.decide(lender);
+            // What has come belongs to the scan that ends here, if it is clear what it is.
+            self.decide(Then::NextScan, lender);
         }
         self.mark_drops(lender);
         let before = self.read_drops(lender);
@@ -433,7 +433,7 @@ impl Port {
         if self.streams.is_empty() {
             self.learning.hold(datagram);
             if self.learning.is_time() {
-                self.decide(lender);
+                self.decide(Then::More, lender);
             }
             return;
         }
@@ -444,7 +444,12 @@ impl Port {
             .streams
             .iter()
             .position(|stream| !several || stream.owns(head, frame, datagram.len()));
-        let owner = owner.or_else(|| self.split_off(datagram, lender));
+        let owner = match owner {
+            None if self.splits() => {
+                self.split_off(datagram, &Learning::of_one(datagram), lender)
+            }
+            owner => owner,
+        };
         let Some(pool) = &mut self.pool else { return };
         let mut lent = lender.lend(pool);
         match owner.map(|owner| &mut self.streams[owner]) {
@@ -462,7 +467,7 @@ impl Port {
     /// Looks at what has come, if it is time: for ports on which little comes.
     pub fn look(&mut self, lender: &mut Lender<'_>) {
         if self.streams.is_empty() && self.learning.is_time() {
-            self.decide(lender);
+            self.decide(Then::More, lender);
         }
         if self.cut_at.is_some_and(|at| Instant::now() >= at) {
             self.cut_at = None;
@@ -493,12 +498,12 @@ impl Port {
         self.take_complete(lender);
     }
 
-    /// Makes the streams that the first datagrams speak of.
-    fn decide(&mut self, lender: &mut Lender<'_>) {
-        let Some(mut facts) = self.learning.facts(&self.source) else {
-            // Nothing sensible yet: what came is no frame of any stream.
-            let (held, rubbish) = self.learning.take();
-            self.foreign += held.len() as u64 + rubbish;
+    /// Makes the streams that the first datagrams speak of, if they agree.
+    fn decide(&mut self, then: Then, lender: &mut Lender<'_>) {
+        let Some(mut facts) = self.learning.facts(&self.source, then) else {
+            if self.learning.is_full() || then != Then::More {
+                self.foreign += self.learning.sift(&self.source);
+            }
             return;
         };
         let strip = stripped_bytes(&self.source);
@@ -527,8 +532,7 @@ impl Port {
                     self.refused = Some(text.clone());
                     lender.notices.push(Notice::Warning { text });
                 }
-                let (held, rubbish) = self.learning.take();
-                self.foreign += held.len() as u64 + rubbish;
+                self.foreign += self.learning.give_up();
                 return;
             }
         };
@@ -551,37 +555,42 @@ impl Port {
             }
             Decision::Arrived(flows, pattern) => {
                 let shape = Shape { fill: Fill::Omit, ..shape };
-                let arrived = Arrived::new(shape, flows, pattern, opening);
+                let mut arrived = Arrived::new(shape, flows, pattern, opening);
+                arrived.expect(&self.learning);
                 self.open_stream(Stream::Arrived(Box::new(arrived)), lender);
             }
             Decision::Split => {}
         }
         self.facts = Some(facts);
-        let (held, rubbish) = self.learning.take();
-        self.foreign += rubbish;
+        let first = std::mem::take(&mut self.learning);
         if self.splits() {
-            self.split_first(&held, lender);
+            self.split_first(&first, lender);
         }
-        for datagram in held {
-            self.sort(&datagram, lender);
+        for datagram in first.datagrams() {
+            self.sort(datagram, lender);
         }
     }
 
     /// Opens the streams of all threads among the first datagrams.
-    fn split_first(&mut self, held: &[Vec<u8>], lender: &mut Lender<'_>) {
+    fn split_first(&mut self, first: &Learning, lender: &mut Lender<'_>) {
         let strip = stripped_bytes(&self.source) as usize;
-        for datagram in held {
+        for datagram in first.datagrams() {
             let (head, frame) = datagram.split_at(strip.min(datagram.len()));
             let bytes = datagram.len();
             let owned = self.streams.iter().any(|stream| stream.owns(head, frame, bytes));
             if !owned {
-                self.split_off(datagram, lender);
+                self.split_off(datagram, first, lender);
             }
         }
     }
 
-    /// Opens a stream for a thread that was not heard of before.
-    fn split_off(&mut self, datagram: &[u8], lender: &mut Lender<'_>) -> Option<usize> {
+    /// Opens a stream for a thread that was not heard of before, from the earliest of the first datagrams on.
+    fn split_off(
+        &mut self,
+        datagram: &[u8],
+        first: &Learning,
+        lender: &mut Lender<'_>,
+    ) -> Option<usize> {
         if !self.splits() || self.streams.len() >= MOST_STREAMS {
             return None;
         }
@@ -615,13 +624,12 @@ impl Port {
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut arrived = Arrived::new(shape, flows, pattern, opening);
             arrived.keep_to(header.station(), header.thread());
+            arrived.expect(first);
             Stream::Arrived(Box::new(arrived))
         } else {
             let count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
             let mut count = count.behind(strip as usize);
-            let mut learning = Learning::default();
-            learning.hold(datagram);
-            let first = learning.earliest(&mut count, strip as usize)?;
+            let first = first.earliest(&mut count, strip as usize)?;
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
         };
@@ -657,6 +665,13 @@ impl Port {
         self.cut_at = self.cut_at.map(|_| Instant::now());
     }
 
+    /// The socket does not say what it dropped, as far as the newest scan goes.
+    #[cfg(test)]
+    pub(super) fn blind(&mut self) {
+        let newest = self.drops.last_mut().expect("a scan was begun");
+        newest.before = Err("it was blinded".to_owned());
+    }
+
     /// How many scans' counters are remembered.
     #[cfg(test)]
     pub(super) fn drops_held(&self) -> usize {
@@ -672,13 +687,6 @@ impl Port {
     /// Takes an answer of a writer, if it is for a stream of this port.
     pub fn answer(&mut self, returned: Returned, lender: &mut Lender<'_>) -> Option<Returned> {
         let (track, bytes) = match &returned {
-    /// The socket does not say what it dropped, as far as the newest scan goes.
-    #[cfg(test)]
-    pub(super) fn blind(&mut self) {
-        let newest = self.drops.last_mut().expect("a scan was begun");
-        newest.before = Err("it was blinded".to_owned());
-    }
-
             Returned::Written { track, bytes, .. } => (track.clone(), *bytes),
             Returned::Refused(filled) => (filled.track.clone(), filled.bytes),
         };
@@ -730,7 +738,7 @@ impl Port {
         }
         self.mark_drops(lender);
         if self.streams.is_empty() {
-            self.decide(lender);
+            self.decide(Then::Nothing, lender);
         }
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
@@ -744,6 +752,7 @@ impl Port {
         if self.streams.is_empty()
             && let Some(opening) = self.openings.pop_back()
         {
+            self.foreign += self.learning.give_up();
             self.tell_silent(&opening, lender);
             let why = self.refused.take();
             lender.notices.extend(why.map(|why| Notice::Broken { why }));
@@ -751,8 +760,6 @@ impl Port {
     }
 
     fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
-        let (held, rubbish) = self.learning.take();
-        self.foreign += held.len() as u64 + rubbish;
         // A port that is split has no stream to tell of them: the first that opens will.
         if !self.splits() {
             let (number, foreign) = (self.number, std::mem::take(&mut self.foreign));
