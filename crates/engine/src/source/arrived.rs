@@ -14,6 +14,7 @@ use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
+use super::border::Border;
 use super::far::{Belief, Far};
 use super::learn::Learning;
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
@@ -61,6 +62,7 @@ pub struct Arrived {
     /// How a flow of its own is counted.
     pattern: Count,
     flows: Vec<Flow>,
+    border: Border,
     block: Option<Block>,
     /// Bytes in the block, and frames that begin in it.
     used: usize,
@@ -95,6 +97,7 @@ impl Arrived {
             only: None,
             pattern,
             flows: Vec::new(),
+            border: Border::default(),
             block: None,
             used: 0,
             frames: 0,
@@ -174,6 +177,42 @@ impl Arrived {
 
     /// Takes one datagram.
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        if self.border.is_held() {
+            // Frames lie as they came, so all wait together.
+            self.border.hold(datagram, lent.now);
+            self.cross_border(false, lent);
+        } else {
+            self.take(datagram, lent);
+        }
+    }
+
+    /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
+    /// gets none.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
+        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
+            let held = self.border.take();
+            held.iter().for_each(|datagram| self.learn_length(datagram));
+            self.flows.iter_mut().for_each(|flow| flow.count.settle());
+            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+        }
+    }
+
+    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
+    fn learn_length(&mut self, datagram: &[u8]) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        let Ok(header) = Header::read(frame) else { return };
+        let own = (header.station(), header.thread());
+        let flow = self.flows.iter_mut().find(|flow| (flow.station, flow.thread) == own);
+        let Some(flow) = flow else { return };
+        if let Reading::Frame { index, .. } = flow.count.read(head, frame, datagram.len())
+            && !flow.window.is_far(index)
+        {
+            flow.count.learn(head, frame);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
         let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
@@ -188,6 +227,7 @@ impl Arrived {
             (Reading::Frame { index, invalid }, Some(number)) => {
                 self.take_counted(number, index, invalid, head, frame, lent);
             }
+            (Reading::Early { .. }, Some(_)) => self.border.hold(datagram, lent.now),
             (Reading::Damaged { index }, Some(number)) => {
                 match self.flows[number].window.arrive_damaged(index) {
                     Arrival::Far | Arrival::BeforeScan => self.newest().foreign += 1,
@@ -350,7 +390,7 @@ impl Arrived {
                 self.newest().restarts += 1;
             }
         }
-        far.iter().for_each(|datagram| self.ingest(datagram, lent));
+        far.iter().for_each(|datagram| self.take(datagram, lent));
     }
 
     /// Whether a frame of so many bytes finds memory.
@@ -452,12 +492,14 @@ impl Arrived {
 
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         self.cut_at = None;
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
             let likely = flow.far.likely(flow.window.next(), LONGEST_GAP, 2);
             if let Some(ahead @ Belief::Ahead(_)) = likely {
                 self.follow(number, ahead, lent);
+                self.cross_border(true, lent);
             }
             let old = self.flows[number].far.give_up();
             self.count_given_up(number, old);

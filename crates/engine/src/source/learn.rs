@@ -238,6 +238,7 @@ impl Learning {
             let (head, frame) = held.split(strip);
             match count.read(head, frame, held.datagram.len()) {
                 Reading::Frame { index, invalid } => Some((index, invalid)),
+                Reading::Early { index } => Some((index, false)),
                 _ => None,
             }
         };

@@ -10,6 +10,7 @@
 //! reading, and what had no place is counted as overrun.
 
 mod arrived;
+mod border;
 mod capture;
 mod dealer;
 mod far;

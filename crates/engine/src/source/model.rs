@@ -963,7 +963,8 @@ fn frames_of_the_stream_that_are_thrown_away_are_named_and_nothing_is_proven_by_
         let account = bench.accounts(0)[0].1;
         assert_eq!((account.astray, account.foreign, account.restarts), (3, 0, 0), "{fill}");
         assert_ne!(account.judge(), Verdict::Proven);
-        let warned = |notice: &Notice| matches!(notice, Notice::Warning { text } if text.contains("astray"));
+        let warned =
+            |notice: &Notice| matches!(notice, Notice::Warning { text } if text.contains("astray"));
         assert_eq!(bench.notices.iter().filter(|notice| warned(notice)).count(), 1, "{fill}");
     }
 }
@@ -979,6 +980,34 @@ fn a_socket_that_does_not_say_what_it_dropped_proves_nothing() {
     assert!(account.witnesses.is_empty());
     assert_eq!(account.unread.len(), 1, "{account:?}");
     assert_eq!(account.judge(), Verdict::Consistent);
+}
+
+#[test]
+fn the_last_frame_of_the_first_second_may_be_overtaken_though_nobody_told_the_rate() {
+    for (query, threads) in [
+        ("", vec![0]),
+        ("&fill=omit", vec![0]),
+        ("&fill=omit", vec![3, 0]),
+        ("&threads=3,0", vec![3, 0]),
+    ] {
+        // Of each thread 37 frames a second; the last of the first two seconds come behind two of the next.
+        let several = threads.len() as u8;
+        let next = |count: u8| (0..several).map(move |_| Item::Next(count));
+        let overtaken = || {
+            let back = u16::from(3 * several) - 1;
+            [Item::Skip(several), Item::Next(2 * several), Item::Replay(back, several)]
+        };
+        let mut burst: Vec<Item> = next(36).chain(overtaken()).collect();
+        burst.extend(next(34).chain(overtaken()).chain(next(60)));
+        let steps = [Step::Burst(burst), Step::Drain, Step::Look];
+        let text = format!("udp://127.0.0.1:1?frame=512{query}");
+        let bench = run(&text, wire(Kind::Vdif, &threads), 1, &steps);
+        let accounts = bench.accounts(0);
+        let (terms, reordered) = (accounts[0].1.terms, accounts[0].1.reordered);
+        assert_eq!((terms.expected, terms.written), (bench.wire.next, bench.wire.next), "{text}");
+        assert!(reordered > 0, "{text}");
+        assert_eq!(bench.foreign(), 0, "{text}");
+    }
 }
 
 #[test]

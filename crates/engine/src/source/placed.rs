@@ -16,6 +16,7 @@ use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
+use super::border::Border;
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
@@ -57,6 +58,7 @@ pub struct Placed {
     window: Window<Block>,
     heads: Vec<[u8; Placed::LONGEST_HEAD]>,
     far: Far,
+    border: Border,
     /// Index of the first frame of all.
     began: i64,
     /// Index after the last page handed on.
@@ -91,6 +93,7 @@ impl Placed {
             window,
             heads: vec![[0; Self::LONGEST_HEAD]; MOST_MESSAGES.max(128)],
             far: Far::default(),
+            border: Border::default(),
             began: first,
             handed: first,
             invalid: VecDeque::new(),
@@ -171,7 +174,7 @@ impl Placed {
             return Ok((0, 0));
         }
         let in_place = layout.in_place;
-        let run = self.run_as_predicted(first, in_place);
+        let run = if self.border.is_held() { 0 } else { self.run_as_predicted(first, in_place) };
         if run < in_place {
             self.copy_out(first, run, in_place, lent.scratch);
         }
@@ -279,10 +282,43 @@ impl Placed {
 
     /// Takes one datagram, wherever it belongs.
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        if self.border.is_held() {
+            // Only in the order in which they came can it be told who overtook whom.
+            self.border.hold(datagram, lent.now);
+            self.cross_border(false, lent);
+        } else {
+            self.take(datagram, lent);
+        }
+    }
+
+    /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
+    /// gets none.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
+        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
+            let held = self.border.take();
+            held.iter().for_each(|datagram| self.learn_length(datagram));
+            self.count.settle();
+            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+        }
+    }
+
+    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
+    fn learn_length(&mut self, datagram: &[u8]) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        if let Reading::Frame { index, .. } = self.count.read(head, frame, datagram.len())
+            && !self.window.is_far(index)
+        {
+            self.count.learn(head, frame);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
+            Reading::Early { .. } => self.border.hold(datagram, lent.now),
             Reading::Damaged { index } => match self.window.arrive_damaged(index) {
                 Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
                 _ => self.part_of(index).seen(lent.now),
@@ -353,7 +389,7 @@ impl Placed {
     fn index_of(&self, datagram: &[u8]) -> Option<i64> {
         let (head, frame) = datagram.split_at(self.shape.stripped_bytes as usize);
         match self.count.read(head, frame, datagram.len()) {
-            Reading::Frame { index, .. } => Some(index),
+            Reading::Frame { index, .. } | Reading::Early { index } => Some(index),
             _ => None,
         }
     }
@@ -379,7 +415,7 @@ impl Placed {
             if let Some(index) = index.filter(|&index| self.window.is_far(index)) {
                 self.window.jump_to(index);
             }
-            self.ingest(&datagram, lent);
+            self.take(&datagram, lent);
         }
     }
 
@@ -397,6 +433,7 @@ impl Placed {
 
     /// Begins the next scan with the next block.
     pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         if self.cutting() {
             self.cut_now(lent);
         }
@@ -417,9 +454,11 @@ impl Placed {
 
     /// Ends the last scan: everything held is handed on.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         let likely = self.far.likely(self.window.next(), self.longest_gap(), 1);
         if let Some(ahead @ Belief::Ahead(_)) = likely {
             self.follow(ahead, lent);
+            self.cross_border(true, lent);
         }
         let old = self.far.give_up();
         self.count_given_up(old);

@@ -469,6 +469,13 @@ impl Port {
         if self.streams.is_empty() && self.learning.is_time() {
             self.decide(Then::More, lender);
         }
+        if let Some(pool) = &mut self.pool {
+            let mut lent = lender.lend(pool);
+            self.streams.iter_mut().for_each(|stream| match stream {
+                Stream::Placed(placed) => placed.cross_border(false, &mut lent),
+                Stream::Arrived(arrived) => arrived.cross_border(false, &mut lent),
+            });
+        }
         if self.cut_at.is_some_and(|at| Instant::now() >= at) {
             self.cut_at = None;
             if let Some(pool) = &mut self.pool {
