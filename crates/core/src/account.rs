@@ -167,9 +167,9 @@ impl Witness {
     }
 
     /// The most frames whose loss it explains: what it counted; or as many times `merged`, the most frames of
-    /// a message, where it is the stream's own socket and counted merged messages.
+    /// a message, where it is a socket that counted merged messages.
     pub fn explains(&self, merged: u64) -> u64 {
-        match self.coarse && self.own && self.layer == Layer::Socket {
+        match self.coarse && self.layer == Layer::Socket {
             true => self.moved().saturating_mul(merged),
             false => self.moved(),
         }
@@ -454,12 +454,17 @@ impl Account {
 
     /// The most frames whose loss some of the witnesses explain together.
     fn explained(&self, of: impl Fn(&Witness) -> bool) -> u64 {
-        let merged = match self.bytes.checked_div(self.terms.written) {
-            None | Some(0) => MOST_MERGED,
-            Some(frame) => (MERGED_BYTES / frame).clamp(1, MOST_MERGED),
-        };
+        let merged = self.most_merged();
         let chosen = self.witnesses.iter().filter(|witness| of(witness));
         chosen.fold(0, |sum, witness| sum.saturating_add(witness.explains(merged)))
+    }
+
+    /// The most frames of it that one message may hold.
+    fn most_merged(&self) -> u64 {
+        match self.bytes.checked_div(self.terms.written) {
+            None | Some(0) => MOST_MERGED,
+            Some(frame) => (MERGED_BYTES / frame).clamp(1, MOST_MERGED),
+        }
     }
 
     /// Frames missing that only counters shared with other streams could explain. What a device says it
@@ -482,19 +487,20 @@ pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
             leaning.push(account);
         }
     }
-    let mut shared: Vec<&Witness> = Vec::new();
-    for witness in leaning.iter().flat_map(|account| &account.witnesses) {
-        if witness.own || witness.moved() == 0 {
-            continue;
-        }
-        match shared.iter_mut().find(|known| known.is(witness)) {
-            Some(known) if known.moved() < witness.moved() => *known = witness,
-            Some(_) => {}
-            None => shared.push(witness),
+    // Each counter once, with the most that it explains.
+    let mut shared: Vec<(&Witness, u64)> = Vec::new();
+    for account in &leaning {
+        let merged = account.most_merged();
+        for witness in account.witnesses.iter().filter(|it| !it.own && it.moved() > 0) {
+            let explains = witness.explains(merged);
+            match shared.iter_mut().find(|(known, _)| known.is(witness)) {
+                Some((_, most)) => *most = explains.max(*most),
+                None => shared.push((witness, explains)),
+            }
         }
     }
     let sum = |frames: &mut dyn Iterator<Item = u64>| frames.fold(0, u64::saturating_add);
-    let counted = sum(&mut shared.iter().map(|witness| witness.moved()));
+    let counted = sum(&mut shared.iter().map(|(_, explains)| *explains));
     if sum(&mut leaning.iter().map(|account| account.left_to_shared())) > counted {
         leaning.into_iter().for_each(|account| account.verdict = Verdict::Unexplained);
     }
@@ -635,6 +641,25 @@ mod tests {
         mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
         judge_together(&mut mixed);
         assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
+    }
+
+    #[test]
+    fn a_socket_of_several_streams_explains_what_it_counted_in_all_of_them_once() {
+        let judged = |counted: u64, coarse: bool| {
+            let witness = |account: &mut Account| {
+                account.bytes = account.terms.written * 8032;
+                let witness = shared(Layer::Socket, coarse, counted);
+                account.witnesses.push(witness);
+            };
+            let mut all = [account(5, &[]), account(5, &[]), account(5, &[])];
+            all.iter_mut().for_each(witness);
+            judge_together(&mut all);
+            all.map(|it| it.verdict)
+        };
+        assert_eq!(judged(15, false), [Verdict::Consistent; 3]);
+        assert_eq!(judged(14, false), [Verdict::Unexplained; 3]);
+        assert_eq!(judged(2, true), [Verdict::Consistent; 3], "of eight frames each");
+        assert_eq!(judged(1, true), [Verdict::Unexplained; 3]);
     }
 
     #[test]

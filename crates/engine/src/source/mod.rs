@@ -13,6 +13,7 @@ mod arrived;
 mod border;
 mod capture;
 mod dealer;
+mod drops;
 mod far;
 mod learn;
 #[cfg(test)]
@@ -21,6 +22,7 @@ mod part;
 mod placed;
 mod port;
 mod scratch;
+mod stream;
 
 pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{CountedBy, Layer, Unread, Witness};
+use fullbore_core::account::{CountedBy, Unread, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::endpoint::{Gro, SourceFormat, UdpSource};
 use fullbore_core::layout::Geometry;
@@ -17,9 +17,11 @@ use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
 use super::arrived::{Arrived, Flows};
+use super::drops::{Drops, Said};
 use super::learn::{Decision, Facts, LEAST_BLOCK_BYTES, Learning, Then, geometry, stripped_bytes};
 use super::part::{Notice, Opening, Part, Shape};
 use super::placed::{Lent, Method, Placed};
+use super::stream::Stream;
 use crate::ring::{Pool, Returned};
 use crate::sys::memory::Region;
 use crate::sys::receive::{Listen, Receiver};
@@ -115,43 +117,6 @@ pub struct PortGauge {
     pub strangers: AtomicU64,
 }
 
-enum Stream {
-    Placed(Box<Placed>),
-    Arrived(Box<Arrived>),
-}
-
-impl Stream {
-    fn shape(&self) -> &Shape {
-        match self {
-            Stream::Placed(placed) => placed.shape(),
-            Stream::Arrived(arrived) => arrived.shape(),
-        }
-    }
-
-    /// Whether a datagram belongs to it.
-    fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
-        match self {
-            Stream::Placed(placed) => placed.owns(head, frame, bytes),
-            Stream::Arrived(arrived) => arrived.owns(frame),
-        }
-    }
-}
-
-struct Drops {
-    scan: Uuid,
-    /// Or why the counter could not be read.
-    before: Result<u64, String>,
-    /// Nothing yet while the scan is received.
-    after: Option<Result<u64, String>>,
-    /// Whether the scan is over.
-    ended: bool,
-}
-
-/// The counter of 32 bits has gone on from `before`, perhaps past its end.
-fn unwrapped(before: u64, after: u64) -> u64 {
-    before + u64::from((after as u32).wrapping_sub(before as u32))
-}
-
 /// A socket and its streams.
 pub struct Port {
     source: UdpSource,
@@ -165,7 +130,7 @@ pub struct Port {
     streams: Vec<Stream>,
     openings: VecDeque<Arc<Opening>>,
     /// Messages the socket had dropped when each scan began and ended.
-    drops: Vec<Drops>,
+    drops: Drops,
     cut_at: Option<Instant>,
     method: Method,
     trial: (u64, u64),
@@ -222,7 +187,7 @@ impl Port {
             learning: Learning::default(),
             streams: Vec::new(),
             openings: VecDeque::new(),
-            drops: Vec::new(),
+            drops: Drops::default(),
             cut_at: None,
             method: if merges { Method::Merged } else { Method::Batch },
             trial: (0, 0),
@@ -295,9 +260,9 @@ impl Port {
             // What has come belongs to the scan that ends here, if it is clear what it is.
             self.decide(Then::NextScan, lender);
         }
-        self.mark_drops(lender);
-        let before = self.read_drops(lender);
-        self.drops.push(Drops { scan: opening.uuid, before, after: None, ended: false });
+        let said = self.read_drops(lender);
+        self.drops.end(&said);
+        self.drops.begin(opening.uuid, said);
         self.openings.push_back(opening.clone());
         if self.openings.len() == 1 {
             return;
@@ -310,27 +275,11 @@ impl Port {
         self.cut_at = Some(Instant::now() + CUT_PATIENCE);
         let Some(pool) = &mut self.pool else { return };
         let mut lent = lender.lend(pool);
-        for stream in &mut self.streams {
-            match stream {
-                Stream::Placed(placed) => placed.cut(opening.clone(), &mut lent),
-                Stream::Arrived(arrived) => arrived.cut(opening.clone(), &mut lent),
-            }
-        }
-    }
-
-    /// The scan that is being received ends here, as far as the socket's counter goes.
-    fn mark_drops(&mut self, lender: &mut Lender<'_>) {
-        if self.drops.iter().all(|drops| drops.ended) {
-            return;
-        }
-        let after = self.read_drops(lender);
-        for drops in self.drops.iter_mut().filter(|drops| !drops.ended) {
-            (drops.after, drops.ended) = (Some(after.clone()), true);
-        }
+        self.streams.iter_mut().for_each(|stream| stream.cut(opening.clone(), &mut lent));
     }
 
     /// What the socket has dropped, or why it does not say: then nothing can be proven, and that is told now.
-    fn read_drops(&self, lender: &mut Lender<'_>) -> Result<u64, String> {
+    fn read_drops(&self, lender: &mut Lender<'_>) -> Said {
         self.receiver.drops().map_err(|error| {
             let source = &self.source.endpoint;
             let text = format!("{source}: its socket does not say what it dropped: {error}");
@@ -341,42 +290,18 @@ impl Port {
 
     /// Forgets the counters of scans that are over and told.
     fn forget_drops(&mut self) {
-        if self.drops.len() > 1 {
-            let mut drops = std::mem::take(&mut self.drops);
-            drops.retain(|drops| !drops.ended || self.has_part(drops.scan));
-            self.drops = drops;
-        }
-    }
-
-    fn has_part(&mut self, scan: Uuid) -> bool {
-        self.streams.iter_mut().any(|stream| match stream {
-            Stream::Placed(placed) => placed.part_mut(scan).is_some(),
-            Stream::Arrived(arrived) => arrived.part_mut(scan).is_some(),
-        })
+        let mut drops = std::mem::take(&mut self.drops);
+        drops.forget(|scan| self.streams.iter_mut().any(|stream| stream.part_mut(scan).is_some()));
+        self.drops = drops;
     }
 
     /// What the socket's own counter says of a scan, or that it could not be read.
     fn witness(&self, scan: Uuid) -> (Vec<Witness>, Vec<Unread>) {
         let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
         let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
-        let (mut witnesses, mut unread) = (Vec::new(), Vec::new());
-        for drops in self.drops.iter().filter(|drops| drops.scan == scan) {
-            let (layer, scope) = (Layer::Socket, self.source.address.to_string());
-            match (&drops.before, &drops.after) {
-                (&Ok(before), Some(Ok(after))) => {
-                    let (counter, after) = ("drops".into(), unwrapped(before, *after));
-                    let own = true;
-                    witnesses.push(Witness { layer, counter, scope, own, coarse, before, after });
-                }
-                (Err(why), _) | (_, Some(Err(why))) => {
-                    unread.push(Unread { layer, scope, why: why.clone() });
-                }
-                (Ok(_), None) => {
-                    unread.push(Unread { layer, scope, why: "it was not asked".into() });
-                }
-            }
-        }
-        (witnesses, unread)
+        // Threads that are split off share their socket.
+        let own = self.streams.len() <= 1;
+        self.drops.witness(scan, &self.source.address.to_string(), own, coarse)
     }
 
     /// Receives once. Gives the datagrams taken.
@@ -445,20 +370,16 @@ impl Port {
             .iter()
             .position(|stream| !several || stream.owns(head, frame, datagram.len()));
         let owner = match owner {
-            None if self.splits() => {
-                self.split_off(datagram, &Learning::of_one(datagram), lender)
-            }
+            None if self.splits() => self.split_off(datagram, &Learning::of_one(datagram), lender),
             owner => owner,
         };
         let Some(pool) = &mut self.pool else { return };
         let mut lent = lender.lend(pool);
         match owner.map(|owner| &mut self.streams[owner]) {
-            Some(Stream::Placed(placed)) => placed.ingest(datagram, &mut lent),
-            Some(Stream::Arrived(arrived)) => arrived.ingest(datagram, &mut lent),
+            Some(stream) => stream.ingest(datagram, &mut lent),
             // No stream of this port: the first one's account tells of it.
             None => match self.streams.first_mut() {
-                Some(Stream::Placed(first)) => first.ingest(datagram, &mut lent),
-                Some(Stream::Arrived(first)) => first.ingest_foreign(),
+                Some(first) => first.ingest_foreign(datagram, &mut lent),
                 None => self.foreign += 1,
             },
         }
@@ -471,37 +392,20 @@ impl Port {
         }
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| match stream {
-                Stream::Placed(placed) => placed.cross_border(false, &mut lent),
-                Stream::Arrived(arrived) => arrived.cross_border(false, &mut lent),
-            });
+            self.streams.iter_mut().for_each(|stream| stream.cross_border(&mut lent));
         }
         if self.cut_at.is_some_and(|at| Instant::now() >= at) {
             self.cut_at = None;
             if let Some(pool) = &mut self.pool {
                 let mut lent = lender.lend(pool);
-                for stream in &mut self.streams {
-                    if let Stream::Placed(placed) = stream
-                        && placed.cutting()
-                    {
-                        placed.cut_now(&mut lent);
-                    }
-                }
+                self.streams.iter_mut().for_each(|stream| stream.cut_now(&mut lent));
             }
         }
         if let Some(pool) = &self.pool {
-            self.streams.iter().for_each(|stream| match stream {
-                Stream::Placed(placed) => placed.tell(pool),
-                Stream::Arrived(arrived) => arrived.tell(pool),
-            });
+            self.streams.iter().for_each(|stream| stream.tell(pool));
         }
-        for stream in &mut self.streams {
-            let complaint = match stream {
-                Stream::Placed(placed) => placed.complaint(),
-                Stream::Arrived(arrived) => arrived.complaint(),
-            };
-            lender.notices.extend(complaint.map(|text| Notice::Warning { text }));
-        }
+        let complaints = self.streams.iter_mut().filter_map(Stream::complaint);
+        lender.notices.extend(complaints.map(|text| Notice::Warning { text }));
         self.take_complete(lender);
     }
 
@@ -651,16 +555,9 @@ impl Port {
             self.openings.pop_front();
         }
         let foreign = std::mem::take(&mut self.foreign);
-        let (shape, format, gauge) = match &mut stream {
-            Stream::Placed(placed) => {
-                placed.part_mut(opening.uuid).expect("just begun").foreign += foreign;
-                (placed.shape().clone(), placed.format(), placed.gauge().clone())
-            }
-            Stream::Arrived(arrived) => {
-                arrived.part_mut(opening.uuid).expect("just begun").foreign += foreign;
-                (arrived.shape().clone(), arrived.format(), arrived.gauge().clone())
-            }
-        };
+        stream.part_mut(opening.uuid).expect("just begun").foreign += foreign;
+        let (shape, format, gauge) =
+            (stream.shape().clone(), stream.format(), stream.gauge().clone());
         lender.notices.push(Notice::Opened { scan: opening.uuid, shape, format, gauge });
         self.streams.push(stream);
     }
@@ -675,14 +572,13 @@ impl Port {
     /// The socket does not say what it dropped, as far as the newest scan goes.
     #[cfg(test)]
     pub(super) fn blind(&mut self) {
-        let newest = self.drops.last_mut().expect("a scan was begun");
-        newest.before = Err("it was blinded".to_owned());
+        self.drops.blind();
     }
 
     /// How many scans' counters are remembered.
     #[cfg(test)]
     pub(super) fn drops_held(&self) -> usize {
-        self.drops.len()
+        self.drops.held()
     }
 
     /// The blocks, for tests that take some away.
@@ -713,24 +609,16 @@ impl Port {
     }
 
     fn part_mut(&mut self, number: u16, scan: Uuid) -> Option<&mut Part> {
-        self.streams.iter_mut().find_map(|stream| match stream {
-            Stream::Placed(placed) if placed.shape().number == number => placed.part_mut(scan),
-            Stream::Arrived(arrived) if arrived.shape().number == number => arrived.part_mut(scan),
-            _ => None,
-        })
+        let mut streams = self.streams.iter_mut();
+        streams.find(|stream| stream.shape().number == number)?.part_mut(scan)
     }
 
     /// Closes the parts of which every block has come to rest.
     fn take_complete(&mut self, lender: &mut Lender<'_>) {
-        for number in 0..self.streams.len() {
-            loop {
-                let (taken, format, number) = match &mut self.streams[number] {
-                    Stream::Placed(p) => (p.take_complete(), p.format(), p.shape().number),
-                    Stream::Arrived(a) => {
-                        (a.take_complete(lender.now), a.format(), a.shape().number)
-                    }
-                };
-                let Some((part, counted_by)) = taken else { break };
+        for place in 0..self.streams.len() {
+            while let Some((part, counted_by)) = self.streams[place].take_complete(lender.now) {
+                let stream = &self.streams[place];
+                let (format, number) = (stream.format(), stream.shape().number);
                 let witnesses = self.witness(part.opening.uuid);
                 close(part, counted_by, witnesses, format, number, lender);
             }
@@ -743,18 +631,14 @@ impl Port {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.mark_drops(lender);
+        let said = self.read_drops(lender);
+        self.drops.end(&said);
         if self.streams.is_empty() {
             self.decide(Then::Nothing, lender);
         }
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
-            for stream in &mut self.streams {
-                match stream {
-                    Stream::Placed(placed) => placed.end(&mut lent),
-                    Stream::Arrived(arrived) => arrived.end(&mut lent),
-                }
-            }
+            self.streams.iter_mut().for_each(|stream| stream.end(&mut lent));
         }
         if self.streams.is_empty()
             && let Some(opening) = self.openings.pop_back()
@@ -777,11 +661,7 @@ impl Port {
 
     /// Whether every part of every stream has been closed.
     pub fn is_done(&self) -> bool {
-        self.ended
-            && self.streams.iter().all(|stream| match stream {
-                Stream::Placed(placed) => placed.is_done(),
-                Stream::Arrived(arrived) => arrived.is_done(),
-            })
+        self.ended && self.streams.iter().all(Stream::is_done)
     }
 }
 
@@ -824,17 +704,5 @@ pub struct Lender<'a> {
 impl Lender<'_> {
     fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> Lent<'b> {
         Lent { pool, dealer: self.dealer, scratch: self.scratch, now: self.now }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unwrapped;
-
-    #[test]
-    fn a_counter_of_dropped_messages_that_passes_its_end_goes_on() {
-        assert_eq!(unwrapped(7, 7), 7);
-        assert_eq!(unwrapped(7, 19), 19);
-        assert_eq!(unwrapped(u64::from(u32::MAX), 2), u64::from(u32::MAX) + 3);
     }
 }
