@@ -331,10 +331,10 @@ impl Arrived {
                 flow.count.learn(head, frame);
                 let time = flow.count.time(index);
                 self.append(frame, invalid, time);
-                self.near(number, lent.now);
+                self.near(number, lent);
             }
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
-                self.near(number, lent.now);
+                self.near(number, lent);
             }
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().astray += 1,
@@ -348,15 +348,18 @@ impl Arrived {
     }
 
     /// A frame near the flow's window came, so the far ones before it were not the flow.
-    fn near(&mut self, number: usize, now: Tai) {
-        let old = self.flows[number].far.give_up();
-        self.count_given_up(number, old);
-        self.newest().seen(now);
+    fn near(&mut self, number: usize, lent: &mut Lent<'_>) {
+        self.give_up_far(number, lent);
+        self.newest().seen(lent.now);
     }
 
-    fn count_given_up(&mut self, number: usize, indices: Vec<i64>) {
-        for index in indices {
-            if !self.flows[number].window.give_up(index) {
+    /// Believes none of a flow's far frames. Those that its window has come near meanwhile are taken.
+    fn give_up_far(&mut self, number: usize, lent: &mut Lent<'_>) {
+        for (index, datagram) in self.flows[number].far.give_up() {
+            let window = &mut self.flows[number].window;
+            if !window.is_far(index) {
+                self.take(&datagram, lent);
+            } else if !window.give_up(index) {
                 self.newest().astray += 1;
             }
         }
@@ -370,10 +373,12 @@ impl Arrived {
         datagram: Vec<u8>,
         lent: &mut Lent<'_>,
     ) {
+        if !self.flows[number].far.agrees(index, u64::from(4 * FLOW_PAGE)) {
+            self.give_up_far(number, lent);
+        }
         let flow = &mut self.flows[number];
-        let others = flow.far.hear(index, datagram, u64::from(4 * FLOW_PAGE), lent.now);
+        flow.far.hear(index, datagram, lent.now);
         let belief = flow.far.belief(flow.window.next(), LONGEST_GAP, lent.now);
-        self.count_given_up(number, others);
         if let Some(belief) = belief {
             self.follow(number, belief, lent);
         }
@@ -501,8 +506,7 @@ impl Arrived {
                 self.follow(number, ahead, lent);
                 self.cross_border(true, lent);
             }
-            let old = self.flows[number].far.give_up();
-            self.count_given_up(number, old);
+            self.give_up_far(number, lent);
         }
         if self.used > 0 {
             self.publish(self.used, lent);

@@ -299,7 +299,9 @@ impl Bench {
             Step::Cut => {}
             Step::Hurry => {
                 // Old frames with a silence behind them could not be told from a sender that began anew.
-                self.send(&[Item::Next(1)]);
+                // One that is marked invalid says nothing of the stream.
+                let count = 1 + u8::from(self.wire.next % 13 == 5);
+                self.send(&[Item::Next(count)]);
                 while self.receive() > 0 {}
                 self.now = self.now.plus_ns(1_000_000_000);
                 self.port.hurry();
@@ -1007,6 +1009,26 @@ fn the_last_frame_of_the_first_second_may_be_overtaken_though_nobody_told_the_ra
         assert_eq!((terms.expected, terms.written), (bench.wire.next, bench.wire.next), "{text}");
         assert!(reordered > 0, "{text}");
         assert_eq!(bench.foreign(), 0, "{text}");
+    }
+}
+
+#[test]
+fn a_far_frame_that_another_has_brought_near_has_its_place() {
+    let steps = [
+        Step::Burst(vec![Item::Next(4)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Burst(vec![Item::Skip(12), Item::Next(1)]),
+        Step::Drain,
+        Step::Burst(vec![Item::Back(5)]),
+        Step::Drain,
+    ];
+    for fill in ["", "&fill=omit"] {
+        let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le{fill}");
+        let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
+        let account = bench.accounts(0)[0].1;
+        assert_eq!((account.duplicates, account.astray), (0, 0), "{account:#?}");
+        assert_eq!((account.terms.written, account.terms.late), (7, 0), "{account:#?}");
     }
 }
 

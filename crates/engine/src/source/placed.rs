@@ -181,7 +181,7 @@ impl Placed {
         if run > 0 {
             self.sum_up(first, run);
             self.window.arrive_in_order(run as u32);
-            self.near(first + run as i64 - 1, lent.now);
+            self.near(first + run as i64 - 1, lent);
         }
         let taken = in_place + layout.surprises;
         self.mend(lent);
@@ -339,41 +339,52 @@ impl Placed {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
-                self.near(index, lent.now);
+                self.near(index, lent);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
-                self.near(index, lent.now);
+                self.near(index, lent);
             }
             Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().astray += 1,
             // An invalid frame may carry any time; it does not move the window.
-            Arrival::Far if invalid => self.count_given_up(vec![index]),
+            Arrival::Far if invalid => self.go_astray(index),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
     }
 
     /// A frame near the window came, so the far ones before it were not the stream.
-    fn near(&mut self, index: i64, now: Tai) {
+    fn near(&mut self, index: i64, lent: &mut Lent<'_>) {
         if !self.far.is_empty() {
-            let old = self.far.give_up();
-            self.count_given_up(old);
+            self.give_up_far(lent);
         }
-        self.part_of(index).seen(now);
+        self.part_of(index).seen(lent.now);
     }
 
-    fn count_given_up(&mut self, indices: Vec<i64>) {
-        for index in indices {
-            if !self.window.give_up(index) {
-                self.part_of_new().astray += 1;
+    /// Believes none of the far frames. To those that the window has come near meanwhile, as it does behind a
+    /// damaged frame or a cut, their places are given.
+    fn give_up_far(&mut self, lent: &mut Lent<'_>) {
+        for (index, datagram) in self.far.give_up() {
+            match self.window.is_far(index) {
+                true => self.go_astray(index),
+                false => self.take(&datagram, lent),
             }
+        }
+    }
+
+    /// A far frame was not believed: it came twice, if its place had been counted.
+    fn go_astray(&mut self, index: i64) {
+        if !self.window.give_up(index) {
+            self.part_of_new().astray += 1;
         }
     }
 
     /// A far-off frame: believed once enough in a row agree.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
         let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
-        let others = self.far.hear(index, datagram, reach, lent.now);
-        self.count_given_up(others);
+        if !self.far.agrees(index, reach) {
+            self.give_up_far(lent);
+        }
+        self.far.hear(index, datagram, lent.now);
         let belief = self.far.belief(self.window.next(), self.longest_gap(), lent.now);
         if let Some(belief) = belief {
             self.follow(belief, lent);
@@ -460,8 +471,7 @@ impl Placed {
             self.follow(ahead, lent);
             self.cross_border(true, lent);
         }
-        let old = self.far.give_up();
-        self.count_given_up(old);
+        self.give_up_far(lent);
         if self.window.cutting() {
             // The cut has not been reached, and now never will be: the scan after it is empty.
             self.window.cut_short();
