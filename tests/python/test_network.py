@@ -233,6 +233,21 @@ def test_no_packet_ends_a_recording_and_rubbish_is_counted(store):
     assert account["foreign"] == len(rubbish)
 
 
+@pytest.mark.parametrize("query", ["format=vdif", "format=raw&seq=4:4:le"], ids=["VDIF", "raw"])
+def test_a_packet_of_another_kind_before_the_stream_does_not_become_the_stream(query, store):
+    port = free_port()
+    stray = wire.Vdif(payload_bytes=2000, station=1).frame() if "vdif" in query else b"who is there?"
+    frames = wire.run_of_frames(1500, fps=2000)
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send([stray], port)
+        time.sleep(0.3)
+        wire.send(frames, port)
+    assert recording.on_disk().bytes() == b"".join(frames)
+    account = one_stream(recording)
+    assert (account["terms"]["written"], account["foreign"]) == (1500, 1)
+    assert account["verdict"] == "proven"
+
+
 def test_reordered_and_repeated_frames_are_put_in_order_once(store):
     port, chance = free_port(), random.Random(9)
     frames = wire.run_of_frames(4000)

@@ -10,12 +10,13 @@ use fullbore_core::time::Tai;
 type Column = (&'static str, fn(&Account) -> u64);
 
 /// Columns beyond the balance are shown only where any stream has something in them.
-const BESIDE: [Column; 7] = [
+const BESIDE: [Column; 8] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("duplicates", |account| account.duplicates),
     ("reordered", |account| account.reordered),
     ("foreign", |account| account.foreign),
+    ("astray", |account| account.astray),
     ("restarts", |account| account.restarts),
     ("unverified", |account| account.unverified),
 ];
@@ -98,7 +99,7 @@ pub fn meaning<'a>(
         Verdict::Proven => "nothing is missing, and no counter of any layer moved",
         Verdict::Consistent => {
             "what is missing is explained by counters that moved, or nothing is missing and \
-             not every counter is known to have stood still"
+             not every counter is known to have stood still, or frames went astray"
         }
         Verdict::Unexplained => {
             "what no counter of this host explains: frames are missing that were lost before it, or a stream \
@@ -136,6 +137,13 @@ pub fn details(
             "the sender began its count anew {times}: what lay between is not known"
         ));
     }
+    if account.astray > 0 {
+        lines.push(format!(
+            "{} whole frames were thrown away: they lie too far from the others to be believed",
+            account.astray
+        ));
+    }
+    lines.extend(account.unread.iter().map(ToString::to_string));
     for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
         let layer = format!("{:?}", witness.layer).to_lowercase();
         let own = if witness.own { "" } else { " (shared with other streams)" };

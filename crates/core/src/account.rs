@@ -167,9 +167,9 @@ impl Witness {
     }
 
     /// The most frames whose loss it explains: what it counted; or as many times `merged`, the most frames of
-    /// a message, where it is the stream's own socket and counted merged messages.
+    /// a message, where it is a socket that counted merged messages.
     pub fn explains(&self, merged: u64) -> u64 {
-        match self.coarse && self.own && self.layer == Layer::Socket {
+        match self.coarse && self.layer == Layer::Socket {
             true => self.moved().saturating_mul(merged),
             false => self.moved(),
         }
@@ -181,13 +181,39 @@ impl Witness {
     }
 }
 
+/// Counters of a layer that are there, or were, and could not be read. What a host does not count at all
+/// is none of them: there is nothing that could have moved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Unread {
+    /// Where they count.
+    pub layer: Layer,
+    /// Which interface, CPU or socket; empty: all of them.
+    pub scope: String,
+    /// What stood in the way.
+    pub why: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layer = match self.layer {
+            Layer::Device => "device",
+            Layer::Backlog => "backlog",
+            Layer::Udp => "udp",
+            Layer::Socket => "socket",
+        };
+        let space = if self.scope.is_empty() { "" } else { " " };
+        write!(f, "{layer}{space}{}: what it lost is not known: {}", self.scope, self.why)
+    }
+}
+
 /// How sure the account is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Nothing is missing, and no counter of any layer moved.
+    /// Nothing is missing, every frame that came is in the recording, and no counter of any layer moved.
     Proven,
-    /// What is missing is explained by counters that moved; or nothing is, though one moved.
+    /// What is missing is explained by counters that moved; or nothing is, though one moved or could not be
+    /// read, or frames went astray.
     Consistent,
     /// Frames are missing that no counter of this host explains: lost before it.
     Unexplained,
@@ -276,6 +302,10 @@ pub struct Account {
     pub reorder_extent: u64,
     /// Datagrams that were no frame of this stream and told no place: rubbish, other lengths.
     pub foreign: u64,
+    /// Whole frames of this stream that were thrown away, because where they say they belong was not to be
+    /// believed: too far from the frames around them, or before the scan.
+    #[serde(default)]
+    pub astray: u64,
     /// Times the sender's count started anew.
     pub restarts: u64,
     /// First frame.
@@ -296,6 +326,9 @@ pub struct Account {
     pub disagreements: u64,
     /// The counters of the layers that this stream passed.
     pub witnesses: Vec<Witness>,
+    /// The counters among them that could not be read: whether they moved is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
     /// Ring and writers; nothing in a scan that was recovered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
@@ -317,6 +350,7 @@ impl Account {
             reordered: 0,
             reorder_extent: 0,
             foreign: 0,
+            astray: 0,
             restarts: 0,
             first: None,
             last: None,
@@ -326,6 +360,7 @@ impl Account {
             flows: Vec::new(),
             disagreements: 0,
             witnesses: Vec::new(),
+            unread: Vec::new(),
             host: None,
             verdict: Verdict::Unproven,
         }
@@ -395,12 +430,14 @@ impl Account {
         if self.flows.iter().any(|flow| flow.terms.expected < 2) {
             return Verdict::Unproven;
         }
-        let moved = self.witnesses.iter().any(|witness| witness.moved() > 0);
+        let still =
+            self.unread.is_empty() && self.witnesses.iter().all(|witness| witness.moved() == 0);
+        let whole = self.terms.written == self.terms.expected && self.astray == 0;
         let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.
         if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
-        } else if self.terms.written == self.terms.expected && !moved && self.unverified == 0 {
+        } else if whole && still && self.unverified == 0 {
             Verdict::Proven
         } else {
             Verdict::Consistent
@@ -417,12 +454,17 @@ impl Account {
 
     /// The most frames whose loss some of the witnesses explain together.
     fn explained(&self, of: impl Fn(&Witness) -> bool) -> u64 {
-        let merged = match self.bytes.checked_div(self.terms.written) {
-            None | Some(0) => MOST_MERGED,
-            Some(frame) => (MERGED_BYTES / frame).clamp(1, MOST_MERGED),
-        };
+        let merged = self.most_merged();
         let chosen = self.witnesses.iter().filter(|witness| of(witness));
         chosen.fold(0, |sum, witness| sum.saturating_add(witness.explains(merged)))
+    }
+
+    /// The most frames of it that one message may hold.
+    fn most_merged(&self) -> u64 {
+        match self.bytes.checked_div(self.terms.written) {
+            None | Some(0) => MOST_MERGED,
+            Some(frame) => (MERGED_BYTES / frame).clamp(1, MOST_MERGED),
+        }
     }
 
     /// Frames missing that only counters shared with other streams could explain. What a device says it
@@ -445,19 +487,20 @@ pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
             leaning.push(account);
         }
     }
-    let mut shared: Vec<&Witness> = Vec::new();
-    for witness in leaning.iter().flat_map(|account| &account.witnesses) {
-        if witness.own || witness.moved() == 0 {
-            continue;
-        }
-        match shared.iter_mut().find(|known| known.is(witness)) {
-            Some(known) if known.moved() < witness.moved() => *known = witness,
-            Some(_) => {}
-            None => shared.push(witness),
+    // Each counter once, with the most that it explains.
+    let mut shared: Vec<(&Witness, u64)> = Vec::new();
+    for account in &leaning {
+        let merged = account.most_merged();
+        for witness in account.witnesses.iter().filter(|it| !it.own && it.moved() > 0) {
+            let explains = witness.explains(merged);
+            match shared.iter_mut().find(|(known, _)| known.is(witness)) {
+                Some((_, most)) => *most = explains.max(*most),
+                None => shared.push((witness, explains)),
+            }
         }
     }
     let sum = |frames: &mut dyn Iterator<Item = u64>| frames.fold(0, u64::saturating_add);
-    let counted = sum(&mut shared.iter().map(|witness| witness.moved()));
+    let counted = sum(&mut shared.iter().map(|(_, explains)| *explains));
     if sum(&mut leaning.iter().map(|account| account.left_to_shared())) > counted {
         leaning.into_iter().for_each(|account| account.verdict = Verdict::Unexplained);
     }
@@ -512,6 +555,26 @@ mod tests {
         assert_eq!(absent.judge(), Verdict::Unexplained);
         absent.presence = vec![Presence::NotKnown];
         assert_eq!(absent.judge(), Verdict::Unproven, "nobody can say that anything is missing");
+    }
+
+    #[test]
+    fn nothing_is_proven_by_a_counter_that_could_not_be_read_or_with_frames_astray() {
+        let unread = || Unread {
+            layer: Layer::Socket,
+            scope: "127.0.0.1:46220".into(),
+            why: "Bad file descriptor".into(),
+        };
+        let mut blind = account(0, &[]);
+        blind.unread.push(unread());
+        assert_eq!(blind.judge(), Verdict::Consistent);
+        let mut lost = account(5, &[(4, false)]);
+        lost.unread.push(unread());
+        assert_eq!(lost.judge(), Verdict::Unexplained, "what was not read explains nothing");
+        let text = "socket 127.0.0.1:46220: what it lost is not known: Bad file descriptor";
+        assert_eq!(unread().to_string(), text);
+        let mut astray = account(0, &[(0, false)]);
+        astray.astray = 1;
+        assert_eq!(astray.judge(), Verdict::Consistent);
     }
 
     #[test]
@@ -578,6 +641,25 @@ mod tests {
         mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
         judge_together(&mut mixed);
         assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
+    }
+
+    #[test]
+    fn a_socket_of_several_streams_explains_what_it_counted_in_all_of_them_once() {
+        let judged = |counted: u64, coarse: bool| {
+            let witness = |account: &mut Account| {
+                account.bytes = account.terms.written * 8032;
+                let witness = shared(Layer::Socket, coarse, counted);
+                account.witnesses.push(witness);
+            };
+            let mut all = [account(5, &[]), account(5, &[]), account(5, &[])];
+            all.iter_mut().for_each(witness);
+            judge_together(&mut all);
+            all.map(|it| it.verdict)
+        };
+        assert_eq!(judged(15, false), [Verdict::Consistent; 3]);
+        assert_eq!(judged(14, false), [Verdict::Unexplained; 3]);
+        assert_eq!(judged(2, true), [Verdict::Consistent; 3], "of eight frames each");
+        assert_eq!(judged(1, true), [Verdict::Unexplained; 3]);
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub enum Reading {
         /// Its sender marked it invalid.
         invalid: bool,
     },
+    /// A good frame that begins a second before it is sure how long the one before is.
+    Early {
+        /// Its index, as it would be now.
+        index: i64,
+    },
     /// A frame that failed its own check; its place can be read.
     Damaged {
         /// Its index in the stream.
@@ -162,10 +167,10 @@ impl Count {
                     return Reading::Foreign;
                 }
                 let index = index.saturating_add(self.offset);
-                if whole {
-                    Reading::Frame { index, invalid: header.invalid() }
-                } else {
-                    Reading::Damaged { index }
+                match whole {
+                    true if timeline.is_early(&header) => Reading::Early { index },
+                    true => Reading::Frame { index, invalid: header.invalid() },
+                    false => Reading::Damaged { index },
                 }
             }
             Numbering::PacketNumber { field, unwrapper, .. } => {
@@ -230,6 +235,13 @@ impl Count {
                 }
             }
             Numbering::Arrival => {}
+        }
+    }
+
+    /// The newest second is as long as its frames tell by now: none of the next one is early any more.
+    pub fn settle(&mut self) {
+        if let Numbering::Vdif { timeline, .. } = &mut self.numbering {
+            timeline.settle();
         }
     }
 

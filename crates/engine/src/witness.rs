@@ -1,114 +1,176 @@
 //! The counters of the layers between wire and socket, read before and after.
+//!
+//! What this host does not count cannot move: a container without `softnet_stat`, an interface without one of
+//! the statistics. But a counter that is there and cannot be read, or that is there at one end of a scan only,
+//! may have moved without anybody knowing: it is told as unread, and nothing is proven then.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
 
-use fullbore_core::account::{Layer, Witness};
+use fullbore_core::account::{Layer, Unread, Witness};
 
 /// Counters of an interface that move when it loses what was received.
 const DEVICE_COUNTERS: [&str; 4] =
     ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_over_errors"];
 
-/// One reading of the counters that several streams share.
+/// Which counter: of a layer, the interface, CPU or protocol that it counts for, its name. Without scope and
+/// name it stands for a whole layer that could not be read.
+type Key = (Layer, String, String);
+
+/// One reading of the counters that several streams share: each with its value, or why it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    counters: Vec<(Layer, String, String, u64)>,
+    counters: BTreeMap<Key, Result<u64, String>>,
 }
 
 impl Reading {
     /// Reads every counter there is. `root` is `/` but for tests.
     pub fn take(root: &Path) -> Self {
-        let mut counters = Vec::new();
-        devices(root, &mut counters);
-        backlog(root, &mut counters);
-        checksums(root, &mut counters);
-        Self { counters }
+        let mut reading = Self::default();
+        reading.devices(&root.join("sys/class/net"));
+        reading.backlog(&root.join("proc/net/softnet_stat"));
+        reading.checksums(root);
+        reading
     }
 
-    /// What moved, or could have, from this reading to a later one, on the way to `address`.
-    pub fn until(&self, later: &Reading, address: IpAddr, interface: Option<&str>) -> Vec<Witness> {
-        let concerns = |layer: Layer, scope: &str| match layer {
-            Layer::Device => match interface {
-                Some(name) => scope == name,
-                // What this host sends to an address of its own goes through the loopback, whatever it is.
-                None => !address.is_loopback() || scope == "lo",
-            },
+    /// What moved, or could have, from this reading to a later one, on the way to `address`; and what of it
+    /// could not be read.
+    pub fn until(
+        &self,
+        later: &Reading,
+        address: IpAddr,
+        interface: Option<&str>,
+    ) -> (Vec<Witness>, Vec<Unread>) {
+        let concerns = |key: &&Key| match (key.0, interface) {
+            (Layer::Device, _) if key.1.is_empty() => true,
+            (Layer::Device, Some(name)) => key.1 == name,
+            // What this host sends to an address of its own goes through the loopback, whatever it is.
+            (Layer::Device, None) => !address.is_loopback() || key.1 == "lo",
             _ => true,
         };
-        let before = |layer: Layer, name: &str, scope: &str| {
-            let same =
-                |c: &&(Layer, String, String, u64)| c.0 == layer && c.1 == name && c.2 == scope;
-            self.counters.iter().find(same).map(|c| c.3)
+        let (mut witnesses, mut unread) = (Vec::new(), BTreeSet::new());
+        let keys: BTreeSet<&Key> = self.counters.keys().chain(later.counters.keys()).collect();
+        for key in keys.into_iter().filter(concerns) {
+            let (layer, scope, counter) = key.clone();
+            let why = match (self.counters.get(key), later.counters.get(key)) {
+                (Some(Ok(before)), Some(Ok(after))) => {
+                    let (before, after) = (*before, *after);
+                    let (own, coarse) = (false, false);
+                    witnesses.push(Witness { layer, counter, scope, own, coarse, before, after });
+                    continue;
+                }
+                (Some(Err(why)), _) | (_, Some(Err(why))) => why.clone(),
+                // Told once, of the layer.
+                _ if self.is_blind(layer) || later.is_blind(layer) => continue,
+                // It came while the scan ran, and has lost nothing since.
+                (None, Some(Ok(0))) => continue,
+                (None, _) => "it was not there when the scan was armed".to_owned(),
+                (Some(_), None) => "it is no longer there".to_owned(),
+            };
+            unread.insert(Unread { layer, scope, why });
+        }
+        (witnesses, unread.into_iter().collect())
+    }
+
+    /// Whether a layer as a whole could not be read.
+    fn is_blind(&self, layer: Layer) -> bool {
+        self.counters.contains_key(&(layer, String::new(), String::new()))
+    }
+
+    fn note(&mut self, layer: Layer, scope: &str, counter: &str, value: Result<u64, String>) {
+        self.counters.insert((layer, scope.to_owned(), counter.to_owned()), value);
+    }
+
+    /// Notes that a layer could not be read, unless it is not there.
+    fn failed(&mut self, layer: Layer, path: &Path, error: &io::Error) {
+        if !is_absent(error) {
+            self.note(layer, "", "", Err(format!("{}: {error}", path.display())));
+        }
+    }
+
+    fn devices(&mut self, directory: &Path) {
+        let entries =
+            std::fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.failed(Layer::Device, directory, &error),
         };
-        let mut witnesses = Vec::new();
-        for (layer, counter, scope, after) in &later.counters {
-            let Some(before) = before(*layer, counter, scope) else { continue };
-            if concerns(*layer, scope) {
-                witnesses.push(Witness {
-                    layer: *layer,
-                    counter: counter.clone(),
-                    scope: scope.clone(),
-                    own: false,
-                    coarse: false,
-                    before,
-                    after: *after,
-                });
-            }
-        }
-        witnesses
-    }
-}
-
-type Counters = Vec<(Layer, String, String, u64)>;
-
-fn devices(root: &Path, counters: &mut Counters) {
-    let Ok(entries) = std::fs::read_dir(root.join("sys/class/net")) else { return };
-    for entry in entries.flatten() {
-        let interface = entry.file_name().to_string_lossy().into_owned();
-        for counter in DEVICE_COUNTERS {
-            let path = entry.path().join("statistics").join(counter);
-            if let Some(value) = number(&path) {
-                counters.push((Layer::Device, counter.to_owned(), interface.clone(), value));
+        for entry in entries {
+            let interface = entry.file_name().to_string_lossy().into_owned();
+            for counter in DEVICE_COUNTERS {
+                let path = entry.path().join("statistics").join(counter);
+                if let Some(value) = number(&path) {
+                    self.note(Layer::Device, &interface, counter, value);
+                }
             }
         }
     }
-    counters.sort();
-}
 
-fn number(path: &Path) -> Option<u64> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-/// `softnet_stat`: one line a CPU, hexadecimal; the second column counts drops of the backlog queue.
-fn backlog(root: &Path, counters: &mut Counters) {
-    let Ok(text) = std::fs::read_to_string(root.join("proc/net/softnet_stat")) else { return };
-    for (number, line) in text.lines().enumerate() {
-        let dropped =
-            line.split_whitespace().nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
-        if let Some(dropped) = dropped {
-            counters.push((Layer::Backlog, "dropped".into(), format!("cpu{number}"), dropped));
+    /// `softnet_stat`: one line for each CPU that is online, hexadecimal. The second column counts drops of
+    /// the backlog queue, the thirteenth tells the CPU.
+    fn backlog(&mut self, path: &Path) {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return self.failed(Layer::Backlog, path, &error),
+        };
+        for (number, line) in text.lines().enumerate() {
+            let mut columns = line.split_whitespace().map(|hex| u64::from_str_radix(hex, 16));
+            let dropped = columns.nth(1).and_then(Result::ok);
+            let cpu = columns.nth(10).and_then(Result::ok).unwrap_or(number as u64);
+            let value = dropped.ok_or_else(|| format!("`{line}` tells no drops"));
+            self.note(Layer::Backlog, &format!("cpu{cpu}"), "dropped", value);
         }
     }
-}
 
-/// Datagrams thrown away for a wrong checksum, of IPv4 and IPv6.
-fn checksums(root: &Path, counters: &mut Counters) {
-    if let Ok(text) = std::fs::read_to_string(root.join("proc/net/snmp")) {
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        if let (Some(names), Some(values)) = (lines.next(), lines.next()) {
-            let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-            let found = pairs.find(|(name, _)| *name == "InCsumErrors");
-            if let Some(value) = found.and_then(|(_, value)| value.parse().ok()) {
-                counters.push((Layer::Udp, "InCsumErrors".into(), "ipv4".into(), value));
+    /// Datagrams thrown away for a wrong checksum, of IPv4 and IPv6.
+    fn checksums(&mut self, root: &Path) {
+        let count = |text: Option<&str>| {
+            let text = text?;
+            Some(text.parse::<u64>().map_err(|_| format!("`{text}` is no number")))
+        };
+        let path = root.join("proc/net/snmp");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+                let names = lines.next().unwrap_or_default().split_whitespace();
+                let values = lines.next().unwrap_or_default().split_whitespace();
+                let found = names.zip(values).find(|(name, _)| *name == "InCsumErrors");
+                if let Some(value) = count(found.map(|(_, value)| value)) {
+                    self.note(Layer::Udp, "ipv4", "InCsumErrors", value);
+                }
             }
+            Err(error) => self.failed(Layer::Udp, &path, &error),
+        }
+        let path = root.join("proc/net/snmp6");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let found = text.lines().find_map(|line| line.strip_prefix("Udp6InCsumErrors"));
+                if let Some(value) = count(found.map(str::trim)) {
+                    self.note(Layer::Udp, "ipv6", "InCsumErrors", value);
+                }
+            }
+            Err(error) => self.failed(Layer::Udp, &path, &error),
         }
     }
-    if let Ok(text) = std::fs::read_to_string(root.join("proc/net/snmp6")) {
-        let line = text.lines().find_map(|line| line.strip_prefix("Udp6InCsumErrors"));
-        if let Some(value) = line.and_then(|value| value.trim().parse().ok()) {
-            counters.push((Layer::Udp, "InCsumErrors".into(), "ipv6".into(), value));
+}
+
+/// The number in a file, or why it cannot be read; nothing where there is no such file.
+fn number(path: &Path) -> Option<Result<u64, String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let text = text.trim();
+            Some(text.parse().map_err(|_| format!("{}: `{text}` is no number", path.display())))
         }
+        Err(error) if is_absent(&error) => None,
+        Err(error) => Some(Err(format!("{}: {error}", path.display()))),
     }
+}
+
+/// Some entries beside the interfaces are files.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]
@@ -136,16 +198,76 @@ mod tests {
         let after = tree(9, "00000007 00000000 0\n00000007 0000000c 0\n");
         let (before, after) = (Reading::take(before.path()), Reading::take(after.path()));
         let moved = |address: &str| {
-            let witnesses = before.until(&after, address.parse().unwrap(), None);
+            let (witnesses, unread) = before.until(&after, address.parse().unwrap(), None);
+            assert_eq!(unread, []);
             let moved = witnesses.into_iter().filter(|w| w.moved() > 0);
             moved.map(|w| (w.scope.clone(), w.moved())).collect::<Vec<_>>()
         };
         assert_eq!(moved("10.0.0.1"), [("eth0".to_owned(), 5), ("cpu1".to_owned(), 2)]);
         let scopes = |address: &str| {
-            let witnesses = before.until(&after, address.parse().unwrap(), None);
+            let (witnesses, _) = before.until(&after, address.parse().unwrap(), None);
             witnesses.iter().filter(|w| w.layer == Layer::Device).count()
         };
         assert_eq!((scopes("10.0.0.1"), scopes("127.0.0.1")), (2, 1), "its own sender comes by lo");
         assert_eq!(moved("127.0.0.1"), [("cpu1".to_owned(), 2)], "eth0 is no way to loopback");
+    }
+
+    /// What is unread between two trees, in words.
+    fn unread(before: &Path, after: &Path, address: &str, interface: Option<&str>) -> Vec<String> {
+        let (before, after) = (Reading::take(before), Reading::take(after));
+        let (_, unread) = before.until(&after, address.parse().unwrap(), interface);
+        unread.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_counter_that_is_there_at_one_end_only_is_unread_and_one_that_never_was_is_none() {
+        let [before, after] = [(); 2].map(|()| tree(4, "00000007 00000000 0\n"));
+        let unread = |address, interface| {
+            let both = unread(before.path(), after.path(), address, interface);
+            both.join("\n")
+        };
+        std::fs::remove_file(before.path().join("proc/net/snmp")).unwrap();
+        std::fs::remove_file(after.path().join("proc/net/snmp")).unwrap();
+        assert_eq!(unread("10.0.0.1", None), "", "this host does not count checksums");
+        let statistics = "sys/class/net/eth0/statistics";
+        std::fs::remove_dir_all(after.path().join(statistics)).unwrap();
+        let gone = "device eth0: what it lost is not known: it is no longer there";
+        assert_eq!(unread("10.0.0.1", None), gone);
+        assert_eq!(unread("10.0.0.1", Some("lo")), "", "it is not on the way");
+        assert_eq!(unread("127.0.0.1", None), "");
+        std::fs::remove_dir_all(before.path().join("sys/class/net/lo/statistics")).unwrap();
+        assert_eq!(unread("127.0.0.1", None), "", "it came, and has lost nothing");
+        let told = after.path().join("sys/class/net/lo/statistics/rx_dropped");
+        std::fs::write(told, "7\n").unwrap();
+        let new = "device lo: what it lost is not known: it was not there when the scan was armed";
+        assert_eq!(unread("127.0.0.1", None), new);
+    }
+
+    #[test]
+    fn a_counter_that_cannot_be_read_is_named_with_its_reason() {
+        let [before, after] = [(); 2].map(|()| tree(4, "00000007 00000000 0\n"));
+        let dropped = after.path().join("sys/class/net/lo/statistics/rx_dropped");
+        std::fs::write(&dropped, "many\n").unwrap();
+        let softnet = after.path().join("proc/net/softnet_stat");
+        std::fs::remove_file(&softnet).unwrap();
+        // A directory is there, and cannot be read as a file, whoever asks.
+        std::fs::create_dir(&softnet).unwrap();
+        let told = unread(before.path(), after.path(), "127.0.0.1", None);
+        let [device, backlog] = &told[..] else { panic!("{told:?}") };
+        assert!(device.starts_with("device lo: ") && device.ends_with("`many` is no number"));
+        assert!(backlog.starts_with("backlog: ") && backlog.contains("softnet_stat: "), "{told:?}");
+    }
+
+    #[test]
+    fn the_backlog_of_a_cpu_is_found_by_its_number_when_others_go_offline() {
+        let line =
+            |dropped: u32, cpu: u32| format!("7 {dropped:08x} 0 0 0 0 0 0 0 0 0 0 {cpu:08x} 0 0\n");
+        let before = tree(4, &[line(1, 0), line(2, 1), line(3, 2)].concat());
+        let after = tree(4, &[line(1, 0), line(5, 2)].concat());
+        let (before, after) = (Reading::take(before.path()), Reading::take(after.path()));
+        let (witnesses, unread) = before.until(&after, "127.0.0.1".parse().unwrap(), None);
+        let moved: Vec<_> = witnesses.iter().filter(|w| w.moved() > 0).collect();
+        assert_eq!((moved.len(), moved[0].scope.as_str(), moved[0].moved()), (1, "cpu2", 2));
+        assert_eq!((unread.len(), unread[0].scope.as_str()), (1, "cpu1"));
     }
 }

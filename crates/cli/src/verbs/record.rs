@@ -352,7 +352,7 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
 pub(super) fn judge(sealed: &Sealed) -> u8 {
     let lost = |account: &Account| {
         let Terms { overrun, damaged, late, .. } = account.terms;
-        account.verdict == Verdict::Unexplained || overrun + damaged + late > 0
+        account.verdict == Verdict::Unexplained || overrun + damaged + late + account.astray > 0
     };
     let found = sealed.accounts.iter().any(lost)
         || sealed.manifest.members.iter().any(|member| member.failure.is_some())

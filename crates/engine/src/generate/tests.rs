@@ -89,6 +89,11 @@ fn what_arrives_is_what_the_truth_says() {
             }
             highest = highest.max(Some(frame));
             good.push(frame);
+        } else if let Ok(header) = vdif::Header::read(datagram)
+            && header.station() == 0x777A
+        {
+            // A damaged frame of which the place can be read overtakes others, too.
+            highest = highest.max(Some(i64::from(header.frame_number())));
         }
     }
     assert_eq!(good.len() as u64, tally.sent + tally.duplicated.len() as u64);

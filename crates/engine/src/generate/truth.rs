@@ -38,7 +38,7 @@ pub struct Tally {
     pub refused: Set,
     /// Frames sent a second time.
     pub duplicated: Vec<i64>,
-    /// Frames sent after a higher one, with by how many at most they were overtaken.
+    /// Frames sent after a higher one whose place can be read, with by how many at most they were overtaken.
     pub reordered: Vec<(i64, u64)>,
     /// Those of them that were held back by the rule for late frames.
     pub late: Vec<(i64, u64)>,
@@ -46,6 +46,9 @@ pub struct Tally {
     pub rubbish: u64,
     /// All datagrams sent.
     pub datagrams: u64,
+    /// The highest frame sent whose place can be read.
+    #[serde(skip)]
+    highest: Option<i64>,
 }
 
 /// Damaged frames of one kind.
@@ -131,7 +134,9 @@ impl Tally {
             Done::Damaged { damage, readable } => {
                 self.datagrams += 1;
                 let harm = self.damaged.entry(damage).or_default();
-                if readable { harm.readable.add(frame) } else { harm.unreadable.add(frame) }
+                let set = if readable { &mut harm.readable } else { &mut harm.unreadable };
+                set.add(frame);
+                self.highest = self.highest.max(readable.then_some(frame));
             }
             Done::Rubbish => {
                 self.datagrams += 1;
@@ -149,16 +154,17 @@ impl Tally {
         self.datagrams += 1;
         self.sent += 1;
         self.first_sent = Some(self.first_sent.map_or(frame, |first| first.min(frame)));
-        match self.last_sent {
-            Some(highest) if highest > frame => {
-                let distance = (highest - frame) as u64;
-                self.reordered.push((frame, distance));
-                if late {
-                    self.late.push((frame, distance));
-                }
+        self.last_sent = self.last_sent.max(Some(frame));
+        if let Some(highest) = self.highest
+            && highest > frame
+        {
+            let distance = (highest - frame) as u64;
+            self.reordered.push((frame, distance));
+            if late {
+                self.late.push((frame, distance));
             }
-            _ => self.last_sent = Some(frame),
         }
+        self.highest = self.highest.max(Some(frame));
     }
 
     /// Frames sent damaged.

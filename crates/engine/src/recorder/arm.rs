@@ -1,6 +1,6 @@
 //! Everything that can fail, before anything is promised.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -377,8 +377,8 @@ impl Recorder {
                 .map(|member| member_state(member, None, member.free_bytes().unwrap_or(0)))
                 .collect(),
         };
-        let threads = start(&plan, &members, &mut ports, pandas)
-            .inspect_err(|_| undone(scan.discard()))?;
+        let threads =
+            start(&plan, &members, &mut ports, pandas).inspect_err(|_| undone(scan.discard()))?;
         scan.shared = witness::Reading::take(Path::new("/"));
         let supervisor = Supervisor::new(plan, members, threads, scribes, scan, clock);
         supervisor.begin_unless_it_waits();
@@ -726,20 +726,20 @@ fn start(
     let (reports, report_receiver) = mpsc::channel();
     let (notices, notice_receiver) = mpsc::channel();
     let blocks = groups.iter().map(|group| group.iter().map(Port::most_blocks).sum::<usize>());
-    let rooms: Vec<usize> =
-        blocks.chain(pools.iter().map(Pool::blocks)).map(|blocks| blocks + 4096).collect();
-    let mut lanes: Vec<Vec<Lane>> = rooms.iter().map(|_| Vec::new()).collect();
+    let blocks: Vec<usize> = blocks.chain(pools.iter().map(Pool::blocks)).collect();
+    let mut lanes: Vec<Vec<Lane>> = blocks.iter().map(|_| Vec::new()).collect();
     let (mut writers, mut gauges) = (Vec::new(), Vec::new());
     let mut cpus = plan.cpus.iter().copied().skip(plan.captures()).cycle();
     for (number, member) in members.iter().enumerate() {
         let gauge = Arc::new(Gauge::default());
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
         let mut sides = Vec::new();
-        for (&room, lanes) in rooms.iter().zip(&mut lanes) {
+        for (&most_blocks, lanes) in blocks.iter().zip(&mut lanes) {
+            let room = most_blocks + Lane::FINISHES;
             let (commands, from_capture) = rtrb::RingBuffer::new(room);
             let (to_capture, returned) = rtrb::RingBuffer::new(room);
             sides.push(store::Lane { commands: from_capture, returned: to_capture });
-            lanes.push(Lane { commands, returned, gauge: gauge.clone(), wake: wake.clone() });
+            lanes.push(Lane::new(commands, returned, gauge.clone(), wake.clone(), most_blocks));
         }
         let mut settings = store::Settings::of_member(number);
         settings.cpu = cpus.next();

@@ -189,6 +189,10 @@ impl StoreOutlet {
                 Err(_) => break,
             }
         }
+        while !self.dealer.all_sent() {
+            self.take_returned();
+            std::thread::sleep(LOOK);
+        }
         self.tell(Notice::Done);
     }
 

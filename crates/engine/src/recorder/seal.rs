@@ -74,8 +74,10 @@ fn add_witnesses(scan: &mut Scan, sources: &[UdpSource]) {
         let Some(source) = sources.iter().find(|s| s.endpoint.to_string() == *endpoint) else {
             continue;
         };
-        let shared = scan.shared.until(after, source.address.ip(), source.interface.as_deref());
+        let (shared, unread) =
+            scan.shared.until(after, source.address.ip(), source.interface.as_deref());
         account.witnesses.extend(shared);
+        account.unread.extend(unread);
     }
 }
 

@@ -42,9 +42,10 @@ impl Members {
         let port = free.local_addr().unwrap().port();
         Plan {
             sources: UdpSource::parse(&format!("udp://127.0.0.1:{port}?format=raw")).unwrap(),
-            panda: None,
+            pandas: Vec::new(),
             members: self.roots.clone(),
             scans: scans.iter().map(|name| name.parse().unwrap()).collect(),
+            start: None,
             limit: Limit { duration: Some(duration), ..Limit::default() },
             buffer: Some(ByteSize(16 << 20)),
             chunk: None,

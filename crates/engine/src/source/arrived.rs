@@ -14,7 +14,9 @@ use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
+use super::border::Border;
 use super::far::{Belief, Far};
+use super::learn::Learning;
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use crate::ring::{Block, Filled, Pool};
@@ -60,6 +62,7 @@ pub struct Arrived {
     /// How a flow of its own is counted.
     pattern: Count,
     flows: Vec<Flow>,
+    border: Border,
     block: Option<Block>,
     /// Bytes in the block, and frames that begin in it.
     used: usize,
@@ -94,6 +97,7 @@ impl Arrived {
             only: None,
             pattern,
             flows: Vec::new(),
+            border: Border::default(),
             block: None,
             used: 0,
             frames: 0,
@@ -117,6 +121,18 @@ impl Arrived {
     /// Leaves all but one thread of one station to other streams.
     pub fn keep_to(&mut self, station: u16, thread: u16) {
         self.only = Some((station, thread));
+    }
+
+    /// Begins each flow that the first datagrams speak of with the earliest of its frames: none of them was
+    /// overtaken by the first.
+    pub fn expect(&mut self, first: &Learning) {
+        let strip = self.shape.stripped_bytes as usize;
+        for datagram in first.datagrams() {
+            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+            if self.owns(frame) {
+                self.flow_of(head, frame, datagram.len(), Some(first));
+            }
+        }
     }
 
     /// Whether a frame belongs to it.
@@ -161,10 +177,45 @@ impl Arrived {
 
     /// Takes one datagram.
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        if self.border.is_held() {
+            // Frames lie as they came, so all wait together.
+            self.border.hold(datagram, lent.now);
+            self.cross_border(false, lent);
+        } else {
+            self.take(datagram, lent);
+        }
+    }
+
+    /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
+    /// gets none.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
+        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
+            let held = self.border.take();
+            held.iter().for_each(|datagram| self.learn_length(datagram));
+            self.flows.iter_mut().for_each(|flow| flow.count.settle());
+            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+        }
+    }
+
+    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
+    fn learn_length(&mut self, datagram: &[u8]) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
-        let flow = if frame.is_empty() { None } else { self.flow_of(head, frame, datagram.len()) };
-        let Some(flow) = flow else {
+        let Ok(header) = Header::read(frame) else { return };
+        let own = (header.station(), header.thread());
+        let flow = self.flows.iter_mut().find(|flow| (flow.station, flow.thread) == own);
+        let Some(flow) = flow else { return };
+        if let Reading::Frame { index, .. } = flow.count.read(head, frame, datagram.len())
+            && !flow.window.is_far(index)
+        {
+            flow.count.learn(head, frame);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
             self.newest().foreign += 1;
             return;
         };
@@ -176,6 +227,7 @@ impl Arrived {
             (Reading::Frame { index, invalid }, Some(number)) => {
                 self.take_counted(number, index, invalid, head, frame, lent);
             }
+            (Reading::Early { .. }, Some(_)) => self.border.hold(datagram, lent.now),
             (Reading::Damaged { index }, Some(number)) => {
                 match self.flows[number].window.arrive_damaged(index) {
                     Arrival::Far | Arrival::BeforeScan => self.newest().foreign += 1,
@@ -197,8 +249,18 @@ impl Arrived {
         self.publish_full(lent);
     }
 
-    /// The flow of a datagram: `None` for rubbish, `Some(None)` where nothing is counted.
-    fn flow_of(&mut self, head: &[u8], frame: &[u8], bytes: usize) -> Option<Option<usize>> {
+    /// The flow of a datagram: `None` for rubbish, `Some(None)` where nothing is counted. It may be among the
+    /// first datagrams of all.
+    fn flow_of(
+        &mut self,
+        head: &[u8],
+        frame: &[u8],
+        bytes: usize,
+        first: Option<&Learning>,
+    ) -> Option<Option<usize>> {
+        if frame.is_empty() {
+            return None;
+        }
         let (station, thread) = match self.kind {
             Flows::None => return Some(None),
             Flows::One => (0, 0),
@@ -211,36 +273,36 @@ impl Arrived {
         if let Some(number) = self.flows.iter().position(same) {
             return Some(Some(number));
         }
-        self.new_flow(station, thread, head, frame, bytes)
-    }
-
-    /// A thread heard of for the first time: only a good frame may open a flow.
-    fn new_flow(
-        &mut self,
-        station: u16,
-        thread: u16,
-        head: &[u8],
-        frame: &[u8],
-        bytes: usize,
-    ) -> Option<Option<usize>> {
         if self.flows.len() >= MOST_FLOWS {
             return None;
         }
-        let mut count = match self.kind {
+        // A thread heard of for the first time: only a good frame may open a flow.
+        let mut count = self.count_of(station, thread);
+        let Reading::Frame { .. } = count.read(head, frame, bytes) else { return None };
+        let strip = self.shape.stripped_bytes as usize;
+        let index = first.and_then(|first| first.earliest(&mut count, strip)).or_else(|| {
+            count.learn(head, frame);
+            match count.read(head, frame, bytes) {
+                Reading::Frame { index, .. } => Some(index),
+                _ => None,
+            }
+        })?;
+        let window = Window::new(FLOW_PAGE, 2, index);
+        let (far, finished) = (Far::default(), VecDeque::new());
+        self.flows.push(Flow { station, thread, count, window, far, finished });
+        Some(Some(self.flows.len() - 1))
+    }
+
+    /// How the frames of a thread are counted.
+    fn count_of(&self, station: u16, thread: u16) -> Count {
+        match self.kind {
             Flows::Vdif { frames_per_second: rate } => {
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
                 let strip = self.shape.stripped_bytes as usize;
                 Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
             }
             Flows::One | Flows::None => self.pattern.clone(),
-        };
-        let Reading::Frame { .. } = count.read(head, frame, bytes) else { return None };
-        count.learn(head, frame);
-        let Reading::Frame { index, .. } = count.read(head, frame, bytes) else { return None };
-        let window = Window::new(FLOW_PAGE, 2, index);
-        let (far, finished) = (Far::default(), VecDeque::new());
-        self.flows.push(Flow { station, thread, count, window, far, finished });
-        Some(Some(self.flows.len() - 1))
+        }
     }
 
     fn take_counted(
@@ -269,13 +331,13 @@ impl Arrived {
                 flow.count.learn(head, frame);
                 let time = flow.count.time(index);
                 self.append(frame, invalid, time);
-                self.near(number, lent.now);
+                self.near(number, lent);
             }
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
-                self.near(number, lent.now);
+                self.near(number, lent);
             }
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
-            Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().foreign += 1,
+            Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().astray += 1,
         }
     }
 
@@ -286,16 +348,19 @@ impl Arrived {
     }
 
     /// A frame near the flow's window came, so the far ones before it were not the flow.
-    fn near(&mut self, number: usize, now: Tai) {
-        let old = self.flows[number].far.give_up();
-        self.count_given_up(number, old);
-        self.newest().seen(now);
+    fn near(&mut self, number: usize, lent: &mut Lent<'_>) {
+        self.give_up_far(number, lent);
+        self.newest().seen(lent.now);
     }
 
-    fn count_given_up(&mut self, number: usize, indices: Vec<i64>) {
-        for index in indices {
-            if !self.flows[number].window.give_up(index) {
-                self.newest().foreign += 1;
+    /// Believes none of a flow's far frames. Those that its window has come near meanwhile are taken.
+    fn give_up_far(&mut self, number: usize, lent: &mut Lent<'_>) {
+        for (index, datagram) in self.flows[number].far.give_up() {
+            let window = &mut self.flows[number].window;
+            if !window.is_far(index) {
+                self.take(&datagram, lent);
+            } else if !window.give_up(index) {
+                self.newest().astray += 1;
             }
         }
     }
@@ -308,10 +373,12 @@ impl Arrived {
         datagram: Vec<u8>,
         lent: &mut Lent<'_>,
     ) {
+        if !self.flows[number].far.agrees(index, u64::from(4 * FLOW_PAGE)) {
+            self.give_up_far(number, lent);
+        }
         let flow = &mut self.flows[number];
-        let others = flow.far.hear(index, datagram, u64::from(4 * FLOW_PAGE), lent.now);
+        flow.far.hear(index, datagram, lent.now);
         let belief = flow.far.belief(flow.window.next(), LONGEST_GAP, lent.now);
-        self.count_given_up(number, others);
         if let Some(belief) = belief {
             self.follow(number, belief, lent);
         }
@@ -328,7 +395,7 @@ impl Arrived {
                 self.newest().restarts += 1;
             }
         }
-        far.iter().for_each(|datagram| self.ingest(datagram, lent));
+        far.iter().for_each(|datagram| self.take(datagram, lent));
     }
 
     /// Whether a frame of so many bytes finds memory.
@@ -430,15 +497,16 @@ impl Arrived {
 
     /// Ends the scan: hands on what is held and closes the books.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         self.cut_at = None;
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
             let likely = flow.far.likely(flow.window.next(), LONGEST_GAP, 2);
             if let Some(ahead @ Belief::Ahead(_)) = likely {
                 self.follow(number, ahead, lent);
+                self.cross_border(true, lent);
             }
-            let old = self.flows[number].far.give_up();
-            self.count_given_up(number, old);
+            self.give_up_far(number, lent);
         }
         if self.used > 0 {
             self.publish(self.used, lent);
@@ -497,10 +565,9 @@ impl Arrived {
 
     /// What is wrong with the rate of its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
-        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
         let mut counts = self.flows.iter().map(|flow| &flow.count);
         let refuted = counts.clone().find(|count| count.refuted().is_some()).or(counts.next());
-        self.doubt.say(&self.shape, refuted?, beyond)
+        self.doubt.say(&self.shape, refuted?, self.parts.back()?)
     }
 
     /// Brings the counters for screens up to date.

@@ -214,7 +214,8 @@ impl Work {
             if looked.elapsed() >= LOOK || round.taken == 0 {
                 looked = Instant::now();
                 self.look();
-                if self.stopping && self.ports.iter().all(Port::is_done) {
+                let done = self.ports.iter().all(Port::is_done) && self.dealer.all_sent();
+                if self.stopping && done {
                     break;
                 }
             }

@@ -19,15 +19,80 @@ use fullbore_core::gap::Gap;
 use crate::ring::{Command, Filled, Gauge, Returned, Track, Wake};
 
 /// The way to one member and back.
+///
+/// ```text
+/// commands   | blocks: room for all there are | finishes: as many as fit beside them | … more wait here
+/// ```
 pub struct Lane {
     /// To its writer.
-    pub commands: rtrb::Producer<Command>,
+    commands: rtrb::Producer<Command>,
     /// From its writer.
-    pub returned: rtrb::Consumer<Returned>,
+    returned: rtrb::Consumer<Returned>,
     /// Its counters.
-    pub gauge: Arc<Gauge>,
+    gauge: Arc<Gauge>,
     /// Wakes its writer.
-    pub wake: Arc<Wake>,
+    wake: Arc<Wake>,
+    /// The most blocks that can be with the writer: for these there is always room.
+    most_blocks: usize,
+    /// Blocks that are with it now.
+    blocks: usize,
+    /// Finishes for which there is no room yet: so many streams may end while a writer is stalled.
+    waiting: VecDeque<Command>,
+}
+
+impl Lane {
+    /// Room for finishes beside that for blocks; more of them wait.
+    pub const FINISHES: usize = 256;
+
+    /// A lane whose queues have room for so many blocks, and more for finishes.
+    pub fn new(
+        commands: rtrb::Producer<Command>,
+        returned: rtrb::Consumer<Returned>,
+        gauge: Arc<Gauge>,
+        wake: Arc<Wake>,
+        most_blocks: usize,
+    ) -> Self {
+        let waiting = VecDeque::new();
+        Self { commands, returned, gauge, wake, most_blocks, blocks: 0, waiting }
+    }
+
+    fn write(&mut self, filled: Filled) {
+        self.blocks += 1;
+        self.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
+        let sent = self.commands.push(Command::Write(filled));
+        assert!(sent.is_ok(), "a lane has room for every block of the pools");
+        self.wake.wake();
+    }
+
+    fn finish(&mut self, track: Arc<Track>, gaps: Vec<Gap>) {
+        self.waiting.push_back(Command::Finish { track, gaps });
+        self.send_waiting();
+    }
+
+    /// Sends finishes into the room that no block can come to need.
+    fn send_waiting(&mut self) {
+        if self.commands.is_abandoned() {
+            // Its writer has gone, and will finish nothing.
+            self.waiting.clear();
+        }
+        let to_come = self.most_blocks.saturating_sub(self.blocks);
+        while self.commands.slots() > to_come
+            && let Some(finish) = self.waiting.pop_front()
+        {
+            let sent = self.commands.push(finish);
+            assert!(sent.is_ok(), "a slot was free");
+            self.wake.wake();
+        }
+    }
+
+    fn take_returned(&mut self) -> Option<Returned> {
+        if !self.waiting.is_empty() {
+            self.send_waiting();
+        }
+        let returned = self.returned.pop().ok()?;
+        self.blocks -= 1;
+        Some(returned)
+    }
 }
 
 /// The lanes of one capture thread.
@@ -146,11 +211,7 @@ impl Dealer {
         chunk.bytes += u64::from(filled.bytes);
         course.outstanding += 1;
         course.dealt = course.dealt.max(filled.sequence + 1);
-        let lane = &mut self.lanes[chunk.member];
-        lane.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
-        let sent = lane.commands.push(Command::Write(filled));
-        assert!(sent.is_ok(), "a lane has room for every block of the pools");
-        lane.wake.wake();
+        self.lanes[chunk.member].write(filled);
     }
 
     /// The member with the shortest backlog of those that take data.
@@ -168,9 +229,14 @@ impl Dealer {
         Some(chosen)
     }
 
-    /// The next answer of any writer.
+    /// The next answer of any writer. What waits for room is sent, as far as there is some now.
     pub fn take_returned(&mut self) -> Option<Returned> {
-        self.lanes.iter_mut().find_map(|lane| lane.returned.pop().ok())
+        self.lanes.iter_mut().find_map(Lane::take_returned)
+    }
+
+    /// Whether nothing waits for room any more.
+    pub fn all_sent(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting.is_empty())
     }
 
     /// Takes note that a block is written. Given back: blocks that no member takes.
@@ -233,9 +299,7 @@ impl Dealer {
         let mut gaps = Some(gaps);
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let gaps = if number == teller { gaps.take().unwrap_or_default() } else { Vec::new() };
-            let sent = lane.commands.push(Command::Finish { track: track.clone(), gaps });
-            assert!(sent.is_ok(), "a lane has room for one finish of every stream");
-            lane.wake.wake();
+            lane.finish(track.clone(), gaps);
         }
     }
 }
@@ -262,7 +326,7 @@ mod tests {
             let (returned, from) = rtrb::RingBuffer::new(64);
             let gauge = Arc::new(Gauge::default());
             let wake = Arc::new(Wake::new().unwrap());
-            let lane = Lane { commands: to, returned: from, gauge: gauge.clone(), wake };
+            let lane = Lane::new(to, from, gauge.clone(), wake, 60);
             (lane, Writer { commands, returned, gauge })
         });
         let (lanes, writers): (Vec<_>, Vec<_>) = sides.unzip();
@@ -444,5 +508,49 @@ mod tests {
         let block = filled(&mut pool, &mut course);
         assert!(dealer.deal(&mut course, block).is_some());
         assert!(course.settled());
+    }
+
+    #[test]
+    fn streams_that_end_while_a_writer_is_stalled_leave_room_for_every_block() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (mut dealer, mut writers) = disk_set(1);
+        let mut course = course();
+        for number in 0..100 {
+            let (directory, geometry) = ("s_a".to_owned(), course.track().geometry);
+            let track = Track { scan: Uuid::nil(), number, directory, geometry };
+            dealer.finish(&Arc::new(track), Vec::new());
+        }
+        assert!(!dealer.all_sent(), "64 places, of which 60 are for blocks");
+        for _ in 0..60 {
+            let block = filled(&mut pool, &mut course);
+            assert!(dealer.deal(&mut course, block).is_none());
+        }
+        let (mut blocks, mut finished) = (0, Vec::new());
+        while blocks < 60 || finished.len() < 100 {
+            let command = writers[0].commands.pop().expect("whatever waits comes in its turn");
+            match command {
+                Command::Write(Filled { block, track, bytes, .. }) => {
+                    blocks += 1;
+                    let written = Returned::Written { block, track, bytes };
+                    assert!(writers[0].returned.push(written).is_ok());
+                }
+                Command::Finish { track, .. } => finished.push(track.number),
+            }
+            while dealer.take_returned().is_some() {
+                dealer.written(&mut course, 4096);
+            }
+        }
+        assert!(dealer.all_sent());
+        assert_eq!(finished, (0..100).collect::<Vec<u16>>());
+    }
+
+    #[test]
+    fn a_writer_that_has_gone_keeps_nobody_waiting() {
+        let (mut dealer, writers) = disk_set(1);
+        let course = course();
+        (0..100).for_each(|_| dealer.finish(course.track(), Vec::new()));
+        drop(writers);
+        assert!(dealer.take_returned().is_none());
+        assert!(dealer.all_sent());
     }
 }

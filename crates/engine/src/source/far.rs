@@ -32,13 +32,15 @@ pub enum Belief {
 }
 
 impl Far {
-    /// Keeps a datagram. Gives the indices of those before it, if it does not agree with them.
-    pub fn hear(&mut self, index: i64, datagram: Vec<u8>, reach: u64, now: Tai) -> Vec<i64> {
-        let agrees = self.held.last().is_none_or(|(before, _)| index.abs_diff(*before) < reach);
-        let given_up = if agrees { Vec::new() } else { self.give_up() };
+    /// Whether an index lies within `reach` of the one heard before.
+    pub fn agrees(&self, index: i64, reach: u64) -> bool {
+        self.held.last().is_none_or(|(before, _)| index.abs_diff(*before) < reach)
+    }
+
+    /// Keeps a datagram that agrees with those before.
+    pub fn hear(&mut self, index: i64, datagram: Vec<u8>, now: Tai) {
         self.since.get_or_insert(now);
         self.held.push((index, datagram));
-        given_up
     }
 
     /// Whether none is kept.
@@ -46,10 +48,10 @@ impl Far {
         self.held.is_empty()
     }
 
-    /// Forgets all, and gives their indices.
-    pub fn give_up(&mut self) -> Vec<i64> {
+    /// Believes none of them. Some may be near by now.
+    pub fn give_up(&mut self) -> Vec<(i64, Vec<u8>)> {
         self.since = None;
-        self.held.drain(..).map(|(index, _)| index).collect()
+        std::mem::take(&mut self.held)
     }
 
     /// Takes the datagrams in the order of their indices, to be placed.
@@ -86,7 +88,8 @@ mod tests {
     fn heard(indices: impl Iterator<Item = i64>, now: Tai) -> Far {
         let mut far = Far::default();
         for index in indices {
-            assert!(far.hear(index, Vec::new(), 100, now).is_empty());
+            assert!(far.agrees(index, 100));
+            far.hear(index, Vec::new(), now);
         }
         far
     }
@@ -106,7 +109,9 @@ mod tests {
     #[test]
     fn those_that_do_not_agree_are_given_up() {
         let mut far = heard(5000..5003, Tai(0));
-        assert_eq!(far.hear(9000, Vec::new(), 100, Tai(0)), [5000, 5001, 5002]);
-        assert_eq!(far.give_up(), [9000]);
+        assert!(!far.agrees(9000, 100));
+        let given_up: Vec<i64> = far.give_up().into_iter().map(|(index, _)| index).collect();
+        assert_eq!(given_up, [5000, 5001, 5002]);
+        assert!(far.agrees(9000, 100) && far.is_empty());
     }
 }

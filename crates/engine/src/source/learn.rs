@@ -1,4 +1,8 @@
 //! Whose frames are these? What the first datagrams of a port say of its streams.
+//!
+//! One datagram says nothing: somebody may have sent it here by mistake, and what it is would be what the port
+//! takes for ever. So datagrams are held until several agree on their length and station; then all of them
+//! are sorted out, in the order in which they came.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::Header;
+use fullbore_core::format::vdif::{self, Header};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::Fill;
 
@@ -15,19 +19,48 @@ use super::arrived::Flows;
 /// So many datagrams are looked at before anything is decided …
 const ENOUGH: usize = 64;
 
-/// … or as many as came within this time of the first.
+/// … or as many as came within this time of the first of those that agree …
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The most that are held while nothing sensible has come.
+/// … but so many must agree, as long as more may come.
+const AGREE: usize = 3;
+
+/// The most that are held while nothing is agreed on.
 const MOST: usize = 1024;
+
+/// The first frames lie no further from one another than this.
+const NEAR: u64 = 4 * MOST as u64;
+
+/// The rate is that of the last so long, where enough came in it: what came before may be by mistake.
+const RECENT: Duration = Duration::from_secs(1);
 
 /// The first datagrams of a port.
 #[derive(Default)]
 pub struct Learning {
-    held: Vec<Vec<u8>>,
-    since: Option<Instant>,
-    /// Datagrams given up because nothing sensible came for long.
-    rubbish: u64,
+    held: Vec<Held>,
+}
+
+struct Held {
+    at: Instant,
+    datagram: Vec<u8>,
+}
+
+impl Held {
+    /// What is received and not kept, and the frame.
+    fn split(&self, strip: usize) -> (&[u8], &[u8]) {
+        self.datagram.split_at(strip.min(self.datagram.len()))
+    }
+}
+
+/// What may come after the datagrams held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// More of them.
+    More,
+    /// More, in the next scan: what is agreed on by now belongs to this one.
+    NextScan,
+    /// Nothing: a single frame is the stream.
+    Nothing,
 }
 
 /// What a port's frames are.
@@ -35,10 +68,18 @@ pub struct Learning {
 pub struct Facts {
     /// Bytes of each frame as it is kept; 0: they vary.
     pub frame_bytes: u32,
-    /// Stations and threads, in the order they came.
+    /// Stations and threads, in the order they came; those of the station that sends most come first.
     pub flows: Vec<(u16, u16)>,
     /// Frames per second of each thread, if known.
     pub frames_per_second: Option<u64>,
+}
+
+/// Facts, and how many of the datagrams held agree on them.
+struct Agreed {
+    facts: Facts,
+    count: usize,
+    /// When the first of them came.
+    since: Instant,
 }
 
 /// What becomes of the port's frames.
@@ -52,22 +93,29 @@ pub enum Decision {
 }
 
 impl Learning {
-    /// Takes a datagram; `true` once enough has come to decide.
+    /// Holds this datagram alone.
+    pub fn of_one(datagram: &[u8]) -> Self {
+        let mut one = Self::default();
+        one.hold(datagram);
+        one
+    }
+
+    /// Holds a datagram.
     pub fn hold(&mut self, datagram: &[u8]) {
-        if self.held.len() == MOST {
-            self.held.remove(0);
-            self.rubbish += 1;
-        }
-        self.since.get_or_insert_with(Instant::now);
-        self.held.push(datagram.to_vec());
+        self.held.push(Held { at: Instant::now(), datagram: datagram.to_vec() });
     }
 
-    /// Whether it is time to decide.
+    /// Whether so many are held that something must be decided.
+    pub fn is_full(&self) -> bool {
+        self.held.len() >= ENOUGH
+    }
+
+    /// Whether it is time to see what they agree on.
     pub fn is_time(&self) -> bool {
-        self.held.len() >= ENOUGH || self.since.is_some_and(|since| since.elapsed() >= PATIENCE)
+        self.is_full() || self.held.first().is_some_and(|first| first.at.elapsed() >= PATIENCE)
     }
 
-    /// Bytes per second of one stream: by what was given or the frames tell, else by what came so far.
+    /// Bytes per second of one stream: by what was given or the frames tell, else by what came of late.
     pub fn rate(&self, source: &UdpSource, facts: &Facts) -> Option<u64> {
         let alone = matches!(source.threads, Threads::Split);
         let several = match &source.threads {
@@ -79,8 +127,12 @@ impl Learning {
         if let Some(fps) = told {
             return Some(fps.saturating_mul(facts.frame_bytes.into()).saturating_mul(streams));
         }
-        let millis = self.since?.elapsed().as_millis().max(1) as u64;
-        let bytes: usize = self.held.iter().map(Vec::len).sum();
+        let now = Instant::now();
+        let old = self.held.partition_point(|held| now - held.at > RECENT);
+        let recent = self.held.get(old..).filter(|recent| recent.len() >= AGREE);
+        let counted = recent.unwrap_or(&self.held);
+        let millis = (now - counted.first()?.at).as_millis().max(1) as u64;
+        let bytes: usize = counted.iter().map(|held| held.datagram.len()).sum();
         let parts = if alone { several as u64 } else { 1 };
         Some(bytes as u64 * 1000 / millis / parts)
     }
@@ -88,27 +140,55 @@ impl Learning {
     /// The first came long ago.
     #[cfg(test)]
     pub(super) fn hurry(&mut self) {
-        self.since = self.since.and_then(|since| since.checked_sub(PATIENCE));
+        for held in &mut self.held {
+            held.at = held.at.checked_sub(PATIENCE).unwrap_or(held.at);
+        }
     }
 
-    /// The datagrams held, and the number given up.
-    pub fn take(&mut self) -> (Vec<Vec<u8>>, u64) {
-        self.since = None;
-        (std::mem::take(&mut self.held), std::mem::take(&mut self.rubbish))
+    /// The datagrams held, in the order in which they came.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.held.iter().map(|held| held.datagram.as_slice())
     }
 
-    /// What the datagrams held are; `None` while none of them is a frame.
-    pub fn facts(&self, source: &UdpSource) -> Option<Facts> {
-        let strip = stripped_bytes(source) as usize;
-        let frames = self
+    /// Gives up all that are held, and says how many they were.
+    pub fn give_up(&mut self) -> u64 {
+        std::mem::take(&mut self.held).len() as u64
+    }
+
+    /// Gives up what is no frame at all, and the oldest of too many frames that do not agree. Says how many.
+    pub fn sift(&mut self, source: &UdpSource) -> u64 {
+        let before = self.held.len();
+        self.held.retain(|held| match frame_of(source, &held.datagram) {
+            Some(frame) if source.format == SourceFormat::Vdif => {
+                vdif::check(frame, frame.len()).is_ok()
+            }
+            frame => frame.is_some(),
+        });
+        let surplus = self.held.len().saturating_sub(MOST);
+        self.held.drain(..surplus);
+        (before - self.held.len()) as u64
+    }
+
+    /// What the datagrams held are; `None` while too few of them agree, or more are worth waiting for.
+    pub fn facts(&self, source: &UdpSource, then: Then) -> Option<Facts> {
+        let frames: Vec<(Instant, &[u8])> = self
             .held
             .iter()
-            .filter(|d| from_length(source, d.len()))
-            .filter_map(|d| d.get(strip..));
-        match source.format {
-            SourceFormat::Vdif => vdif_facts(source, frames),
-            SourceFormat::Raw => raw_facts(source, frames),
-        }
+            .filter_map(|held| Some((held.at, frame_of(source, &held.datagram)?)))
+            .collect();
+        let Agreed { facts, count, since } = match source.format {
+            SourceFormat::Vdif => vdif_facts(source, &frames)?,
+            SourceFormat::Raw => raw_facts(source, &frames)?,
+        };
+        // Where the length was given, or none is asked for, there is nothing to agree on.
+        let given = source.varying || source.frame_bytes.is_some();
+        let agreed = count >= AGREE || (given && source.format == SourceFormat::Raw);
+        let decided = match then {
+            Then::More => agreed && (self.is_full() || since.elapsed() >= PATIENCE),
+            Then::NextScan => agreed,
+            Then::Nothing => true,
+        };
+        decided.then_some(facts)
     }
 
     /// Index of the earliest of the datagrams held, and what counting them needs.
@@ -151,28 +231,44 @@ impl Learning {
         Decision::Placed(count, first)
     }
 
-    /// The lowest index among the datagrams held: none of them was overtaken by the first.
+    /// The lowest index among the frames held that lie near one another: none of these was overtaken by the
+    /// first. One lying header, not even the first of all, must not become the beginning of everything.
     pub fn earliest(&self, count: &mut Count, strip: usize) -> Option<i64> {
-        let mut lowest: Option<i64> = None;
-        for datagram in &self.held {
-            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
-            let Reading::Frame { invalid: false, .. } = count.read(head, frame, datagram.len())
-            else {
-                continue;
-            };
-            if lowest.is_none() {
-                count.learn(head, frame);
+        let read = |count: &Count, held: &Held| {
+            let (head, frame) = held.split(strip);
+            match count.read(head, frame, held.datagram.len()) {
+                Reading::Frame { index, invalid } => Some((index, invalid)),
+                Reading::Early { index } => Some((index, false)),
+                _ => None,
             }
-            let Reading::Frame { index, .. } = count.read(head, frame, datagram.len()) else {
-                continue;
-            };
-            // One lying header among the first must not become the beginning of everything.
-            let near = lowest.is_none_or(|low| (index - low).abs() < 4 * MOST as i64);
-            if near {
-                lowest = Some(lowest.map_or(index, |low| low.min(index)));
+        };
+        let indices = |count: &Count, of: bool| -> Vec<i64> {
+            let all = self.held.iter().filter_map(|held| read(count, held));
+            all.filter(|(_, invalid)| *invalid == of).map(|(index, _)| index).collect()
+        };
+        let good = self.held.iter().filter(|held| matches!(read(count, held), Some((_, false))));
+        let mut best: Option<(usize, i64, Count)> = None;
+        for held in good {
+            let mut learnt = count.clone();
+            let (head, frame) = held.split(strip);
+            learnt.learn(head, frame);
+            let Some((own, _)) = read(&learnt, held) else { continue };
+            let others = indices(&learnt, false);
+            let near = || others.iter().copied().filter(|index| index.abs_diff(own) < NEAR);
+            let (agree, lowest) = (near().count(), near().min().unwrap_or(own));
+            if best.as_ref().is_none_or(|(most, ..)| agree > *most) {
+                best = Some((agree, lowest, learnt));
+            }
+            if agree >= AGREE {
+                break;
             }
         }
-        lowest
+        // The time of frames marked invalid may be wrong: they count if they fit, or if there are no others.
+        let Some((_, lowest, learnt)) = best else { return indices(count, true).into_iter().min() };
+        let before = indices(&learnt, true).into_iter().filter(|&index| index < lowest);
+        let before = before.filter(|index| lowest.abs_diff(*index) < ENOUGH as u64).min();
+        *count = learnt;
+        Some(before.unwrap_or(lowest))
     }
 }
 
@@ -209,43 +305,58 @@ pub fn wanted_block_bytes(source: &UdpSource, pool_bytes: usize, rate: Option<u6
     source.block.map_or(usual, |size| size.0).min(most)
 }
 
-fn from_length(source: &UdpSource, bytes: usize) -> bool {
-    let strip = stripped_bytes(source) as usize;
-    source.frame_bytes.is_none_or(|frame| bytes == frame as usize + strip)
+/// The frame in a datagram, if it has one, of the length that was given.
+fn frame_of<'a>(source: &UdpSource, datagram: &'a [u8]) -> Option<&'a [u8]> {
+    let frame = datagram.get(stripped_bytes(source) as usize..)?;
+    let fits = source.frame_bytes.is_none_or(|bytes| frame.len() == bytes as usize);
+    (fits && !frame.is_empty()).then_some(frame)
 }
 
-/// The commonest length of frames that agree with their own header, and their threads.
-fn vdif_facts<'a>(source: &UdpSource, frames: impl Iterator<Item = &'a [u8]>) -> Option<Facts> {
-    let good: Vec<Header> = frames
-        .filter_map(|frame| fullbore_core::format::vdif::check(frame, frame.len()).ok())
+/// The commonest length and station of frames that agree with their own header, and all threads of that length.
+fn vdif_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed> {
+    let good: Vec<(Instant, Header)> = frames
+        .iter()
+        .filter_map(|(at, frame)| Some((*at, vdif::check(frame, frame.len()).ok()?)))
         .collect();
-    let frame_bytes = commonest(good.iter().map(Header::frame_bytes))?;
-    let mut flows = Vec::new();
+    let kind = |header: &Header| (header.frame_bytes(), header.station());
+    let ((frame_bytes, station), count) = commonest(good.iter().map(|(_, it)| kind(it)))?;
+    let mut agreeing = good.iter().filter(|(_, it)| kind(it) == (frame_bytes, station));
+    let since = agreeing.next()?.0;
+    let mut flows: Vec<(u16, u16)> = Vec::new();
     let mut rate = source.frames_per_second;
-    for header in good.iter().filter(|header| header.frame_bytes() == frame_bytes) {
+    for (_, header) in good.iter().filter(|(_, header)| header.frame_bytes() == frame_bytes) {
         let flow = (header.station(), header.thread());
         if !flows.contains(&flow) {
             flows.push(flow);
         }
-        rate = rate.or_else(|| header.frames_per_second());
+        if header.station() == station {
+            rate = rate.or_else(|| header.frames_per_second());
+        }
     }
-    Some(Facts { frame_bytes, flows, frames_per_second: rate })
+    flows.sort_by_key(|(of, _)| *of != station);
+    Some(Agreed { facts: Facts { frame_bytes, flows, frames_per_second: rate }, count, since })
 }
 
-fn raw_facts<'a>(source: &UdpSource, frames: impl Iterator<Item = &'a [u8]>) -> Option<Facts> {
-    let lengths: Vec<u32> = frames.map(|frame| frame.len() as u32).collect();
-    let common = commonest(lengths.iter().copied())?;
-    let alike = lengths.iter().filter(|&&length| length == common).count();
+fn raw_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed> {
+    let length = |frame: &[u8]| frame.len() as u32;
+    let (common, alike) = commonest(frames.iter().map(|(_, frame)| length(frame)))?;
     // A few odd ones among many alike are rubbish; more than that, and lengths vary.
-    let varying = source.varying || (source.frame_bytes.is_none() && alike * 4 < lengths.len() * 3);
+    let varying = source.varying || (source.frame_bytes.is_none() && alike * 4 < frames.len() * 3);
     let frame_bytes = if varying { 0 } else { source.frame_bytes.unwrap_or(common) };
-    Some(Facts { frame_bytes, flows: Vec::new(), frames_per_second: source.frames_per_second })
+    // Of lengths that vary, so many tell that as one frame and as many mistakes would not.
+    let count = if varying && frames.len() >= 2 * AGREE { frames.len() } else { alike };
+    let mut agreeing = frames.iter().filter(|(_, frame)| varying || length(frame) == common);
+    let since = agreeing.next()?.0;
+    let rate = source.frames_per_second;
+    let facts = Facts { frame_bytes, flows: Vec::new(), frames_per_second: rate };
+    Some(Agreed { facts, count, since })
 }
 
-fn commonest(values: impl Iterator<Item = u32>) -> Option<u32> {
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+/// The value that comes most often, and how often.
+fn commonest<T: Ord>(values: impl Iterator<Item = T>) -> Option<(T, usize)> {
+    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+    counts.into_iter().max_by_key(|(_, count)| *count)
 }
 
 #[cfg(test)]
@@ -254,9 +365,79 @@ mod tests {
 
     use super::*;
 
+    fn source(text: &str) -> UdpSource {
+        UdpSource::parse(text).unwrap().remove(0)
+    }
+
+    fn held(datagrams: &[&[u8]]) -> Learning {
+        let mut learning = Learning::default();
+        datagrams.iter().for_each(|datagram| learning.hold(datagram));
+        learning
+    }
+
+    fn vdif(bytes: u32, station: u16, frame: u32) -> Vec<u8> {
+        let mut datagram = vec![0; bytes as usize];
+        let header = Header::default().with_frame_bytes(bytes).with_station(station);
+        header.with_frame_number(frame).write(&mut datagram).unwrap();
+        datagram
+    }
+
+    #[test]
+    fn one_datagram_says_nothing_until_no_other_can_come() {
+        let source = source("udp://:5000");
+        let stray = vdif(1032, 7, 0);
+        let mut learning = held(&[&stray]);
+        learning.hurry();
+        assert!(learning.is_time());
+        assert_eq!(learning.facts(&source, Then::More), None);
+        assert_eq!(learning.facts(&source, Then::NextScan), None);
+        assert_eq!(learning.facts(&source, Then::Nothing).unwrap().frame_bytes, 1032);
+        let frames: Vec<Vec<u8>> = (0..3).map(|n| vdif(8032, 9, n)).collect();
+        frames.iter().for_each(|frame| learning.hold(frame));
+        assert_eq!(learning.facts(&source, Then::More), None, "more may come in a moment");
+        assert_eq!(learning.facts(&source, Then::NextScan).unwrap().frame_bytes, 8032);
+        learning.hurry();
+        let facts = learning.facts(&source, Then::More).unwrap();
+        assert_eq!((facts.frame_bytes, facts.flows), (8032, vec![(9, 0)]));
+        assert_eq!(learning.datagrams().count(), 4, "all are still there to be sorted out");
+    }
+
+    #[test]
+    fn raw_lengths_that_agree_are_the_streams_and_others_vary() {
+        let source = source("udp://:5000?format=raw");
+        let bytes = |lengths: &[usize]| {
+            let all: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![1; length]).collect();
+            let mut learning = held(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            learning.hurry();
+            learning.facts(&source, Then::More).map(|facts| facts.frame_bytes)
+        };
+        assert_eq!(bytes(&[90]), None);
+        assert_eq!(bytes(&[90, 500, 500]), None);
+        assert_eq!(bytes(&[90, 500, 500, 500]), Some(500));
+        assert_eq!(bytes(&[1, 2, 3, 4, 5]), None);
+        assert_eq!(bytes(&[1, 2, 3, 4, 5, 6]), Some(0));
+    }
+
+    #[test]
+    fn rubbish_is_given_up_and_frames_that_do_not_agree_are_kept() {
+        let source = source("udp://:5000");
+        let mut learning = held(&[b"who is there?", &vdif(1032, 7, 0), b""]);
+        assert_eq!(learning.facts(&source, Then::More), None);
+        assert_eq!(learning.sift(&source), 2);
+        assert_eq!(learning.give_up(), 1);
+    }
+
+    #[test]
+    fn the_beginning_is_the_first_of_the_frames_that_lie_together() {
+        let frames = [[9_000_000u32, 501], [500, 502], [499, 503]].concat();
+        let all: Vec<Vec<u8>> = frames.iter().map(|&n| vdif(1032, 7, n)).collect();
+        let learning = held(&all.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let mut count = Count::by_time(7, vec![0], 1032, None);
+        assert_eq!(learning.earliest(&mut count, 0), Some(499));
+    }
+
     #[test]
     fn a_slow_stream_is_cut_into_blocks_of_half_a_second() {
-        let source = |text: &str| UdpSource::parse(text).unwrap().remove(0);
         let block = |text: &str, frame, rate| {
             let cut = geometry(&source(text), frame, 2 << 30, CHUNK_BYTES, rate).unwrap();
             (cut.block_bytes, u64::from(cut.block_bytes) % 4096)

@@ -10,8 +10,10 @@
 //! reading, and what had no place is counted as overrun.
 
 mod arrived;
+mod border;
 mod capture;
 mod dealer;
+mod drops;
 mod far;
 mod learn;
 #[cfg(test)]
@@ -20,6 +22,7 @@ mod part;
 mod placed;
 mod port;
 mod scratch;
+mod stream;
 
 pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;

@@ -11,7 +11,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fullbore_core::account::Account;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::{Cause, Gap};
@@ -299,7 +299,9 @@ impl Bench {
             Step::Cut => {}
             Step::Hurry => {
                 // Old frames with a silence behind them could not be told from a sender that began anew.
-                self.send(&[Item::Next(1)]);
+                // One that is marked invalid says nothing of the stream.
+                let count = 1 + u8::from(self.wire.next % 13 == 5);
+                self.send(&[Item::Next(count)]);
                 while self.receive() > 0 {}
                 self.now = self.now.plus_ns(1_000_000_000);
                 self.port.hurry();
@@ -463,10 +465,10 @@ impl Bench {
         order.filter_map(|scan| Some((scan, *ended.get(&scan)?))).collect()
     }
 
-    /// Datagrams that were no frames of any stream.
+    /// Datagrams that were no frames of any stream, or were thrown away because nobody could believe them.
     fn foreign(&self) -> u64 {
         let of_notice = |notice: &Notice| match notice {
-            Notice::Ended { account, .. } => account.foreign,
+            Notice::Ended { account, .. } => account.foreign + account.astray,
             Notice::Silent { foreign, .. } => *foreign,
             _ => 0,
         };
@@ -479,7 +481,7 @@ fn lane() -> (Lane, Writer) {
     let (returned, from) = rtrb::RingBuffer::new(4096);
     let gauge = Arc::new(Gauge::default());
     let wake = Arc::new(Wake::new().unwrap());
-    let lane = Lane { commands: to, returned: from, gauge: gauge.clone(), wake };
+    let lane = Lane::new(to, from, gauge.clone(), wake, 2048);
     (lane, Writer { commands, returned, gauge, held: VecDeque::new() })
 }
 
@@ -662,13 +664,14 @@ fn check_datagrams(bench: &Bench) {
             Notice::Ended { account, .. } => {
                 let terms = account.terms;
                 booked += terms.written + terms.overrun + terms.damaged + terms.late;
-                booked += account.duplicates + account.foreign;
+                booked += account.duplicates + account.foreign + account.astray;
             }
             Notice::Silent { foreign, .. } => booked += foreign,
             Notice::Opened { .. }
             | Notice::Described { .. }
             | Notice::Closed { .. }
             | Notice::Done => {}
+            Notice::Warning { text } if text.contains("astray") => {}
             Notice::Warning { text } => panic!("{text}"),
             Notice::Broken { why } => panic!("{why}"),
         }
@@ -873,15 +876,189 @@ fn a_silence_up_to_a_page_without_memory_is_told_to_the_index() {
 #[test]
 fn what_a_split_port_was_sent_before_any_stream_is_told_by_the_first_that_opens() {
     let steps = [
-        Step::Burst(vec![Item::Skip(6), Item::Short(0)]),
+        Step::Burst(vec![Item::Skip(6), Item::Rubbish(300)]),
         Step::Receive,
-        Step::Burst(vec![Item::Back(3)]),
+        Step::Burst(vec![Item::Next(1)]),
         Step::Cut,
         Step::Burst(vec![Item::Next(3)]),
     ];
     let text = "udp://127.0.0.1:1?frame=512&fps=37&threads=split";
     let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
     assert_eq!(bench.foreign(), 1);
+}
+
+/// Sends these datagrams, then a hundred frames, and gives the only account of all.
+fn account_behind(text: &str, wire: Wire, strays: &[Vec<u8>], waits: bool) -> Account {
+    let mut bench = Bench::new(text, wire, 1);
+    for stray in strays {
+        bench.sender.send(&[[IoSlice::new(&[]), IoSlice::new(stray)]]).unwrap();
+        bench.datagrams += 1;
+        bench.play(&Step::Drain);
+        if waits {
+            bench.port.hurry();
+            bench.with(Port::look);
+        }
+    }
+    [Step::Burst(vec![Item::Next(100)]), Step::Drain].iter().for_each(|step| bench.play(step));
+    bench.finish();
+    check_datagrams(&bench);
+    let place = |number: u64| Some(number as i64);
+    let fill = if bench.wire.kind == Kind::Vdif { Fill::Invalid } else { Fill::Pattern(0) };
+    check_placed(&bench, 0, &Placing { place: &place, fill });
+    let accounts = bench.accounts(0);
+    assert_eq!(accounts.len(), 1);
+    accounts[0].1.clone()
+}
+
+#[test]
+fn what_came_astray_before_a_stream_does_not_become_the_stream() {
+    let mut long = wire(Kind::Vdif, &[0]).datagram(6);
+    let header = Header::read(&long).unwrap().with_frame_bytes(1024).with_station(0x7777);
+    long.resize(1024, 0);
+    header.write(&mut long).unwrap();
+    let mut elsewhen = wire(Kind::Vdif, &[0]).datagram(6);
+    Header::read(&elsewhen).unwrap().with_seconds(9).write(&mut elsewhen).unwrap();
+    for waits in [false, true] {
+        let vdif = || wire(Kind::Vdif, &[0]);
+        let text = "udp://127.0.0.1:1?fps=37";
+        let account = account_behind(text, vdif(), std::slice::from_ref(&long), waits);
+        let (terms, verdict) = (account.terms, account.judge());
+        assert_eq!((terms.expected, terms.written, account.foreign), (100, 100, 1), "{waits}");
+        assert_eq!(verdict, Verdict::Proven);
+        let twice = [long.clone(), b"who is there?".to_vec(), long.clone()];
+        let account = account_behind(text, vdif(), &twice, waits);
+        assert_eq!((account.terms.written, account.foreign), (100, 3));
+        // A frame of its own, of another time: it cannot be told from the stream, and is not its beginning.
+        let account = account_behind(text, vdif(), std::slice::from_ref(&elsewhen), waits);
+        let (terms, verdict) = (account.terms, account.judge());
+        assert_eq!((terms.expected, terms.written, account.astray), (100, 100, 1), "{waits}");
+        assert_eq!(verdict, Verdict::Consistent);
+        let text = "udp://127.0.0.1:1?format=raw&seq=0:8:le";
+        let account = account_behind(text, wire(Kind::Field(8), &[0]), &[vec![9; 77]], waits);
+        assert_eq!((account.terms.written, account.foreign), (100, 1));
+    }
+}
+
+#[test]
+fn a_single_frame_is_a_stream_once_nothing_else_can_come() {
+    let steps = [Step::Burst(vec![Item::Next(1)]), Step::Drain, Step::Look, Step::Cut];
+    let text = "udp://127.0.0.1:1?format=vdif&fps=37";
+    let bench = run(text, wire(Kind::Vdif, &[0]), 1, &steps);
+    let accounts = bench.accounts(0);
+    assert_eq!(accounts.len(), 1, "of the second scan: in the first it was not clear what it was");
+    assert_eq!((accounts[0].0, accounts[0].1.terms.written), (bench.openings[1].uuid, 1));
+}
+
+#[test]
+fn frames_of_the_stream_that_are_thrown_away_are_named_and_nothing_is_proven_by_the_rest() {
+    let far = Item::Restart(1 << 33);
+    let steps = [
+        Step::Burst(vec![Item::Next(50)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Burst(vec![far, Item::Next(3)]),
+        Step::Drain,
+        Step::Burst(vec![Item::Restart(-(1 << 33)), Item::Next(50)]),
+        Step::Drain,
+        Step::Look,
+    ];
+    for fill in ["", "&fill=omit"] {
+        let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le{fill}");
+        let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
+        let account = bench.accounts(0)[0].1;
+        assert_eq!((account.astray, account.foreign, account.restarts), (3, 0, 0), "{fill}");
+        assert_ne!(account.judge(), Verdict::Proven);
+        let warned =
+            |notice: &Notice| matches!(notice, Notice::Warning { text } if text.contains("astray"));
+        assert_eq!(bench.notices.iter().filter(|notice| warned(notice)).count(), 1, "{fill}");
+    }
+}
+
+#[test]
+fn a_socket_that_does_not_say_what_it_dropped_proves_nothing() {
+    let text = "udp://127.0.0.1:1?format=vdif&fps=37";
+    let mut bench = Bench::new(text, wire(Kind::Vdif, &[0]), 1);
+    bench.port.blind();
+    [Step::Burst(vec![Item::Next(40)]), Step::Drain].iter().for_each(|step| bench.play(step));
+    bench.finish();
+    let account = bench.accounts(0)[0].1;
+    assert!(account.witnesses.is_empty());
+    assert_eq!(account.unread.len(), 1, "{account:?}");
+    assert_eq!(account.judge(), Verdict::Consistent);
+}
+
+#[test]
+fn the_last_frame_of_the_first_second_may_be_overtaken_though_nobody_told_the_rate() {
+    for (query, threads) in [
+        ("", vec![0]),
+        ("&fill=omit", vec![0]),
+        ("&fill=omit", vec![3, 0]),
+        ("&threads=3,0", vec![3, 0]),
+    ] {
+        // Of each thread 37 frames a second; the last of the first two seconds come behind two of the next.
+        let several = threads.len() as u8;
+        let next = |count: u8| (0..several).map(move |_| Item::Next(count));
+        let overtaken = || {
+            let back = u16::from(3 * several) - 1;
+            [Item::Skip(several), Item::Next(2 * several), Item::Replay(back, several)]
+        };
+        let mut burst: Vec<Item> = next(36).chain(overtaken()).collect();
+        burst.extend(next(34).chain(overtaken()).chain(next(60)));
+        let steps = [Step::Burst(burst), Step::Drain, Step::Look];
+        let text = format!("udp://127.0.0.1:1?frame=512{query}");
+        let bench = run(&text, wire(Kind::Vdif, &threads), 1, &steps);
+        let accounts = bench.accounts(0);
+        let (terms, reordered) = (accounts[0].1.terms, accounts[0].1.reordered);
+        assert_eq!((terms.expected, terms.written), (bench.wire.next, bench.wire.next), "{text}");
+        assert!(reordered > 0, "{text}");
+        assert_eq!(bench.foreign(), 0, "{text}");
+    }
+}
+
+#[test]
+fn a_far_frame_that_another_has_brought_near_has_its_place() {
+    let steps = [
+        Step::Burst(vec![Item::Next(4)]),
+        Step::Drain,
+        Step::Hurry,
+        Step::Burst(vec![Item::Skip(12), Item::Next(1)]),
+        Step::Drain,
+        Step::Burst(vec![Item::Back(5)]),
+        Step::Drain,
+    ];
+    for fill in ["", "&fill=omit"] {
+        let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le{fill}");
+        let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
+        let account = bench.accounts(0)[0].1;
+        assert_eq!((account.duplicates, account.astray), (0, 0), "{account:#?}");
+        assert_eq!((account.terms.written, account.terms.late), (7, 0), "{account:#?}");
+    }
+}
+
+#[test]
+fn frames_overtaken_at_the_very_start_have_their_places() {
+    let start = Item::Skip(9);
+    for text in [
+        "udp://127.0.0.1:1?frame=512&fps=37&threads=split",
+        "udp://127.0.0.1:1?frame=512&fps=37&threads=split&fill=omit",
+        "udp://127.0.0.1:1?frame=512&fps=37&fill=omit",
+    ] {
+        // Nine frames, three of each thread, and then the nine before them.
+        let steps = [
+            Step::Burst(vec![start.clone(), Item::Next(9), Item::Replay(17, 9), Item::Next(30)]),
+            Step::Drain,
+        ];
+        let bench = run(text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
+        let ended = bench.notices.iter().filter_map(|notice| match notice {
+            Notice::Ended { account, .. } => Some(account),
+            _ => None,
+        });
+        let sums = ended.fold((0, 0, 0), |sums, account| {
+            let terms = account.terms;
+            (sums.0 + terms.expected, sums.1 + terms.written, sums.2 + account.reordered)
+        });
+        assert_eq!(sums, (48, 48, 9), "{text}");
+    }
 }
 
 #[test]

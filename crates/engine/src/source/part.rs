@@ -180,6 +180,8 @@ pub struct Part {
     pub seen: Option<(Tai, Tai)>,
     /// Datagrams that were no frames.
     pub foreign: u64,
+    /// Good frames that were thrown away, because their place was not to be believed.
+    pub astray: u64,
     /// Good frames that have no place, because their number lies beyond the end of their second.
     pub beyond: u64,
     /// Frames marked invalid by their sender.
@@ -240,6 +242,7 @@ impl Part {
             sums: None,
             seen: None,
             foreign: 0,
+            astray: 0,
             beyond: 0,
             invalid: 0,
             filled: 0,
@@ -316,7 +319,8 @@ impl Part {
         }
         account.bytes = sums.bytes;
         (account.filled, account.invalid) = (self.filled, self.invalid);
-        (account.foreign, account.restarts) = (self.foreign, self.restarts);
+        (account.foreign, account.astray) = (self.foreign, self.astray);
+        account.restarts = self.restarts;
         account.disagreements = self.disagreements;
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {
@@ -337,21 +341,30 @@ impl Part {
     }
 }
 
-/// What is wrong with a stream's frame rate, and whether it was said.
+/// What is wrong with the numbers of a stream's frames, and whether it was said.
 #[derive(Debug, Default)]
 pub struct Doubt {
-    told: bool,
+    rate_told: bool,
+    astray_told: bool,
 }
 
 impl Doubt {
-    /// A warning, the first time that there is something to say: headers that frames refute, or frames
-    /// that have no place.
-    pub fn say(&mut self, shape: &Shape, count: &Count, beyond: bool) -> Option<String> {
-        let refuted = count.refuted();
-        if self.told || (!beyond && refuted.is_none()) {
+    /// A warning, the first time that there is something to say: frames that are not where the others are,
+    /// headers that frames refute, or frames that have no place.
+    pub fn say(&mut self, shape: &Shape, count: &Count, newest: &Part) -> Option<String> {
+        if newest.astray > 0 && !self.astray_told {
+            self.astray_told = true;
+            return Some(format!(
+                "{}: frames came that lie too far from the others to be believed: they are thrown away and \
+                 counted as astray; another sender to this port, or a clock that jumps, would explain it",
+                shape.name
+            ));
+        }
+        let (refuted, beyond) = (count.refuted(), newest.beyond > 0);
+        if self.rate_told || (!beyond && refuted.is_none()) {
             return None;
         }
-        self.told = true;
+        self.rate_told = true;
         let name = &shape.name;
         Some(match (refuted, count.frames_per_second()) {
             (Some((told, shown)), _) => format!(

@@ -16,6 +16,7 @@ use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
+use super::border::Border;
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
@@ -57,6 +58,7 @@ pub struct Placed {
     window: Window<Block>,
     heads: Vec<[u8; Placed::LONGEST_HEAD]>,
     far: Far,
+    border: Border,
     /// Index of the first frame of all.
     began: i64,
     /// Index after the last page handed on.
@@ -91,6 +93,7 @@ impl Placed {
             window,
             heads: vec![[0; Self::LONGEST_HEAD]; MOST_MESSAGES.max(128)],
             far: Far::default(),
+            border: Border::default(),
             began: first,
             handed: first,
             invalid: VecDeque::new(),
@@ -171,14 +174,14 @@ impl Placed {
             return Ok((0, 0));
         }
         let in_place = layout.in_place;
-        let run = self.run_as_predicted(first, in_place);
+        let run = if self.border.is_held() { 0 } else { self.run_as_predicted(first, in_place) };
         if run < in_place {
             self.copy_out(first, run, in_place, lent.scratch);
         }
         if run > 0 {
             self.sum_up(first, run);
             self.window.arrive_in_order(run as u32);
-            self.near(first + run as i64 - 1, lent.now);
+            self.near(first + run as i64 - 1, lent);
         }
         let taken = in_place + layout.surprises;
         self.mend(lent);
@@ -279,10 +282,43 @@ impl Placed {
 
     /// Takes one datagram, wherever it belongs.
     pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+        if self.border.is_held() {
+            // Only in the order in which they came can it be told who overtook whom.
+            self.border.hold(datagram, lent.now);
+            self.cross_border(false, lent);
+        } else {
+            self.take(datagram, lent);
+        }
+    }
+
+    /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
+    /// gets none.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
+        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
+            let held = self.border.take();
+            held.iter().for_each(|datagram| self.learn_length(datagram));
+            self.count.settle();
+            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+        }
+    }
+
+    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
+    fn learn_length(&mut self, datagram: &[u8]) {
+        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
+        let (head, frame) = datagram.split_at(cut);
+        if let Reading::Frame { index, .. } = self.count.read(head, frame, datagram.len())
+            && !self.window.is_far(index)
+        {
+            self.count.learn(head, frame);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let cut = datagram.len().min(self.shape.stripped_bytes as usize);
         let (head, frame) = datagram.split_at(cut);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
+            Reading::Early { .. } => self.border.hold(datagram, lent.now),
             Reading::Damaged { index } => match self.window.arrive_damaged(index) {
                 Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
                 _ => self.part_of(index).seen(lent.now),
@@ -303,41 +339,52 @@ impl Placed {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
-                self.near(index, lent.now);
+                self.near(index, lent);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
-                self.near(index, lent.now);
+                self.near(index, lent);
             }
             Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
-            Arrival::BeforeScan => self.part_of_new().foreign += 1,
+            Arrival::BeforeScan => self.part_of_new().astray += 1,
             // An invalid frame may carry any time; it does not move the window.
-            Arrival::Far if invalid => self.count_given_up(vec![index]),
+            Arrival::Far if invalid => self.go_astray(index),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
     }
 
     /// A frame near the window came, so the far ones before it were not the stream.
-    fn near(&mut self, index: i64, now: Tai) {
+    fn near(&mut self, index: i64, lent: &mut Lent<'_>) {
         if !self.far.is_empty() {
-            let old = self.far.give_up();
-            self.count_given_up(old);
+            self.give_up_far(lent);
         }
-        self.part_of(index).seen(now);
+        self.part_of(index).seen(lent.now);
     }
 
-    fn count_given_up(&mut self, indices: Vec<i64>) {
-        for index in indices {
-            if !self.window.give_up(index) {
-                self.part_of_new().foreign += 1;
+    /// Believes none of the far frames. To those that the window has come near meanwhile, as it does behind a
+    /// damaged frame or a cut, their places are given.
+    fn give_up_far(&mut self, lent: &mut Lent<'_>) {
+        for (index, datagram) in self.far.give_up() {
+            match self.window.is_far(index) {
+                true => self.go_astray(index),
+                false => self.take(&datagram, lent),
             }
+        }
+    }
+
+    /// A far frame was not believed: it came twice, if its place had been counted.
+    fn go_astray(&mut self, index: i64) {
+        if !self.window.give_up(index) {
+            self.part_of_new().astray += 1;
         }
     }
 
     /// A far-off frame: believed once enough in a row agree.
     fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut Lent<'_>) {
         let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
-        let others = self.far.hear(index, datagram, reach, lent.now);
-        self.count_given_up(others);
+        if !self.far.agrees(index, reach) {
+            self.give_up_far(lent);
+        }
+        self.far.hear(index, datagram, lent.now);
         let belief = self.far.belief(self.window.next(), self.longest_gap(), lent.now);
         if let Some(belief) = belief {
             self.follow(belief, lent);
@@ -353,7 +400,7 @@ impl Placed {
     fn index_of(&self, datagram: &[u8]) -> Option<i64> {
         let (head, frame) = datagram.split_at(self.shape.stripped_bytes as usize);
         match self.count.read(head, frame, datagram.len()) {
-            Reading::Frame { index, .. } => Some(index),
+            Reading::Frame { index, .. } | Reading::Early { index } => Some(index),
             _ => None,
         }
     }
@@ -368,9 +415,9 @@ impl Placed {
                 self.part_of_new().restarts += 1;
             }
         }
-        // A count at the end of its range cannot be moved: then they are no frames of this stream.
+        // A count at the end of its range cannot be moved: then they find no place.
         if self.index_of(&far[0]).is_none_or(|index| self.window.is_far(index)) {
-            self.part_of_new().foreign += far.len() as u64;
+            self.part_of_new().astray += far.len() as u64;
             return;
         }
         for datagram in far {
@@ -379,7 +426,7 @@ impl Placed {
             if let Some(index) = index.filter(|&index| self.window.is_far(index)) {
                 self.window.jump_to(index);
             }
-            self.ingest(&datagram, lent);
+            self.take(&datagram, lent);
         }
     }
 
@@ -397,6 +444,7 @@ impl Placed {
 
     /// Begins the next scan with the next block.
     pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         if self.cutting() {
             self.cut_now(lent);
         }
@@ -417,12 +465,13 @@ impl Placed {
 
     /// Ends the last scan: everything held is handed on.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
+        self.cross_border(true, lent);
         let likely = self.far.likely(self.window.next(), self.longest_gap(), 1);
         if let Some(ahead @ Belief::Ahead(_)) = likely {
             self.follow(ahead, lent);
+            self.cross_border(true, lent);
         }
-        let old = self.far.give_up();
-        self.count_given_up(old);
+        self.give_up_far(lent);
         if self.window.cutting() {
             // The cut has not been reached, and now never will be: the scan after it is empty.
             self.window.cut_short();
@@ -544,8 +593,7 @@ impl Placed {
 
     /// What is wrong with the rate of its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
-        let beyond = self.parts.back().is_some_and(|part| part.beyond > 0);
-        self.doubt.say(&self.shape, &self.count, beyond)
+        self.doubt.say(&self.shape, &self.count, self.parts.back()?)
     }
 
     /// Brings the counters for screens up to date.

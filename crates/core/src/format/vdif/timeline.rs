@@ -108,6 +108,10 @@ struct Seen {
     origin: Origin,
     /// Stretches of equal rate, in order; empty while no rate is known.
     segments: Vec<Segment>,
+    /// Two seconds one after the other were found to have the same rate.
+    agreed: bool,
+    /// Nobody waits any longer for frames of the newest second that later ones have overtaken.
+    settled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +184,22 @@ impl Timeline {
         index
     }
 
+    /// Whether this frame begins a second before it is sure how long the one before is: that is learnt from
+    /// its frames, they are no round number, no other second has confirmed it, and the last of them may have
+    /// been overtaken. Whoever can wait observes what else comes, and then calls [`Timeline::settle`].
+    #[inline]
+    pub fn is_early(&self, header: &Header) -> bool {
+        let ends = |seen: &Seen| header.second() > seen.newest && seen.is_unsure();
+        self.seen.as_ref().is_some_and(ends)
+    }
+
+    /// The newest second is as long as its frames tell by now.
+    pub fn settle(&mut self) {
+        if let Some(seen) = &mut self.seen {
+            seen.settled = true;
+        }
+    }
+
     /// Frames per second: given, from the extended data, or derived; nothing in the first second of
     /// a stream that does not say.
     ///
@@ -242,6 +262,8 @@ impl Seen {
             round: round_step(header.payload_bytes()),
             origin: Origin::Derived,
             segments: Vec::new(),
+            agreed: false,
+            settled: false,
         };
         match given {
             Some(rate) => seen.told(rate, Origin::Given),
@@ -284,6 +306,12 @@ impl Seen {
     fn may_be_half(&self) -> bool {
         let even = self.segments.last().is_some_and(|last| last.rate.is_multiple_of(2));
         self.origin == Origin::PerhapsTwice && self.earliest == self.newest && even
+    }
+
+    fn is_unsure(&self) -> bool {
+        let rate = self.rate();
+        let odd = !rate.is_multiple_of(self.round) && !rate.is_multiple_of(HUNDRED);
+        odd && !self.settled && !self.agreed && self.origin() == Origin::Derived
     }
 
     fn may_rise(&self) -> bool {
@@ -338,6 +366,7 @@ impl Seen {
             let start = self.start(second, frame);
             self.end_newest();
             (self.newest, self.newest_start) = (second, start);
+            self.settled = false;
         } else if second < self.earliest {
             if self.segments.is_empty() {
                 let rate = self.rate_if(self.highest.max(frame));
@@ -356,6 +385,7 @@ impl Seen {
         let rate = self.rate();
         let known = self.segments.last().map(|last| last.rate);
         if known == Some(rate) {
+            self.agreed = true;
             return;
         }
         if self.may_be_half() && known == Some(rate * 2) {
@@ -519,6 +549,35 @@ mod tests {
             assert_eq!(timeline.observe(&small(at(2), 0)), 2000);
             assert_eq!((timeline.frames_per_second(), timeline.correction()), (Some(1000), 0));
         }
+    }
+
+    #[test]
+    fn a_second_of_an_odd_rate_is_early_until_one_before_it_has_confirmed_the_rate() {
+        let mut timeline = Timeline::new(None);
+        let mut early = Vec::new();
+        for (second, frame) in sent(at(0), 0, 4 * 3907, 3907) {
+            let header = header(second, frame);
+            if timeline.is_early(&header) {
+                early.push(second.0 - at(0).0);
+                timeline.settle();
+                assert!(!timeline.is_early(&header), "nobody waits any longer");
+            }
+            timeline.observe(&header);
+        }
+        assert_eq!(early, [1, 2], "the second border confirms what the first one showed");
+        // Told by anybody, or round, there is nothing to wait for.
+        for (given, last) in [(Some(3907), 3906), (None, 3999), (None, 3998)] {
+            let mut timeline = Timeline::new(given);
+            timeline.observe(&header(at(0), last));
+            assert!(!timeline.is_early(&header(at(1), 0)), "{given:?} {last}");
+        }
+        let mut waiting = Timeline::new(None);
+        waiting.observe(&header(at(0), 3905));
+        assert!(waiting.is_early(&header(at(1), 0)));
+        waiting.observe(&header(at(0), 3906));
+        waiting.settle();
+        assert_eq!(waiting.observe(&header(at(1), 0)), 3907);
+        assert_eq!((waiting.frames_per_second(), waiting.correction()), (Some(3907), 0));
     }
 
     #[test]
