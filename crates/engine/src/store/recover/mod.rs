@@ -697,6 +697,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn files_that_were_renamed_are_told_from_others_without_any_manifest() {
+        for unsealed in [true, false] {
+            let store = Store::new(2);
+            let plan = StreamPlan::vdif("a").frames(288).numbered(&[0, 2, 1]);
+            let plan = if unsealed { plan.unsealed() } else { plan };
+            let laid = store.lay_down("r1_a", &[plan]);
+            if unsealed {
+                recovered(&store, &laid);
+                let scan = opened(&store, &laid);
+                assert!(scan.manifest.streams[0].renamed.is_some(), "they were put in order");
+            }
+            forget_manifests(&laid, 2);
+            recovered(&store, &laid);
+            assert_verifies(&store, &laid);
+            assert!(bytes(&store, &laid, 0) == laid.bytes[0]);
+            let renamed = opened(&store, &laid).manifest.streams[0].renamed.is_some();
+            assert_eq!(renamed, unsealed);
+        }
+    }
+
     /// A rate that nobody gave.
     fn derived(format: &Format) -> Format {
         let mut format = format.clone();
