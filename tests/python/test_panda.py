@@ -162,7 +162,7 @@ def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(
     options = ("--samples", 3_000_000, "--rate", 2e6, "--ring", "16MiB")
     with Panda(*options, "--fault", "stall@1000000:500") as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            done = record.ends(code=None)[0]
+            done = record.ends()[0]
     terms = done["terms"]
     assert terms["expected"] == terms["written"] + terms["missing"] + terms["damaged"]
     assert terms["expected"] == done["captured"] == 3_000_000
@@ -180,7 +180,7 @@ def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(
 def test_a_connection_that_dies_costs_no_sample_it_can_have_again(fault, tmp_path):
     with Panda("--samples", 1_500_000, "--fault", fault) as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            done = record.ends(code=None)[0]
+            done = record.ends()[0]
     terms = done["terms"]
     gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
     check_raw(tmp_path / "x.h5", count=terms["written"], gaps=gaps)
@@ -206,7 +206,7 @@ def test_an_end_that_counts_otherwise_is_unexplained(tmp_path):
 def test_every_other_reason_withholds_the_last_frame(reason, tmp_path):
     with Panda("--samples", 300_000, "--fault", f"end@200000:{reason}") as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            done = record.ends(code=None)[0]
+            done = record.ends()[0]
     assert done["reason"] == reason and done["terms"]["damaged"] > 0
     check_raw(tmp_path / "x.h5", count=done["samples"])
 
@@ -487,7 +487,7 @@ def test_a_stop_seals_what_has_come_and_disarms_what_was_armed(store):
 def test_a_stop_before_anything_was_armed_leaves_an_empty_scan(store):
     with Panda() as panda:
         with Recording(panda.endpoint, store=store) as record:
-            sealed = record.stop(code=None)
+            sealed = record.stop()
     assert sealed["manifest"]["state"] == "sealed"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wire
 from baseband import dada, mark4, mark5b, vdif
-from fullbore import FOUND, GOOD, Recording, accounts, balanced, free_port, play, run
+from fullbore import AS_SEALED, FOUND, GOOD, Recording, accounts, balanced, free_port, play, run
 
 # sample, bytes of a frame, its threads
 VDIF = [
@@ -68,7 +68,7 @@ def test_threads_split_into_streams_hold_their_own_frames_in_order(name, length,
 def test_a_corrupt_recording_neither_stops_us_nor_is_called_proven(store):
     sent = wire.cut(wire.sample("SAMPLE_DRAO_CORRUPT"), 5032)
     recording = record(sent, store, "format=vdif&fill=omit")
-    account = balanced(accounts(recording.stop(code=FOUND))["sample"])
+    account = balanced(accounts(recording.stop(AS_SEALED))["sample"])
     assert account["verdict"] != "proven"
     for frame in wire.cut(recording.on_disk().bytes(), 5032):
         assert frame in sent
