@@ -48,7 +48,7 @@ pub struct Pouring {
 
 /// The file, by what is in it.
 enum File {
-    Columns(PandaFile),
+    Columns(Box<PandaFile>),
     Frames { file: Box<BytesFile>, frame_bytes: usize, has_times: bool, rows: u64, times: Vec<Tai> },
 }
 
@@ -160,7 +160,7 @@ impl File {
             let what = || format!("the header of {}/{}", scan.manifest.scan, stream.name);
             let header = Header::of_recording(header).with_context(what)?;
             let file = PandaFile::create_with(path, &header, settings.as_deref(), options);
-            return Ok(File::Columns(file.map_err(explained)?));
+            return Ok(File::Columns(Box::new(file.map_err(explained)?)));
         }
         let frame_bytes = stream.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
         let has_times = frame_bytes > 0 && matches!(stream.format, Format::Vdif { .. });
