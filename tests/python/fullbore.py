@@ -154,7 +154,9 @@ class Recording:
             reader.join()
         told = (self.process.returncode, text(bytes(self._complaints)))
         sealed = self.wait("sealed")
-        assert self.process.returncode == code_of(e for e in self.events if e["event"] == "sealed"), told
+        # Where a source or a thread failed, that is told above whatever was sealed all the same.
+        belongs = REFUSED if code == REFUSED else code_of(e for e in self.events if e["event"] == "sealed")
+        assert self.process.returncode == belongs, told
         assert code in (AS_SEALED, self.process.returncode), (sealed["accounts"], *told)
         return sealed
 
