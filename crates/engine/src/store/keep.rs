@@ -1,7 +1,7 @@
 //! Keeping a store within a size or an age, and protecting scans from it.
 //!
 //! A protected scan carries a file of that name beside each of its streams, on every member, so that it
-//! stays protected wherever a member is taken. [`remove`](super::remove) refuses it.
+//! stays protected wherever a member is taken. [`remove`] refuses it.
 
 use std::path::{Path, PathBuf};
 
