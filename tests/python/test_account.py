@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+import wire
 from conftest import seeds
 from fullbore import (
     AS_SEALED,
@@ -234,3 +235,17 @@ def test_a_clean_stream_is_proven_in_the_account_on_disk_too(store, tmp_path):
         generate(port, frame=8032, fps=16_000, duration="1s", truth=tmp_path / "truth.json")
     account = json.loads((store / recording.scan / ".fullbore/account.json").read_text())
     assert account["verdict"] == "proven" and account["terms"]["written"] == 16_000
+
+
+def test_frames_found_missing_by_a_rate_that_was_learnt_late_are_counted_though_not_listed(store):
+    port = free_port()
+    # Where the second ends is lost, and the highest number tells only at the end how long a second is.
+    frames = wire.run_of_frames(1672, payload_bytes=1000)
+    sent = [frames[480], *frames[1100:]]
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as recording:
+        wire.send(sent, port, pause=1e-4)
+        (account,) = accounts(recording.stop(code=AS_SEALED)).values()
+    assert balanced(account)["terms"]["written"] == len(sent)
+    listed = sum(gap["count"] for gap in account["gaps"])
+    assert account["terms"]["missing"] > listed and account["gaps_unlisted"] == 1
+    run("verify", recording.scan, "--store", store)

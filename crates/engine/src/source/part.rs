@@ -306,8 +306,8 @@ impl Part {
         let correction = sums.correction.saturating_sub(self.beyond);
         account.terms.missing += correction;
         account.terms.damaged += self.beyond;
-        // A gap without a place cannot be listed.
-        account.gaps_unlisted += u64::from(self.beyond > 0);
+        // Gaps without a place cannot be listed: of those found by a rate that was learnt late, only the sum is known.
+        account.gaps_unlisted += u64::from(self.beyond > 0) + u64::from(correction > 0);
         account.terms.expected +=
             sums.uncounted + sums.uncounted_overrun + correction + self.beyond;
         if !sums.placed {
