@@ -6,7 +6,7 @@
 
 One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. Every file is read back and every
-value is compared, so a fast writer of wrong files cannot win. `docs/panda.md` tells what is counted.
+row of three columns is compared, so a fast writer of wrong files cannot win. `docs/panda.md` tells what is counted.
 """
 
 from __future__ import annotations

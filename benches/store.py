@@ -1,6 +1,6 @@
-"""The disk, the store on it, and reading back: fullbore beside dd and fio, same blocks and depth.
+"""The disk, the store on it, and reading back: fullbore beside dd and fio, blocks of 4 MiB, 32 MiB in flight.
 
-Each is run several times in turn, so that a disk that is faster in one minute than in the next treats
+Everybody who writes begins with no file, takes its space beforehand and ends when all of it is durable. Each is run several times in turn, so that a disk that is faster in one minute than in the next treats
 all alike; the middle of each is told, and its share of fio's.
 """
 
@@ -38,9 +38,12 @@ def timed(command):
     return done.stdout, seconds, cpu
 
 
-def fio(file, rw, huge):
+def fio(file, rw, huge, depth=8):
+    if rw == "write":
+        file.unlink(missing_ok=True)
     words = [
-        "fio", "--name=bench", f"--filename={file}", f"--size={GIGABYTES}g", "--bs=4m", "--iodepth=4",
+        "fio", "--name=bench", f"--filename={file}", f"--size={GIGABYTES}g", "--bs=4m", f"--iodepth={depth}",
+        "--fallocate=native", "--end_fsync=1",
         "--ioengine=io_uring", "--direct=1", "--fixedbufs=1", "--registerfiles=1", f"--rw={rw}",
         "--output-format=json", *(["--mem=mmaphuge"] if huge else []),
     ]  # fmt: skip
@@ -52,8 +55,9 @@ def fio(file, rw, huge):
 
 
 def dd(file):
+    file.unlink(missing_ok=True)
     count = GIGABYTES * 256
-    _, seconds, cpu = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={count}", "oflag=direct"])
+    _, seconds, cpu = timed(["dd", "if=/dev/zero", f"of={file}", "bs=4M", f"count={count}", "oflag=direct", "conv=fsync"])
     gigabytes = count * (4 << 20) / 1e9
     return {"GB_per_s": gigabytes / seconds, "cpu_s_per_gb": cpu / gigabytes}
 
@@ -102,8 +106,9 @@ def contenders(scratch, huge, scan_bytes):
     """Name and one run of each."""
     file = scratch / "disk"
     yield "fio write", lambda: fio(file, "write", huge)
+    yield "fio write, 16 MiB in flight", lambda: fio(file, "write", huge, 4)
     yield "fio write, 4 KiB pages", lambda: fio(file, "write", False)
-    yield "dd write", lambda: dd(file)
+    yield "dd write", lambda: dd(scratch / "dd")
     if STORE_RATE.exists():
         yield "fullbore store, CRC32C", lambda: emptied(scratch / "member", store_rate)
     yield "fio read", lambda: fio(file, "read", huge)

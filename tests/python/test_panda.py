@@ -675,3 +675,9 @@ def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
         run("record", panda.endpoint, "--to", to, "--arm")
         run("record", panda.endpoint, "udp://:5000", "--to", to, code=REFUSED)
     check_raw(tmp_path / "x.h5", count=20_000)
+
+
+@pytest.mark.parametrize("option", [("--duration", "10s"), ("--bytes", "1GB"), ("--cpus", "0"), ("--sync", "1s")])
+def test_what_a_container_does_not_know_is_refused_with_it(option, tmp_path):
+    done = run("record", "panda://127.0.0.1", "--to", f"hdf5:{tmp_path}/a.h5", *option, code=REFUSED)
+    assert option[0] in done.stderr.decode()

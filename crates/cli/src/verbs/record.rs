@@ -133,7 +133,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
     /// Of a PandA: record into this container instead of a store, for example hdf5:capture-%d.h5
-    #[arg(long, value_name = "HDF5", conflicts_with_all = ["store", "session", "scan"])]
+    #[arg(
+        long,
+        value_name = "HDF5",
+        conflicts_with_all = [
+            "store", "session", "scan", "duration", "bytes", "until", "chunk", "capture_threads", "cpus", "sync",
+        ]
+    )]
     to: Option<String>,
     /// Of a PandA: arm it when all is ready, and again after each acquisition.
     #[arg(long)]
