@@ -628,7 +628,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn stop(&mut self) {
         let first = self.stopping.is_none();
         let since = *self.stopping.get_or_insert_with(Instant::now);
-        if first && self.settings.arm && self.running.is_some() && self.device.disarm().is_ok() {
+        // Between ARM and the header it waits for its enable: it is armed all the same.
+        let begun = self.running.is_some() || self.armed;
+        if first && self.settings.arm && begun && self.device.disarm().is_ok() {
             return;
         }
         let held = self.running.as_ref().and_then(|running| running.certifier.as_ref());

@@ -157,6 +157,7 @@ struct Script {
     wires: VecDeque<Wire>,
     captured: Captured,
     armed: Arc<Mutex<u32>>,
+    disarmed: Arc<Mutex<u32>>,
 }
 
 impl Device for Script {
@@ -172,6 +173,7 @@ impl Device for Script {
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
+        *self.disarmed.lock().unwrap() += 1;
         Ok(())
     }
 
@@ -248,6 +250,7 @@ struct Run {
     kept: Kept,
     ended: Ended,
     armed: u32,
+    disarmed: u32,
 }
 
 fn settings(acquisitions: u64) -> Settings {
@@ -278,13 +281,15 @@ fn record_into(
         pending: None,
         closes,
     });
-    let armed = Arc::new(Mutex::new(0));
-    let device = Script { wires: wires.collect(), captured, armed: armed.clone() };
+    let (armed, disarmed) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let counted = (armed.clone(), disarmed.clone());
+    let device = Script { wires: wires.collect(), captured, armed, disarmed };
     let pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), STRIDE, 0);
     let (tell, _heard) = mpsc::channel();
     let gauge = Arc::new(StreamGauge::default());
     let (kept, ended) = Source::new(device, kept, pool, STRIDE, settings, gauge, tell).run();
-    Run { kept, ended, armed: *armed.lock().unwrap() }
+    let (armed, disarmed) = (*counted.0.lock().unwrap(), *counted.1.lock().unwrap());
+    Run { kept, ended, armed, disarmed }
 }
 
 fn all_true(rows: &[(u64, u32)]) {
@@ -294,6 +299,15 @@ fn all_true(rows: &[(u64, u32)]) {
     for &(index, word) in rows {
         assert_eq!(word, index as u32, "sample {index} is not itself");
     }
+}
+
+#[test]
+fn a_stop_before_the_first_header_disarms_what_was_armed() {
+    let kept = Kept { stop_after: Some(0), ..Kept::default() };
+    let arming = Settings { arm: true, ..settings(1) };
+    let run = record_into(kept, vec![Sent::new()], &[4096], Captured::Over(0), arming);
+    assert_eq!((run.armed, run.disarmed), (1, 1));
+    assert!(run.kept.closed.is_empty());
 }
 
 #[test]
