@@ -56,7 +56,8 @@ fn place_chunks(holding: &Holding, part: &Part) -> Result<(), Error> {
 fn place_chunk(holding: &Holding, chunk: &Chunk) -> Result<(), Error> {
     let Some(file) = &chunk.file else { return Ok(()) };
     let name = chunk_file(&holding.name, chunk.number);
-    if chunk.superseded {
+    // A chunk that was complete is somebody's data, even if none of it is what its records say.
+    if chunk.superseded || (chunk.end == 0 && !file.unfinished && file.bytes > 0) {
         let aside = holding.side(&format!("{name}{SUPERSEDED_SUFFIX}"));
         return rename(&file.path, &aside);
     }

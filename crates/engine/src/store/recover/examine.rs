@@ -255,7 +255,10 @@ impl Examiner<'_> {
                 .read_at(&path, chunk.end, &mut self.memory[..block_bytes])
                 .map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
             self.tell(got);
-            let salvage = self.known.salvage(&self.memory[..got]);
+            let salvage = match file.unfinished {
+                true => self.known.salvage(&self.memory[..got]),
+                false => self.known.complete(&self.memory[..got]),
+            };
             let bytes = salvage.bytes;
             if bytes == 0 {
                 break;

@@ -667,6 +667,20 @@ mod tests {
         assert_eq!(indexes, [] as [std::path::PathBuf; 0]);
     }
 
+    #[test]
+    fn no_complete_chunk_loses_a_byte_when_an_index_is_built_anew() {
+        for frames in [3, 700, 1000] {
+            for plan in [StreamPlan::raw("a"), StreamPlan::varying("a"), StreamPlan::vdif("a")] {
+                let store = Store::new(1);
+                let laid = store.lay_down("r1_a", &[plan.frames(frames)]);
+                fs::remove_file(laid.index_path(0, 0)).unwrap();
+                recovered_with(&store, &laid, Options { reindex: true, ..Options::default() });
+                assert!(bytes(&store, &laid, 0) == laid.bytes[0], "{frames} frames");
+                assert_verifies(&store, &laid);
+            }
+        }
+    }
+
     fn forget_manifests(laid: &Laid, members: usize) {
         for stream in 0..laid.manifest.streams.len() {
             for member in 0..members {

@@ -2,7 +2,8 @@
 //!
 //! VDIF frames are known by their headers, one after the other, up to the first that does not fit.
 //! Other formats have nothing to be known by: whole blocks are kept that begin and end with anything
-//! but zeroes, which is what preallocated space reads as.
+//! but zeroes, which is what preallocated space reads as. A chunk that was complete has no such space, and all
+//! of it is kept.
 
 use std::ops::Range;
 
@@ -46,6 +47,33 @@ impl Known<'_> {
                 self.whole_block(bytes, frame_bytes)
             }
         }
+    }
+
+    /// Looks at bytes of a chunk that was complete when its recorder gave it its name: all of them belong to the
+    /// stream, whatever they look like, and the last block of a stream is a short one.
+    pub fn complete(&mut self, bytes: &[u8]) -> Salvage {
+        let frame_bytes = self.geometry.frame_bytes as usize;
+        let known = match self.format {
+            Format::Vdif { .. } if frame_bytes > 0 => self.walk(bytes, frame_bytes),
+            Format::Vdif { .. } | Format::Panda { .. } | Format::Raw => Salvage::default(),
+        };
+        if known.bytes == bytes.len() {
+            return known;
+        }
+        let mut found = Salvage { bytes: bytes.len(), timed: known.timed, ..Salvage::default() };
+        if frame_bytes > 0 {
+            for frame in bytes.chunks_exact(frame_bytes) {
+                let header = self.fits(frame);
+                let is_fill = |header: &Header| self.is_invalid_fill(frame, header);
+                if self.is_pattern(frame) || header.as_ref().is_some_and(is_fill) {
+                    found.add_fill(found.frames);
+                } else {
+                    found.invalid += u32::from(header.is_some_and(|header| header.invalid()));
+                }
+                found.frames += 1;
+            }
+        }
+        found
     }
 
     fn walk(&mut self, bytes: &[u8], frame_bytes: usize) -> Salvage {
