@@ -148,7 +148,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
     reconnect: Duration,
     /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
-    /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay.
+    /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay, and so does the newest.
     #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
     keep: Option<Keep>,
     /// Draw no live screen.

@@ -3,6 +3,7 @@
 //! Every scan is a recording of its own, armed ahead of its start and sealed before the next is armed, so
 //! one that fails takes no other with it. SIGHUP reads the file again: what lies ahead is replaced.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -311,13 +312,14 @@ impl Runner<'_> {
         if !self.done.left.is_empty() {
             self.code = self.code.max(output::FOUND);
         }
-        self.output.tell(&self.done, || table(&self.done))?;
+        // Nobody may be there to read it any more: every scan has its own account.
+        let _ = self.output.tell(&self.done, || table(&self.done));
         Ok(ExitCode::from(self.code))
     }
 
     fn say(&self, text: &str) {
         if !self.output.json {
-            eprintln!("{text}");
+            line_to_stderr(text);
             return;
         }
         let event = match text.strip_prefix("warning: ") {
@@ -331,9 +333,14 @@ impl Runner<'_> {
     fn tell(&self, told: &Told<'_>, text: impl FnOnce() -> String) {
         match self.output.json {
             true => drop(self.output.tell(told, String::new)),
-            false => eprintln!("{}", text()),
+            false => line_to_stderr(&text()),
         }
     }
+}
+
+/// A line for people. A terminal that has gone away does not end a session.
+fn line_to_stderr(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// The host's clock beside one that no step moves.
