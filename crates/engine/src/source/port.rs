@@ -113,8 +113,6 @@ pub struct PortGauge {
     pub datagrams: AtomicU64,
     /// Messages they came in.
     pub messages: AtomicU64,
-    /// Datagrams from other senders than the one asked for.
-    pub strangers: AtomicU64,
 }
 
 /// A socket and its streams.
