@@ -302,7 +302,7 @@ impl Port {
         self.drops.witness(scan, &self.source.address.to_string(), own, coarse)
     }
 
-    /// Receives once. Gives the datagrams taken.
+    /// Receives once. Gives the datagrams taken; 0 only if the socket was empty, and not if all were strangers.
     pub fn receive(&mut self, lender: &mut Lender<'_>) -> io::Result<usize> {
         let direct = self.source.sender.is_none() && !self.splits();
         let (datagrams, messages) = match (&mut self.streams[..], &mut self.pool) {
@@ -320,7 +320,7 @@ impl Port {
             self.gauge.messages.fetch_add(messages as u64, Ordering::Relaxed);
             self.judge_merging(datagrams as u64, messages as u64);
         }
-        Ok(datagrams)
+        Ok(datagrams.max(messages))
     }
 
     fn splits(&self) -> bool {
