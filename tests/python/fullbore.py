@@ -55,14 +55,13 @@ def text(raw: bytes) -> str:
 
 
 def code_of(sealed):
-    """The exit code that must come with what was sealed, as the README says: is something lost or damaged,
-    is something missing that nothing explains, did a member fail, was it aborted?"""
+    """The exit code that must come with what was sealed, as the README says: is a frame not there, or an end of
+    a stream, did a member fail, was it aborted?"""
 
     def found(scan):
         accounts = scan["accounts"]
-        parts = ("overrun", "damaged", "late")
         return (
-            any(account["terms"][part] for account in accounts for part in parts)
+            any(account["terms"]["written"] != account["terms"]["expected"] for account in accounts)
             or any(account.get("astray") for account in accounts)
             or any(account["verdict"] == "unexplained" for account in accounts)
             or any(member["failure"] for member in scan["manifest"]["members"])

@@ -8,6 +8,8 @@
 //! duration = "40s"
 //! ```
 //!
+//! The table of a command within another is named for both: `[panda.record]`.
+//!
 //! The table of the command becomes arguments that stand before those typed, so one parser knows all
 //! words and every bad word gets the same message. What is typed wins: a key whose option, list or
 //! positional words are typed is left out altogether, and so is one that cannot stand beside what is
@@ -34,17 +36,11 @@ pub fn with_file(
         .with_context(|| format!("reading the configuration {}", path.display()))?;
     let tables: toml::Table =
         text.parse().with_context(|| format!("in the configuration {}", path.display()))?;
-    if let Some(Unknown { table, key, known }) = unknown(&tables, commands) {
-        let line = line_of(&text, table, key);
+    if let Some(Unknown { table, key, known }) = unknown(&tables, &[], commands) {
+        let line = line_of(&text, &table, key);
         bail!("{}, line {line}: no {known}", path.display());
     }
-    let Some(verb) = verb_at(&typed) else { return Ok(typed) };
-    let name = typed[verb].to_string_lossy().into_owned();
-    let (Some(Value::Table(table)), Some(command)) =
-        (tables.get(&name), commands.find_subcommand(&name))
-    else {
-        return Ok(typed);
-    };
+    let Some((verb, command, table)) = find(&typed, commands, &tables) else { return Ok(typed) };
     let said = said(&typed, commands, command);
     let table = table.iter().filter(|(key, _)| {
         argument(command, key)
@@ -60,9 +56,26 @@ pub fn with_file(
         .collect())
 }
 
-/// Where the command stands: the first word that is neither an option nor the value of one.
-fn verb_at(typed: &[OsString]) -> Option<usize> {
-    let mut words = typed.iter().enumerate().skip(1);
+/// Where the last word of the command stands, the command, and its table in the file.
+fn find<'a>(
+    typed: &[OsString],
+    commands: &'a Command,
+    tables: &'a toml::Table,
+) -> Option<(usize, &'a Command, &'a toml::Table)> {
+    let (mut at, mut command, mut table) = (0, commands, tables);
+    while command.has_subcommands() {
+        at = word_behind(typed, at)?;
+        let name = typed[at].to_str()?;
+        command = command.find_subcommand(name)?;
+        // By its name, which an alias is not.
+        table = table.get(command.get_name())?.as_table()?;
+    }
+    Some((at, command, table))
+}
+
+/// The first word behind a place that is neither an option nor the value of one.
+fn word_behind(typed: &[OsString], at: usize) -> Option<usize> {
+    let mut words = typed.iter().enumerate().skip(at + 1);
     while let Some((at, word)) = words.next() {
         if word == "--config" {
             words.next();
@@ -78,9 +91,14 @@ fn verb_at(typed: &[OsString]) -> Option<usize> {
 fn said<'a>(typed: &[OsString], commands: &Command, command: &'a Command) -> Vec<&'a Arg> {
     let parsed = commands.clone().ignore_errors(true).try_get_matches_from(typed);
     let Ok(matches) = parsed else { return Vec::new() };
-    let Some((_, matches)) = matches.subcommand() else { return Vec::new() };
-    let is_typed =
-        |it: &&Arg| matches.value_source(it.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let mut matches = &matches;
+    while let Some((_, within)) = matches.subcommand() {
+        matches = within;
+    }
+    let is_typed = |it: &&Arg| {
+        matches.try_contains_id(it.get_id().as_str()).is_ok()
+            && matches.value_source(it.get_id().as_str()) == Some(ValueSource::CommandLine)
+    };
     command.get_arguments().filter(is_typed).collect()
 }
 
@@ -108,25 +126,41 @@ fn config_path(typed: &[OsString]) -> Option<OsString> {
 
 /// A table or key that means nothing.
 struct Unknown<'a> {
-    table: &'a str,
+    table: String,
     key: Option<&'a str>,
     /// What it is not, and what it could be.
     known: String,
 }
 
-/// The first thing in the file that no command would read.
-fn unknown<'a>(tables: &'a toml::Table, commands: &Command) -> Option<Unknown<'a>> {
-    tables.iter().find_map(|(table, value)| {
-        let (Some(command), Value::Table(keys)) = (commands.find_subcommand(table), value) else {
-            let all: Vec<&str> = commands.get_subcommands().map(Command::get_name).collect();
-            let known = format!("table `{table}` is known; there are {}", all.join(", "));
-            return Some(Unknown { table, key: None, known });
+/// The first thing in the tables of a command that no command would read; `within` names the command.
+fn unknown<'a>(
+    tables: &'a toml::Table,
+    within: &[&str],
+    commands: &Command,
+) -> Option<Unknown<'a>> {
+    let named = |name: &str| [within, &[name]].concat().join(".");
+    tables.iter().find_map(|(name, value)| {
+        let (Some(command), Value::Table(keys)) = (commands.find_subcommand(name), value) else {
+            let all = commands.get_subcommands().map(|it| named(it.get_name()));
+            let known = format!("table `{}` is known; there are {}", named(name), in_a_row(all));
+            // A word where only tables can stand is looked for in the table that it is in.
+            let key = (!within.is_empty() && !value.is_table()).then_some(name.as_str());
+            let table = key.map_or_else(|| named(name), |_| within.join("."));
+            return Some(Unknown { table, key, known });
         };
+        if command.has_subcommands() {
+            return unknown(keys, &[within, &[name]].concat(), command);
+        }
         let key = keys.keys().find(|key| argument(command, key).is_none())?;
-        let all: Vec<&str> = command.get_arguments().filter_map(name_of).collect();
-        let known = format!("option `{key}` of {table} is known; there are {}", all.join(", "));
+        let all = command.get_arguments().filter_map(name_of).map(str::to_owned);
+        let table = named(name);
+        let known = format!("option `{key}` of {table} is known; there are {}", in_a_row(all));
         Some(Unknown { table, key: Some(key), known })
     })
+}
+
+fn in_a_row(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// An argument by its name in the file: the long name of an option, or what a positional one is called.
@@ -223,6 +257,9 @@ mod tests {
             ("# a comment\n\n[recrod]\nquiet = true\n", 3, "recrod"),
             ("quiet = true\n[record]\n", 1, "quiet"),
             ("[ls]\n[record]\n'stor e' = 1\n", 3, "stor e"),
+            ("[panda.record]\nquiet = true\nscann = 3\n", 3, "scann"),
+            ("[ls]\n[panda.recrod]\n", 2, "panda.recrod"),
+            ("[panda]\nquiet = true\n", 2, "panda.quiet"),
         ];
         for (text, line, word) in cases {
             let file = tempfile::NamedTempFile::new().unwrap();
@@ -265,6 +302,15 @@ mod tests {
         let to = "[generate]\nto = ['udp://a:1', 'udp://b:1']\n";
         let typed = ["generate", "--to", "udp://c:1"];
         assert_eq!(with_text(to, &typed), words(&typed));
+    }
+
+    #[test]
+    fn a_command_within_another_has_a_table_of_both_names() {
+        let text = "[simulate.panda]\ncontrol = '127.0.0.2:1'\n[panda.record]\nquiet = true\n";
+        let typed = ["simulate", "panda"];
+        assert_eq!(with_text(text, &typed), words(&["simulate", "panda", "--control=127.0.0.2:1"]));
+        let typed = ["simulate", "panda", "--control", "127.0.0.3:1"];
+        assert_eq!(with_text(text, &typed), words(&typed));
     }
 
     #[test]

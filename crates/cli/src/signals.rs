@@ -1,6 +1,6 @@
 //! How an end is asked for from outside: Ctrl-C, TERM, and a terminal that goes away.
 //!
-//! Ctrl-C and TERM stop, and a second one aborts. A terminal that goes away stops as well; it says so
+//! Ctrl-C and TERM stop, a second one aborts, and a third waits for nobody. A terminal that goes away stops as well; it says so
 //! several times over (the kernel does, and the shell), which is no second wish. Whoever started us with
 //! `nohup` has told that a terminal may go, and is obeyed.
 
@@ -11,7 +11,7 @@ use anyhow::Context;
 use fullbore_engine::recorder::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Ends a recording: the first signal stops, the second aborts.
+/// Ends a recording: the first signal stops, the second aborts, the third leaves it as it is.
 pub fn stop_recording(control: &Arc<Control>) -> anyhow::Result<()> {
     let control = control.clone();
     listen(heard(), move |signal| {

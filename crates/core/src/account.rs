@@ -408,6 +408,14 @@ impl Account {
         })
     }
 
+    /// Whether nothing speaks against it: no frame that was expected is not in it, none that came was thrown
+    /// away, and no end of the stream is lacking. What cannot be proven may be whole.
+    pub fn is_whole(&self) -> bool {
+        self.terms.written == self.terms.expected
+            && self.astray == 0
+            && self.verdict != Verdict::Unexplained
+    }
+
     /// Frames listed in the gaps for `cause`.
     pub fn listed(&self, cause: Cause) -> u64 {
         self.gaps.iter().filter(|gap| gap.cause == cause).map(|gap| gap.count).sum()

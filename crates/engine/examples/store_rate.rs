@@ -249,6 +249,7 @@ fn await_finish(reports: &mpsc::Receiver<Report>, mut finishes: usize) -> anyhow
             Report::Durable { bytes, .. } => durable += bytes,
             Report::Finished { .. } => finishes -= 1,
             Report::Failed { why, .. } => bail!("{why}"),
+            Report::Gone { .. } => bail!("a writer ended early"),
         }
     }
     Ok(durable)

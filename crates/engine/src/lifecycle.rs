@@ -137,6 +137,14 @@ impl Lifecycle {
         !self.lost && all.into_iter().all(|both| self.finished.contains(&both))
     }
 
+    /// Members that have not said of every stream that ended that all of it is durable.
+    pub fn members_awaited(&self) -> impl Iterator<Item = usize> {
+        let lacks = |member: &usize| {
+            self.ended.iter().any(|&stream| !self.finished.contains(&(stream, *member)))
+        };
+        self.members.iter().copied().filter(lacks)
+    }
+
     /// Whether it has been sealed.
     pub fn is_sealed(&self) -> bool {
         self.phase == Phase::Sealed

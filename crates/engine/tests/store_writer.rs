@@ -100,6 +100,7 @@ impl Recorder {
             }
             Report::Failed { why, .. } => self.failures.push(why),
             Report::Finished { track, .. } => self.finished.push(track.number),
+            Report::Gone { member } => panic!("the writer of member {member} ended early"),
         }
     }
 

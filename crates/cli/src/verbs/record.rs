@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
-use fullbore_core::account::{Account, Terms, Verdict};
+use fullbore_core::account::Account;
 use fullbore_core::endpoint::{Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::keep::Keep;
@@ -15,7 +15,9 @@ use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Control, Event, Limit, PandaPlan, Plan, Recorder, Sealed};
+use fullbore_engine::recorder::{
+    Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
+};
 
 mod keeper;
 mod schedule;
@@ -53,16 +55,17 @@ use crate::store_arg::StoreArg;
 ///
 /// It says `armed` once everything is mapped and listening: what is sent before
 /// is not recorded. Ctrl-C stops: what is held is written and the scan is sealed.
-/// A second Ctrl-C aborts. A terminal that goes away stops too, unless it was
-/// started with nohup.
+/// A second Ctrl-C aborts. A third one waits for no disk that does not answer: the
+/// scan is left for `fullbore recover`. A terminal that goes away stops too,
+/// unless it was started with nohup.
 ///
 /// Several scans follow one another without a frame lost between them with
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
 ///
-/// Exit codes: 0 nothing was lost that this host could have kept, and what is
-/// missing is explained; 1 frames were overrun, damaged or late, or are missing
-/// and no counter of this host explains it, or a member failed, or it was
-/// aborted; 2 the recording could not be made.
+/// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
+/// overrun, damaged or late, explained or not, or a stream never came, came late
+/// or went early, or a member failed, or it was aborted; 2 the recording could
+/// not be made, or not be ended properly.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -199,7 +202,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
     let ended = recorder.run(&control, &mut tell);
-    finish(keeper, &mut screen);
+    if !matches!(ended, Err(RecordError::Left { .. })) {
+        finish(keeper, &mut screen);
+    }
     screen.end();
     ended.map_err(explained)?;
     Ok(ExitCode::from(code))
@@ -353,14 +358,10 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that came and are not there, or are missing and nothing explains it,
-/// a member that failed, an abort.
+/// Good unless something was found: frames that are not there, a stream of which an end is, a member that failed,
+/// an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
-    let lost = |account: &Account| {
-        let Terms { overrun, damaged, late, .. } = account.terms;
-        account.verdict == Verdict::Unexplained || overrun + damaged + late + account.astray > 0
-    };
-    let found = sealed.accounts.iter().any(lost)
+    let found = !sealed.accounts.iter().all(Account::is_whole)
         || sealed.manifest.members.iter().any(|member| member.failure.is_some())
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
@@ -368,15 +369,18 @@ pub(super) fn judge(sealed: &Sealed) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::account::{Terms, Verdict};
+
     use super::*;
 
     const NIL: &str = "00000000-0000-0000-0000-000000000000";
 
     #[test]
-    fn frames_that_came_and_are_not_there_are_something_found() {
+    fn frames_that_are_not_there_are_something_found() {
         let judged = |terms: Terms, failure: Option<&str>, state: &str| {
             let mut account = Account::new(fullbore_core::account::CountedBy::FrameTime);
-            (account.terms, account.verdict) = (terms, Verdict::Consistent);
+            account.terms = Terms { expected: terms.sum(), ..terms };
+            account.verdict = Verdict::Consistent;
             let manifest = serde_json::json!({
                 "version": fullbore_core::manifest::VERSION,
                 "uuid": NIL,
@@ -396,10 +400,13 @@ mod tests {
         };
         let none = Terms::default();
         assert_eq!(judged(none, None, "sealed"), output::GOOD);
-        assert_eq!(judged(Terms { missing: 1, ..none }, None, "sealed"), output::GOOD, "explained");
-        for lost in
-            [Terms { overrun: 1, ..none }, Terms { damaged: 1, ..none }, Terms { late: 1, ..none }]
-        {
+        assert_eq!(judged(Terms { written: 1, ..none }, None, "sealed"), output::GOOD);
+        for lost in [
+            Terms { missing: 1, ..none },
+            Terms { overrun: 1, ..none },
+            Terms { damaged: 1, ..none },
+            Terms { late: 1, ..none },
+        ] {
             assert_eq!(judged(lost, None, "sealed"), output::FOUND, "{lost:?}");
         }
         assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);

@@ -260,6 +260,12 @@ pub enum RecordError {
         /// What happened first.
         why: String,
     },
+    /// It was left before all scans were sealed, because a member did not answer.
+    #[error("{} not sealed: it was left while a member did not answer", in_a_row(scans))]
+    Left {
+        /// The scans.
+        scans: Vec<ScanName>,
+    },
     /// Every member of the disk set has failed.
     #[error("no member of the disk set takes data any more")]
     NoMemberLeft,
@@ -322,6 +328,10 @@ impl RecordError {
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
             RecordError::Panda(error) => return error.hint().map(str::to_owned),
             RecordError::Writer(error) => error.hint().into(),
+            RecordError::Left { .. } => {
+                "once the member answers again, `fullbore recover --all` seals what was written"
+                    .into()
+            }
             _ => return None,
         })
     }
@@ -329,6 +339,11 @@ impl RecordError {
 
 fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn in_a_row(scans: &[ScanName]) -> String {
+    let names = scans.iter().map(ScanName::to_string).collect::<Vec<_>>().join(", ");
+    names + if scans.len() == 1 { " is" } else { " are" }
 }
 
 /// A recording that is armed.

@@ -250,7 +250,8 @@ impl StoreOutlet {
     fn wait_for_a_scan(&mut self) -> Option<Arc<Opening>> {
         loop {
             self.obey();
-            if self.opening.is_some() || self.asked > Asked::Go {
+            let ended = self.asked > Asked::Go || self.dealer.has_lost_a_writer();
+            if self.opening.is_some() || ended {
                 return self.opening.take();
             }
             self.take_returned();
@@ -353,6 +354,9 @@ impl Outlet for StoreOutlet {
         loop {
             self.take_returned();
             let block = self.free.pop_front();
+            if self.dealer.has_lost_a_writer() {
+                return Err(Halted);
+            }
             if block.is_some() || since.elapsed() >= wait {
                 return Ok(block);
             }
@@ -365,6 +369,10 @@ impl Outlet for StoreOutlet {
         while self.open.as_ref().is_some_and(|open| !open.course.settled()) {
             self.obey();
             self.take_returned();
+            if self.dealer.has_lost_a_writer() {
+                // The supervisor leaves the scan for `recover`.
+                return;
+            }
             std::thread::sleep(LOOK);
         }
         let Some(open) = self.open.take() else { return };

@@ -51,6 +51,11 @@ impl Sealing {
         Self { name, thread }
     }
 
+    /// Which scan it seals.
+    pub fn scan(&self) -> &ScanName {
+        &self.name
+    }
+
     /// Whether it has come to its end.
     pub fn is_over(&self) -> bool {
         self.thread.as_ref().map_or(true, JoinHandle::is_finished)

@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,11 @@ use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
-use super::{Control, Event, Limit, Plan, Recorder};
-use crate::store::hanging::{Hung, hang};
+use super::{Control, Event, Limit, Plan, RecordError, Recorder};
+use crate::store::hanging::{Hung, hang, hang_writer, kill_writer};
 use crate::store::inventory::side_file;
 use crate::store::lock::is_held;
+use crate::store::recover;
 
 struct Members {
     roots: Vec<PathBuf>,
@@ -169,4 +171,84 @@ fn another_scan_of_that_name_on_a_member_that_answers_late_is_left_as_it_is() {
     assert_eq!(members.state(0, "s_a2"), Some(State::Sealed), "{:?}", warnings(&events));
     assert_eq!(std::fs::read(&path).unwrap(), other);
     assert!(!is_held(&path));
+}
+
+/// Records what a sender of datagrams has, and does something once some of it has come.
+fn record_something(
+    members: &Members,
+    control: &Arc<Control>,
+    scan: &str,
+    mut once: impl FnMut(&Event),
+) -> (Result<(), RecordError>, Vec<(Instant, Event)>) {
+    let mut plan = members.plan(&[scan], Duration::from_secs(60));
+    let block = "block=64KiB&frame=4096";
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    plan.sources = UdpSource::parse(&format!("udp://127.0.0.1:{free}?format=raw&{block}")).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = over.clone();
+    let sender = thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        while !ended.load(Ordering::Relaxed) {
+            // Nobody may listen yet, or any more.
+            let _ = socket.send_to(&[7; 4096], ("127.0.0.1", free));
+            thread::sleep(Duration::from_micros(200));
+        }
+    });
+    let mut events = Vec::new();
+    let mut tell = |event: &Event| {
+        once(event);
+        events.push((Instant::now(), event.clone()));
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    let ended = recorder.run(control, &mut tell);
+    over.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    (ended, events)
+}
+
+#[test]
+fn a_writer_that_dies_ends_the_recording_and_leaves_the_scan_to_recover() {
+    let members = Members::new(2);
+    let mut killed = false;
+    let (ended, events) =
+        record_something(&members, &Arc::new(Control::default()), "s_died", |event| {
+            let some = matches!(event, Event::Progress(told) if told.durable_bytes > 0);
+            if some && !std::mem::replace(&mut killed, true) {
+                kill_writer(&members.roots[1]);
+            }
+        });
+    let Err(RecordError::Broken { why }) = ended else { panic!("{ended:?}") };
+    assert!(why.contains(&format!("the writer of {}", members.roots[1].display())), "{why}");
+    assert!(warnings(&events).iter().any(|text| text.contains("fullbore recover s_died")));
+    let (scan, how) = ("s_died".parse().unwrap(), recover::Options::default());
+    let outcome = recover::recover(&members.roots, &scan, how, &|_| {}).unwrap();
+    let recover::Outcome::Recovered(recovery) = outcome else { panic!("{outcome:?}") };
+    let [stream] = recovery.streams.as_slice() else { panic!("{recovery:?}") };
+    assert!(stream.blocks > 0 && stream.damaged == 0 && stream.lost == 0, "{stream:?}");
+    assert_eq!(members.state(0, "s_died"), Some(State::Recovered));
+}
+
+#[test]
+fn a_recording_can_be_left_though_a_member_does_not_answer() {
+    let members = Members::new(1);
+    let control = Arc::new(Control::default());
+    let (mut hung, mut told) = (None, 0);
+    let (ended, events) = record_something(&members, &control, "s_left", |event| match event {
+        Event::Progress(it) if it.durable_bytes > 0 && hung.is_none() => {
+            hung = Some(hang_writer(&members.roots[0]));
+        }
+        Event::Progress(it) if hung.is_some() && it.members[0].backlog_bytes > 0 && told == 0 => {
+            told = 1;
+            control.stop();
+        }
+        Event::Warning { text } if text.contains("has not answered") => {
+            assert!(text.contains(&members.roots[0].display().to_string()), "{text}");
+            told += 1;
+            control.stop();
+        }
+        _ => {}
+    });
+    assert!(matches!(&ended, Err(RecordError::Left { scans }) if scans.len() == 1), "{ended:?}");
+    assert_eq!(told, 3, "told once for the stop and once for the abort: {:?}", warnings(&events));
+    drop(hung);
 }

@@ -119,6 +119,11 @@ pub enum Report {
         /// The stream.
         track: Arc<Track>,
     },
+    /// Its writer has ended before its time, and blocks with it: nothing more will be heard of either.
+    Gone {
+        /// Which member of the disk set.
+        member: usize,
+    },
 }
 
 /// Counters of a member that anybody may read while it works.

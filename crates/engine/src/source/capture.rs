@@ -215,7 +215,7 @@ impl Work {
                 looked = Instant::now();
                 self.look();
                 let done = self.ports.iter().all(Port::is_done) && self.dealer.all_sent();
-                if self.stopping && done {
+                if (self.stopping && done) || self.dealer.has_lost_a_writer() {
                     break;
                 }
             }

@@ -234,6 +234,11 @@ impl Dealer {
         self.lanes.iter_mut().find_map(Lane::take_returned)
     }
 
+    /// Whether a writer has ended though blocks may still come. Those with it are neither written nor given back.
+    pub fn has_lost_a_writer(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.commands.is_abandoned())
+    }
+
     /// Whether nothing waits for room any more.
     pub fn all_sent(&self) -> bool {
         self.lanes.iter().all(|lane| lane.waiting.is_empty())
@@ -551,6 +556,6 @@ mod tests {
         (0..100).for_each(|_| dealer.finish(course.track(), Vec::new()));
         drop(writers);
         assert!(dealer.take_returned().is_none());
-        assert!(dealer.all_sent());
+        assert!(dealer.all_sent() && dealer.has_lost_a_writer());
     }
 }

@@ -10,6 +10,7 @@ use super::{Engine, Gate, Purpose, Standing, key, progress, rest_of};
 use crate::ring::{Block, Command, Filled, Returned};
 use crate::store::chunk::{Chunk, Flight, Job, Leaving, Stage};
 use crate::store::disk::{Disk, Operation};
+use crate::store::hanging;
 use crate::store::journal::{Event, Part};
 use crate::store::stream::{Key, Phase, Spare};
 
@@ -32,6 +33,7 @@ impl<D: Disk> Engine<D> {
     }
 
     pub(super) fn accept(&mut self, lane: usize, filled: Filled) {
+        hanging::before_a_block(&self.root);
         let key = key(&filled.track);
         let number = filled.chunk;
         if !self.takes(key, &filled) {

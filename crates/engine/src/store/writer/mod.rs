@@ -12,7 +12,8 @@
 //!
 //! What goes wrong is told once per member, in [`Report::Failed`]; the member then takes no new data,
 //! gives back what it has not written, and still finishes what it has. Every [`Command::Finish`] is
-//! answered by one [`Report::Finished`]; what could not be made durable was named as suspect before.
+//! answered by one [`Report::Finished`]; what could not be made durable was named as suspect before. A writer
+//! that cannot go on at all says [`Report::Gone`], and nobody waits for it.
 
 mod blocks;
 mod ending;
@@ -251,8 +252,26 @@ impl Gate {
     }
 }
 
-/// The loop and all its state.
+/// Says that a writer has ended before its time, by a ring that failed or a panic: before its lanes are seen to be
+/// abandoned.
+struct Farewell {
+    member: usize,
+    reports: mpsc::Sender<Report>,
+    in_time: bool,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if !self.in_time {
+            // Without a supervisor there is nobody to tell.
+            let _ = self.reports.send(Report::Gone { member: self.member });
+        }
+    }
+}
+
+/// The loop and all its state. What it holds goes in this order.
 pub(super) struct Engine<D: Disk> {
+    farewell: Farewell,
     desk: Desk<D>,
     member: Uuid,
     root: PathBuf,
@@ -285,7 +304,10 @@ impl<D: Disk> Engine<D> {
     ) -> Self {
         let tick = disk.now();
         let gates = lanes.into_iter().map(|lane| Gate { lane, overflow: VecDeque::new() });
+        let farewell =
+            Farewell { member: settings.member, reports: reports.clone(), in_time: false };
         Self {
+            farewell,
             desk: Desk { disk, purposes: vec![], vacant: vec![] },
             member,
             root,
@@ -316,6 +338,7 @@ impl<D: Disk> Engine<D> {
         self.finish_drained();
         let gone = self.gates.iter().all(Gate::is_gone);
         if gone && self.streams.is_empty() {
+            self.farewell.in_time = true;
             return false;
         }
         if let Err(source) = self.wait() {

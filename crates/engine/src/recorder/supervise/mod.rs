@@ -1,0 +1,460 @@
+//! The thread that decides: when scans end, when they are sealed, what is told.
+
+mod listen;
+mod progress;
+mod standstill;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use fullbore_core::name::ScanName;
+use fullbore_core::time::Tai;
+
+use self::standstill::Standstill;
+use super::arm::{Plan, RecordError, Recorder, Running, device, known_rate, undone};
+use super::event::{Event, Progress, Tell};
+use super::scan::Scan;
+use super::scribe::{Answers, Scribes};
+use super::sealing::{Basis, Done, Sealing};
+use crate::clock::Clock;
+use crate::lifecycle::Event as Step;
+use crate::source::Order;
+use crate::store::Member;
+use crate::witness;
+
+/// Time between two looks at everything.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The same while the next scan is about to begin.
+const SHORT_TICK: Duration = Duration::from_millis(2);
+
+/// By then the next scan begins without members that have not made its directories.
+const CLAIMED_BY: Duration = Duration::from_millis(250);
+
+/// The most scans that are being sealed at once.
+const MOST_SEALINGS: usize = 64;
+
+/// By then every stream has gone on to the next scan, even one that is silent.
+const CUT: Duration = Duration::from_millis(400);
+
+/// Time between two progress events.
+const PROGRESS: Duration = Duration::from_millis(250);
+
+/// So often in a row has room to be too small before it is said: streams begin in bursts.
+const SURE: u32 = 4;
+
+/// Time between two writes of manifests while streams are still being discovered: each is synced.
+const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
+
+/// So much before its time a scan begins: its first frame comes to a socket that is listened to, even if
+/// this host's clock is a little late.
+const EARLY_NS: i64 = 50_000_000;
+
+/// Asked for so often, an end waits for nobody.
+const LEAVE: u8 = 3;
+
+/// How a recording is ended from outside: by a signal, say.
+#[derive(Debug, Default)]
+pub struct Control {
+    asked: AtomicU8,
+}
+
+impl Control {
+    /// Finish what is held, then end. Asked a second time: abort. A third time: leave, though a member stands
+    /// still; what is not sealed by then is for `recover`.
+    pub fn stop(&self) {
+        let more = |asked: u8| Some((asked + 1).min(LEAVE));
+        let _ = self.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+    }
+
+    /// End now; what is held is counted and dropped.
+    pub fn abort(&self) {
+        self.asked.fetch_max(2, Ordering::SeqCst);
+    }
+
+    /// How often an end was asked for: 0, 1 (stop), 2 (abort) or 3 (leave).
+    pub fn asked(&self) -> u8 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Everything the supervisor knows.
+pub struct Supervisor {
+    plan: Plan,
+    members: Vec<Member>,
+    /// The file system of each.
+    devices: Vec<Option<u64>>,
+    failures: Vec<Option<String>>,
+    running: Running,
+    scribes: Scribes,
+    /// Scans that are not sealed; the newest is being recorded.
+    scans: VecDeque<Scan>,
+    /// The next one, while its directories are being made.
+    next: Option<Next>,
+    /// Scans that are being sealed.
+    sealings: Vec<Sealing>,
+    /// What was made of a scan that did not begin, while it is taken away.
+    discarded: Option<Answers>,
+    /// Scans begun so far.
+    begun: usize,
+    clock: Clock,
+    since: Instant,
+    /// When the first scan is to begin, until it has.
+    start: Option<Tai>,
+    /// When manifests were last written.
+    written: Instant,
+    stopping: u8,
+    /// When it was last told how all stands.
+    reported: Instant,
+    standstill: Standstill,
+    captures_left: usize,
+    broken: Vec<String>,
+    /// Whether a source can give nothing more, so that no further scan begins with it.
+    source_broken: bool,
+    told: Told,
+    /// How often in a row there was too little room for what is left; `None` once that is said, or was before.
+    short_of_room: Option<u32>,
+}
+
+/// A scan that is about to begin.
+struct Next {
+    scan: Scan,
+    claimed: Answers,
+    since: Instant,
+}
+
+/// What the last progress said, for rates.
+struct Told {
+    at: Instant,
+    progress: Option<Progress>,
+    streams: Vec<u64>,
+    members: Vec<u64>,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        plan: Plan,
+        members: Vec<Member>,
+        running: Running,
+        scribes: Scribes,
+        first: Scan,
+        clock: Clock,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            failures: vec![None; members.len()],
+            devices: members.iter().map(device).collect(),
+            short_of_room: plan.sources.iter().any(|it| known_rate(it).is_none()).then_some(0),
+            captures_left: running.captures.len(),
+            told: Told {
+                at: now,
+                progress: None,
+                streams: Vec::new(),
+                members: vec![0; members.len()],
+            },
+            start: plan.start,
+            plan,
+            members,
+            running,
+            scribes,
+            scans: VecDeque::from([first]),
+            next: None,
+            sealings: Vec::new(),
+            discarded: None,
+            begun: 1,
+            clock,
+            since: now,
+            written: now,
+            stopping: 0,
+            reported: now,
+            standstill: Standstill::new(now),
+            broken: Vec::new(),
+            source_broken: false,
+        }
+    }
+
+    /// Begins the first scan, unless that is to wait for its time.
+    pub(super) fn begin_unless_it_waits(&self) {
+        if self.start.is_none() {
+            self.begin_first();
+        }
+    }
+
+    fn begin_first(&self) {
+        let opening = self.scans[0].opening.clone();
+        self.order(|| Order::Begin(opening.clone()));
+    }
+
+    /// Begins the first scan if its time has come.
+    fn begin_when_due(&mut self) {
+        let now = self.clock.now();
+        if self.start.is_some_and(|start| now >= start.plus_ns(-EARLY_NS)) {
+            self.start = None;
+            self.since = Instant::now();
+            let scan = self.newest();
+            scan.manifest.armed = now;
+            scan.untold = true;
+            scan.shared = witness::Reading::take(Path::new("/"));
+            self.begin_first();
+        }
+    }
+
+    /// Nothing was recorded, and nothing is left of the scan that did not begin.
+    fn give_up_waiting(&mut self) {
+        self.order(|| Order::Abort);
+        self.scans.drain(..).for_each(|scan| undone(scan.discard()));
+    }
+
+    fn order(&self, order: impl Fn() -> Order) {
+        self.running.captures.iter().for_each(|capture| capture.order(order()));
+    }
+
+    fn newest(&mut self) -> &mut Scan {
+        self.scans.back_mut().expect("a scan is being recorded")
+    }
+
+    /// Whether the scan being recorded has reached its limit.
+    fn limit_reached(&mut self) -> bool {
+        let limit = self.plan.limit;
+        let now = self.clock.now();
+        limit.duration.is_some_and(|duration| self.since.elapsed() >= duration)
+            || limit.until.is_some_and(|until| now >= until)
+            || limit.bytes.is_some_and(|bytes| self.counts_anew() && self.received_bytes() >= bytes)
+    }
+
+    /// Whether the streams' counters speak of the scan being recorded, and no longer of the one before.
+    fn counts_anew(&self) -> bool {
+        self.begun == 1 || self.since.elapsed() > CUT
+    }
+
+    /// Bytes received in the scan being recorded.
+    fn received_bytes(&self) -> u64 {
+        let scan = self.scans.back().expect("a scan is being recorded");
+        scan.gauges.values().map(|gauge| gauge.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Ends the scan being recorded: with the next one, once its directories are made, or for good.
+    fn end_scan(&mut self, tell: &mut Tell<'_>) {
+        if self.next.is_some() {
+            return;
+        }
+        if self.begun >= self.plan.scans.len() {
+            self.stop(1);
+            return;
+        }
+        let (name, now) = (self.plan.scans[self.begun].clone(), self.clock.now());
+        let (plan, members, failures) = (&self.plan, &self.members, &self.failures);
+        match Scan::plan(name, plan, members, failures, &self.scribes, now) {
+            Ok(scan) => {
+                let claimed = scan.claim();
+                self.next = Some(Next { scan, claimed, since: Instant::now() });
+            }
+            Err(error) => self.cannot_begin(&error, tell),
+        }
+    }
+
+    fn cannot_begin(&mut self, error: &RecordError, tell: &mut Tell<'_>) {
+        let text = format!("the next scan cannot begin: {error}");
+        self.broken.push(text.clone());
+        tell(&Event::Warning { text });
+        self.stop(1);
+    }
+
+    /// Begins the next scan when every member has made its directories. One that stands still is not waited for
+    /// longer than [`CLAIMED_BY`].
+    fn begin_next(&mut self, tell: &mut Tell<'_>) {
+        let Some(mut next) = self.next.take() else { return };
+        next.claimed.poll();
+        let late = next.since.elapsed() >= CLAIMED_BY;
+        let enough = next.claimed.any_taken() || (late && next.claimed.any_good());
+        if !next.claimed.are_complete() && !enough {
+            self.next = Some(next);
+            return;
+        }
+        let Next { mut scan, claimed, .. } = next;
+        match scan.begin(claimed) {
+            Ok(warnings) => {
+                warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+                self.cut(scan);
+            }
+            Err(error) => {
+                self.discarded = Some(scan.discard());
+                self.cannot_begin(&error, tell);
+            }
+        }
+    }
+
+    /// Cuts the next scan from the one being recorded.
+    fn cut(&mut self, mut next: Scan) {
+        next.manifest.armed = self.clock.now();
+        next.shared = witness::Reading::take(Path::new("/"));
+        // Of members that failed while its directories were made.
+        for (member, failure) in next.manifest.members.iter_mut().zip(&self.failures) {
+            member.failure = member.failure.take().or_else(|| failure.clone());
+        }
+        let before = self.newest();
+        next.go_on_from(before);
+        (0..next.manifest.streams.len() as u16).for_each(|number| {
+            next.life.step(Step::Opened(number));
+        });
+        before.manifest.stopped = Some(next.manifest.armed);
+        let opening = next.opening.clone();
+        self.close_newest();
+        self.scans.push_back(next);
+        self.begun += 1;
+        self.since = Instant::now();
+        self.order(|| Order::Begin(opening.clone()));
+    }
+
+    fn close_newest(&mut self) {
+        self.newest().life.step(Step::Close);
+    }
+
+    fn stop(&mut self, urgency: u8) {
+        if self.stopping >= urgency {
+            return;
+        }
+        if self.stopping == 0 && !self.scans.is_empty() {
+            let now = self.clock.now();
+            self.newest().manifest.stopped = Some(now);
+            self.close_newest();
+        }
+        if let Some(next) = self.next.take() {
+            self.discarded = Some(next.scan.discard());
+        }
+        self.stopping = urgency;
+        self.order(|| if urgency > 1 { Order::Abort } else { Order::Stop });
+    }
+
+    /// Begins to seal every scan that is ready, and tells of those that are sealed. One that cannot be is left for
+    /// `recover`.
+    fn seal_ready(&mut self, tell: &mut Tell<'_>) {
+        while self.sealings.len() < MOST_SEALINGS
+            && let Some(at) = self.scans.iter().position(|scan| scan.life.is_sealed())
+        {
+            let scan = self.scans.remove(at).expect("just seen");
+            if self.source_broken && scan.came_to_nothing() {
+                self.discarded = Some(scan.discard());
+            } else if scan.life.is_whole() {
+                let basis = Basis {
+                    sources: self.plan.sources.clone(),
+                    writers: self.running.gauges.clone(),
+                    aborted: self.stopping > 1,
+                };
+                self.sealings.push(Sealing::begin(scan, basis));
+            } else {
+                scan.leave();
+                self.not_sealed(&scan.manifest.scan, "a thread that recorded it failed", tell);
+            }
+        }
+        let all = std::mem::take(&mut self.sealings);
+        let (over, under_way): (Vec<_>, Vec<_>) = all.into_iter().partition(Sealing::is_over);
+        self.sealings = under_way;
+        for sealing in over {
+            let Done { name, warnings, sealed } = sealing.end();
+            warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
+            match sealed {
+                Ok(sealed) => tell(&Event::Sealed(Box::new(sealed))),
+                Err(why) => self.not_sealed(&name, &why, tell),
+            }
+        }
+    }
+
+    fn not_sealed(&mut self, name: &ScanName, why: &str, tell: &mut Tell<'_>) {
+        let text = format!("{name} is not sealed: {why}; `fullbore recover {name}` seals it");
+        self.broken.push(text.clone());
+        tell(&Event::Warning { text });
+    }
+
+    /// Whether every scan is sealed, or left.
+    fn is_over(&self) -> bool {
+        self.scans.is_empty() && self.sealings.is_empty()
+    }
+
+    /// Begins and ends scans when it is time.
+    fn keep_to_the_plan(&mut self, tell: &mut Tell<'_>) {
+        if self.start.is_some() {
+            match self.captures_left {
+                0 => self.give_up_waiting(),
+                _ => self.begin_when_due(),
+            }
+            return;
+        }
+        let limited = self.stopping == 0 && self.next.is_none();
+        if limited && self.limit_reached() {
+            // A PandA's scan is an acquisition, which a limit cannot cut in two.
+            match self.plan.pandas.is_empty() {
+                false => self.stop(1),
+                true => {
+                    self.newest().limited = true;
+                    self.end_scan(tell);
+                }
+            }
+        }
+        if self.captures_left == 0 && self.stopping == 0 {
+            self.stop(1);
+        }
+    }
+
+    /// Tells a few times a second how it stands.
+    fn tell_of_it(&mut self, tell: &mut Tell<'_>) {
+        if self.start.is_some() || self.reported.elapsed() < PROGRESS {
+            return;
+        }
+        self.reported = Instant::now();
+        if let Some(progress) = self.progress() {
+            self.judge_room(&progress, tell);
+            tell(&Event::Progress(progress));
+        }
+        self.judge_standstill(tell);
+    }
+
+    /// Waits for nobody any more: scans that are not sealed are as a crash would leave them.
+    fn leave(self) -> RecordError {
+        let sealings = self.sealings.iter().map(Sealing::scan);
+        let scans = self.scans.iter().map(|scan| &scan.manifest.scan).chain(sealings);
+        RecordError::Left { scans: scans.cloned().collect() }
+    }
+
+    /// Waits for every thread; all scans are sealed, or left.
+    fn end(self, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+        let Supervisor { running, broken, discarded, .. } = self;
+        if let Some(mut discarded) = discarded {
+            discarded.wait_for_enough(&mut BTreeSet::new());
+        }
+        running.captures.into_iter().for_each(|capture| capture.join());
+        for writer in running.writers {
+            if writer.join().is_err() {
+                let text = "a writer failed; what was written can be recovered".to_owned();
+                tell(&Event::Warning { text });
+            }
+        }
+        match broken.into_iter().next() {
+            Some(why) => Err(RecordError::Broken { why }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Recorder {
+    /// Records until a limit is reached or an end is asked for. Every scan is told of when it is sealed.
+    pub fn run(self, control: &Arc<Control>, tell: &mut Tell<'_>) -> Result<(), RecordError> {
+        let mut supervisor = self.supervisor;
+        while !supervisor.is_over() {
+            supervisor.listen(tell);
+            match control.asked() {
+                _ if supervisor.is_over() => break,
+                LEAVE => return Err(supervisor.leave()),
+                0 => {}
+                _ if supervisor.start.is_some() => supervisor.give_up_waiting(),
+                urgency => supervisor.stop(urgency),
+            }
+            supervisor.keep_to_the_plan(tell);
+            supervisor.tell_of_it(tell);
+        }
+        supervisor.end(tell)
+    }
+}

@@ -1,0 +1,132 @@
+//! How a recording stands, and what there is to warn of while it runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{SURE, Supervisor};
+use crate::recorder::arm::{in_all, in_words, member_state};
+use crate::recorder::event::{Event, MemberState, Progress, StreamState, Tell};
+
+impl Supervisor {
+    /// How all stands; while the last scan is being sealed, its streams stand as they did.
+    pub(super) fn progress(&mut self) -> Option<Progress> {
+        if self.scans.is_empty() {
+            let last = self.told.progress.take();
+            let members = self.member_states(|_, _| 0);
+            let still = |stream: StreamState| StreamState { rate: 0, ..stream };
+            self.told.progress = last.map(|last| Progress {
+                streams: last.streams.into_iter().map(still).collect(),
+                members,
+                ..last
+            });
+        } else {
+            self.told.progress = Some(self.progress_of_newest());
+        }
+        self.told.progress.clone()
+    }
+
+    fn progress_of_newest(&mut self) -> Progress {
+        let seconds = self.told.at.elapsed().as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+        let members = self.member_states(rate);
+        let scan = self.scans.back().expect("a scan is being recorded");
+        let mut streams = Vec::with_capacity(scan.manifest.streams.len());
+        self.told.streams.resize(scan.manifest.streams.len(), 0);
+        let nothing = Arc::default();
+        for (place, stream) in scan.manifest.streams.iter().enumerate() {
+            let number = place as u16;
+            // A stream of which nothing has come has no counters.
+            let gauge = scan.gauges.get(&number);
+            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let bytes = read(&gauge.bytes);
+            let before = std::mem::replace(&mut self.told.streams[place], bytes);
+            streams.push(StreamState {
+                name: stream.name.clone(),
+                silent,
+                frames: read(&gauge.frames),
+                bytes,
+                rate: rate(bytes, before),
+                missing: read(&gauge.missing),
+                overrun: read(&gauge.overrun),
+                damaged: read(&gauge.damaged),
+                late: read(&gauge.late),
+                foreign: read(&gauge.foreign),
+                high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
+                used_blocks: read(&gauge.used_blocks),
+                durable_bytes: scan.durable_bytes(number),
+            });
+        }
+        self.told.at = Instant::now();
+        let total: u64 = streams.iter().map(|stream| stream.rate).sum();
+        let healthy = self.devices.iter().zip(&members).filter(|(_, it)| it.failure.is_none());
+        let free = in_all(healthy.map(|(device, member)| (*device, member.free_bytes)));
+        Progress {
+            scan: scan.manifest.scan.clone(),
+            seconds: self.since.elapsed().as_secs_f64(),
+            bytes: streams.iter().map(|stream| stream.bytes).sum(),
+            durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
+            seconds_left: self.seconds_left(),
+            seconds_until_full: (total > 0).then(|| free as f64 / total as f64),
+            streams,
+            members,
+        }
+    }
+
+    /// Says once that the disk set will be full before the recording ends, at a rate that nobody told beforehand.
+    pub(super) fn judge_room(&mut self, progress: &Progress, tell: &mut Tell<'_>) {
+        let Some(times) = self.short_of_room else { return };
+        let scans_left = self.plan.scans.len().saturating_sub(self.begun) as f64;
+        let later = self.plan.limit.duration.map_or(0.0, |it| it.as_secs_f64() * scans_left);
+        let left = progress.seconds_left.map(|left| left + later);
+        let Some((full, left)) =
+            progress.seconds_until_full.zip(left).filter(|(full, left)| full < left)
+        else {
+            self.short_of_room = Some(0);
+            return;
+        };
+        self.short_of_room = Some(times + 1).filter(|&times| times < SURE);
+        if self.short_of_room.is_none() {
+            let spoken = |seconds: f64| {
+                in_words(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            };
+            let text = format!(
+                "at this rate the disk set is full in {}, and the recording goes on for {}",
+                spoken(full),
+                spoken(left)
+            );
+            tell(&Event::Warning { text });
+        }
+    }
+
+    fn seconds_left(&self) -> Option<f64> {
+        let limit = self.plan.limit;
+        let by_duration = limit
+            .duration
+            .map(|duration| duration.saturating_sub(self.since.elapsed()).as_secs_f64());
+        let by_clock = limit.until.map(|until| until.since(self.clock.now()) as f64 / 1e9);
+        [by_duration, by_clock].into_iter().flatten().reduce(f64::min)
+    }
+
+    fn member_states(&mut self, rate: impl Fn(u64, u64) -> u64) -> Vec<MemberState> {
+        let mut states = Vec::with_capacity(self.members.len());
+        for (number, member) in self.members.iter().enumerate() {
+            let gauge = &self.running.gauges[number];
+            let written = gauge.written_bytes.load(Ordering::Relaxed);
+            let before = std::mem::replace(&mut self.told.members[number], written);
+            states.push(MemberState {
+                written_bytes: written,
+                rate: rate(written, before),
+                backlog_bytes: gauge.backlog_bytes.load(Ordering::Relaxed),
+                longest_write_ns: gauge.longest_write_ns.load(Ordering::Relaxed),
+                ..member_state(
+                    member,
+                    self.failures[number].as_deref(),
+                    self.scribes.free_bytes(number),
+                )
+            });
+        }
+        states
+    }
+}
