@@ -704,3 +704,37 @@ impl Lender<'_> {
         Lent { pool, dealer: self.dealer, scratch: self.scratch, now: self.now }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use fullbore_core::time::Tai;
+
+    use super::*;
+    use crate::ring::{Gauge, Wake};
+    use crate::source::dealer::{Dealer, Lane};
+    use crate::source::scratch::Scratch;
+
+    #[test]
+    fn a_batch_of_strangers_is_no_empty_socket() {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let endpoint = format!("udp://{free}?format=raw&source=127.0.0.2");
+        let source = UdpSource::parse(&endpoint).unwrap().remove(0);
+        let numbers = Arc::new(AtomicU16::new(1));
+        let mut port = Port::open(source, 0, numbers, 1 << 20, 1 << 20, 1 << 20).unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..5 {
+            stranger.send_to(&[1; 100], free).unwrap();
+        }
+        let (commands, _writer) = rtrb::RingBuffer::new(1);
+        let (_back, returned) = rtrb::RingBuffer::new(1);
+        let (gauge, wake) = (Arc::new(Gauge::default()), Arc::new(Wake::new().unwrap()));
+        let mut dealer = Dealer::new(vec![Lane::new(commands, returned, gauge, wake, 1)]);
+        let (mut scratch, mut notices) = (Scratch::new(), Vec::new());
+        let (dealer, scratch, notices) = (&mut dealer, &mut scratch, &mut notices);
+        let mut lender = Lender { dealer, scratch, notices, now: Tai(0) };
+        assert!(port.receive(&mut lender).unwrap() > 0, "what waits behind them would not be read");
+        while port.receive(&mut lender).unwrap() > 0 {}
+    }
+}
