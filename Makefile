@@ -1,6 +1,6 @@
 # What one does with this repository, one word each. `make` alone lists them.
 #
-# Needed on the machine: Rust (rustup.rs; 1.88 or later), a C linker, Python 3.10 with venv.
+# Needed on the machine: Rust (rustup.rs; 1.89 or later), a C linker, Python 3.10 with venv.
 # Everything else is fetched by cargo and pip into target/ and .venv/; the CMake that builds libhdf5 too
 # (.cargo/config.toml names it), since that of most distributions is too old.
 
@@ -69,7 +69,7 @@ release: rust
 
 rust: $(VENV)/cmake
 	@command -v $(CARGO) >/dev/null || { \
-	    echo "cargo is not here: install Rust 1.88 or later as rustup.rs says, then call make again"; exit 1; }
+	    echo "cargo is not here: install Rust 1.89 or later as rustup.rs says, then call make again"; exit 1; }
 	@command -v cc >/dev/null || { \
 	    echo "no C linker (cc) is here: install gcc, on Debian with: apt install build-essential"; exit 1; }
 

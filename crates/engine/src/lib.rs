@@ -12,6 +12,7 @@
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
+pub mod checksum;
 pub mod clock;
 pub mod generate;
 pub mod lifecycle;

@@ -21,6 +21,7 @@ use super::dealer::Dealer;
 use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
+use crate::checksum;
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
 
@@ -243,7 +244,7 @@ impl Placed {
             {
                 let block = self.window.block(page, || None).expect("it was received into");
                 let bytes = &block[slot as usize * frame..][..count * frame];
-                sum.crc = crc32c::crc32c_append(sum.crc, bytes);
+                sum.crc = checksum::append(sum.crc, bytes);
                 sum.slots += count as u32;
             }
             index += count as i64;
