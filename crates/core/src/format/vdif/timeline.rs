@@ -35,6 +35,12 @@ const HUNDRED: u64 = 100;
 /// … so up to this many frames may be lost or overtaken just at the first boundary between seconds.
 const BOUNDARY: u64 = 2;
 
+/// So many frames in a row, and twice as many as would lack, end a second where it is seen to end.
+const ROW: u64 = 16;
+
+/// Where so many seconds in a row are seen to end, below what was taken for the rate, is the rate.
+const FALLS: u32 = 2;
+
 /// How often a rate can be raised. An honest stream needs one or two.
 const SEGMENTS: usize = 64;
 
@@ -100,6 +106,10 @@ struct Seen {
     newest_start: i64,
     /// Highest frame number of all seconds.
     highest: u32,
+    /// Highest frame number of the newest second, and how many came in a row up to it.
+    row: (u32, u64),
+    /// How many seconds in a row were seen to end below what was taken for the rate.
+    falls: u32,
     /// The rate that the first header tells, true or not.
     told: Option<u64>,
     /// Rates that are round lie this many frames apart.
@@ -203,9 +213,10 @@ impl Timeline {
     /// Frames per second: given, from the extended data, or derived; nothing in the first second of
     /// a stream that does not say.
     ///
-    /// A derived rate just below a whole number of Mbit/s is taken for that number, and so is one that is
-    /// one or two below a multiple of a hundred. The frames between look missing in every second: a
-    /// stream of such a rate must be given it.
+    /// It is what the first second is seen to end with. Where frames were lost shortly before that end, a rate
+    /// just below a whole number of Mbit/s is taken for that number, and so is one that is one or two below a
+    /// multiple of a hundred; if later seconds end there as well, it is lowered again, and the frames between
+    /// look missing in two or three seconds only.
     pub fn frames_per_second(&self) -> Option<u64> {
         let seen = self.seen.as_ref().filter(|seen| !seen.segments.is_empty());
         seen.map(Seen::rate).or(self.given)
@@ -258,6 +269,8 @@ impl Seen {
             newest: second,
             newest_start: 0,
             highest: header.frame_number(),
+            row: (header.frame_number(), 1),
+            falls: 0,
             told: header.frames_per_second().filter(|_| given.is_none()),
             round: round_step(header.payload_bytes()),
             origin: Origin::Derived,
@@ -294,12 +307,29 @@ impl Seen {
     /// The same, had `highest` been the highest frame number.
     fn rate_if(&self, highest: u32) -> u64 {
         let shown = u64::from(highest) + 1;
-        let Some(last) = self.segments.last() else { return snap(shown, self.round) };
+        let Some(last) = self.segments.last() else { return self.bridged(shown) };
+        if self.falls + u32::from(self.ends_below()) >= FALLS {
+            return shown;
+        }
         let half = last.rate / 2;
         if self.may_be_half() && half >= shown && shown + SNAP > half {
             return half;
         }
-        if self.may_rise() && shown > last.rate { snap(shown, self.round) } else { last.rate }
+        if self.may_rise() && shown > last.rate { self.bridged(shown) } else { last.rate }
+    }
+
+    /// What frame numbers up to `shown` tell: just that, if the last of them came in a row, or a round rate.
+    fn bridged(&self, shown: u64) -> u64 {
+        let round = snap(shown, self.round);
+        if self.row.1 >= ROW.max(2 * (round - shown)) { shown } else { round }
+    }
+
+    /// Whether the newest second ends below what was taken for the rate, if it ends now.
+    fn ends_below(&self) -> bool {
+        let shown = u64::from(self.highest) + 1;
+        let derived = self.origin == Origin::Derived && self.row.0 == self.highest;
+        let last = self.segments.last().filter(|last| derived && shown < last.rate);
+        last.is_some_and(|last| self.row.1 >= ROW.max(2 * (last.rate - shown)))
     }
 
     /// Until the first second ends, the header's rate may be read either way.
@@ -366,7 +396,11 @@ impl Seen {
             let start = self.start(second, frame);
             self.end_newest();
             (self.newest, self.newest_start) = (second, start);
+            self.row = (frame, 1);
             self.settled = false;
+        } else if second == self.newest && frame > self.row.0 {
+            let in_row = frame == self.row.0 + 1;
+            self.row = (frame, if in_row { self.row.1 + 1 } else { 1 });
         } else if second < self.earliest {
             if self.segments.is_empty() {
                 let rate = self.rate_if(self.highest.max(frame));
@@ -383,6 +417,7 @@ impl Seen {
     /// Fixes the length of the newest second, because a later one begins.
     fn end_newest(&mut self) {
         let rate = self.rate();
+        self.falls = if self.ends_below() { self.falls + 1 } else { 0 };
         let known = self.segments.last().map(|last| last.rate);
         if known == Some(rate) {
             self.agreed = true;
@@ -599,6 +634,38 @@ mod tests {
         assert_eq!(timeline.frames_per_second(), Some(5000));
         assert!(timeline.is_derived());
         assert_eq!((timeline.refuted(), timeline.correction()), (Some((1600, 5000)), 0));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_rate_it_is_found_and_no_frame_is_invented(
+            rate in prop::sample::select(vec![20u32, 64, 98, 99, 100, 469, 600, 1000, 3936, 3999, 4000]),
+            words in 4u32..1100, from in any::<prop::sample::Index>(),
+        ) {
+            // At the end of a second too few come before the border to show where it lies.
+            let from = from.index(rate as usize - 16) as u32 / 2;
+            let mut timeline = Timeline::new(None);
+            for (n, (second, frame)) in sent(at(0), from, 5 * rate, rate).enumerate() {
+                let header = header(second, frame).with_frame_bytes(words * 8);
+                prop_assert_eq!(timeline.observe(&header), n as i64 + i64::from(from));
+            }
+            prop_assert_eq!(timeline.frames_per_second(), Some(u64::from(rate)));
+        }
+
+        #[test]
+        fn a_rate_taken_too_high_is_lowered_after_three_seconds(
+            shown in 200u32..4000, lost in 1u32..16, words in 4u32..1100
+        ) {
+            let mut timeline = Timeline::new(None);
+            for (second, frame) in sent(at(0), 0, 6 * shown, shown) {
+                // Of the first second frames shortly before its end are lost, so it may be longer.
+                let gone = second == at(0) && (shown - 2 - lost..shown - 2).contains(&frame);
+                if !gone {
+                    timeline.observe(&header(second, frame).with_frame_bytes(words * 8));
+                }
+            }
+            prop_assert_eq!(timeline.frames_per_second(), Some(u64::from(shown)));
+        }
     }
 
     #[test]
