@@ -203,6 +203,19 @@ def test_other_forms_of_stream_are_counted_as_truly(form, query, seed, store, tm
     run("verify", recording.scan, "--store", store, code=GOOD)
 
 
+@pytest.mark.parametrize("frame, fps", [(8032, 469), (1032, 100), (8032, 100), (1032, 600), (5032, 20)])
+def test_no_frame_is_invented_whatever_the_rate_that_nobody_told(frame, fps, store, tmp_path):
+    port, written_down = free_port(), tmp_path / "truth.json"
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as recording:
+        truths = generate(port, frame=frame, fps=fps, duration="3s", truth=written_down)
+    sealed = recording.stop(GOOD)
+    compare(truths, sealed, written_down)
+    (account,) = accounts(sealed).values()
+    assert account["terms"]["expected"] == account["terms"]["written"] == 3 * fps
+    assert sealed["manifest"]["streams"][0]["format"]["frames_per_second"] == fps
+    assert account["verdict"] == "proven"
+
+
 THREADS = {
     "together": "fill=invalid",
     "split": "threads=split",

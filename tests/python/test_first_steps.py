@@ -5,17 +5,21 @@ import os
 import re
 import subprocess
 
+import baseband.data
 import pytest
-from fullbore import BINARY, GOOD, REPOSITORY, ask, run
+from fullbore import BINARY, GOOD, REFUSED, REPOSITORY, ask, run
 
 
 @pytest.mark.slow
 def test_the_demonstration_verifies_and_its_replay_is_equal(tmp_path):
     done = ask("demo", "--rate", "50Mbit/s", "--directory", tmp_path / "demo", code=GOOD)
-    assert done["verified"] and done["replay_equal"]
+    assert done["verified"] and done["replay_equal"] and done["nothing_lost"]
     assert len(done["scans"]) >= 2
-    run("demo", "--rate", "20Mbit/s", "--directory", tmp_path / "gone", "--clean", code=GOOD)
+    sample = ["--sample", baseband.data.SAMPLE_VDIF]
+    run("demo", "--rate", "20Mbit/s", "--directory", tmp_path / "gone", "--clean", *sample, code=GOOD)
     assert not (tmp_path / "gone").exists()
+    refused = run("demo", "--sample", tmp_path / "no such.vdif", "--directory", tmp_path / "none", code=REFUSED)
+    assert b"no such.vdif" in refused.stderr and not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow

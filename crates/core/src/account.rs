@@ -435,7 +435,7 @@ impl Account {
             return Verdict::Unproven;
         }
         // A thread of one frame has nothing before or after it that could be missing.
-        if self.flows.iter().any(|flow| flow.terms.expected < 2) {
+        if self.terms.expected == 1 || self.flows.iter().any(|flow| flow.terms.expected < 2) {
             return Verdict::Unproven;
         }
         let still =

@@ -33,7 +33,7 @@ const SCANS: u32 = 2;
 /// recorded again, and compared byte for byte. Every step is a command that is shown as it is run.
 ///
 /// It writes some gigabytes, which stay there to be looked at unless --clean is given, and says where. The
-/// exit code is 1 if something did not verify or the replay was not equal.
+/// exit code is 1 if a frame was lost, something did not verify, or the replay was not equal.
 #[derive(ClapArgs)]
 pub struct Args {
     /// Take the payload from this file of VDIF frames [default: Gaussian noise of 2 bits]
@@ -54,6 +54,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Told {
     directory: PathBuf,
+    nothing_lost: bool,
     verified: bool,
     replay_equal: bool,
     scans: Vec<serde_json::Value>,
@@ -61,9 +62,12 @@ struct Told {
 
 /// Runs the demonstration.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if let Some(sample) = &args.sample {
+        std::fs::File::open(sample).with_context(|| format!("--sample {}", sample.display()))?;
+    }
     let stage = Stage::new(&args, output)?;
     let told = stage.play(&args)?;
-    let good = told.verified && told.replay_equal;
+    let good = told.nothing_lost && told.verified && told.replay_equal;
     output.tell(&told, || conclusion(&told))?;
     if args.clean {
         std::fs::remove_dir_all(&stage.directory)
@@ -75,12 +79,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 fn conclusion(told: &Told) -> String {
     let yes = |good: bool| if good { "yes" } else { "NO" };
     format!(
-        "\nevery block verifies:          {}\nreplay equals the recording:   {}\n\n\
+        "\nevery frame is there:          {}\nevery block verifies:          {}\nreplay equals the recording:   {}\n\n\
          The recordings are plain files under {}:\n  \
          the streams      <member>/<session>_<scan>_ds<stream>/<chunk>\n  \
          what they are    …/.fullbore/manifest.json, account.json\n\
          Look at them with `fullbore ls` and `fullbore info` and the --store above; remove the directory\n\
          when you have seen enough.\n",
+        yes(told.nothing_lost),
         yes(told.verified),
         yes(told.replay_equal),
         told.directory.display()
@@ -153,8 +158,9 @@ impl Stage {
             None => generate.extend(["--payload", "noise:1"]),
         }
         let mut sender = Running(self.start(&generate, Stdio::null())?);
-        let sealed = recorder.sealed()?;
-        sender.0.wait().context("waiting for the sender")?;
+        let (sealed, nothing_lost) = recorder.sealed()?;
+        let sent = sender.0.wait().context("waiting for the sender")?;
+        ensure!(sent.code() != Some(i32::from(output::REFUSED)), "the sender gave up");
         let mut verified = true;
         for number in 1..=SCANS {
             let scan = format!("demo_no{number:04}");
@@ -163,7 +169,8 @@ impl Stage {
         let replay_equal = self.replay(&source)?;
         self.succeeds(&["info", "demo_no0001", "--store", &self.store])?;
         self.succeeds(&["ls", "--store", &self.store])?;
-        Ok(Told { directory: self.directory.clone(), verified, replay_equal, scans: sealed })
+        let directory = self.directory.clone();
+        Ok(Told { directory, nothing_lost, verified, replay_equal, scans: sealed })
     }
 
     /// Plays the first scan, records it again, and compares what `cat` says of both.
@@ -308,12 +315,12 @@ impl Recording {
         Ok(())
     }
 
-    /// Waits for its end. Gives the scans it sealed.
-    fn sealed(&mut self) -> anyhow::Result<Vec<serde_json::Value>> {
+    /// Waits for its end. Gives the scans it sealed, and whether every frame is there.
+    fn sealed(&mut self) -> anyhow::Result<(Vec<serde_json::Value>, bool)> {
         while self.next()?.is_some() {}
         let status = self.child.0.wait()?;
         ensure!(status.code() != Some(i32::from(output::REFUSED)), "the recorder gave up");
-        Ok(std::mem::take(&mut self.sealed))
+        Ok((std::mem::take(&mut self.sealed), status.code() == Some(i32::from(output::GOOD))))
     }
 }
 

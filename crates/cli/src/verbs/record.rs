@@ -63,9 +63,9 @@ use crate::store_arg::StoreArg;
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
 ///
 /// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
-/// overrun, damaged or late, explained or not, or a stream never came, came late
-/// or went early, or a member failed, or it was aborted; 2 the recording could
-/// not be made, or not be ended properly.
+/// overrun, damaged or late, explained or not, or a stream never came, or lacks
+/// an end that others have, or a member failed, or it was aborted; 2 the recording
+/// could not be made, or not be ended properly.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {

@@ -17,6 +17,9 @@ use crate::ring::Gauge;
 /// A stream that lacks so much at either end, while another has it, is said to.
 const NOTICEABLE_NS: i64 = 250_000_000;
 
+/// … or so many of its own frames: a slow one is known from its third frame on.
+const NOTICEABLE_FRAMES: i64 = 4;
+
 /// A stream that lacks so much of a scan that a limit ended is said to.
 const LONG_NS: i64 = 1_000_000_000;
 
@@ -121,15 +124,23 @@ fn add_presence(scan: &mut Scan) {
         if tells(account) {
             continue;
         }
+        let noticeable = noticeable(account.terms.expected, first.seen, last.seen);
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
-        if late > NOTICEABLE_NS {
+        if late > noticeable {
             account.presence.push(Presence::StartedLate { ns: late });
         }
         let early = latest.map_or(0, |latest| latest.since(last.seen));
-        if early > NOTICEABLE_NS {
+        if early > noticeable {
             account.presence.push(Presence::DiedEarly { ns: early });
         }
     }
+}
+
+/// How much a stream of so many frames must lack at an end to have begun late or died early.
+fn noticeable(frames: u64, first: Tai, last: Tai) -> i64 {
+    let between = i64::try_from(frames.saturating_sub(1)).unwrap_or(i64::MAX);
+    let period = last.since(first).checked_div(between).unwrap_or(0);
+    NOTICEABLE_NS.max(period.saturating_mul(NOTICEABLE_FRAMES))
 }
 
 /// How much of a scan that a limit ended a stream did not fill.
@@ -149,6 +160,15 @@ fn within_limits(armed: Tai, stopped: Option<Tai>, first: Tai, last: Tai) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_stream_has_the_time_of_some_frames_to_begin_and_to_end() {
+        let at = |ms: i64| Tai(ms * 1_000_000);
+        assert_eq!(noticeable(4000, at(0), at(1000)), NOTICEABLE_NS);
+        assert_eq!(noticeable(11, at(0), at(5000)), 2_000_000_000);
+        assert_eq!(noticeable(1, at(0), at(0)), NOTICEABLE_NS);
+        assert_eq!(noticeable(0, at(0), at(0)), NOTICEABLE_NS);
+    }
 
     #[test]
     fn a_stream_that_fills_only_a_part_of_a_limited_scan_is_said_to() {

@@ -24,9 +24,10 @@ impl Standstill {
         Self { since: now, seen: 0, said: 0 }
     }
 
-    /// Takes note of how much has been done by now, and says whether it has been the same for long.
-    fn lasts(&mut self, done: u64) -> bool {
-        if done != self.seen {
+    /// Takes note of how much has been done by now, and says whether it has been the same for long though an end
+    /// was asked for. A slow stream may well write nothing for a while before that.
+    fn lasts(&mut self, done: u64, ending: bool) -> bool {
+        if done != self.seen || !ending {
             (self.since, self.seen) = (Instant::now(), done);
         }
         self.since.elapsed() >= LONG
@@ -38,7 +39,8 @@ impl Supervisor {
     pub(super) fn judge_standstill(&mut self, tell: &mut Tell<'_>) {
         let gauges = &self.running.gauges;
         let done = gauges.iter().map(|gauge| gauge.written_bytes.load(Ordering::Relaxed)).sum();
-        if !self.standstill.lasts(done) || self.stopping <= self.standstill.said {
+        let lasts = self.standstill.lasts(done, self.stopping > 0);
+        if !lasts || self.stopping <= self.standstill.said {
             return;
         }
         self.standstill.said = self.stopping;
