@@ -167,10 +167,15 @@ pub fn details(
         None => told(gap, &time_of),
     };
     lines.extend(account.gaps.iter().take(gaps_shown).map(gap));
-    let listed = account.gaps.len() as u64 + account.gaps_unlisted;
-    let more = listed.saturating_sub(gaps_shown as u64);
+    let more = account.gaps.len().saturating_sub(gaps_shown);
     if more > 0 {
         lines.push(format!("and {more} gaps more"));
+    }
+    if account.gaps_unlisted > 0 {
+        lines.push(format!(
+            "and {} gaps more that are counted in the terms and not listed",
+            account.gaps_unlisted
+        ));
     }
     for flow in &account.flows {
         lines.push(format!(
@@ -237,6 +242,16 @@ all         2000     1998        2        0        0     0       2  unexplained
         let text = "  a: at most 9 of 64 blocks were in use, the longest write took 2.5 ms\n  \
                     a: 7 frames from 40 on overrun (no member took more: the disk is full)\n";
         assert_eq!(details("a", &full, |_| None, 5), text);
+    }
+
+    #[test]
+    fn a_list_of_gaps_that_is_cut_says_how_many_are_not_in_it() {
+        let mut cut = account(990, 2);
+        cut.push_gap(Gap { first: 70, count: 8, cause: Cause::Missing });
+        (cut.terms.missing, cut.gaps_unlisted) = (30, 9);
+        let text = "  a: 2 frames from 7 on missing\n  a: and 1 gaps more\n  \
+                    a: and 9 gaps more that are counted in the terms and not listed\n";
+        assert_eq!(details("a", &cut, |_| None, 1), text);
     }
 
     #[test]

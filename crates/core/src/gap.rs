@@ -106,6 +106,13 @@ impl Ranges {
         true
     }
 
+    /// Takes the highest run out.
+    pub fn pop_last(&mut self) -> Option<Range<i64>> {
+        let (start, end) = self.ranges.pop_last()?;
+        self.total -= (end - start) as u64;
+        Some(start..end)
+    }
+
     /// The end of the run that begins at `start`, if one does: how far it is without a hole.
     pub fn end_of_run_from(&self, start: i64) -> i64 {
         match self.ranges.range(..=start).next_back() {
@@ -143,6 +150,10 @@ mod tests {
                 for pair in ranges.iter().collect::<Vec<_>>().windows(2) {
                     prop_assert!(pair[0].end < pair[1].start, "touching runs were not joined");
                 }
+            }
+            while let Some(run) = ranges.pop_last() {
+                prop_assert_eq!(oracle.split_off(&run.start).into_iter().collect::<Vec<_>>(), run.collect::<Vec<_>>());
+                prop_assert_eq!(ranges.total(), oracle.len() as u64);
             }
         }
     }

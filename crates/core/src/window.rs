@@ -104,6 +104,8 @@ pub struct Window<B> {
     cut: Option<i64>,
     scan: u32,
     books: Books,
+    /// The most runs of absent frames that are remembered one by one, per cause.
+    remembered: usize,
     finished: VecDeque<Finished>,
 }
 
@@ -111,13 +113,43 @@ pub struct Window<B> {
 #[derive(Default)]
 struct Books {
     terms: Terms,
-    missing: Ranges,
-    overrun: Ranges,
-    damaged: Ranges,
-    late: Ranges,
+    missing: Runs,
+    overrun: Runs,
+    damaged: Runs,
+    late: Runs,
     duplicates: u64,
     reordered: u64,
     reorder_extent: u64,
+}
+
+/// Runs of frames that are not there for one reason. The terms count every frame; of the runs, only so many are
+/// remembered one by one that memory is spared.
+#[derive(Default)]
+struct Runs {
+    known: Ranges,
+    /// How many more there are.
+    unlisted: u64,
+    /// Where the last of those ends: what follows it at once is no other.
+    end: i64,
+}
+
+impl Runs {
+    /// Adds a run; of more than `most`, the highest is only counted.
+    fn add(&mut self, run: std::ops::Range<i64>, most: usize) {
+        self.known.insert(run);
+        while self.known.runs() > most {
+            let Some(last) = self.known.pop_last() else { return };
+            self.unlisted += u64::from(self.unlisted == 0 || last.start != self.end);
+            self.end = last.end;
+        }
+    }
+
+    /// Takes one index out of those remembered, which may make two runs of one; says whether it was there.
+    fn remove(&mut self, index: i64, most: usize) -> bool {
+        let was_there = self.known.remove(index);
+        self.add(0..0, most);
+        was_there
+    }
 }
 
 /// The books of a scan that a cut ended.
@@ -146,6 +178,8 @@ pub struct Tally {
     pub low: Option<i64>,
     /// Highest index.
     pub high: Option<i64>,
+    /// Runs of absent frames that are in the terms, and in no list of gaps.
+    pub gaps_unlisted: u64,
 }
 
 impl<B> Window<B> {
@@ -165,8 +199,15 @@ impl<B> Window<B> {
             cut: None,
             scan: 0,
             books: Books::default(),
+            remembered: RUNS_REMEMBERED,
             finished: VecDeque::new(),
         }
+    }
+
+    /// Remembers only so many runs of absent frames.
+    #[cfg(test)]
+    fn remembering(self, remembered: usize) -> Self {
+        Self { remembered, ..self }
     }
 
     /// Ends the scan with the current page: the next one begins the next scan.
@@ -367,7 +408,7 @@ impl<B> Window<B> {
     /// Whether `index` is too far from the frames seen to be believed at once. A frame that fits a
     /// known gap is not, however late it comes.
     pub fn is_far(&self, index: i64) -> bool {
-        if index < self.next && self.books.missing.contains(index) {
+        if index < self.next && self.books.missing.known.contains(index) {
             return false;
         }
         let reach = 8 * self.depth as i64 * i64::from(self.frames_per_page);
@@ -391,16 +432,16 @@ impl<B> Window<B> {
             return Arrival::BeforeScan;
         }
         if index < self.low {
-            self.books.missing.insert(index + 1..self.low);
+            self.books.missing.add(index + 1..self.low, self.remembered);
             self.books.terms.missing += (self.low - index - 1) as u64;
             self.low = index;
-        } else if self.books.missing.remove(index) {
+        } else if self.books.missing.remove(index, self.remembered) {
             self.books.terms.missing -= 1;
         } else {
             self.books.duplicates += 1;
             return Arrival::Duplicate;
         }
-        self.books.late.insert(index..index + 1);
+        self.books.late.add(index..index + 1, self.remembered);
         self.books.terms.late += 1;
         Arrival::Late
     }
@@ -471,7 +512,7 @@ impl<B> Window<B> {
     /// Everything up to `index` never came.
     fn skip_to(&mut self, index: i64) {
         if index > self.next {
-            remember(&mut self.books.missing, self.next..index);
+            self.books.missing.add(self.next..index, self.remembered);
             self.books.terms.missing += (index - self.next) as u64;
             self.next = index;
         }
@@ -489,14 +530,14 @@ impl<B> Window<B> {
         }
         for gap in &gaps {
             let run = gap.first..gap.first + gap.count as i64;
-            let (term, ranges) = match gap.cause {
+            let (term, runs) = match gap.cause {
                 Cause::Missing => (&mut self.books.terms.missing, &mut self.books.missing),
                 Cause::Overrun => (&mut self.books.terms.overrun, &mut self.books.overrun),
                 Cause::Damaged => (&mut self.books.terms.damaged, &mut self.books.damaged),
                 Cause::Late => unreachable!("a late frame's page is closed already"),
             };
             *term += gap.count;
-            remember(ranges, run);
+            runs.add(run, self.remembered);
         }
         self.books.terms.written += u64::from(page.present);
         let block = page.block.take();
@@ -545,6 +586,7 @@ impl<B> Window<B> {
             reorder_extent: self.books.reorder_extent,
             low: counted.then_some(self.low),
             high: counted.then_some(end - 1),
+            gaps_unlisted: self.books.runs().map(|(_, runs)| runs.unlisted).sum(),
         }
     }
 
@@ -556,22 +598,31 @@ impl<B> Window<B> {
         terms
     }
 
-    /// All frames that are not in the recording, in order of index.
+    /// All frames that are not in the recording, in order of index, but for [`Tally::gaps_unlisted`].
     pub fn gaps(&self) -> Vec<Gap> {
-        let runs = |ranges: &Ranges, cause| {
-            let gaps = ranges.iter().map(|run| Gap {
+        let listed = |(cause, runs): (Cause, &Runs)| {
+            let gap = |run: std::ops::Range<i64>| Gap {
                 first: run.start,
                 count: (run.end - run.start) as u64,
                 cause,
-            });
-            gaps.collect::<Vec<_>>()
+            };
+            runs.known.iter().map(gap).collect::<Vec<_>>()
         };
-        let mut gaps = runs(&self.books.missing, Cause::Missing);
-        gaps.extend(runs(&self.books.overrun, Cause::Overrun));
-        gaps.extend(runs(&self.books.damaged, Cause::Damaged));
-        gaps.extend(runs(&self.books.late, Cause::Late));
+        let mut gaps: Vec<Gap> = self.books.runs().flat_map(listed).collect();
         gaps.sort_unstable();
         gaps
+    }
+}
+
+impl Books {
+    fn runs(&self) -> impl Iterator<Item = (Cause, &Runs)> {
+        [
+            (Cause::Missing, &self.missing),
+            (Cause::Overrun, &self.overrun),
+            (Cause::Damaged, &self.damaged),
+            (Cause::Late, &self.late),
+        ]
+        .into_iter()
     }
 }
 
@@ -621,13 +672,6 @@ impl Finished {
             at = end;
         }
         self.gaps.sort_unstable();
-    }
-}
-
-/// Adds a run, unless so many are remembered that memory must be spared: the terms count it anyway.
-fn remember(ranges: &mut Ranges, run: std::ops::Range<i64>) {
-    if ranges.runs() < RUNS_REMEMBERED {
-        ranges.insert(run);
     }
 }
 
@@ -736,7 +780,7 @@ mod tests {
                     let index = window.next() + distance;
                     if window.arrive_damaged(index) == Arrival::Damaged {
                         truth.entry(index).or_insert("damaged");
-                    } else if window.books.late.contains(index) {
+                    } else if window.books.late.known.contains(index) {
                         truth.entry(index).or_insert("late");
                     }
                 }
@@ -768,6 +812,41 @@ mod tests {
             prop_assert_eq!(listed, tally.terms.expected - tally.terms.written);
             let firsts: Vec<i64> = closed.iter().map(|page| page.page).collect();
             prop_assert!(firsts.is_sorted(), "pages leave in order");
+        }
+
+        #[test]
+        fn books_whose_list_of_gaps_is_cut_balance_and_say_so(
+            steps in steps(), remembered in 0usize..4
+        ) {
+            let mut window = Window::new(6, 2, 1000).remembering(remembered);
+            let mut blocks = 0u32..;
+            for step in &steps {
+                match *step {
+                    Step::Run(count) => for _ in 0..count {
+                        window.arrive(window.next(), || blocks.next());
+                    },
+                    Step::Frame(distance) => {
+                        window.arrive(window.next() + distance, || blocks.next());
+                    }
+                    Step::Damaged(distance) => {
+                        window.arrive_damaged(window.next() + distance);
+                    }
+                    Step::Jump(distance) => window.jump_to(window.next() + distance),
+                    Step::Memory(_) => window.cut_short(),
+                }
+            }
+            window.cut_short();
+            for Finished { tally, gaps, .. } in std::iter::from_fn(|| window.take_finished()) {
+                prop_assert!(tally.terms.balance(), "{:?}", tally);
+                let absent = tally.terms.expected - tally.terms.written;
+                let listed: u64 = gaps.iter().map(|gap| gap.count).sum();
+                prop_assert_eq!(listed < absent, tally.gaps_unlisted > 0, "{:?} {:?}", tally, gaps);
+                prop_assert!(tally.gaps_unlisted <= absent - listed);
+                for cause in [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late] {
+                    let runs = gaps.iter().filter(|gap| gap.cause == cause).count();
+                    prop_assert!(runs <= remembered, "{} of {}", runs, cause);
+                }
+            }
         }
 
         #[test]

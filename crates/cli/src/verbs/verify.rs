@@ -131,12 +131,16 @@ fn of_stream(stream: &StreamResult) -> String {
             format!(", {frames} overrun{why}")
         }
     };
+    let unlisted = match stream.gaps_unlisted {
+        0 => String::new(),
+        gaps => format!(", {gaps} gaps counted and not listed"),
+    };
     let lost = match stream.lost {
         0 => String::new(),
         lost => format!(", {lost} of those written cannot be read"),
     };
     format!(
-        "  {}: {} of {} blocks good, {} frames written{absent}{overrun}{lost}, {verdict}\n",
+        "  {}: {} of {} blocks good, {} frames written{absent}{overrun}{unlisted}{lost}, {verdict}\n",
         stream.name,
         stream.good_blocks,
         stream.blocks,
@@ -164,6 +168,7 @@ mod tests {
             stored: Some(terms),
             verdict: Some(Verdict::Proven),
             why_overrun: None,
+            gaps_unlisted: 0,
         };
         let text = "  a: 11 of 11 blocks good, 1000 frames written, 0 absent, proven\n";
         assert_eq!(of_stream(&whole), text);
@@ -187,9 +192,11 @@ mod tests {
             stored: Some(terms),
             verdict: Some(Verdict::Consistent),
             why_overrun: Some("no member took more: the disk is full".into()),
+            gaps_unlisted: 3,
         };
         let text = "  a: 11 of 11 blocks good, 993 frames written, 7 absent, \
-                    7 overrun (no member took more: the disk is full), consistent\n";
+                    7 overrun (no member took more: the disk is full), 3 gaps counted and not listed, \
+                    consistent\n";
         assert_eq!(of_stream(&full), text);
     }
 }

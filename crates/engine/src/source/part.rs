@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Flow, Terms, Witness};
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms, Witness};
 use fullbore_core::count::Count;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
@@ -98,6 +98,13 @@ pub struct Shape {
     pub geometry: Geometry,
     /// What stands in for frames that are not there.
     pub fill: Fill,
+}
+
+impl Shape {
+    /// What of a datagram comes before the frame, and the frame.
+    pub fn split<'d>(&self, datagram: &'d [u8]) -> (&'d [u8], &'d [u8]) {
+        datagram.split_at(datagram.len().min(self.stripped_bytes as usize))
+    }
 }
 
 /// What a capture thread tells the supervisor.
@@ -295,6 +302,7 @@ impl Part {
         }
         self.invalid -= self.lost.iter().map(|lost| u64::from(lost.invalid)).sum::<u64>();
         for (_, _, flow) in &sums.flows {
+            account.gaps_unlisted += flow.tally.gaps_unlisted;
             account.terms.add(&flow.tally.terms);
             account.duplicates += flow.tally.duplicates;
             account.reordered += flow.tally.reordered;
@@ -325,7 +333,11 @@ impl Part {
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {
             [(_, _, only)] => only.gaps.iter().for_each(|&gap| account.push_gap(gap)),
-            several => account.flows = several.iter().map(flow_account).collect(),
+            several => {
+                account.flows = several.iter().map(flow_account).collect();
+                let beyond = several.iter().map(|(_, _, flow)| flow.gaps.len() - listed(flow));
+                account.gaps_unlisted += beyond.sum::<usize>() as u64;
+            }
         }
         account
     }
@@ -396,8 +408,13 @@ pub fn came_after_cut(parts: &mut VecDeque<Part>, station: u16, thread: u16, ind
     false
 }
 
+/// How many of its gaps an account lists.
+fn listed(flow: &Finished) -> usize {
+    flow.gaps.len().min(GAPS_LISTED)
+}
+
 fn flow_account((station, thread, flow): &(u16, u16, Finished)) -> Flow {
-    let gaps = flow.gaps.iter().copied().take(fullbore_core::account::GAPS_LISTED).collect();
+    let gaps = flow.gaps[..listed(flow)].to_vec();
     Flow { station: *station, thread: *thread, terms: flow.tally.terms, gaps }
 }
 

@@ -37,6 +37,7 @@ pub(super) fn account(
         stored: stored.map(|account| account.terms),
         verdict: stored.map(|account| account.verdict),
         why_overrun: stored.and_then(Account::why_overrun),
+        gaps_unlisted: stored.map_or(0, |account| account.gaps_unlisted),
     };
     let mut books = Books::new(scan, stream);
     if scan.manifest.state != State::Recording {

@@ -79,6 +79,8 @@ pub struct StreamResult {
     pub verdict: Option<Verdict>,
     /// Why frames were overrun, where any were and it is known.
     pub why_overrun: Option<String>,
+    /// Gaps that the stored account counts and does not list.
+    pub gaps_unlisted: u64,
 }
 
 /// Verifies a scan. `progress` is called with the bytes read so far and those to be read in all,
