@@ -14,7 +14,7 @@ use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
-use super::border::Border;
+use super::border::{self, Border};
 use super::far::{Belief, Far};
 use super::learn::Learning;
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
@@ -126,9 +126,8 @@ impl Arrived {
     /// Begins each flow that the first datagrams speak of with the earliest of its frames: none of them was
     /// overtaken by the first.
     pub fn expect(&mut self, first: &Learning) {
-        let strip = self.shape.stripped_bytes as usize;
         for datagram in first.datagrams() {
-            let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+            let (head, frame) = self.shape.split(datagram);
             if self.owns(frame) {
                 self.flow_of(head, frame, datagram.len(), Some(first));
             }
@@ -189,32 +188,25 @@ impl Arrived {
     /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
     /// gets none.
     pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
-        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
-            let held = self.border.take();
+        while let Some(held) = self.border.take(at_once, lent.now) {
             held.iter().for_each(|datagram| self.learn_length(datagram));
             self.flows.iter_mut().for_each(|flow| flow.count.settle());
             held.iter().for_each(|datagram| self.ingest(datagram, lent));
         }
     }
 
-    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
     fn learn_length(&mut self, datagram: &[u8]) {
-        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
-        let (head, frame) = datagram.split_at(cut);
+        let (head, frame) = self.shape.split(datagram);
         let Ok(header) = Header::read(frame) else { return };
         let own = (header.station(), header.thread());
         let flow = self.flows.iter_mut().find(|flow| (flow.station, flow.thread) == own);
-        let Some(flow) = flow else { return };
-        if let Reading::Frame { index, .. } = flow.count.read(head, frame, datagram.len())
-            && !flow.window.is_far(index)
-        {
-            flow.count.learn(head, frame);
+        if let Some(flow) = flow {
+            border::learn_length(&mut flow.count, &flow.window, (head, frame));
         }
     }
 
     fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
-        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
-        let (head, frame) = datagram.split_at(cut);
+        let (head, frame) = self.shape.split(datagram);
         let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
             self.newest().foreign += 1;
             return;

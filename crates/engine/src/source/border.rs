@@ -10,7 +10,9 @@
 //! counted from there. So what comes at such a border is held for a moment: the last frames of the second
 //! before may have been overtaken, and without them it would be taken to be shorter than it is.
 
+use fullbore_core::count::{Count, Reading};
 use fullbore_core::time::Tai;
+use fullbore_core::window::Window;
 
 /// So many datagrams are held …
 const MOST: usize = 64;
@@ -37,15 +39,23 @@ impl Border {
         !self.held.is_empty()
     }
 
-    /// Whether what was overtaken there has had its time.
-    pub fn is_over(&self, now: Tai) -> bool {
+    /// Takes the datagrams, to be counted now, if what was overtaken there has had its time, or gets none.
+    pub fn take(&mut self, at_once: bool, now: Tai) -> Option<Vec<Vec<u8>>> {
         let waited = self.since.is_some_and(|since| now.since(since) >= PATIENCE_NS);
-        waited || self.held.len() >= MOST
-    }
-
-    /// Takes the datagrams, to be counted now.
-    pub fn take(&mut self) -> Vec<Vec<u8>> {
+        let is_over = at_once || waited || self.held.len() >= MOST;
+        if !self.is_held() || !is_over {
+            return None;
+        }
         self.since = None;
-        std::mem::take(&mut self.held)
+        Some(std::mem::take(&mut self.held))
+    }
+}
+
+/// A frame that was overtaken at a border tells how long its second is, before that is fixed.
+pub fn learn_length<B>(count: &mut Count, window: &Window<B>, (head, frame): (&[u8], &[u8])) {
+    if let Reading::Frame { index, .. } = count.read(head, frame, head.len() + frame.len())
+        && !window.is_far(index)
+    {
+        count.learn(head, frame);
     }
 }

@@ -16,7 +16,7 @@ use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Closed, Finished, Window};
 
-use super::border::Border;
+use super::border::{self, Border};
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
@@ -295,28 +295,18 @@ impl Placed {
     /// Takes the datagrams held at a border between seconds, if what was overtaken there has had its time, or
     /// gets none.
     pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
-        while self.border.is_held() && (at_once || self.border.is_over(lent.now)) {
-            let held = self.border.take();
-            held.iter().for_each(|datagram| self.learn_length(datagram));
+        while let Some(held) = self.border.take(at_once, lent.now) {
+            for datagram in &held {
+                let parts = self.shape.split(datagram);
+                border::learn_length(&mut self.count, &self.window, parts);
+            }
             self.count.settle();
             held.iter().for_each(|datagram| self.ingest(datagram, lent));
         }
     }
 
-    /// A frame that was overtaken at a border tells how long its second is, before that is fixed.
-    fn learn_length(&mut self, datagram: &[u8]) {
-        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
-        let (head, frame) = datagram.split_at(cut);
-        if let Reading::Frame { index, .. } = self.count.read(head, frame, datagram.len())
-            && !self.window.is_far(index)
-        {
-            self.count.learn(head, frame);
-        }
-    }
-
     fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
-        let cut = datagram.len().min(self.shape.stripped_bytes as usize);
-        let (head, frame) = datagram.split_at(cut);
+        let (head, frame) = self.shape.split(datagram);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
             Reading::Early { .. } => self.border.hold(datagram, lent.now),
@@ -399,7 +389,7 @@ impl Placed {
     }
 
     fn index_of(&self, datagram: &[u8]) -> Option<i64> {
-        let (head, frame) = datagram.split_at(self.shape.stripped_bytes as usize);
+        let (head, frame) = self.shape.split(datagram);
         match self.count.read(head, frame, datagram.len()) {
             Reading::Frame { index, .. } | Reading::Early { index } => Some(index),
             _ => None,
