@@ -8,7 +8,7 @@ use hdf5_metno::file::{FileBuilder, LibraryVersion};
 use hdrhistogram::Histogram;
 
 use super::rows::Rows;
-use super::{Error, Existing, Options, histogram};
+use super::{Error, Existing, Options, guard, histogram};
 
 /// HDF5 chunks of so many bytes begin on a page, so that the kernel copies whole pages.
 const ALIGN_FROM: u64 = 64 * 1024;
@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 pub(super) struct Container {
     pub path: PathBuf,
     file: File,
-    /// The same file for the kernel: libhdf5's flush does not reach the disk.
+    /// The same file for the kernel: libhdf5's flush does not reach the disk. It also shows that there is a writer.
     disk: std::fs::File,
     pub flushes: Histogram<u64>,
     failed: bool,
@@ -53,6 +53,7 @@ impl Container {
             }
         })?;
         let disk = std::fs::File::open(path).map_err(kernel(path, "opening it to sync"))?;
+        guard::show(&disk);
         let path = path.to_owned();
         Ok((Container { path, file, disk, flushes: histogram(), failed: false }, inside))
     }

@@ -21,6 +21,7 @@ mod attributes;
 mod bytes;
 mod container;
 mod filter;
+mod guard;
 mod index;
 mod joined;
 mod panda;
@@ -261,6 +262,12 @@ pub enum Error {
         /// Bytes of a sample or frame.
         unit: usize,
     },
+    /// Whoever writes it lives.
+    #[error("{}: another program has it open, and may be writing it", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// No file to recover: it holds no dataset that grows.
     #[error("{}: not one of this program's HDF5 files", path.display())]
     Foreign {
@@ -292,6 +299,9 @@ impl Error {
             }
             Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
                 Some("another program has it open: close it there, or give another name")
+            }
+            Error::InUse { .. } => {
+                Some("stop what writes or reads it first; a program that died holds it no longer")
             }
             Error::Differs { .. } => {
                 Some("give another file, or a template with %d for one file each")
@@ -376,6 +386,32 @@ mod tests {
         assert!(read.into_iter().eq(0..30_000));
         file.close().unwrap();
         assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
+    }
+
+    #[test]
+    fn a_file_with_a_writer_is_not_recovered_and_readers_are_let_in() {
+        for live in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("live.h5");
+            let options = Options { live, ..Options::default() };
+            let shape = Shape::Frames { frame_bytes: 100 };
+            let mut file = BytesFile::create(&path, shape, &[], &options).unwrap();
+            file.append(&[7; 300], &[fullbore_core::time::Tai(0); 3]).unwrap();
+            file.flush().unwrap();
+            let refused = recover(&path).unwrap_err();
+            assert!(
+                matches!(refused, Error::InUse { .. }) && refused.hint().is_some(),
+                "{refused}"
+            );
+            assert!(matches!(clear(&path), Err(Error::InUse { .. })));
+            let reader = std::fs::File::open(&path).unwrap();
+            let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
+            // As libhdf5 has its readers do.
+            assert_eq!(rustix::fs::flock(&reader, shared).is_ok(), live);
+            drop(reader);
+            file.finish(&Ending::default()).unwrap();
+            assert!(recover(&path).unwrap().ended);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use hdf5_metno::{Dataset, File};
 
 use super::container::refused;
 use super::index::{self, Acquisition};
-use super::{Ending, Error, attributes};
+use super::{Ending, Error, attributes, guard};
 use crate::sys::hdf5::open_abandoned;
 
 /// What was found in a file whose writer died.
@@ -25,8 +25,9 @@ const REASON: &str = "the recording program died";
 
 /// Takes off the mark of being written, as h5clear does, and changes nothing else.
 ///
-/// Nobody may be writing the file: a writer's mark looks the same whether it lives or not.
+/// A file that somebody writes is refused: a writer's mark looks the same whether it lives or not.
 pub fn clear(path: &Path) -> Result<(), Error> {
+    let _alone = guard::take(path)?;
     let file = open_abandoned(path).map_err(refused(path, "opening it to clear its mark"))?;
     file.close().map_err(refused(path, "closing it"))
 }
@@ -34,8 +35,9 @@ pub fn clear(path: &Path) -> Result<(), Error> {
 /// Makes a file whose writer died an ordinary one: all datasets as long as the shortest, the mark
 /// gone, and the ending says what happened.
 ///
-/// Nobody may be writing the file. Doing it twice is harmless.
+/// A file that somebody writes is refused. Doing it twice is harmless.
 pub fn recover(path: &Path) -> Result<Recovered, Error> {
+    let _alone = guard::take(path)?;
     let file = open_abandoned(path).map_err(refused(path, "opening it to recover"))?;
     let sets = file.datasets().map_err(refused(path, "listing its datasets"))?;
     let verdict = attributes::read_text(&file, "verdict");
