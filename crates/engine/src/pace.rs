@@ -40,15 +40,6 @@ impl Period {
         Period((product / u128::from(bytes_per_second.max(1))).min(1 << 79))
     }
 
-    /// This period at `factor` times the speed; a factor that makes no sense changes nothing.
-    pub fn faster(self, factor: f64) -> Self {
-        if factor.is_finite() && factor > 0.0 {
-            Period(((self.0 as f64 / factor) as u128).clamp(1, 1 << 79))
-        } else {
-            self
-        }
-    }
-
     /// The length of so many periods.
     #[inline]
     pub fn times_ns(self, packets: u64) -> u64 {
@@ -331,10 +322,6 @@ mod tests {
             86_400_000_000_000 - Period::per_second(9_999_991).times_ns(9_999_991 * 86_400) < 20
         );
         assert_eq!(Period::of_rate(8032, 8032 * 1000).times_ns(1), 1_000_000);
-        assert_eq!(Period::per_second(1000).faster(2.0).times_ns(1), 500_000);
-        for nonsense in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(Period::per_second(1000).faster(nonsense).times_ns(1), 1_000_000);
-        }
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Tally {
     }
 
     /// Whether every frame meant has exactly one fate.
+    #[cfg(test)]
     pub fn balances(&self) -> bool {
         let apart = self.dropped.count() + self.silent.count() + self.refused.count();
         self.meant == self.sent + apart + self.damaged_count()

@@ -52,12 +52,14 @@ impl Control {
     }
 
     /// What can be captured of a position: `*CAPTURE.OPTIONS?`
-    pub fn capture_options(&mut self) -> Result<Vec<String>, Error> {
+    #[cfg(test)]
+    pub(super) fn capture_options(&mut self) -> Result<Vec<String>, Error> {
         self.lines("*CAPTURE.OPTIONS")
     }
 
     /// Captures these fields and no others.
-    pub fn set_capture(&mut self, fields: &[Captured]) -> Result<(), Error> {
+    #[cfg(test)]
+    pub(super) fn set_capture(&mut self, fields: &[Captured]) -> Result<(), Error> {
         self.set("*CAPTURE", "")?;
         for field in fields {
             self.set(&format!("{}.CAPTURE", field.field), &field.options.join(" "))?;

@@ -106,8 +106,6 @@ pub enum Stage<F> {
 pub struct Chunk<F> {
     /// Its number within the stream.
     pub number: u32,
-    /// Offset of its first block: 0, unless the blocks before lie on another member.
-    pub base: u64,
     /// How far its file is.
     pub stage: Stage<F>,
     /// Whether its file bears its number; nothing counts as written before, as nobody could find it.
@@ -168,15 +166,14 @@ pub struct Job {
 }
 
 impl<F: Clone> Chunk<F> {
-    /// A chunk without a file, whose first block lies at `base`.
-    pub fn new(number: u32, base: u64) -> Self {
+    /// A chunk without a file.
+    pub fn new(number: u32) -> Self {
         Self {
             number,
-            base,
             stage: Stage::Wanted,
             named: false,
-            accepted: base,
-            written: base,
+            accepted: 0,
+            written: 0,
             unpublished: 0,
             slots: VecDeque::new(),
             first: 0,
@@ -324,7 +321,7 @@ impl<F: Clone> Chunk<F> {
 
     /// Whether anything is in it.
     pub fn holds_data(&self) -> bool {
-        self.written > self.base
+        self.written > 0
     }
 
     /// The file, if there is one.
@@ -418,7 +415,7 @@ mod tests {
             let geometry = Geometry { frame_bytes: 4096, block_bytes: 4096, chunk_blocks: 12 };
             let directory = "s_a".to_owned();
             let track = Arc::new(Track { scan: Uuid::nil(), number: 0, directory, geometry });
-            let mut chunk = Chunk::<()>::new(0, 0);
+            let mut chunk = Chunk::<()>::new(0);
             chunk.named = true;
             let mut flying = std::collections::BTreeMap::new();
             for sequence in 0..12 {

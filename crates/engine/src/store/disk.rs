@@ -33,9 +33,7 @@ pub enum Operation<F> {
     Create {
         /// The file.
         path: String,
-        /// First byte that will be written.
-        offset: u64,
-        /// Bytes that will be written from there.
+        /// Bytes that will be written.
         bytes: u64,
     },
     /// Open a directory, to sync it.
@@ -263,8 +261,8 @@ impl Files {
             Operation::MakeDirectories { directory } => {
                 make_directories(&self.root, &directory, self.access, false).map(|()| None)
             }
-            Operation::Create { path, offset, bytes } => {
-                create(&self.root.join(path), self.access.direct, offset, bytes).map(Some)
+            Operation::Create { path, bytes } => {
+                create(&self.root.join(path), self.access.direct, bytes).map(Some)
             }
             Operation::OpenDirectory { path } => {
                 let directory = File::open(self.root.join(path))?;
@@ -325,9 +323,9 @@ pub fn open_new(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     Ok(options.open(path)?.into())
 }
 
-fn create(path: &Path, direct: bool, offset: u64, bytes: u64) -> io::Result<OwnedFd> {
+fn create(path: &Path, direct: bool, bytes: u64) -> io::Result<OwnedFd> {
     let file = open_new(path, direct)?;
-    if let Err(error) = take_space(&file, offset, bytes) {
+    if let Err(error) = take_space(&file, 0, bytes) {
         // ext4 leaves what it could get: a full disk would stay full. The first error is the one to tell.
         let _ = std::fs::remove_file(path);
         return Err(error);

@@ -248,50 +248,6 @@ pub enum What {
     },
 }
 
-impl What {
-    /// Whether bytes of the stream are lost or wrong, rather than what is said of them.
-    pub fn is_damage(&self) -> bool {
-        use What::*;
-        match self {
-            MemberAbsent { .. }
-            | IndexMissing
-            | IndexUnreadable { .. }
-            | IndexCut { .. }
-            | IndexForeign { .. }
-            | ChunkMissing { .. }
-            | ChunkTruncated { .. }
-            | Unreadable { .. }
-            | BlocksDamaged { .. }
-            | BlocksUnreadable { .. }
-            | BlocksSwapped { .. }
-            | BlocksAbsent { .. }
-            | BlockAbsurd { .. }
-            | FramesDamaged { .. } => true,
-            Unsealed
-            | ManifestMissing
-            | ManifestUnreadable { .. }
-            | ManifestDiffers { .. }
-            | AccountMissing
-            | AccountUnreadable { .. }
-            | AccountDiffers { .. }
-            | ChunkTooLong { .. }
-            | ChunkUnknown { .. }
-            | ChunkUnfinished { .. }
-            | ChunksUnordered
-            | ChunkTwice { .. }
-            | Stranger
-            | BlockTwice { .. }
-            | FramesUnaccounted
-            | FramesTwice
-            | FramesMisplaced { .. }
-            | FillUnmarked { .. }
-            | AccountTerm { .. }
-            | AccountUnbalanced { .. }
-            | ManifestTerm { .. } => false,
-        }
-    }
-}
-
 /// `block 7`, or `blocks 7–9`.
 struct Blocks(u64, u64);
 

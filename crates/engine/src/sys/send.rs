@@ -159,11 +159,6 @@ impl Sender {
         Ok(Self { socket, address, segments, tally: Tally::default(), headers, control })
     }
 
-    /// The address that packets come from.
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()?.as_socket()
-    }
-
     /// What has been sent and refused so far.
     pub fn tally(&self) -> Tally {
         self.tally
@@ -175,7 +170,8 @@ impl Sender {
     }
 
     /// Never sends segmented messages, as if the route could not.
-    pub fn without_segments(mut self) -> Self {
+    #[cfg(test)]
+    fn without_segments(mut self) -> Self {
         self.segments = false;
         self
     }

@@ -91,11 +91,6 @@ impl Tally {
     pub fn agrees(&self) -> bool {
         self.sent_by_server.is_none_or(|sent| sent == self.received)
     }
-
-    /// Why samples were withheld, if any were.
-    pub fn withheld_because(&self) -> Option<String> {
-        (self.withheld > 0).then(|| self.ending.to_string())
-    }
 }
 
 impl Certifier {

@@ -174,7 +174,7 @@ fn an_overrun_of_raw_samples_withholds_the_last_frame() {
     let seen = whole(&overrun);
     let [tally] = seen.tallies.as_slice() else { panic!() };
     assert_eq!((tally.withheld, tally.certified), (1065, 10_000 - 1065));
-    assert_eq!(tally.withheld_because().as_deref(), Some("Data overrun"));
+    assert_eq!(tally.ending.to_string(), "Data overrun");
     assert!(tally.agrees());
 }
 

@@ -158,8 +158,9 @@ impl Header {
     }
 
     /// All 32 bytes. Of a legacy header only the first 16 belong into a frame.
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
-        zerocopy::transmute!(*self)
+    #[cfg(test)]
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
+        zerocopy::transmute!(self)
     }
 
     /// Writes the 16 or 32 bytes to the start of `frame` and says how many they were.

@@ -10,13 +10,12 @@ use crate::store::reader::{Placed, Scan, Stream};
 
 /// Chunk files too many, too long, twice, or unfinished.
 pub(super) fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
-    // Where the blocks of each chunk begin and end.
-    let mut known: HashMap<(usize, u32), (u64, u64)> = HashMap::new();
+    // Where the blocks of each chunk end.
+    let mut known: HashMap<(usize, u32), u64> = HashMap::new();
     for placed in &stream.blocks {
-        let begin = placed.block.offset;
-        let end = begin + u64::from(placed.block.bytes);
-        let extent = known.entry((placed.holding, placed.block.chunk)).or_insert((begin, end));
-        *extent = (begin.min(extent.0), end.max(extent.1));
+        let end = placed.block.offset + u64::from(placed.block.bytes);
+        let known_end = known.entry((placed.holding, placed.block.chunk)).or_insert(end);
+        *known_end = end.max(*known_end);
     }
     let mut findings = Vec::new();
     let unsealed = scan.manifest.state == State::Recording;
@@ -31,13 +30,11 @@ pub(super) fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
         for (number, file) in &holding.chunks {
             let is = file.bytes;
             match known.get(&(at, *number)) {
-                // The rest of a chunk that another member began stays there.
-                Some(&(begin, _)) if file.unfinished && begin > 0 => {}
                 _ if file.unfinished && !unsealed => {
                     tell(&file.path, What::ChunkUnfinished { bytes: is });
                 }
                 None if !unsealed => tell(&file.path, What::ChunkUnknown { bytes: is }),
-                Some(&(_, should)) if is > should && !unsealed => {
+                Some(&should) if is > should && !unsealed => {
                     tell(&file.path, What::ChunkTooLong { is, should });
                 }
                 _ => {}

@@ -44,8 +44,7 @@ impl<D: Disk> Engine<D> {
         }
         let stream = self.streams.get_mut(&key).expect("begun above");
         let is_new = !stream.chunks.contains_key(&number);
-        let chunk =
-            stream.chunks.entry(number).or_insert_with(|| Chunk::new(number, filled.offset));
+        let chunk = stream.chunks.entry(number).or_insert_with(|| Chunk::new(number));
         if !chunk.takes(&filled) {
             return self.refuse(lane, filled);
         }
@@ -67,16 +66,16 @@ impl<D: Disk> Engine<D> {
             let over = closed || matches!(stream.phase, Phase::Dead | Phase::Closing);
             !over && stream.ending.is_none() && !stream.journal.broken()
         });
-        let has_space = stream.is_some_and(|stream| {
-            let spare = matches!(stream.spare, Spare::Ready(_)) && filled.offset == 0;
-            stream.chunks.contains_key(&filled.chunk) || spare
-        });
+        // A chunk is whole from its first block on: where that was refused, so is the rest.
+        let goes_on = stream.is_some_and(|it| it.chunks.contains_key(&filled.chunk));
+        let begins = !goes_on && filled.offset == 0;
+        let has_spare = stream.is_some_and(|it| matches!(it.spare, Spare::Ready(_)));
         let standing = match self.standing {
             Standing::Taking => true,
-            Standing::Full => has_space,
+            Standing::Full => goes_on || has_spare,
             Standing::Failed => false,
         };
-        willing && standing && filled.offset.is_multiple_of(ALIGNMENT)
+        willing && standing && (goes_on || begins) && filled.offset.is_multiple_of(ALIGNMENT)
     }
 
     /// Keeps the disk busy to its depth, and the next block checksummed.

@@ -61,8 +61,7 @@ impl<D: Disk> Engine<D> {
             }
             let operation = if chunk.holds_data() {
                 let bytes = (chunk.written() < end).then_some(chunk.written());
-                let rename = (chunk.base == 0).then_some((from, to));
-                Operation::Settle { file: file.clone(), bytes, rename }
+                Operation::Settle { file: file.clone(), bytes, rename: Some((from, to)) }
             } else {
                 Operation::Remove { path: from }
             };

@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use fullbore_core::layout::ALIGNMENT;
-
 use super::{Engine, Purpose, Standing};
 use crate::ring::{Block, Pool, Track};
 use crate::store::chunk::{Chunk, Stage};
@@ -50,7 +48,7 @@ impl<D: Disk> Engine<D> {
         for (part, path) in paths {
             self.chore(key, Purpose::Open(key, part), Operation::OpenDirectory { path });
         }
-        let create = Operation::Create { path: index, offset: 0, bytes: INDEX_STEP_BYTES };
+        let create = Operation::Create { path: index, bytes: INDEX_STEP_BYTES };
         self.chore(key, Purpose::Open(key, Part::Index), create);
     }
 
@@ -73,9 +71,8 @@ impl<D: Disk> Engine<D> {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let (path, spare_path) = (stream.filling_path(number), stream.spare_path());
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
-        let (base, whole) = (chunk.base, chunk.base == 0);
         chunk.stage = Stage::Making;
-        if whole && let Spare::Ready(file) = &stream.spare {
+        if let Spare::Ready(file) = &stream.spare {
             let file = file.clone();
             stream.spare = Spare::Leaving(file.clone());
             let rename = Some((spare_path, path));
@@ -87,8 +84,7 @@ impl<D: Disk> Engine<D> {
         if self.standing != Standing::Taking {
             return self.lose_chunk(key, number);
         }
-        let bytes = chunk_bytes.saturating_sub(base).max(ALIGNMENT);
-        let create = Operation::Create { path, offset: base, bytes };
+        let create = Operation::Create { path, bytes: chunk_bytes };
         self.chore(key, Purpose::Make(key, number), create);
     }
 
@@ -98,7 +94,7 @@ impl<D: Disk> Engine<D> {
         if taking && stream.wants_spare(number) {
             stream.spare = Spare::Making;
             let (path, bytes) = (stream.spare_path(), stream.track.geometry.chunk_bytes());
-            let create = Operation::Create { path, offset: 0, bytes };
+            let create = Operation::Create { path, bytes };
             self.chore(key, Purpose::Spare(key), create);
         }
     }
@@ -144,10 +140,6 @@ impl<D: Disk> Engine<D> {
             return;
         }
         let file = file.clone();
-        if chunk.base > 0 {
-            chunk.stage = Stage::Placed(file);
-            return stream.retire(number);
-        }
         chunk.stage = Stage::Placing(file.clone());
         let settle = Operation::Settle { file, bytes: None, rename: Some((from, to)) };
         self.chore(key, Purpose::Place(key, number), settle);
