@@ -29,9 +29,11 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// What the terms beside `expected` add up to.
+    /// What the terms beside `expected` add up to. Those of a damaged account may be absurd: sums stop at the largest
+    /// number there is.
     pub fn sum(&self) -> u64 {
-        self.written + self.missing + self.overrun + self.damaged + self.late
+        let terms = [self.written, self.missing, self.overrun, self.damaged, self.late];
+        terms.into_iter().fold(0, u64::saturating_add)
     }
 
     /// Whether the books balance.
@@ -41,12 +43,16 @@ impl Terms {
 
     /// Adds another flow's terms.
     pub fn add(&mut self, other: &Terms) {
-        self.expected += other.expected;
-        self.written += other.written;
-        self.missing += other.missing;
-        self.overrun += other.overrun;
-        self.damaged += other.damaged;
-        self.late += other.late;
+        for (term, more) in [
+            (&mut self.expected, other.expected),
+            (&mut self.written, other.written),
+            (&mut self.missing, other.missing),
+            (&mut self.overrun, other.overrun),
+            (&mut self.damaged, other.damaged),
+            (&mut self.late, other.late),
+        ] {
+            *term = term.saturating_add(more);
+        }
     }
 }
 
@@ -373,9 +379,9 @@ impl Account {
         }
         if let Some(last) = self.gaps.last_mut()
             && last.cause == gap.cause
-            && last.first + last.count as i64 == gap.first
+            && last.first.checked_add_unsigned(last.count) == Some(gap.first)
         {
-            last.count += gap.count;
+            last.count = last.count.saturating_add(gap.count);
         } else if self.gaps.len() < GAPS_LISTED {
             self.gaps.push(gap);
         } else {
@@ -418,7 +424,8 @@ impl Account {
 
     /// Frames listed in the gaps for `cause`.
     pub fn listed(&self, cause: Cause) -> u64 {
-        self.gaps.iter().filter(|gap| gap.cause == cause).map(|gap| gap.count).sum()
+        let gaps = self.gaps.iter().filter(|gap| gap.cause == cause);
+        gaps.fold(0, |sum, gap| sum.saturating_add(gap.count))
     }
 
     /// The verdict that terms, presence and witnesses allow.
@@ -706,6 +713,18 @@ mod tests {
         assert_eq!(overrun.judge(), Verdict::Consistent);
         overrun.restarts = 1;
         assert_eq!(overrun.judge(), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn absurd_numbers_of_a_damaged_account_are_no_balance_and_no_panic() {
+        let mut absurd = account(0, &[(u64::MAX, true)]);
+        absurd.terms.missing = u64::MAX;
+        absurd.terms.add(&absurd.terms.clone());
+        absurd.push_gap(Gap { first: i64::MAX, count: u64::MAX, cause: Cause::Missing });
+        absurd.push_gap(Gap { first: i64::MAX, count: u64::MAX, cause: Cause::Missing });
+        assert!(!absurd.terms.balance());
+        assert_eq!(absurd.listed(Cause::Missing), u64::MAX);
+        assert_eq!(absurd.judge(), Verdict::Consistent);
     }
 
     #[test]

@@ -214,7 +214,12 @@ fn checked(given: Given) -> Result<Planned, Error> {
     if given.duration > LONGEST {
         return Err(wrong("it lasts longer than 30 days".to_owned()));
     }
-    let end = given.start.plus_ns(given.duration.as_nanos() as i64);
+    let lasts = given.duration.as_nanos() as i64;
+    let end = given.start.plus_ns(lasts);
+    // Instants stop at the ends of what 64 bits of nanoseconds hold.
+    if end.since(given.start) != lasts || given.start == Tai(i64::MIN) {
+        return Err(wrong("it is not between the years 1678 and 2261".to_owned()));
+    }
     Ok(Planned { name, start: given.start, end, target: given.target })
 }
 
@@ -299,6 +304,8 @@ mod tests {
                 "scan,start,duration\na,2026-11-22T18:00:00Z,4s\nb,2026-11-22T18:00:00Z,5s\n",
                 "starts when",
             ),
+            ("scan,start,duration\na,2926-11-22T18:00:00Z,4s\n", "`a`: it is not between"),
+            ("scan,start,duration\na,1026-11-22T18:00:00Z,4s\n", "`a`: it is not between"),
             ("rubbish", "line 1"),
         ] {
             let error = Schedule::read(text, None).unwrap_err();
