@@ -161,6 +161,18 @@ impl From<&Account> for Summary {
     }
 }
 
+/// What tells when a scan was recorded, where its recorder's word of it is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Times {
+    /// Its first frame and its last were received then, by the host's clock.
+    Received,
+    /// They stand in its first frame and its last.
+    Frames,
+    /// Its first chunk file was made then, and the last one changed.
+    Files,
+}
+
 /// A scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -180,6 +192,9 @@ pub struct Manifest {
     pub armed: Tai,
     /// When the last frame was taken.
     pub stopped: Option<Tai>,
+    /// What those two times are, if they are not the recorder's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
     /// The disk set.
     pub members: Vec<Member>,
     /// The streams; a record's stream number in the index is the place here.
@@ -229,6 +244,6 @@ impl Manifest {
 
     /// Bytes written in all streams.
     pub fn bytes(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.bytes).sum()
+        self.streams.iter().fold(0, |sum, stream| sum.saturating_add(stream.bytes))
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
 use fullbore_core::format::panda::control::Settings;
-use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream};
+use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::lock;
@@ -119,7 +119,8 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     let manifest = &scan.manifest;
     let mut text = format!("{} {}\n", manifest.scan, standing(info));
     let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
-    text += &format!("  recorded  {:.3} – {stopped} on {}\n", manifest.armed, manifest.host);
+    let by = manifest.times.map_or("", times);
+    text += &format!("  recorded  {:.3} – {stopped} on {}{by}\n", manifest.armed, manifest.host);
     text += &format!("  software  {}\n", manifest.software);
     text += &format!("  identity  {}\n", manifest.uuid);
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
@@ -157,6 +158,15 @@ fn standing(info: &Info<'_>) -> &'static str {
         State::Sealed => "is sealed",
         State::Aborted => "is sealed, by an abort",
         State::Recovered => "is sealed, by recover",
+    }
+}
+
+/// What tells when it was recorded, where its recorder's word of it is lost.
+fn times(times: Times) -> &'static str {
+    match times {
+        Times::Received => ", when its first frame and its last were received",
+        Times::Frames => ", by the times in its first frame and its last",
+        Times::Files => ", by the times of its chunk files: nothing else tells",
     }
 }
 

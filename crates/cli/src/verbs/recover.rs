@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{Entry, Standing};
@@ -21,21 +22,22 @@ use crate::verbs::scan_arg;
 /// durable mark are read and checked, and a chunk is cut at the first one that is
 /// not whole. What was written and not yet recorded in the index is kept as far
 /// as it can be recognised, and marked as unverified. The account is made anew
-/// from index and data. A lost index is rebuilt from the frames; where the scan is
+/// from index and data, but for streams that have lost nothing: theirs stays, and
+/// its verdict. A lost index is rebuilt from the frames; where the scan is
 /// sealed, that is asked for (--reindex). Where no copy of the manifest can be
 /// read (`fullbore ls` calls such a scan broken), one is made from the names of
 /// directories, the indexes, the accounts and the frames, and what they do not
 /// tell is said.
 ///
 /// A scan may also be an HDF5 file whose writer died: its columns are cut to the
-/// length of the shortest, and it opens again as any other. Nobody may be writing
-/// it.
+/// length of the shortest, and it opens again as any other. One that another program
+/// has open is refused.
 ///
 /// It can be interrupted and run again. A scan that is sealed, or being recorded,
 /// is left alone.
 ///
-/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that must
-/// have been there are not, or something was found that is left alone; 2 a scan
+/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that had
+/// been numbered are nowhere or are damaged, or something was found that is left alone; 2 a scan
 /// could not be recovered.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
@@ -184,7 +186,15 @@ fn text(outcome: &Outcome) -> String {
             "{scan} had been sealed: its manifest was copied to {directories} more directories\n"
         ),
         Outcome::Recovered(recovery) => {
-            let mut text = format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds);
+            let mut text = match recovery.state {
+                State::Recovered => {
+                    format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds)
+                }
+                state => {
+                    let state = format!("{state:?}").to_lowercase();
+                    format!("{} is {state}, and stays so: nothing of it was lost\n", recovery.scan)
+                }
+            };
             recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
             recovery.warnings.iter().for_each(|warning| text += &format!("  {warning}\n"));
             text
@@ -204,7 +214,7 @@ fn of_stream(stream: &Recovered) -> String {
     let facts = [
         (stream.found, "blocks had no record and were kept, unverified"),
         (stream.cut, "blocks after the last durable mark were not whole and were cut off"),
-        (stream.lost, "blocks must have been there and are nowhere"),
+        (stream.lost, "blocks had been numbered and are nowhere"),
         (stream.damaged, "durable blocks are damaged: `fullbore verify` names them"),
         (stream.superseded, "chunks lay on two members, one was moved out of sight"),
     ];
@@ -213,6 +223,9 @@ fn of_stream(stream: &Recovered) -> String {
     }
     if let Some(verdict) = stream.verdict {
         text += &format!(", {verdict}");
+    }
+    if stream.intact {
+        text += ": its account is as it was";
     }
     text.push('\n');
     text

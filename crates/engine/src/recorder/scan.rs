@@ -94,6 +94,7 @@ impl Scan {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             armed,
             stopped: None,
+            times: None,
             members: members
                 .iter()
                 .zip(failures)

@@ -322,6 +322,7 @@ impl Store {
             host: "here".into(),
             armed: start(),
             stopped: Some(start().plus_ns(10_000_000_000)),
+            times: None,
             members: self
                 .members
                 .iter()

@@ -31,7 +31,7 @@ pub struct Index {
     pub blocks: Vec<BlockRecord>,
     /// Gap records.
     pub gaps: Vec<Gap>,
-    /// Runs of blocks that `recover` found without records: first sequence, count.
+    /// Runs of blocks that `recover` found without records, in their order: first sequence, count.
     pub found: Vec<(u64, u64)>,
     /// How many of the blocks were durable at the last mark.
     pub durable: usize,
@@ -99,6 +99,13 @@ impl Index {
         self.records * RECORD_BYTES as u64
     }
 
+    /// Whether a block has its record from `recover`, which knows of it what is in it and no more.
+    pub fn was_found(&self, block: &Block) -> bool {
+        let behind = self.found.partition_point(|&(first, _)| first <= block.sequence);
+        let run = behind.checked_sub(1).map(|at| self.found[at]);
+        run.is_some_and(|(first, count)| block.sequence - first < count)
+    }
+
     fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Header { member, frame_bytes, block_bytes, chunk_blocks } => {
@@ -119,7 +126,10 @@ impl Index {
                 let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
                 self.durable = blocks.min(self.blocks.len());
             }
-            Entry::Found { first, count } => self.found.push((first, count)),
+            Entry::Found { first, count } => {
+                let at = self.found.partition_point(|&(other, _)| other < first);
+                self.found.insert(at, (first, count));
+            }
         }
         self.records += 1;
     }

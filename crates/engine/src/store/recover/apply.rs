@@ -67,7 +67,7 @@ fn place_chunk(holding: &Holding, chunk: &Chunk) -> Result<(), Error> {
     if file.bytes > chunk.end {
         cut(&file.path, chunk.end)?;
     }
-    if file.unfinished && !chunk.is_rest() {
+    if file.unfinished {
         rename(&file.path, &holding.chunk_path(chunk.number))?;
     }
     Ok(())

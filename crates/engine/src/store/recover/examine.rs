@@ -114,15 +114,23 @@ fn read_indexes(inventory: &Inventory, number: usize) -> Result<Vec<(usize, Inde
 fn geometry(inventory: &Inventory, number: usize, indexes: &[(usize, Index)]) -> Option<Geometry> {
     let told = &inventory.manifest.streams[number];
     let of_index = || indexes.iter().find_map(|(_, index)| index.geometry);
-    told.geometry.or_else(of_index).or_else(|| of_first_frame(inventory, told))
+    told.geometry.or_else(of_index).or_else(|| of_chunks(inventory, told))
 }
 
-fn of_first_frame(inventory: &Inventory, told: &Stream) -> Option<Geometry> {
-    use std::os::unix::fs::FileExt;
+/// Where nothing tells how a stream was cut: blocks of our own size, and as many in a chunk as the largest file holds.
+fn of_chunks(inventory: &Inventory, told: &Stream) -> Option<Geometry> {
     let holdings = inventory.holdings.iter().filter(|it| it.name == told.directory);
     let mut chunks: Vec<&(u32, ChunkFile)> = holdings.flat_map(|it| &it.chunks).collect();
     chunks.sort_by_key(|(number, _)| *number);
     let (_, first) = chunks.first()?;
+    let largest = chunks.iter().map(|(_, file)| file.bytes).max()?;
+    let geometry = of_first_frame(told, first)?;
+    let blocks = largest.div_ceil(geometry.block_bytes.into()).max(1);
+    Some(Geometry { chunk_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..geometry })
+}
+
+fn of_first_frame(told: &Stream, first: &ChunkFile) -> Option<Geometry> {
+    use std::os::unix::fs::FileExt;
     let Format::Vdif { .. } = told.format else {
         return Some(Geometry::of_bytes(BLOCK_BYTES, CHUNK_BYTES));
     };
@@ -284,11 +292,6 @@ impl Chunk {
         self.end = self.end.max(block.offset + u64::from(block.bytes));
         self.kept.push(block);
     }
-
-    /// Whether it begins in the middle: the rest of one that another member began.
-    pub fn is_rest(&self) -> bool {
-        self.kept.first().is_some_and(|block| block.offset > 0)
-    }
 }
 
 /// Of a chunk that lies on several members only the one that holds most stays in sight, if it holds
@@ -307,7 +310,7 @@ fn supersede(parts: &mut [Part]) {
         let twins: Vec<(usize, usize)> = places[1..]
             .iter()
             .filter(|at| chunk(at).kept.iter().all(|block| best.contains(&block.sequence)))
-            .filter(|at| !best.is_empty() && !chunk(at).is_rest())
+            .filter(|_| !best.is_empty())
             .copied()
             .collect();
         for (p, c) in twins {

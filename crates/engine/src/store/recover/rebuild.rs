@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use fullbore_core::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
+use fullbore_core::account::{
+    Account, CountedBy, Edge, Flow, GAPS_LISTED, Presence, Terms, Verdict,
+};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::format::vdif::{Header, NOWHERE, Second, Timeline};
 use fullbore_core::gap::{Cause, Gap, Ranges};
@@ -15,7 +17,8 @@ use fullbore_core::time::{Tai, frame_ns};
 
 use super::examine::{Chunk, Examined, Found, Part};
 use super::remake::rate_of as rate_of_times;
-use super::{Error, Recovered};
+use super::times::Span;
+use super::{Error, Recovered, intact};
 use crate::store::gaps::Gaps;
 use crate::store::inventory::Inventory;
 use crate::store::read::{ExtentReader, pool};
@@ -31,6 +34,8 @@ pub struct Rebuilt {
     /// Gaps that no index tells of.
     pub new_gaps: Vec<Gap>,
     pub account: Account,
+    /// Nothing of it was lost, so its account is the one that was there.
+    pub intact: bool,
     name: String,
     format: Format,
     cut: u64,
@@ -46,6 +51,8 @@ pub struct Whole {
     pub block: Block,
     /// It had no record.
     pub found: bool,
+    /// Its index is its own, and not merely that behind the block before.
+    pub placed: bool,
 }
 
 /// Puts a stream together again.
@@ -68,6 +75,7 @@ pub fn rebuild(
         number,
         geometry,
         account: Account::new(CountedBy::Nothing),
+        intact: false,
         parts,
         blocks,
         new_gaps,
@@ -77,7 +85,12 @@ pub fn rebuild(
         damaged,
         lost,
     };
-    rebuilt.account = rebuilt.count(inventory, told, &gaps, progress)?;
+    let kept = intact::account(inventory, &rebuilt);
+    rebuilt.intact = kept.is_some();
+    rebuilt.account = match kept {
+        Some(account) => account,
+        None => rebuilt.count(inventory, told, &gaps, progress)?,
+    };
     Ok(rebuilt)
 }
 
@@ -107,15 +120,16 @@ fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec
     for (part, chunk) in chunks(parts) {
         for block in &chunk.kept {
             if taken.insert(block.sequence) {
-                all.push((Whole { part, block: *block, found: false }, None));
+                all.push((Whole { part, block: *block, found: false, placed: true }, None));
             }
         }
     }
     let starts = Starts::of(parts, geometry);
+    let recorded = Recorded::of(told, &all);
     for (part, chunk) in chunks(parts).filter(|(_, chunk)| !chunk.found.is_empty()) {
         let mut next = match chunk.kept.last() {
             Some(last) => last.sequence + 1,
-            None => starts.of_chunk(chunk.number),
+            None => recorded.in_order(starts.of_chunk(chunk.number), chunk),
         };
         for found in &chunk.found {
             // A number that is taken would make two blocks one.
@@ -123,7 +137,7 @@ fn order(told: &Stream, geometry: &Geometry, parts: &[Part]) -> (Vec<Whole>, Vec
                 next += 1;
             }
             let block = block_of(chunk.number, next, found);
-            all.push((Whole { part, block, found: true }, Some(found)));
+            all.push((Whole { part, block, found: true, placed: false }, Some(found)));
             next += 1;
         }
     }
@@ -186,6 +200,36 @@ impl Starts {
     }
 }
 
+/// Blocks with a record, where places follow from the time in the frames.
+struct Recorded<'a> {
+    places: Option<Places<'a>>,
+    /// Number of each, by the index of its first frame.
+    sequences: BTreeMap<i64, u64>,
+}
+
+impl<'a> Recorded<'a> {
+    fn of(told: &'a Stream, all: &[(Whole, Option<&Found>)]) -> Self {
+        let blocks = all.iter().map(|(whole, _)| (whole.block.first, whole.block.sequence));
+        Self { places: Places::of(told, all), sequences: blocks.collect() }
+    }
+
+    /// Where a chunk without records begins: as reckoned, unless the time in its frames says that it lies between
+    /// others. Then it is the rest of one that was cut, and no number tells where that goes on.
+    fn in_order(&self, reckoned: u64, chunk: &Chunk) -> u64 {
+        let timed = || chunk.found.iter().find_map(|found| found.salvage.timed);
+        let place = self.places.as_ref().and_then(|places| places.first(timed()?));
+        let Some(place) = place else { return reckoned };
+        let before = self.sequences.range(..place).next_back().map(|(_, sequence)| *sequence);
+        let behind = self.sequences.range(place..).next().map(|(_, sequence)| *sequence);
+        let fits = before.is_none_or(|it| it < reckoned) && behind.is_none_or(|it| reckoned < it);
+        match (fits, before, behind) {
+            (true, ..) | (false, None, None) => reckoned,
+            (false, Some(before), _) => before + 1,
+            (false, None, Some(behind)) => behind.saturating_sub(chunk.found.len() as u64),
+        }
+    }
+}
+
 fn block_of(chunk: u32, sequence: u64, found: &Found) -> Block {
     Block {
         sequence,
@@ -212,11 +256,9 @@ fn give_indices(told: &Stream, all: &mut [(Whole, Option<&Found>)]) -> Vec<Gap> 
         let block = &mut whole.block;
         if let Some(found) = found {
             let timed = found.salvage.timed;
-            block.first = places
-                .as_ref()
-                .zip(timed)
-                .and_then(|(places, timed)| places.first(timed))
-                .unwrap_or(end);
+            let place = places.as_ref().zip(timed).and_then(|(places, timed)| places.first(timed));
+            whole.placed = place.is_some();
+            block.first = place.unwrap_or(end);
             block.time = timed.map(|timed| time_of_first(told, block, timed));
             block.seen = seen.or(block.time).unwrap_or(Tai(0));
             fill.extend(found.salvage.fill.iter().map(|run| Gap {
@@ -343,7 +385,9 @@ fn gaps(told: &Stream, parts: &[Part], blocks: &[Whole], fill: Vec<Gap>) -> (Vec
             let explained = known.uncovered(end..next.block.first).is_empty();
             lost += if explained { 0 } else { unseen };
             tell(end..next.block.first, cause);
-        } else {
+        } else if !(next.placed && next.block.frames > 0 && told.fill != Fill::Omit) {
+            // Where the next frame has a place of its own, and no frame is missing before it, there was no block
+            // between: numbers of blocks without a record are reckoned, and may be too high.
             lost += unseen;
         }
     }
@@ -361,6 +405,11 @@ fn gaps(told: &Stream, parts: &[Part], blocks: &[Whole], fill: Vec<Gap>) -> (Vec
 }
 
 impl Rebuilt {
+    /// Whether every block that was numbered is there, and every frame between the first and the last is told of.
+    pub fn lacks_nothing(&self) -> bool {
+        self.cut == 0 && self.lost == 0 && self.new_gaps.is_empty()
+    }
+
     /// What was done, for people.
     pub fn told(&self) -> Recovered {
         let chunks = || chunks(&self.parts);
@@ -368,7 +417,6 @@ impl Rebuilt {
             chunk.file.as_ref().is_some_and(|file| file.unfinished)
                 && chunk.end > 0
                 && !chunk.superseded
-                && !chunk.is_rest()
         };
         Recovered {
             name: self.name.clone(),
@@ -382,6 +430,7 @@ impl Rebuilt {
             superseded: chunks().filter(|(_, chunk)| chunk.superseded).count() as u64,
             terms: self.account.terms,
             verdict: Some(self.account.verdict),
+            intact: self.intact,
         }
     }
 
@@ -393,8 +442,24 @@ impl Rebuilt {
         stream.blocks = self.blocks.len() as u64;
         stream.bytes = self.bytes();
         stream.account = Some(Summary::from(&self.account));
-        let seen = self.blocks.iter().map(|whole| whole.block.seen).max();
+        let seen =
+            self.received().map_or_else(|| self.account.last.map(|it| it.seen), |it| Some(it.1));
         manifest.stopped = manifest.stopped.max(seen.filter(|seen| *seen > manifest.armed));
+    }
+
+    /// When the first and the last block were handed on of those that the recorder has a record of.
+    fn received(&self) -> Option<(Tai, Tai)> {
+        let seen = || self.blocks.iter().filter(|it| !self.was_found(it)).map(|it| it.block.seen);
+        seen().min().zip(seen().max())
+    }
+
+    /// All that tells when it was recorded.
+    pub fn span(&self) -> Span {
+        let edges = (self.account.first, self.account.last);
+        let kept = Some(edges).filter(|_| self.intact && self.account.unverified == 0);
+        let received = kept.and_then(|(first, last)| Some((first?.seen, last?.seen)));
+        let frames = edges.0.zip(edges.1).and_then(|(first, last)| first.time.zip(last.time));
+        Span { received: received.or_else(|| self.received()), frames }
     }
 
     fn bytes(&self) -> u64 {
@@ -416,7 +481,7 @@ impl Rebuilt {
         account.terms = Terms { expected: written, written, ..Terms::default() };
         account.filled = sum(&|block| block.frames - block.present);
         account.invalid = sum(&|block| block.invalid);
-        let found = self.blocks.iter().filter(|whole| whole.found);
+        let found = self.blocks.iter().filter(|whole| self.was_found(whole));
         account.unverified = found.map(|whole| u64::from(whole.block.present)).sum();
         let frame_bytes = self.geometry.map_or(0, |geometry| u64::from(geometry.frame_bytes));
         account.bytes = if frame_bytes > 0 { written * frame_bytes } else { self.bytes() };
@@ -487,10 +552,15 @@ impl Rebuilt {
             let bytes = &memory[..got.min(wanted)];
             for frame in bytes.chunks_exact(geometry.frame_bytes as usize) {
                 let Ok(header) = Header::read(frame) else { continue };
-                Walked::of(&mut flows, &header, rate_of(told)).add(&header);
+                Walked::of(&mut flows, &header, rate_of(told)).add(&header, rate_of(told));
             }
         }
         Ok(flows)
+    }
+
+    /// Whether a block has no record of the recorder's own, now or when it was recovered before.
+    fn was_found(&self, whole: &Whole) -> bool {
+        whole.found || self.parts[whole.part].index.was_found(&whole.block)
     }
 
     fn path_of(&self, inventory: &Inventory, whole: &Whole) -> Option<Arc<std::path::PathBuf>> {
@@ -538,6 +608,8 @@ struct Walked {
     timeline: Timeline,
     indices: Ranges,
     frames: u64,
+    /// The earliest time in a valid frame and the latest.
+    times: Option<(Tai, Tai)>,
 }
 
 impl Walked {
@@ -552,14 +624,21 @@ impl Walked {
                 timeline: Timeline::new(rate),
                 indices: Ranges::default(),
                 frames: 0,
+                times: None,
             });
             flows.len() - 1
         });
         &mut flows[at]
     }
 
-    fn add(&mut self, header: &Header) {
+    fn add(&mut self, header: &Header, rate: Option<u64>) {
         self.frames += 1;
+        if !header.invalid() {
+            let within = rate.map_or(0, |rate| frame_ns(header.frame_number().into(), rate));
+            let time = header.second().start().plus_ns(within);
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+        }
         let index = self.timeline.observe(header);
         if index != NOWHERE && !header.invalid() {
             self.indices.insert(index..index.saturating_add(1));
@@ -585,12 +664,24 @@ impl Walked {
 }
 
 fn tell_flows(account: &mut Account, flows: Vec<Walked>) {
+    let times = || flows.iter().filter_map(|flow| flow.times);
+    let earliest = times().map(|it| it.0).min();
+    let latest = times().map(|it| it.1).max();
+    for (edge, time) in [(&mut account.first, earliest), (&mut account.last, latest)] {
+        if let Some(edge) = edge {
+            edge.time = time.or(edge.time);
+        }
+    }
     let mut flows: Vec<Flow> = flows.iter().map(Walked::flow).collect();
     account.terms = Terms::default();
     flows.iter().for_each(|flow| account.terms.add(&flow.terms));
     if let [only] = flows.as_mut_slice() {
         std::mem::take(&mut only.gaps).into_iter().for_each(|gap| account.push_gap(gap));
     } else {
+        for flow in &mut flows {
+            account.gaps_unlisted += flow.gaps.len().saturating_sub(GAPS_LISTED) as u64;
+            flow.gaps.truncate(GAPS_LISTED);
+        }
         account.flows = flows;
     }
 }

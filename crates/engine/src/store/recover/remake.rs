@@ -28,13 +28,14 @@ use fullbore_core::index::{Block, Codec, RECORD_BYTES};
 use fullbore_core::layout::{Geometry, LARGEST_BLOCK_BYTES};
 use fullbore_core::manifest::{
     Fill, Format, INDEX_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State, Stream,
-    Summary, VERSION,
+    Summary, Times, VERSION,
 };
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::renamed::{Numbers, Renamed, Stage};
 use fullbore_core::time::{Tai, frame_ns};
 use uuid::Uuid;
 
+use super::times::{self, Span};
 use super::{Error, apply};
 use crate::clock::Clock;
 use crate::store::gaps::Gaps;
@@ -188,8 +189,8 @@ struct Remnant {
     account: Option<Account>,
     /// Index and account are there, and all agrees with them.
     whole: bool,
-    /// When its first and its last block were handed on.
-    seen: Option<(Tai, Tai)>,
+    /// What tells when it was recorded.
+    span: Span,
 }
 
 impl Remnant {
@@ -238,13 +239,27 @@ impl Remnant {
             account: account.as_ref().map(Summary::from),
             renamed: renamed(&parts),
         };
-        let seen = || blocks.iter().map(|block| block.seen);
-        let by_account = || {
-            let account = account.as_ref()?;
-            Some((account.first?.seen, account.last?.seen))
-        };
-        let seen = seen().min().zip(seen().max()).or_else(by_account);
-        Ok(Self { stream, account, whole, seen })
+        let span = span(&parts, account.as_ref());
+        Ok(Self { stream, account, whole, span })
+    }
+}
+
+/// The recorder's own words of the first frame and the last, and what the index has of them.
+fn span(parts: &[Part<'_>], account: Option<&Account>) -> Span {
+    let edges = account.and_then(|account| account.first.zip(account.last));
+    let own = edges.filter(|_| account.is_some_and(|account| account.unverified == 0));
+    let indexes = || parts.iter().map(|part| &part.index);
+    let blocks =
+        || indexes().flat_map(|index| index.blocks.iter().map(move |it| (index, it.block)));
+    let seen = || blocks().filter(|(index, it)| !index.was_found(it)).map(|(_, it)| it.seen);
+    let timed = || blocks().filter_map(|(_, block)| block.time);
+    Span {
+        received: own
+            .map(|(first, last)| (first.seen, last.seen))
+            .or_else(|| seen().min().zip(seen().max())),
+        frames: edges
+            .and_then(|(first, last)| first.time.zip(last.time))
+            .or_else(|| timed().min().zip(timed().max())),
     }
 }
 
@@ -472,32 +487,28 @@ fn renamed(parts: &[Part<'_>]) -> Option<Renamed> {
 
 fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) -> Manifest {
     let sealed = remnants.iter().all(|remnant| remnant.whole);
-    let seen = || remnants.iter().filter_map(|remnant| remnant.seen);
-    let by_files = || {
-        let chunks = found.holdings.iter().flat_map(|holding| &holding.chunks);
-        let times = chunks.filter_map(|(_, file)| file.path.metadata().ok()?.modified().ok());
-        let first = times.min()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(Tai::from_unix_ns(first.as_nanos() as i128))
-    };
-    let armed = seen().map(|seen| seen.0).min().or_else(by_files);
     let mut streams: Vec<Stream> = remnants.iter().map(|it| it.stream.clone()).collect();
     if !sealed {
         for stream in &mut streams {
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
         }
     }
-    Manifest {
+    let mut manifest = Manifest {
         version: VERSION,
         uuid,
         scan: scan.clone(),
         state: if sealed { State::Recovered } else { State::Recording },
         software: concat!("fullbore ", env!("CARGO_PKG_VERSION"), " (recover)").to_owned(),
         host: NOT_KNOWN.into(),
-        armed: armed.unwrap_or_else(|| Clock::new().now()),
-        stopped: seen().map(|seen| seen.1).max().filter(|_| sealed),
+        armed: Clock::new().now(),
+        stopped: None,
+        times: Some(Times::Files),
         members: members(found),
         streams,
-    }
+    };
+    let spans: Vec<Span> = remnants.iter().map(|remnant| remnant.span).collect();
+    times::tell(&mut manifest, &spans, &found.holdings);
+    manifest
 }
 
 /// The members that hold a part of it, as far as they say who they are.

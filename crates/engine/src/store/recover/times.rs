@@ -1,0 +1,56 @@
+//! When a scan was recorded, where its recorder's word of it is lost.
+
+use std::time::UNIX_EPOCH;
+
+use fullbore_core::manifest::{Manifest, Times};
+use fullbore_core::time::Tai;
+
+use crate::store::inventory::Holding;
+
+/// What tells when a stream was recorded, from when until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// By the host's clock: index, or account.
+    pub received: Option<(Tai, Tai)>,
+    /// The times in its first frame and its last.
+    pub frames: Option<(Tai, Tai)>,
+}
+
+/// Says in the manifest when the scan was recorded, and what tells so: the host's clock if it does, else the frames,
+/// else the chunk files.
+pub fn tell<'a>(
+    manifest: &mut Manifest,
+    spans: &[Span],
+    holdings: impl IntoIterator<Item = &'a Holding>,
+) {
+    let whole = |of: fn(&Span) -> Option<(Tai, Tai)>| {
+        let all = || spans.iter().filter_map(of);
+        let span = all().map(|it| it.0).min().zip(all().map(|it| it.1).max());
+        // A single block tells one time, and that is no duration.
+        span.filter(|(first, last)| first < last)
+    };
+    let received = || whole(|span| span.received).map(|span| (span, Times::Received));
+    let frames = || whole(|span| span.frames).map(|span| (span, Times::Frames));
+    let files = || of_files(holdings).map(|span| (span, Times::Files));
+    if let Some(((first, last), times)) = received().or_else(frames).or_else(files) {
+        (manifest.armed, manifest.stopped, manifest.times) = (first, Some(last), Some(times));
+    }
+}
+
+/// When the first chunk file was made, or what it is a copy of changed; and when the last one was changed.
+fn of_files<'a>(holdings: impl IntoIterator<Item = &'a Holding>) -> Option<(Tai, Tai)> {
+    let (mut first, mut last) = (None::<Tai>, None::<Tai>);
+    for (_, file) in holdings.into_iter().flat_map(|holding| &holding.chunks) {
+        let Ok(metadata) = file.path.metadata() else { continue };
+        let tai = |time: std::io::Result<std::time::SystemTime>| {
+            let since = time.ok()?.duration_since(UNIX_EPOCH).ok()?;
+            Some(Tai::from_unix_ns(since.as_nanos() as i128))
+        };
+        let changed = tai(metadata.modified());
+        for time in [changed, tai(metadata.created())].into_iter().flatten() {
+            first = Some(first.map_or(time, |first| first.min(time)));
+        }
+        last = last.max(changed);
+    }
+    first.zip(last)
+}
