@@ -1,9 +1,12 @@
 """Scans that have lost a part of what is said of them: manifests, indexes."""
 
+import os
 import signal
 
 import wire
-from fullbore import FOUND, GOOD, REFUSED, Recording, ask, free_ports, run, text
+from fullbore import BINARY, FOUND, GOOD, REFUSED, Recording, ask, free_ports, run, text
+from terminal import Terminal
+from test_documents import schema
 
 
 def record(stores, kill=False):
@@ -45,6 +48,12 @@ def test_a_sealed_scan_without_any_manifest_is_recovered_with_its_account(stores
     run("verify", recording.scan, "--store", members, code=GOOD)
     after = ask("info", recording.scan, "--store", members)
     assert after["accounts"] == before["accounts"]
+    schema("manifest").validate(after["manifest"])
+    assert after["manifest"]["times"] == "received"
+    assert before["manifest"]["armed"] <= after["manifest"]["armed"]
+    assert after["manifest"]["armed"] < after["manifest"]["stopped"] <= before["manifest"]["stopped"]
+    told = text(run("info", recording.scan, "--store", members).stdout)
+    assert "when its first frame and its last were received" in told
     names = [stream["name"] for stream in before["manifest"]["streams"]]
     assert [stream["name"] for stream in after["manifest"]["streams"]] == names
     for port, bytes_sent in sent.items():
@@ -84,7 +93,58 @@ def test_a_sealed_scan_that_lost_an_index_says_how_it_is_built_anew(stores):
     for verb in ("verify", "recover"):
         told = text(run(verb, recording.scan, "--store", members, code=FOUND).stdout)
         assert f"fullbore recover {recording.scan} --reindex" in told
-    run("recover", recording.scan, "--reindex", "--store", members, code=None)
+    before = ask("info", recording.scan, "--store", members)
+    done = text(run("recover", recording.scan, "--reindex", "--store", members, code=GOOD).stdout)
+    assert "nowhere" not in done, "every block was found"
     run("verify", recording.scan, "--store", members, code=GOOD)
+    # What the other stream is proven to be is still true of it.
+    after = ask("info", recording.scan, "--store", members)
+    assert after["manifest"]["state"] == "recovered"
+    lost_stream = lost.parts[-3].split("_ds")[1]
+    for stream, old, new in zip(
+        before["manifest"]["streams"], before["accounts"], after["accounts"], strict=True
+    ):
+        if stream["name"] == lost_stream:
+            assert new["terms"] == old["terms"] and new["verdict"] != "proven"
+            assert new["unverified"] > 0
+        else:
+            assert new == old
     for port, bytes_sent in sent.items():
         assert recording.on_disk().bytes(port) == bytes_sent
+
+
+def test_where_nothing_else_tells_when_it_was_the_frames_do_and_else_the_files(store):
+    recording, members, _ = record([store])
+    forget_manifests([store])
+    for name in ("index", "account.json"):
+        for path in store.glob(f"*/.fullbore/{name}"):
+            path.unlink()
+    run("recover", recording.scan, "--store", members, code=GOOD)
+    manifest = ask("info", recording.scan, "--store", members)["manifest"]
+    schema("manifest").validate(manifest)
+    assert manifest["times"] == "frames" and manifest["armed"] < manifest["stopped"]
+    edges = [stream["account"] for stream in manifest["streams"]]
+    assert manifest["armed"] == min(edge["first"] for edge in edges)
+    assert manifest["stopped"] == max(edge["last"] for edge in edges)
+    told = text(run("info", recording.scan, "--store", members).stdout)
+    assert "by the times in its first frame and its last" in told
+
+
+def test_what_takes_long_shows_how_far_it_is(stores):
+    recording, members, sent = record(stores)
+    name = recording.scan
+    (port, whole), *_ = sent.items()
+    # A pipe that nobody reads yet holds it up where it can be seen.
+    ours, theirs = os.pipe()
+    cat = [BINARY, "cat", f"{name}/{port}", "--store", members]
+    with Terminal(cat, 100, 24, stdout=theirs) as terminal:
+        os.close(theirs)
+        terminal.wait(lambda lines: any(name in line and " of " in line for line in lines))
+        with os.fdopen(ours, "rb") as pipe:
+            assert pipe.read() == whole
+        assert terminal.end() == GOOD
+        assert not any(name in line for line in terminal.shown()), "the bar is gone"
+    with Terminal([BINARY, "rm", "--yes", name, "--store", members], 100, 24) as terminal:
+        assert terminal.end() == GOOD
+        assert b"files, " in terminal.raw, "how many are gone, of how many"
+        assert any("removed" in line for line in terminal.shown())

@@ -20,7 +20,7 @@ import pytest
 import wire
 
 from conftest import seeds
-from fullbore import FOUND, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run
+from fullbore import FOUND, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
 from panda import DATA, Panda, Told, recording, serve
 from test_documents import schema
 
@@ -285,6 +285,26 @@ def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
     told = ask("recover", path)
     assert told["rows"] >= seen and not told["ended"]
     check_raw(path, count=told["rows"])
+
+
+def test_a_file_that_is_being_written_is_not_recovered(tmp_path):
+    path = tmp_path / "live.h5"
+    with Panda("--rate", 300_000) as panda, recording(panda, path, "--raw", "--arm") as record:
+        record.wait("progress", lambda told: told["visible"] > 100_000)
+        refused = text(run("recover", path, code=REFUSED).stderr)
+        assert "has it open" in refused and "stop what writes" in refused
+        # Readers come while it is written, and keep nobody from it.
+        with h5py.File(path, "r", libver="latest", swmr=True) as file:
+            words = file["PCAP.BITS0.Value"]
+            seen = len(words)
+            more = record.wait("progress", lambda told: told["visible"] > 2 * seen)
+            words.refresh()
+            assert len(words) > seen and more
+        record.interrupt()
+        done = record.ends()[0]
+    assert done["verdict"] == "proven"
+    check_raw(path, count=done["samples"])
+    assert ask("recover", path)["ended"]
 
 
 def test_a_server_that_goes_away_for_good_ends_it_with_what_is_certain(tmp_path):

@@ -68,36 +68,47 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         anyhow::ensure!(fixed, "--no-fill: frames of varying length are never filled");
     }
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let reader = stream.read(positions(stream, &frames), settings)?;
+    let positions = positions(stream, &frames);
+    let blocks = stream.blocks.get(positions.clone()).unwrap_or_default();
+    let bar = scan_arg::bar(output, &scan.manifest.scan);
+    bar.set_length(blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum());
     let mut out = Counted { out: io::stdout().lock(), bytes: 0 };
-    let mut told =
-        Told { scan: &scan.manifest.scan, stream: &stream.name, bytes: 0, wrong: vec![] };
-    for item in reader {
-        let wrong = match item {
-            Item::Block(block) => {
-                write_block(&mut out, stream, &block, &frames, args.no_fill)?;
-                block.damage
-            }
-            Item::Lost(finding) => Some(finding),
-        };
-        let Some(finding) = wrong else { continue };
-        if !output.json {
-            eprintln!("fullbore: {finding}");
-        }
-        told.wrong.push(finding);
-        if !args.allow_damaged {
+    let pour = || -> anyhow::Result<Vec<Finding>> {
+        let mut wrong = Vec::new();
+        for item in stream.read(positions, settings)? {
+            let finding = match item {
+                Item::Block(block) => {
+                    write_block(&mut out, stream, &block, &frames, args.no_fill)?;
+                    bar.inc(block.placed.block.bytes.into());
+                    block.damage
+                }
+                Item::Lost(finding) => Some(finding),
+            };
+            let Some(finding) = finding else { continue };
             if !output.json {
-                eprintln!("  --allow-damaged goes on without it");
+                bar.suspend(|| eprintln!("fullbore: {finding}"));
             }
-            break;
+            wrong.push(finding);
+            if !args.allow_damaged {
+                break;
+            }
         }
+        out.flush()?;
+        Ok(wrong)
+    };
+    let poured = pour();
+    bar.finish_and_clear();
+    let wrong = poured?;
+    if !output.json && !wrong.is_empty() && !args.allow_damaged {
+        eprintln!("  --allow-damaged goes on without it");
     }
-    out.flush()?;
-    told.bytes = out.bytes;
+    let found = if wrong.is_empty() { output::GOOD } else { output::FOUND };
     if output.json {
+        let (scan, stream) = (&scan.manifest.scan, stream.name.as_str());
+        let told = Told { scan, stream, bytes: out.bytes, wrong };
         eprintln!("{}", serde_json::to_string(&told)?);
     }
-    Ok(ExitCode::from(if told.wrong.is_empty() { output::GOOD } else { output::FOUND }))
+    Ok(ExitCode::from(found))
 }
 
 /// What was written, for scripts.

@@ -44,7 +44,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(output::FOUND));
     }
     for scan in &scans {
-        let removed = remove::remove(&roots, scan).map_err(explained)?;
+        let bar = scan_arg::files(output, scan);
+        let removed = remove::remove_telling(&roots, scan, &|gone, all| {
+            bar.set_length(all);
+            bar.set_position(gone);
+        });
+        bar.finish_and_clear();
+        let removed = removed.map_err(explained)?;
         output.tell(&removed, || text(&removed))?;
     }
     Ok(ExitCode::from(output::GOOD))

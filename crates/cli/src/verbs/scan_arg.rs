@@ -118,10 +118,18 @@ pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
 
 /// Bytes, rate and time left on standard error, if somebody is watching.
 pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
+    drawn(output, name, "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
+}
+
+/// The same for files.
+pub fn files(output: Output, name: &ScanName) -> ProgressBar {
+    drawn(output, name, "{msg} {bar:30} {pos} of {len} files, {eta} left")
+}
+
+fn drawn(output: Output, name: &ScanName, style: &str) -> ProgressBar {
     if !output.progress() {
         return ProgressBar::hidden();
     }
-    let style = "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is well-formed");
     ProgressBar::new(0).with_style(style).with_message(name.to_string())
 }

@@ -85,6 +85,15 @@ impl Error {
 
 /// Removes a scan, also a broken one.
 pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
+    remove_telling(roots, scan, &|_, _| {})
+}
+
+/// Removes a scan as [`remove`] does. `progress` is called with the chunk files gone so far, and how many there were.
+pub fn remove_telling(
+    roots: &[PathBuf],
+    scan: &ScanName,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Removed, Error> {
     let name = scan.to_string();
     let holdings = holdings(roots, &name)?;
     refuse_absent(roots, &name, &holdings)?;
@@ -93,8 +102,10 @@ pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
     }
     let _locks = lock_all(&holdings)?;
     let mut removed = Removed { scan: name, ..Removed::default() };
-    for holding in &holdings {
-        removed.chunks_of(holding)?;
+    let chunks: Vec<&PathBuf> = holdings.iter().flat_map(chunks_of).collect();
+    for (gone, path) in chunks.iter().enumerate() {
+        removed.file(path)?;
+        progress(gone as u64 + 1, chunks.len() as u64);
     }
     for holding in &holdings {
         removed.sides_of(holding)?;
@@ -157,12 +168,11 @@ fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
     locks.collect()
 }
 
-impl Removed {
-    fn chunks_of(&mut self, holding: &Holding) -> Result<(), Error> {
-        let chunks = holding.chunks.iter().map(|(_, chunk)| &chunk.path);
-        chunks.chain(&holding.superseded).try_for_each(|path| self.file(path))
-    }
+fn chunks_of(holding: &Holding) -> impl Iterator<Item = &PathBuf> {
+    holding.chunks.iter().map(|(_, chunk)| &chunk.path).chain(&holding.superseded)
+}
 
+impl Removed {
     fn sides_of(&mut self, holding: &Holding) -> Result<(), Error> {
         let side = holding.path.join(SIDE_DIRECTORY);
         for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MANIFEST_FILE] {
@@ -229,6 +239,17 @@ mod tests {
         let first = store.lay_down("r1_a", &streams);
         let other = store.lay_down("r1_ab", &[StreamPlan::vdif("a")]);
         (first, other)
+    }
+
+    #[test]
+    fn how_many_chunks_are_gone_is_told_one_by_one() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let all = laid.chunks(0).len() as u64;
+        let told = std::cell::RefCell::new(Vec::new());
+        remove_telling(&store.roots(), &laid.name, &|gone, of| told.borrow_mut().push((gone, of)))
+            .unwrap();
+        assert!(told.into_inner().into_iter().eq((1..=all).map(|gone| (gone, all))));
     }
 
     #[test]
