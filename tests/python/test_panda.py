@@ -701,3 +701,119 @@ def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
 def test_what_a_container_does_not_know_is_refused_with_it(option, tmp_path):
     done = run("record", "panda://127.0.0.1", "--to", f"hdf5:{tmp_path}/a.h5", *option, code=REFUSED)
     assert option[0] in done.stderr.decode()
+
+
+def test_a_connection_lost_between_arm_and_header_is_made_again_and_not_armed_again(store, tmp_path):
+    """Twice for a file, then twice for a scan: each time the same acquisition is joined."""
+    with Panda("--samples", 30_000, "--fault", "drop", "--fault", "drop") as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends()[0]
+            assert len(record.all("lost")) == 2 and len(record.all("armed")) == 1
+        assert (done["reason"], done["verdict"]) == ("Ok", "proven")
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.sealed()
+        assert len(panda.all("begun")) == 2
+    check_raw(tmp_path / "x.h5", count=30_000)
+    np.testing.assert_array_equal(words(record.on_disk()), np.arange(30_000))
+
+
+def test_names_of_all_acquisitions_are_looked_at_before_arming(tmp_path):
+    there = tmp_path / "a-3.h5"
+    there.write_bytes(b"not to be lost")
+    with Panda("--samples", 1000) as panda:
+        for number in (3, 0):
+            done = run("panda", "record", panda.endpoint, tmp_path / "a-%d.h5", "--arm", "--num", number, code=REFUSED)
+            assert b"a-3.h5 is there already" in done.stderr
+        assert not panda.all("begun")
+        run("panda", "record", panda.endpoint, tmp_path / "a-%d.h5", "--arm", "--num", 2)
+    assert there.read_bytes() == b"not to be lost"
+
+
+def test_a_file_that_comes_in_between_stays_and_the_acquisition_goes_beside_it(tmp_path):
+    meant, beside = tmp_path / "a-2.h5", tmp_path / "a-2.1.h5"
+    with Panda("--rate", 1e5) as panda:
+        with recording(panda, tmp_path / "a-%d.h5", "--raw", "--arm", "--num", 2) as record:
+            record.wait("progress", lambda told: told["samples"] > 0)
+            meant.write_bytes(b"not to be lost")
+            run("panda", "disarm", panda.endpoint)
+            told = record.wait("beside")
+            record.wait("progress", lambda told: told["number"] == 2 and told["samples"] > 5000)
+            run("panda", "disarm", panda.endpoint)
+            ended = record.ends()
+    assert (told["number"], told["meant"], told["file"]) == (2, str(meant), str(beside))
+    assert "is there already" in told["why"]
+    assert ended[1]["file"] == str(beside) and any("a-2.1.h5" in note for note in ended[1]["notes"])
+    assert meant.read_bytes() == b"not to be lost"
+    check_raw(beside, count=ended[1]["samples"])
+
+
+def test_an_acquisition_of_other_columns_is_not_lost_to_the_file_of_the_first(tmp_path):
+    with Panda("--rate", 1e5) as panda:
+        with recording(panda, tmp_path / "all.h5", "--arm", "--num", 2) as record:
+            record.wait("progress", lambda told: told["samples"] > 0)
+            control = panda.listening["control"].rsplit(":", 1)
+            with socket.create_connection(control) as control:
+                control.sendall(b"COUNTER1.OUT.CAPTURE=Value\n*PCAP.DISARM=\n")
+                assert control.makefile("rb").readline() == b"OK\n"
+            record.wait("progress", lambda told: told["number"] == 2 and told["samples"] > 5000)
+            run("panda", "disarm", panda.endpoint)
+            first, second = record.ends()
+    assert second["file"] == str(tmp_path / "all.1.h5")
+    with h5py.File(tmp_path / "all.h5") as file, h5py.File(second["file"]) as other:
+        assert len(file["COUNTER1.OUT.Min"]) == first["samples"]
+        assert len(other["COUNTER1.OUT.Value"]) == second["samples"] > 0
+
+
+def test_what_the_link_carries_is_said_at_the_start(tmp_path):
+    with Panda("--samples", 1000) as panda:
+        with recording(panda, tmp_path / "x.h5", "--arm", "--rate", "4e6") as record:
+            record.ends()
+        (told,) = record.all("forecast")
+        assert (told["sample_bytes"], told["load"]["average"]) == (60, 5)
+        done = run("panda", "record", panda.endpoint, tmp_path / "y.h5", "--arm", "--rate", "4e6")
+        said = done.stderr.decode()
+        assert said.count("Data overrun") == 1 and "capture Mean" in said
+        done = run("panda", "record", panda.endpoint, tmp_path / "z.h5", "--arm")
+        assert "60 bytes a sample; a link of 1 Gbit/s carries" in done.stderr.decode()
+
+
+def test_each_acquisition_in_one_file_has_its_own_settings(tmp_path):
+    path = tmp_path / "all.h5"
+    with Panda("--rate", 1e5) as panda:
+        control = panda.listening["control"].rsplit(":", 1)
+        with recording(panda, path, "--arm", "--num", 3) as record:
+            for width in (b"0.5", b"0.75"):
+                number = 1 if width == b"0.5" else 2
+                record.wait("progress", lambda told: told["number"] == number and told["samples"] > 0)
+                with socket.create_connection(control) as changed:
+                    changed.sendall(b"PULSE1.WIDTH=" + width + b"\n*PCAP.DISARM=\n")
+                    answers = changed.makefile("rb")
+                    assert [answers.readline(), answers.readline()] == [b"OK\n", b"OK\n"]
+            record.wait("progress", lambda told: told["number"] == 3 and told["samples"] > 0)
+            run("panda", "disarm", panda.endpoint)
+            record.ends()
+    with h5py.File(path) as file:
+        settings = [json.loads(text) for text in file["acquisitions"]["settings"]]
+        widths = [next(line for line in it["config"] if line.startswith("PULSE1.WIDTH=")) for it in settings]
+        assert widths[1:] == ["PULSE1.WIDTH=0.5", "PULSE1.WIDTH=0.75"] and widths[0] not in widths[1:]
+        assert json.loads(file.attrs["settings"]) == settings[2]
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1", "localhost"])
+def test_one_panda_given_twice_is_refused(other, store):
+    with Panda() as panda:
+        second = panda.endpoint.replace("127.0.0.1", other) + "&name=other"
+        words = ("--store", store, "--session", "test", "--scan", "one")
+        said = run("record", panda.endpoint, second, *words, code=REFUSED).stderr.decode()
+    assert "are one PandA" in said and "name=other" in said
+    assert not list(store.glob("test*"))
+
+
+@pytest.mark.parametrize("source", ["panda://", "panda://h:1-5", "panda://h/path", "panda://h?speed=1", "panda://a b"])
+def test_what_is_wrong_with_a_panda_is_not_told_of_datagrams(source, store):
+    words = ("--store", store, "--session", "test", "--scan", "one")
+    for done in (
+        run("record", source, *words, code=REFUSED),
+        run("panda", "record", source, store / "x.h5", code=REFUSED),
+    ):
+        assert b"udp" not in done.stderr, done.stderr

@@ -54,6 +54,7 @@ enum Instrument {
 ///   --fault overrun@1000000     the writer laps the reader at this sample
 ///   --fault stall@1000000:500   the server stops within a frame for 500 ms
 ///   --fault empty@1000000       a legal frame without samples comes first
+///   --fault drop                the connection dies between ARM and header
 ///   --fault die@1000000         the connection dies within this sample
 ///   --fault rubbish@1000000     rubbish follows the frame with this sample
 ///   --fault length@1000000      the frame with this sample lies about its length

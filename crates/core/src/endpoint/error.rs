@@ -86,6 +86,10 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let for_example = |example: &str| Some(format!("write for example {example}"));
         match self {
+            Error::Form { text } | Error::Ports { text } if text.starts_with("panda:") => {
+                for_example("panda://172.23.252.201 or panda://[fe80::1%25eth0]:8888")
+            }
+            Error::Form { text } if text.starts_with("hdf5:") => for_example("hdf5:capture-%d.h5"),
             Error::Form { .. } => for_example("udp://0.0.0.0:46220?format=vdif or file:x.vdif"),
             Error::Scheme { example, .. } => for_example(example),
             Error::Ports { .. } => for_example("udp://0.0.0.0:46220 or udp://0.0.0.0:46220-46235"),

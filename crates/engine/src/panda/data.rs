@@ -1,7 +1,7 @@
 //! The data port of a PandA: text to the decoder, payload straight to where it shall lie.
 
 use std::io::{self, IoSliceMut, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -119,6 +119,11 @@ impl DataStream {
     /// Whether an acquisition is going on.
     pub fn in_acquisition(&self) -> bool {
         self.decoder.in_acquisition()
+    }
+
+    /// The address of the other side.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr().ok()
     }
 
     /// Closes the connection for whoever reads it.

@@ -9,6 +9,7 @@
 //! libhdf5 lets one thread in at a time, so one thread owns the file. When a write fails it stops
 //! writing, gives every block back, and the capture thread ends with books that say what no file took.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
@@ -32,7 +33,12 @@ pub struct Files {
     pub template: PathBuf,
     /// Layout, compression, and how often readers see what is new.
     pub options: Options,
+    /// An acquisition whose file cannot take it goes into another one beside it: it comes only once.
+    pub beside: bool,
 }
+
+/// Names that are tried beside one that is taken.
+const BESIDE: u32 = 1000;
 
 impl Files {
     /// The file of an acquisition.
@@ -43,6 +49,30 @@ impl Files {
     /// Whether all acquisitions go into one file.
     pub fn is_one(&self) -> bool {
         self.path(1) == self.path(2)
+    }
+
+    /// The first file that is there already, of those that so many acquisitions would make; of any that could
+    /// come, where their number is open.
+    pub fn taken(&self, acquisitions: Option<u64>) -> Option<PathBuf> {
+        let (first, most) = (self.path(1), acquisitions.unwrap_or(u64::MAX));
+        if self.is_one() || most == 1 {
+            return first.exists().then_some(first);
+        }
+        // What lies there is looked through, since any number of acquisitions may be asked for.
+        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+        let numbers = entries.filter_map(|entry| self.number_of(&entry.ok()?.file_name()));
+        numbers.filter(|number| (1..=most).contains(number)).min().map(|number| self.path(number))
+    }
+
+    /// Which acquisition would have a file of this name.
+    fn number_of(&self, name: &OsStr) -> Option<u64> {
+        let template = self.template.file_name()?.to_string_lossy();
+        let (before, after) = template.split_once("%d")?;
+        let number = name.to_str()?.strip_prefix(before)?.strip_suffix(after)?;
+        let number = number.parse().ok()?;
+        // `+7` and `07` are numbers too, and no names that are given.
+        (self.path(number).file_name() == Some(name)).then_some(number)
     }
 
     /// How the file of an acquisition is opened: a second one continues the file of the first.
@@ -70,6 +100,17 @@ pub enum FileNews {
         path: PathBuf,
         /// The acquisition.
         acquisition: Arc<Acquisition>,
+    },
+    /// An acquisition goes into another file than was meant.
+    Beside {
+        /// Which one.
+        number: u64,
+        /// The file that was meant.
+        meant: PathBuf,
+        /// The file that takes it.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// Readers can see so many samples of the acquisition.
     Visible {
@@ -141,6 +182,7 @@ impl FileOutlet {
             news,
             emptied: to_capture,
             current: None,
+            beside: Vec::new(),
             failed: None,
             flushed: Instant::now(),
         };
@@ -218,6 +260,8 @@ struct Work {
     news: Sender<FileNews>,
     emptied: SyncSender<Option<Block>>,
     current: Option<Current>,
+    /// What the account says of an acquisition that is not in the file that was meant.
+    beside: Vec<String>,
     failed: Option<Arc<hdf5::Error>>,
     flushed: Instant,
 }
@@ -273,13 +317,38 @@ impl Work {
         options.rows_per_second.get_or_insert(samples as f64 / seconds);
         let settings = acquisition.settings.wait(SETTINGS_COME).and_then(Result::ok);
         let (header, settings) = (&acquisition.header, settings.as_deref());
-        match PandaFile::create_with(&path, header, settings, &options) {
-            Ok(made) => {
-                current.file = Some(made);
-                self.say(FileNews::Begun { path, acquisition });
+        let create = |path: &Path, options: &Options| {
+            PandaFile::create_with(path, header, settings, options)
+        };
+        let made = match create(&path, &options) {
+            // What is there stays; a file that could not be begun leaves nothing behind.
+            Err(error) if self.files.beside && path.exists() => {
+                options.existing = Existing::Refuse;
+                match make_beside(&path, |path| create(path, &options)) {
+                    Some(made) => Ok((made, Some(error.to_string()))),
+                    None => Err(error),
+                }
             }
+            made => made.map(|made| (made, None)),
+        };
+        match made {
+            Ok((made, why)) => self.begun(made, why),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// The acquisition has its file; another one than was meant, if that is said why.
+    fn begun(&mut self, file: PandaFile, why: Option<String>) {
+        let Some(current) = &mut self.current else { return };
+        let (path, acquisition) = (file.path().to_owned(), current.acquisition.clone());
+        current.file = Some(file);
+        let meant = std::mem::replace(&mut current.path, path.clone());
+        if let Some(why) = why {
+            let number = acquisition.number;
+            self.beside.push(format!("it is in {} instead: {why}", path.display()));
+            self.say(FileNews::Beside { number, meant, path: path.clone(), why });
+        }
+        self.say(FileNews::Begun { path, acquisition });
     }
 
     fn write(&mut self, batch: Batch) {
@@ -319,6 +388,7 @@ impl Work {
         let Some(current) = self.current.take() else { return };
         let Current { acquisition, path, file, visible, .. } = current;
         closed.notes.extend(acquisition.settings.note());
+        closed.notes.append(&mut self.beside);
         let mut report = None;
         if self.failed.is_none()
             && let Some(file) = file
@@ -352,6 +422,20 @@ impl Work {
     }
 }
 
+/// Makes the first file beside `path` whose name is free: `a-7.h5` gives `a-7.1.h5`.
+fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> Result<T, hdf5::Error>) -> Option<T> {
+    let stem = path.file_stem()?.to_string_lossy();
+    let ending = path.extension().map_or(String::new(), |it| format!(".{}", it.to_string_lossy()));
+    for number in 1..=BESIDE {
+        let name = path.with_file_name(format!("{stem}.{number}{ending}"));
+        match make(&name) {
+            Err(hdf5::Error::Exists { .. }) => {}
+            other => return other.ok(),
+        }
+    }
+    None
+}
+
 /// What the file says of its end.
 pub fn ending(closed: &Closed) -> hdf5::Ending {
     hdf5::Ending {
@@ -359,5 +443,34 @@ pub fn ending(closed: &Closed) -> hdf5::Ending {
         missed: closed.account.terms.missing,
         verdict: Some(closed.account.verdict),
         account: serde_json::to_string(closed).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path, name: &str) -> Files {
+        Files { template: folder.join(name), options: Options::default(), beside: true }
+    }
+
+    #[test]
+    fn every_name_there_will_be_is_looked_for_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = |name: &str| std::fs::write(folder.path().join(name), b"").unwrap();
+        let taken = |name: &str, most| {
+            let path = files(folder.path(), name).taken(most)?;
+            Some(path.file_name().unwrap().to_string_lossy().into_owned())
+        };
+        there("a-7.h5");
+        there("a-12.h5");
+        there("a-03.h5");
+        there("b.h5");
+        assert_eq!(taken("a-%d.h5", Some(6)), None);
+        assert_eq!(taken("a-%d.h5", Some(7)), Some("a-7.h5".into()));
+        assert_eq!(taken("a-%d.h5", None), Some("a-7.h5".into()));
+        assert_eq!(taken("a-%d.h5", Some(u64::MAX)), Some("a-7.h5".into()));
+        assert_eq!(taken("c-%d.h5", None), None);
+        assert_eq!(taken("b.h5", Some(3)), Some("b.h5".into()));
     }
 }

@@ -109,6 +109,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a connection that stood broke, so that nobody knows whether what was asked was done.
+    pub fn is_of_connection(&self) -> bool {
+        matches!(self, Error::Connection { .. } | Error::Closed { .. } | Error::Silent { .. })
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {

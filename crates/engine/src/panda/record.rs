@@ -176,6 +176,22 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// What was armed began and ended while there was no connection: nothing of it is in any file.
+    Unseen {
+        /// Samples that the PandA took of it.
+        samples: u64,
+    },
+    /// An acquisition goes into another file than was meant, because that one cannot take it.
+    Beside {
+        /// The acquisition.
+        number: u64,
+        /// The file that was meant, which stays as it is.
+        meant: PathBuf,
+        /// The file that takes it.
+        file: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// An acquisition has ended.
     Ended(Box<Recorded>),
 }
@@ -279,6 +295,8 @@ impl From<Finished> for Recorded {
 pub struct Outcome {
     /// What was recorded.
     pub recorded: Vec<Recorded>,
+    /// Acquisitions that were armed and came and went while there was no connection.
+    pub unseen: u64,
     /// Why there is no more.
     pub error: Option<RecordError>,
 }
@@ -328,6 +346,7 @@ pub fn record_from<D: Device<Data: Send> + Send + 'static>(
         told: Instant::now(),
         before: (0, 0),
         recorded: Vec::new(),
+        unseen: 0,
         failed: None,
     };
     watch.listen(&happenings, &file_news, tell);
@@ -343,26 +362,35 @@ pub fn record_from<D: Device<Data: Send> + Send + 'static>(
             Some(RecordError::Thread(source))
         }
     };
-    Ok(Outcome { recorded: watch.recorded, error })
+    Ok(Outcome { recorded: watch.recorded, unseen: watch.unseen, error })
 }
 
-/// Refuses at once what would be refused when the first acquisition begins.
+/// Refuses at once what would be refused when an acquisition begins.
 fn check(plan: &Plan) -> Result<(), RecordError> {
     let path = plan.files.path(1);
-    if plan.files.options.existing == Existing::Refuse && path.exists() {
-        return Err(RecordError::Exists { path });
-    }
     if let Some(folder) = path.parent()
         && !folder.as_os_str().is_empty()
         && !folder.is_dir()
     {
         return Err(RecordError::NoFolder { path: folder.to_owned() });
     }
+    check_names(&plan.files, plan.acquisitions)?;
     match plan.buffer {
         Some(given) if given.0 < LEAST_POOL_BYTES => {
             Err(RecordError::SmallBuffer { given, least: ByteSize(LEAST_POOL_BYTES) })
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open.
+pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), RecordError> {
+    if files.options.existing != Existing::Refuse {
+        return Ok(());
+    }
+    match files.taken(acquisitions) {
+        Some(path) => Err(RecordError::Exists { path }),
+        None => Ok(()),
     }
 }
 
@@ -376,6 +404,7 @@ struct Watch {
     /// Samples and bytes at the last progress.
     before: (u64, u64),
     recorded: Vec<Recorded>,
+    unseen: u64,
     failed: Option<Arc<hdf5::Error>>,
 }
 
@@ -424,6 +453,10 @@ impl Watch {
             Happening::Armed => tell(&Event::Armed),
             Happening::Rejoined { number, gap } => tell(&Event::Rejoined { number, gap }),
             Happening::Lost { why } => tell(&Event::Lost { why }),
+            Happening::Unseen { samples } => {
+                self.unseen += 1;
+                tell(&Event::Unseen { samples });
+            }
             // The file thread tells of these, once its file is there or finished.
             Happening::Began(_) | Happening::Over { .. } => {}
         }
@@ -442,6 +475,9 @@ impl Watch {
                     sample_bytes: acquisition.header.sample_bytes,
                     fields: acquisition.header.fields.clone(),
                 });
+            }
+            FileNews::Beside { number, meant, path, why } => {
+                tell(&Event::Beside { number, meant, file: path, why });
             }
             FileNews::Visible { samples } => self.progress.visible = samples,
             FileNews::Ended(finished) => {

@@ -156,6 +156,14 @@ pub enum RecordError {
         /// The name.
         name: Name,
     },
+    /// One PandA given twice: an acquisition is recorded once.
+    #[error("{first} and {second} are one PandA")]
+    SamePanda {
+        /// As given.
+        first: String,
+        /// As given.
+        second: String,
+    },
     /// Two members are one directory.
     #[error("{} is given twice", path.display())]
     SameMember {
@@ -292,6 +300,9 @@ impl RecordError {
             RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif".into(),
             RecordError::NoMember => "give a directory with --store".into(),
             RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
+            RecordError::SamePanda { .. } => {
+                "give each PandA once; its samples can go into one stream of a recording".into()
+            }
             RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
             RecordError::SameIdentity { .. } => {
                 "one directory mounted twice is given once; of a copied disk, remove \
@@ -365,7 +376,7 @@ impl Recorder {
                 tell(&Event::Warning { text: text.clone() });
             }
         }
-        let pandas = plan.pandas.iter().map(super::panda::reach).collect::<Result<Vec<_>, _>>()?;
+        let pandas = super::panda::reach(&plan.pandas)?;
         let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
         for text in ports.iter().filter_map(Port::warning) {

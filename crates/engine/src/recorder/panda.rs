@@ -44,11 +44,35 @@ const PATIENCE: Patience = Patience {
     quiet: Duration::from_millis(20),
 };
 
-/// Connects to a PandA: one that is not there is told before anything is begun.
-pub(super) fn reach(plan: &PandaPlan) -> Result<Panda, RecordError> {
-    let mut device = Panda::new(plan.source.clone(), PATIENCE);
-    device.reach(plan.arms())?;
-    Ok(device)
+/// Connects to PandAs: one that is not there, or is given twice, is told before anything is begun.
+pub(super) fn reach(plans: &[PandaPlan]) -> Result<Vec<Panda>, RecordError> {
+    let place = |source: &PandaSource| (source.host.to_ascii_lowercase(), source.data_port);
+    refuse_twins(plans, |at| Some(place(&plans[at].source)))?;
+    let mut devices = Vec::with_capacity(plans.len());
+    for plan in plans {
+        let mut device = Panda::new(plan.source.clone(), PATIENCE);
+        device.reach(plan.arms())?;
+        devices.push(device);
+    }
+    // Two names may be of one host.
+    refuse_twins(plans, |at| devices[at].reached_at())?;
+    Ok(devices)
+}
+
+/// Refuses two PandAs that have the same identity.
+fn refuse_twins<T: PartialEq>(
+    plans: &[PandaPlan],
+    identity: impl Fn(usize) -> Option<T>,
+) -> Result<(), RecordError> {
+    for second in 1..plans.len() {
+        let twin =
+            |&first: &usize| identity(first).is_some() && identity(first) == identity(second);
+        if let Some(first) = (0..second).find(twin) {
+            let named = |at: usize| plans[at].source.to_string();
+            return Err(RecordError::SamePanda { first: named(first), second: named(second) });
+        }
+    }
+    Ok(())
 }
 
 /// Starts the capture thread of the PandA at a place of the plan, which fills the blocks of `pool`.
@@ -362,6 +386,10 @@ impl Outlet for StoreOutlet {
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.tell(Notice::Warning { text: text.to_owned() });
     }
 
     fn end(&mut self, mut closed: Closed) {

@@ -17,7 +17,7 @@ use fullbore_core::format::panda::PandaSource;
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::panda::capture::Dump;
-use fullbore_engine::panda::record::{Event, record_from};
+use fullbore_engine::panda::record::{Event, check_names, record_from};
 use fullbore_engine::recorder::Control;
 use fullbore_engine::sink::hdf5;
 use fullbore_engine::store::lock;
@@ -28,7 +28,7 @@ use serde::Serialize;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::panda::record::{options, plan, target};
+use crate::verbs::panda::record::{is_whole, options, plan, target};
 use crate::verbs::scan_arg;
 use pour::{Extent, Pouring};
 
@@ -47,8 +47,16 @@ use pour::{Extent, Pouring};
 /// what has become durable, for readers to see (SWMR), and end when it is sealed.
 /// Recording does not wait for them.
 ///
-/// Exit codes: 0 all of it is there; 1 blocks are missing or damaged, or the
-/// account is in doubt; 2 it could not be converted.
+/// Several scans follow one another in one file with ?existing=append, for those
+/// of a PandA: /acquisitions says which rows are whose, and what the PandA was
+/// set to. A file of each scan is its own command.
+///
+///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
+///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
+///
+/// Exit codes: 0 everything that was to be recorded is in the file; 1 it is not:
+/// blocks are missing or damaged, the account says that frames are, or is in
+/// doubt, or the recorder was killed or aborted; 2 it could not be converted.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -80,7 +88,10 @@ struct Converted {
     bytes: u64,
     file_bytes: u64,
     verdict: Option<Verdict>,
+    /// Whether all that was recorded is in the file.
     whole: bool,
+    /// Whether all that was to be recorded was, by state and account of the scan.
+    recorded_whole: bool,
 }
 
 /// All that was converted.
@@ -113,7 +124,9 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     let device = Dump::new(path.to_owned());
     let count = device.acquisitions().map_err(explained)?;
     // Without any, it is read all the same, and says why there is none.
-    let plan = plan(source, target, count.max(1), false, Duration::ZERO, None);
+    let mut plan = plan(source, target, count.max(1), false, Duration::ZERO, None);
+    plan.files.beside = false;
+    check_names(&plan.files, plan.acquisitions).map_err(explained)?;
     let mut failed = None;
     let mut tell = |event: &Event| {
         if let Event::Ended(recorded) = event {
@@ -143,8 +156,8 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
         }
         _ => {}
     }
-    let good = outcome.recorded.iter().all(|it| it.verdict == Verdict::Proven);
-    Ok(ExitCode::from(if good { output::GOOD } else { output::FOUND }))
+    let whole = outcome.recorded.iter().all(is_whole);
+    Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
 }
 
 fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
@@ -183,7 +196,7 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
         hdf5::join(&target.path, &files).map_err(explained)?;
         joined = Some(target.path.clone());
     }
-    let whole = converted.iter().all(|it| it.whole);
+    let whole = converted.iter().all(|it| it.whole && it.recorded_whole);
     let told = Told {
         scan: scan.manifest.scan.to_string(),
         streams: converted,
@@ -283,13 +296,14 @@ fn text(told: &Told) -> String {
     for it in &told.streams {
         let verdict = it.verdict.map_or_else(|| "no account".to_owned(), |v| v.to_string());
         text += &format!(
-            "{}/{}: {} rows, {} in {}, {verdict}{}\n",
+            "{}/{}: {} rows, {} in {}, {verdict}{}{}\n",
             told.scan,
             it.stream,
             it.rows,
             ByteSize(it.bytes),
             it.file.display(),
-            if it.whole { "" } else { ", not whole" }
+            if it.whole { "" } else { ", not all of the recording" },
+            if it.recorded_whole { "" } else { ", and not all was recorded" },
         );
     }
     if let Some(joined) = &told.joined {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use fullbore_core::account::{Account, CountedBy, Verdict};
 use fullbore_core::format::panda::{self, Closed, Header};
 use fullbore_core::index::Block;
-use fullbore_core::manifest::Format;
+use fullbore_core::manifest::{Format, State};
 use fullbore_core::time::Tai;
 use fullbore_engine::panda::live;
 use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, Options, PandaFile, Report, Shape};
@@ -139,8 +140,18 @@ impl Pouring {
             file_bytes: report.file_bytes,
             verdict: stream.account.as_ref().map(|account| account.verdict),
             whole: self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len(),
+            recorded_whole: scan.manifest.state == State::Sealed
+                && stream.account.as_ref().is_some_and(is_all_there),
         })
     }
+}
+
+/// Whether an account says that nothing lacks. A PandA's that cannot say so is in doubt; a stream that nothing
+/// counts can have none that is not.
+fn is_all_there(account: &Account) -> bool {
+    let doubted =
+        account.counted_by == CountedBy::ServerCount && account.verdict == Verdict::Unproven;
+    account.is_whole() && !doubted
 }
 
 /// Up to which position blocks follow one another, from a position up to which they do.

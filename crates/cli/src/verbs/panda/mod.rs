@@ -7,7 +7,9 @@ mod show;
 use std::process::ExitCode;
 
 use clap::{Args as Arguments, Subcommand};
-use fullbore_core::format::panda::PandaSource;
+use fullbore_core::format::panda::forecast::Load;
+use fullbore_core::format::panda::{PandaSource, general};
+use fullbore_core::units::ByteRate;
 use fullbore_engine::panda::{Control, Patience};
 
 use crate::hint::explained;
@@ -60,4 +62,31 @@ pub fn source(host: &str) -> anyhow::Result<PandaSource> {
 /// A connection to the control port of the PandA that was typed.
 fn control(source: &PandaSource) -> anyhow::Result<Control> {
     Control::connect(source, Patience::default()).map_err(explained)
+}
+
+/// What a rate of triggers means for the link, and what to do about one that does not fit.
+fn advice(load: Load) -> String {
+    let rate = ByteRate(load.bytes_per_second as u64);
+    let percent = load.of_link * 100.0;
+    let mut text = format!(
+        "{} triggers a second: {:.1} MB/s ({rate}), {percent:.0} % of the link\n",
+        general(load.samples_per_second, 6),
+        load.bytes_per_second / 1e6
+    );
+    if load.average > 1 {
+        let verdict = match load.of_link > 1.0 {
+            true => "it does not fit: it will end in `Data overrun`",
+            false => {
+                "it fits the link, but a PandA's own processor has been seen to fall behind above 50 MB/s"
+            }
+        };
+        let every = load.samples_per_second / load.average as f64;
+        text += &format!(
+            "  {verdict}\n  average: capture Mean (or Min Max Mean) and let one sample stand for {} \
+             triggers: {} samples a second\n  or capture fewer fields\n",
+            load.average,
+            general(every, 6)
+        );
+    }
+    text
 }

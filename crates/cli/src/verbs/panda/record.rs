@@ -9,15 +9,18 @@ use std::time::Duration;
 use clap::{ArgAction, Args as ClapArgs};
 use fullbore_core::account::Verdict;
 use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
-use fullbore_core::format::panda::PandaSource;
+use fullbore_core::format::panda::forecast::{self, Load};
+use fullbore_core::format::panda::{EndReason, PandaSource, Tally};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::panda::live::Files;
 use fullbore_engine::panda::record::{Event, Outcome, Plan, Progress, Recorded, record};
-use fullbore_engine::recorder::Control;
+use fullbore_engine::panda::{Control, Patience};
+use fullbore_engine::recorder;
 use fullbore_engine::sink::hdf5;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
-use super::source;
+use super::{advice, source};
 use crate::hint::{explained, told as told_of};
 use crate::output::{self, Output};
 use crate::signals;
@@ -27,7 +30,7 @@ use crate::signals;
 ///
 /// FILE is one file, or a template: `%d` is the number of the acquisition.
 /// Several acquisitions in one file follow one another, and /acquisitions in it
-/// says which rows are whose.
+/// says which rows are whose, and what the PandA was set to in each.
 ///
 ///   fullbore panda record 172.23.252.201 capture-%d.h5 --num 5 --arm
 ///   fullbore panda record 172.23.252.201 all.h5 --num 0 --raw
@@ -42,8 +45,16 @@ use crate::signals;
 /// Ctrl-C stops: what --arm has armed is disarmed and received to its end; what
 /// others armed is left.
 ///
-/// Exit codes: 0 every sample is accounted for; 1 samples are missing that nobody
-/// explains, or it ended before its time; 2 it could not be recorded.
+/// Names of all acquisitions are looked at before anything is armed. A file that
+/// appears later, or cannot take an acquisition, stays as it is: the acquisition
+/// goes beside it, capture-7.1.h5 for capture-7.h5, and that is said.
+///
+/// What the captured fields come to is said at the start, and with --rate whether
+/// the link carries it, or what to average.
+///
+/// Exit codes: 0 every sample of every acquisition is in its file; 1 samples are
+/// missing or damaged, or may be, or it ended before its time; 2 it could not be
+/// recorded.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -88,6 +99,9 @@ pub struct Args {
     quiet: bool,
 }
 
+/// How long a PandA may take to say what it captures.
+const ASK: Duration = Duration::from_secs(2);
+
 /// Records.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
@@ -125,7 +139,7 @@ pub fn plan(
     Plan {
         arm: source.arm.unwrap_or(arm),
         source,
-        files: Files { template: target.path.clone(), options: options(target) },
+        files: Files { template: target.path.clone(), options: options(target), beside: true },
         acquisitions: (acquisitions > 0).then_some(acquisitions),
         reconnect,
         buffer,
@@ -154,10 +168,18 @@ pub fn options(target: &Hdf5Target) -> hdf5::Options {
 
 /// Records, and tells of it.
 pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitCode> {
-    let control = Arc::new(Control::default());
+    let control = Arc::new(recorder::Control::default());
     signals::stop_recording(&control)?;
-    let mut screen = Screen { output, bar: bar(output, quiet) };
-    let outcome = record(plan, &control, &mut |event| screen.event(event)).map_err(explained)?;
+    let mut screen = Screen { output, bar: bar(output, quiet), advised: false };
+    let source = plan.source.clone();
+    let rate = plan.files.options.rows_per_second;
+    let mut tell = |event: &Event| {
+        screen.event(event);
+        if matches!(event, Event::Connected { connection: 1, .. }) {
+            screen.advise(forecast(&source, rate));
+        }
+    };
+    let outcome = record(plan, &control, &mut tell).map_err(explained)?;
     screen.bar.finish_and_clear();
     let code = judge(&outcome);
     if let Some(error) = outcome.error {
@@ -166,16 +188,45 @@ pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::from(code))
 }
 
-/// Good if all that was asked for is there, and nothing lacks that nobody explains.
+/// Good if all that was asked for is there.
 fn judge(outcome: &Outcome) -> u8 {
-    let doubtful =
-        |recorded: &Recorded| matches!(recorded.verdict, Verdict::Unexplained | Verdict::Unproven);
     match &outcome.error {
         Some(_) if outcome.recorded.iter().all(|recorded| recorded.samples == 0) => output::REFUSED,
         Some(_) => output::FOUND,
-        None if outcome.recorded.iter().any(doubtful) => output::FOUND,
+        None if outcome.unseen > 0 || !outcome.recorded.iter().all(is_whole) => output::FOUND,
         None => output::GOOD,
     }
+}
+
+/// Whether every sample that the PandA took is in the file, and nothing speaks against it.
+pub fn is_whole(recorded: &Recorded) -> bool {
+    let doubtful = matches!(recorded.verdict, Verdict::Unexplained | Verdict::Unproven);
+    recorded.terms.written == recorded.terms.expected && !doubtful
+}
+
+/// What the fields that are captured come to, and whether the link carries it. A PandA that does not say is
+/// recorded all the same.
+fn forecast(source: &PandaSource, rate: Option<f64>) -> Option<Forecast> {
+    let patience = Patience { connect: ASK, answer: ASK, ..Patience::default() };
+    let captured = Control::connect(source, patience).ok()?.captured_fields().ok()?;
+    let sample_bytes = forecast::sample_bytes(&forecast::columns(&captured));
+    (sample_bytes > 0).then(|| Forecast {
+        event: "forecast",
+        sample_bytes,
+        most_samples_per_second: forecast::LINK_BYTES_PER_SECOND / f64::from(sample_bytes),
+        load: rate.map(|rate| forecast::load(sample_bytes, rate)),
+    })
+}
+
+/// What a recording comes to, told at its start.
+#[derive(Serialize)]
+struct Forecast {
+    event: &'static str,
+    sample_bytes: u32,
+    /// Triggers a second that fill a link of 1 Gbit/s.
+    most_samples_per_second: f64,
+    /// Of the rate that was given.
+    load: Option<Load>,
 }
 
 fn bar(output: Output, quiet: bool) -> ProgressBar {
@@ -186,9 +237,40 @@ fn bar(output: Output, quiet: bool) -> ProgressBar {
 struct Screen {
     output: Output,
     bar: ProgressBar,
+    /// Whether it was said that the rate is too high for the link.
+    advised: bool,
 }
 
 impl Screen {
+    /// Says what is to be expected of the link.
+    fn advise(&mut self, forecast: Option<Forecast>) {
+        let Some(forecast) = forecast else { return };
+        if self.output.event(&forecast) {
+            return;
+        }
+        let Forecast { sample_bytes, most_samples_per_second, load, .. } = forecast;
+        self.say(format!(
+            "{sample_bytes} bytes a sample; a link of 1 Gbit/s carries {most_samples_per_second:.0} samples a second"
+        ));
+        if let Some(load) = load {
+            self.advised = load.average > 1;
+            self.say(advice(load).trim_end().to_owned());
+        }
+    }
+
+    /// Says once that the server's ring was lapped, and what would help.
+    fn advise_of_overrun(&mut self, recorded: &Recorded) {
+        let overrun = EndReason::DataOverrun.to_string();
+        let overran = |tally: &Tally| tally.ending.to_string() == overrun;
+        if self.advised || !recorded.connections.iter().any(overran) {
+            return;
+        }
+        self.advised = true;
+        let text = "samples came faster than they could be taken: capture Mean instead of every Value, fewer \
+                    fields, or trigger less often; `fullbore panda show --rate` says what fits";
+        self.say(text.to_owned());
+    }
+
     /// Shows an event. A screen that cannot be drawn never ends a recording.
     fn event(&mut self, event: &Event) {
         if self.output.event(event) {
@@ -215,6 +297,14 @@ impl Screen {
                 self.say(format!("acquisition {number} goes on, {gap} samples further"));
             }
             Event::Lost { why } => self.say(format!("connection lost: {why}")),
+            Event::Unseen { samples } => self.say(format!(
+                "what was armed began and ended while there was no connection: {samples} samples, none of them recorded"
+            )),
+            Event::Beside { number, meant, file, why } => self.say(format!(
+                "acquisition {number} goes into {}: {} stays as it is, for {why}",
+                file.display(),
+                meant.display()
+            )),
             Event::Progress(progress) => self.bar.set_message(line(progress)),
             Event::Ended(recorded) => {
                 self.bar.set_message("");
@@ -223,6 +313,7 @@ impl Screen {
                     let mut out = io::stdout().lock();
                     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
                 });
+                self.advise_of_overrun(recorded);
             }
         }
         self.bar.tick();

@@ -8,11 +8,10 @@ use fullbore_core::container;
 use fullbore_core::format::panda::control::Captured;
 use fullbore_core::format::panda::forecast::{self, Load};
 use fullbore_core::format::panda::{Kind, general};
-use fullbore_core::units::ByteRate;
 use fullbore_engine::panda::Control;
 use serde::Serialize;
 
-use super::{control, source};
+use super::{advice, control, source};
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output};
 
@@ -140,33 +139,6 @@ fn text(shown: &Shown, captured: &[Captured]) -> String {
         text += &advice(load);
     }
     text + &could_be(shown)
-}
-
-/// What a rate of triggers means for the link, and what to do about one that does not fit.
-fn advice(load: Load) -> String {
-    let rate = ByteRate(load.bytes_per_second as u64);
-    let percent = load.of_link * 100.0;
-    let mut text = format!(
-        "{} triggers a second: {:.1} MB/s ({rate}), {percent:.0} % of the link\n",
-        general(load.samples_per_second, 6),
-        load.bytes_per_second / 1e6
-    );
-    if load.average > 1 {
-        let verdict = match load.of_link > 1.0 {
-            true => "it does not fit: it will end in `Data overrun`",
-            false => {
-                "it fits the link, but a PandA's own processor has been seen to fall behind above 50 MB/s"
-            }
-        };
-        let every = load.samples_per_second / load.average as f64;
-        text += &format!(
-            "  {verdict}\n  average: capture Mean (or Min Max Mean) and let one sample stand for {} \
-             triggers: {} samples a second\n  or capture fewer fields\n",
-            load.average,
-            general(every, 6)
-        );
-    }
-    text
 }
 
 fn could_be(shown: &Shown) -> String {

@@ -66,7 +66,8 @@ impl PandaSource {
             return Err(form());
         }
         if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(Error::Address { host: host.clone() });
+            // What is wrong with an address of this host would be told otherwise.
+            return Err(form());
         }
         let control_port = match ports {
             None => CONTROL_PORT,
@@ -172,6 +173,14 @@ mod tests {
         let scaled = PandaSource::parse("panda://h?scaled=true").unwrap();
         assert_eq!(scaled.options(), "XML FRAMED SCALED\n");
         assert_eq!(PandaSource::parse("panda://h:7000").unwrap().data_port, 7001);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_panda_is_not_told_of_datagrams() {
+        for text in ["panda://", "panda:host", "panda://h/path", "panda://h:1-5", "panda://a b"] {
+            let hint = PandaSource::parse(text).unwrap_err().hint().unwrap();
+            assert!(hint.contains("panda://") && !hint.contains("udp"), "{text}: {hint}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A PandA as the capture thread needs it.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::PandaSource;
@@ -53,8 +54,13 @@ pub trait Device {
     /// Ends the acquisition.
     fn disarm(&mut self) -> Result<(), Error>;
 
-    /// What became of the latest acquisition.
+    /// What became of the latest acquisition; one that is about to end is waited for.
     fn captured(&mut self) -> Captured;
+
+    /// The same, without waiting.
+    fn captured_by_now(&mut self) -> Captured {
+        self.captured()
+    }
 
     /// Whether it answers.
     fn is_alive(&mut self) -> bool;
@@ -105,6 +111,11 @@ impl Panda {
         Ok(())
     }
 
+    /// The address of the data connection that was made ahead of its time.
+    pub fn reached_at(&self) -> Option<SocketAddr> {
+        self.reached.as_ref()?.peer()
+    }
+
     fn asking<T>(&mut self, ask: impl Fn(&mut Control) -> Result<T, Error>) -> Result<T, Error> {
         let mut control = match self.control.take() {
             Some(control) => control,
@@ -118,6 +129,18 @@ impl Panda {
             self.failed = None;
         }
         answer
+    }
+
+    /// What became of the latest acquisition, which is given so long to end.
+    fn captured_within(&mut self, patience: Duration) -> Captured {
+        if self.is_left_alone() {
+            return Captured::Unknown;
+        }
+        match self.asking(|control| control.captured_at_end(patience)) {
+            Ok(Some(samples)) => Captured::Over(samples),
+            Ok(None) => Captured::Busy,
+            Err(_) => Captured::Unknown,
+        }
     }
 
     /// Whether the control port was found dead a moment ago.
@@ -154,14 +177,11 @@ impl Device for Panda {
     }
 
     fn captured(&mut self) -> Captured {
-        if self.is_left_alone() {
-            return Captured::Unknown;
-        }
-        match self.asking(|control| control.captured_at_end(OVER)) {
-            Ok(Some(samples)) => Captured::Over(samples),
-            Ok(None) => Captured::Busy,
-            Err(_) => Captured::Unknown,
-        }
+        self.captured_within(OVER)
+    }
+
+    fn captured_by_now(&mut self) -> Captured {
+        self.captured_within(Duration::ZERO)
     }
 
     fn is_alive(&mut self) -> bool {

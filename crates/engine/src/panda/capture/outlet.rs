@@ -76,6 +76,9 @@ pub trait Outlet {
     /// A block that is empty again; waits for one for at most so long.
     fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted>;
 
+    /// Something that should be known, and is in no acquisition's account.
+    fn warn(&mut self, _text: &str) {}
+
     /// The acquisition has ended; all of its blocks were handed on.
     fn end(&mut self, closed: Closed);
 }

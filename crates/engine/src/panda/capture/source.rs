@@ -14,7 +14,7 @@ use super::device::{Captured, Data, Device};
 use super::intake::Intake;
 use super::outlet::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::clock::Clock;
-use crate::panda::{Error, Step};
+use crate::panda::{Error, Step, with_cause};
 use crate::ring::Pool;
 use crate::source::StreamGauge;
 
@@ -85,6 +85,11 @@ pub enum Happening {
         /// Why.
         why: String,
     },
+    /// What was armed came and went while there was no connection.
+    Unseen {
+        /// Samples that the PandA took of it.
+        samples: u64,
+    },
     /// An acquisition has ended, by the thread's books.
     Over {
         /// Which one.
@@ -111,9 +116,9 @@ pub struct Source<D: Device, O: Outlet> {
     connections: u64,
     /// Connections in a row that brought no sample.
     fruitless: u32,
-    armed: bool,
-    /// Whether the data port has accepted us on this connection.
-    accepted: bool,
+    arming: Arming,
+    /// When the data port accepted us, on the connection that stands.
+    accepted: Option<Instant>,
     /// What came last that no PandA sends.
     damage: Option<codec::Error>,
     /// Since when there has been no connection, and when the next attempt is due.
@@ -124,6 +129,21 @@ pub struct Source<D: Device, O: Outlet> {
     stopping: Option<Instant>,
     /// Why it ends before all was done.
     failed: Option<Ended>,
+}
+
+/// Whether an acquisition is to come that we have armed: from ARM until its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arming {
+    /// None.
+    Not,
+    /// One is.
+    Armed,
+    /// One was, before a connection was lost. Its header may come on the new one; if it does not, the PandA is
+    /// asked, so that it is never armed twice.
+    Perhaps {
+        /// When it was last asked, or the connection lost.
+        asked: Instant,
+    },
 }
 
 /// The acquisition that is being received.
@@ -170,8 +190,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
             ended: 0,
             connections: 0,
             fruitless: 0,
-            armed: false,
-            accepted: false,
+            arming: Arming::Not,
+            accepted: None,
             damage: None,
             away: None,
             looked: now,
@@ -348,7 +368,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         match self.device.connect() {
             Ok(data) => {
-                (self.data, self.accepted) = (Some(data), false);
+                (self.data, self.accepted) = (Some(data), None);
                 self.heard = Instant::now();
             }
             // The first connection is made by somebody who waits for it.
@@ -368,30 +388,65 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn ready(&mut self) {
         self.away = None;
         self.connections += 1;
-        self.accepted = true;
+        self.accepted = Some(Instant::now());
         self.say(Happening::Connected(self.connections));
         self.arm_if_due();
     }
 
     /// Arms, if that is ours to do, somebody listens, and what comes has a place.
     fn arm_if_due(&mut self) {
-        let idle = self.running.is_none() && !self.armed && self.stopping.is_none();
-        let listening = self.data.is_some() && self.accepted;
+        let idle = self.running.is_none() && self.stopping.is_none();
+        let listening = self.data.is_some() && self.accepted.is_some();
         if !self.settings.arm || !idle || !listening || self.is_done() || !self.outlet.is_ready() {
+            return;
+        }
+        let may_arm = match self.arming {
+            Arming::Not => true,
+            Arming::Armed => false,
+            Arming::Perhaps { asked } => self.is_disarmed(asked),
+        };
+        if !may_arm {
             return;
         }
         match self.device.arm() {
             Ok(()) => {
-                self.armed = true;
+                self.arming = Arming::Armed;
                 self.say(Happening::Armed);
+            }
+            // It may have been armed, and only its answer lost.
+            Err(error) if error.is_of_connection() => {
+                self.arming = Arming::Perhaps { asked: Instant::now() };
+                self.say(Happening::Lost { why: with_cause(&error) });
             }
             Err(error) => self.failed = Some(Ended::Failed(error)),
         }
     }
 
+    /// Whether what we armed before the connection was lost is over. While it may still come, that is asked only
+    /// where nothing has come of it for a while.
+    fn is_disarmed(&mut self, asked: Instant) -> bool {
+        if asked.max(self.heard).elapsed() < SILENT {
+            return false;
+        }
+        self.arming = Arming::Perhaps { asked: Instant::now() };
+        let samples = match self.device.captured_by_now() {
+            Captured::Busy | Captured::Unknown => return false,
+            Captured::Over(samples) => samples,
+        };
+        self.arming = Arming::Not;
+        if samples > 0 {
+            let text = format!(
+                "what was armed began and ended while the connection was lost: {samples} samples, none of them here"
+            );
+            self.outlet.warn(&text);
+            self.say(Happening::Unseen { samples });
+        }
+        true
+    }
+
     /// A header came: of a new acquisition, or of the one that was left.
     fn started(&mut self, header: Header, text: String) {
-        self.armed = false;
+        self.arming = Arming::Not;
         if self.running.as_ref().is_some_and(|running| running.is_the_same(&header)) {
             self.rejoined(&header);
             return;
@@ -472,8 +527,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
     /// The connection is of no use any more.
     fn lost_because(&mut self, ending: Ending, why: String) {
         self.data = None;
-        self.armed = false;
         let now = Instant::now();
+        if self.arming != Arming::Not {
+            self.arming = Arming::Perhaps { asked: now };
+        }
         // A server that accepts and closes at once is not asked again at once.
         let again = if self.connections == 0 { now } else { now + NAP };
         let since = self.away.map_or(now, |(since, ..)| since);
@@ -493,7 +550,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
             self.drop_uncertified(false);
         }
         let after = self.running.as_ref().map(|running| running.books.next_index());
-        self.fruitless = if before < after { 0 } else { self.fruitless + 1 };
+        // One that stood for a while had nothing to bring.
+        let stood = self.accepted.take().is_some_and(|since| since.elapsed() >= QUIET);
+        self.fruitless = if before < after || stood { 0 } else { self.fruitless + 1 };
         if before < after {
             self.damage = None;
         }
@@ -557,7 +616,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
         self.outlet.end(closed);
         self.ended += 1;
-        self.armed = false;
+        self.arming = Arming::Not;
         self.say(Happening::Over { number: running.acquisition.number });
     }
 
@@ -590,6 +649,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
         } else if quiet >= QUIET {
             self.heard = Instant::now();
             if !self.device.is_alive() {
+                // However long it stood.
+                self.accepted = None;
                 let why = "the PandA does not answer any more".to_owned();
                 self.lost_because(Ending::ConnectionLost, why);
             }
@@ -629,7 +690,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let first = self.stopping.is_none();
         let since = *self.stopping.get_or_insert_with(Instant::now);
         // Between ARM and the header it waits for its enable: it is armed all the same.
-        let begun = self.running.is_some() || self.armed;
+        let begun = self.running.is_some() || self.arming != Arming::Not;
         if first && self.settings.arm && begun && self.device.disarm().is_ok() {
             return;
         }

@@ -89,10 +89,35 @@ struct Wire {
     ahead: Vec<u8>,
     pending: Option<Event>,
     closes: bool,
+    hold: Hold,
+}
+
+/// How long a connection says nothing after its OK.
+#[derive(Clone, Debug, Default)]
+enum Hold {
+    #[default]
+    Not,
+    /// So often that nothing came, a millisecond each time.
+    Quiet(u32),
+    /// Until it was armed so often.
+    Armed(Arc<Mutex<u32>>, u32),
 }
 
 impl Wire {
+    fn is_held(&self) -> bool {
+        self.at >= 3
+            && match &self.hold {
+                Hold::Not => false,
+                Hold::Quiet(left) => *left > 0,
+                Hold::Armed(armed, wanted) => *armed.lock().unwrap() < *wanted,
+            }
+    }
+
     fn receive(&mut self, most: usize) -> Option<Vec<u8>> {
+        if self.is_held() {
+            return None;
+        }
+        let most = if self.at == 0 { most.min(3) } else { most };
         let piece = self.pieces[self.turn % self.pieces.len()].max(1);
         self.turn += 1;
         let end = (self.at + piece.min(most)).min(self.bytes.len());
@@ -101,9 +126,12 @@ impl Wire {
         (!got.is_empty()).then_some(got)
     }
 
-    fn over(&self) -> Step {
-        if self.closes {
+    fn over(&mut self) -> Step {
+        if self.closes && !self.is_held() {
             return Step::Closed;
+        }
+        if let Hold::Quiet(left) = &mut self.hold {
+            *left = left.saturating_sub(1);
         }
         std::thread::sleep(Duration::from_millis(1));
         Step::Quiet
@@ -197,6 +225,7 @@ struct Kept {
     lazy: usize,
     early: Option<Duration>,
     stop_after: Option<usize>,
+    warned: Vec<String>,
 }
 
 impl Outlet for Kept {
@@ -241,6 +270,10 @@ impl Outlet for Kept {
         Ok(if self.empty.len() > keep { self.empty.pop_front() } else { None })
     }
 
+    fn warn(&mut self, text: &str) {
+        self.warned.push(text.to_owned());
+    }
+
     fn end(&mut self, closed: Closed) {
         self.closed.push(closed);
     }
@@ -270,8 +303,21 @@ fn record_into(
     captured: Captured,
     settings: Settings,
 ) -> Run {
+    let wires = wires.into_iter().map(|sent| (sent, Hold::Not)).collect();
+    record_held(kept, wires, Arc::default(), pieces, captured, settings)
+}
+
+/// The same, of connections that are held back; `armed` counts how often it was armed.
+fn record_held(
+    kept: Kept,
+    wires: Vec<(Sent, Hold)>,
+    armed: Arc<Mutex<u32>>,
+    pieces: &[usize],
+    captured: Captured,
+    settings: Settings,
+) -> Run {
     let closes = kept.stop_after.is_none();
-    let wires = wires.into_iter().map(|Sent(bytes)| Wire {
+    let wires = wires.into_iter().map(|(Sent(bytes), hold)| Wire {
         decoder: Decoder::new(),
         bytes,
         at: 0,
@@ -280,8 +326,9 @@ fn record_into(
         ahead: Vec::new(),
         pending: None,
         closes,
+        hold,
     });
-    let (armed, disarmed) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let disarmed = Arc::new(Mutex::new(0));
     let counted = (armed.clone(), disarmed.clone());
     let device = Script { wires: wires.collect(), captured, armed, disarmed };
     let pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), STRIDE, 0);
@@ -308,6 +355,43 @@ fn a_stop_before_the_first_header_disarms_what_was_armed() {
     let run = record_into(kept, vec![Sent::new()], &[4096], Captured::Over(0), arming);
     assert_eq!((run.armed, run.disarmed), (1, 1));
     assert!(run.kept.closed.is_empty());
+}
+
+/// A connection that is lost right after its OK, and another one of one good acquisition.
+fn lost_before_the_header() -> (Sent, Sent) {
+    let sent = Sent::new().header(&header(0, 0, Process::Raw));
+    (Sent::new(), sent.frame(0, 300, 300).end(300, EndReason::Ok))
+}
+
+#[test]
+fn a_connection_lost_between_arm_and_header_is_made_again_and_not_armed_again() {
+    let arming = Settings { arm: true, ..settings(1) };
+    for hold in [Hold::Not, Hold::Quiet(1200)] {
+        let (lost, good) = lost_before_the_header();
+        let wires = vec![(lost.clone(), Hold::Not), (lost, Hold::Not), (good, hold)];
+        // As long as it says nothing, it is armed.
+        let kept = Kept::default();
+        let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Busy, arming);
+        assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        assert_eq!((run.armed, run.kept.closed.len()), (1, 1));
+        assert_eq!(run.kept.closed[0].account.verdict, Verdict::Proven);
+        assert_eq!(run.kept.rows[0].len(), 300);
+    }
+}
+
+#[test]
+fn a_panda_that_was_armed_and_is_not_any_more_is_armed_again() {
+    let arming = Settings { arm: true, ..settings(1) };
+    for (unseen, told) in [(0, 0), (77, 1)] {
+        let (armed, (lost, good)) = (Arc::new(Mutex::new(0)), lost_before_the_header());
+        let wires = vec![(lost, Hold::Not), (good, Hold::Armed(armed.clone(), 2))];
+        let captured = Captured::Over(unseen);
+        let run = record_held(Kept::default(), wires, armed, &[4096], captured, arming);
+        assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        assert_eq!((run.armed, run.kept.rows[0].len()), (2, 300));
+        // An acquisition that nobody saw is told of.
+        assert_eq!(run.kept.warned.len(), told, "{:?}", run.kept.warned);
+    }
 }
 
 #[test]

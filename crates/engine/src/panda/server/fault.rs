@@ -24,6 +24,8 @@ pub enum What {
     Stall(Duration),
     /// A frame without samples comes first, which is legal.
     Empty,
+    /// The connection dies between ARM and the header.
+    Drop,
     /// The connection dies in the middle of the frame.
     Die,
     /// Bytes that are no frame follow the frame.
@@ -39,7 +41,7 @@ pub enum What {
 /// A text that is no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no fault: write overrun@N, stall@N:MILLISECONDS, empty@N, die@N, rubbish@N, length@N, count or end@N:REASON, where N is a sample"
+    "`{text}` is no fault: write overrun@N, stall@N:MILLISECONDS, empty@N, die@N, rubbish@N, length@N, drop, count or end@N:REASON, where N is a sample"
 )]
 pub struct FaultError {
     text: String,
@@ -50,8 +52,10 @@ impl FromStr for Fault {
 
     fn from_str(text: &str) -> Result<Self, FaultError> {
         let bad = || FaultError { text: text.to_owned() };
-        if text == "count" {
-            return Ok(Fault { what: What::Count, at: 0 });
+        match text {
+            "count" => return Ok(Fault { what: What::Count, at: 0 }),
+            "drop" => return Ok(Fault { what: What::Drop, at: 0 }),
+            _ => {}
         }
         let (name, place) = text.split_once('@').ok_or_else(bad)?;
         let (at, more) = match place.split_once(':') {
@@ -81,6 +85,7 @@ impl fmt::Display for Fault {
             What::Overrun => write!(f, "overrun@{at}"),
             What::Stall(pause) => write!(f, "stall@{at}:{}", pause.as_millis()),
             What::Empty => write!(f, "empty@{at}"),
+            What::Drop => f.write_str("drop"),
             What::Die => write!(f, "die@{at}"),
             What::Rubbish => write!(f, "rubbish@{at}"),
             What::Length => write!(f, "length@{at}"),
@@ -100,6 +105,7 @@ mod tests {
             "overrun@1000",
             "stall@5:250",
             "empty@3",
+            "drop",
             "die@77",
             "rubbish@0",
             "length@9",

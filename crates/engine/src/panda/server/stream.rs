@@ -196,6 +196,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn acquisition(&mut self, sender: &mut Sender) -> Result<(), Stop> {
+        if self.acquisition.fault(u64::MAX, |what| *what == What::Drop).is_some() {
+            return Err(Stop::Died);
+        }
         self.position = self.acquisition.join();
         let missed = self.position;
         if self.options.header {

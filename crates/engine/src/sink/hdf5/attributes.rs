@@ -37,6 +37,15 @@ fn value_of<T: H5Type>(of: &Location, name: &str, value: &T, path: &Path) -> Res
     })
 }
 
+/// Takes an attribute away, if it is there.
+pub(super) fn remove(of: &Location, name: &str, path: &Path) -> Result<(), Error> {
+    let gone = of.attr_names().and_then(|names| match names.iter().any(|there| there == name) {
+        true => of.delete_attr(name),
+        false => Ok(()),
+    });
+    gone.map_err(|source| Error::Attribute { path: path.to_owned(), name: name.to_owned(), source })
+}
+
 /// The text that is there, if it is one.
 pub(super) fn read_text(of: &Location, name: &str) -> Option<String> {
     let value: VarLenUnicode = of.attr(name).ok()?.read_scalar().ok()?;

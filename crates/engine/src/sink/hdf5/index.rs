@@ -22,10 +22,18 @@ pub(super) struct Acquisition {
     start_time: String,
     end_reason: String,
     verdict: String,
+    /// What the PandA was set to then, as JSON, or nothing.
+    settings: String,
 }
 
 impl Acquisition {
-    pub(super) fn new(header: &Header, ending: &Ending, first_row: u64, rows: u64) -> Self {
+    pub(super) fn new(
+        header: &Header,
+        ending: &Ending,
+        first_row: u64,
+        rows: u64,
+        settings: Option<String>,
+    ) -> Self {
         let time = |time: Option<Tai>| time.map_or_else(String::new, |time| format!("{time:.9}"));
         Acquisition {
             first_row,
@@ -35,11 +43,17 @@ impl Acquisition {
             start_time: time(header.start_time),
             end_reason: ending.reason.clone(),
             verdict: ending.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
+            settings: settings.unwrap_or_default(),
         }
     }
 
-    /// One whose writer died: only its rows are known.
-    pub(super) fn abandoned(first_row: u64, rows: u64, reason: &str) -> Self {
+    /// One whose writer died: only its rows are known, and what the file began with.
+    pub(super) fn abandoned(
+        first_row: u64,
+        rows: u64,
+        reason: &str,
+        settings: Option<String>,
+    ) -> Self {
         Acquisition {
             first_row,
             rows,
@@ -48,6 +62,7 @@ impl Acquisition {
             start_time: String::new(),
             end_reason: reason.to_owned(),
             verdict: "unproven".to_owned(),
+            settings: settings.unwrap_or_default(),
         }
     }
 }
@@ -58,13 +73,15 @@ pub(super) fn add(file: &File, acquisition: &Acquisition) -> hdf5_metno::Result<
         Ok(group) => group,
         Err(_) => file.create_group(GROUP)?,
     };
-    push(&group, "first_row", acquisition.first_row)?;
-    push(&group, "rows", acquisition.rows)?;
-    push(&group, "missed", acquisition.missed)?;
-    push_text(&group, "arm_time", &acquisition.arm_time)?;
-    push_text(&group, "start_time", &acquisition.start_time)?;
-    push_text(&group, "end_reason", &acquisition.end_reason)?;
-    push_text(&group, "verdict", &acquisition.verdict)
+    let row = group.dataset("first_row").map_or(0, |column| column.size());
+    put(&group, "first_row", row, acquisition.first_row)?;
+    put(&group, "rows", row, acquisition.rows)?;
+    put(&group, "missed", row, acquisition.missed)?;
+    put_text(&group, "arm_time", row, &acquisition.arm_time)?;
+    put_text(&group, "start_time", row, &acquisition.start_time)?;
+    put_text(&group, "end_reason", row, &acquisition.end_reason)?;
+    put_text(&group, "verdict", row, &acquisition.verdict)?;
+    put_text(&group, "settings", row, &acquisition.settings)
 }
 
 /// The row after the last that the index knows, if there is an index.
@@ -75,17 +92,22 @@ pub(super) fn known_rows(file: &File) -> Option<u64> {
     Some(ends.map(|(first, rows)| first.saturating_add(rows)).max().unwrap_or(0))
 }
 
-fn push_text(group: &Group, name: &str, text: &str) -> hdf5_metno::Result<()> {
+fn put_text(group: &Group, name: &str, row: usize, text: &str) -> hdf5_metno::Result<()> {
     let value: VarLenUnicode = text.replace('\0', "").parse().unwrap_or_default();
-    push(group, name, value)
+    put(group, name, row, value)
 }
 
-fn push<T: H5Type + Clone>(group: &Group, name: &str, value: T) -> hdf5_metno::Result<()> {
+/// Rows before it that a file of earlier times does not have are empty.
+fn put<T: H5Type + Clone>(
+    group: &Group,
+    name: &str,
+    row: usize,
+    value: T,
+) -> hdf5_metno::Result<()> {
     let column = match group.dataset(name) {
         Ok(column) => column,
         Err(_) => group.new_dataset::<T>().chunk((64,)).shape((0..,)).create(name)?,
     };
-    let row = column.size();
     column.resize(row + 1)?;
     column.write_slice(&[value], row..row + 1)
 }

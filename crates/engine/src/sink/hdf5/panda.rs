@@ -38,6 +38,8 @@ pub struct PandaFile {
     /// Rows of this acquisition.
     written: u64,
     header: Header,
+    /// What the PandA was set to, as JSON.
+    settings: Option<String>,
     indexed: bool,
     /// Threads that make chunks smaller.
     filter_threads: usize,
@@ -59,13 +61,17 @@ impl PandaFile {
         let columns = Columns::new(header, options.form)
             .map_err(|source| Error::Columns { path: path.to_owned(), source })?;
         check_names(columns.list(), path)?;
+        let settings = settings.and_then(|settings| serde_json::to_string(settings).ok());
         let (container, inside) = Container::create(path, options, |file, begun| {
             let inside = match begun {
                 Begun::New => begin(file, &columns, header, options, path),
                 Begun::Continued => resume(file, &columns, options, path),
             }?;
-            if let Some(json) = settings.and_then(|it| serde_json::to_string(it).ok()) {
-                attributes::text(file, SETTINGS, &json, path)?;
+            if let Some(json) = &settings {
+                attributes::text(file, SETTINGS, json, path)?;
+            } else if begun == Begun::Continued {
+                // Those of the acquisition before are not this one's.
+                attributes::remove(file, SETTINGS, path)?;
             }
             Ok(inside)
         })?;
@@ -80,6 +86,7 @@ impl PandaFile {
             written: 0,
             columns,
             header: header.clone(),
+            settings,
             indexed: options.existing == Existing::Append,
             filter_threads: threads.clamp(1, MOST_FILTER_THREADS),
         })
@@ -143,12 +150,13 @@ impl PandaFile {
         let longest_write = self.rows.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
         let path = self.container.path.clone();
         let (first, written, header) = (self.first, self.written, self.header);
+        let settings = self.settings;
         let index = self.indexed.then_some(first);
         let closed = self.container.close(self.rows, |file| {
             attributes::end(file, ending, first + written, &path)?;
             match index {
                 Some(first) => {
-                    let acquisition = Acquisition::new(&header, ending, first, written);
+                    let acquisition = Acquisition::new(&header, ending, first, written, settings);
                     index::add(file, &acquisition).map_err(refused(&path, "adding to its index"))
                 }
                 None => Ok(()),

@@ -6,7 +6,7 @@ use hdf5_metno::{Dataset, File};
 
 use super::container::refused;
 use super::index::{self, Acquisition};
-use super::{Ending, Error, attributes, guard};
+use super::{Ending, Error, SETTINGS, attributes, guard};
 use crate::sys::hdf5::open_abandoned;
 
 /// What was found in a file whose writer died.
@@ -72,7 +72,8 @@ fn end(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
     attributes::end(file, &ending, rows, path)?;
     match index::known_rows(file) {
         Some(known) if known < rows => {
-            index::add(file, &Acquisition::abandoned(known, rows - known, REASON))
+            let settings = attributes::read_text(file, SETTINGS);
+            index::add(file, &Acquisition::abandoned(known, rows - known, REASON, settings))
                 .map_err(refused(path, "adding to its index"))
         }
         _ => Ok(()),
