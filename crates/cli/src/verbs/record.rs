@@ -19,6 +19,8 @@ use fullbore_engine::recorder::{
     Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
 };
 
+#[cfg(feature = "hdf5")]
+mod into;
 mod keeper;
 mod schedule;
 
@@ -58,6 +60,14 @@ use crate::store_arg::StoreArg;
 /// A second Ctrl-C aborts. A third one waits for no disk that does not answer: the
 /// scan is left for `fullbore recover`. A terminal that goes away stops too,
 /// unless it was started with nohup.
+///
+/// Into an HDF5 file instead, for readers to see while it grows (SWMR):
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to hdf5:now.h5
+///
+/// A VDIF stream becomes its frames, one a row, and the time of each; others
+/// become their bytes, with the time at which each block came. Of several streams
+/// each has a file of its own, now_46220.h5, and now.h5 shows all of them.
 ///
 /// Several scans follow one another without a frame lost between them with
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
@@ -135,14 +145,9 @@ pub struct Args {
     /// full: for slow streams make blocks smaller, with block=64KiB in the source
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
-    /// Of a PandA: record into this container instead of a store, for example hdf5:capture-%d.h5
-    #[arg(
-        long,
-        value_name = "HDF5",
-        conflicts_with_all = [
-            "store", "session", "scan", "duration", "bytes", "until", "chunk", "capture_threads", "cpus", "sync",
-        ]
-    )]
+    /// Record into this container instead of a store, for example hdf5:capture-%d.h5: what one PandA sends, or
+    /// datagrams of any number of ports, as `convert` lays them down
+    #[arg(long, value_name = "HDF5", conflicts_with_all = ["store", "chunk", "sync"])]
     to: Option<String>,
     /// Of a PandA: arm it when all is ready, and again after each acquisition.
     #[arg(long)]
@@ -224,17 +229,34 @@ fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
     told.into_iter().for_each(|text| screen.event(&Event::Note { text }));
 }
 
-/// A PandA into a container, as `panda record` does it.
+/// What one PandA sends into a container, as `panda record` does it, or datagrams.
 #[cfg(feature = "hdf5")]
 fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     use crate::verbs::panda::record;
+    let target = record::target(to)?;
+    if !args.source.iter().any(|text| is_panda(text)) {
+        return into::run(args, &target, output);
+    }
     let ([_], Some(source)) = (args.source.as_slice(), pandas_of(&args.source)?.pop()) else {
         anyhow::bail!(
-            "--to takes what one PandA sends\n  \
-             record other streams, and several, into a store, and `fullbore convert --follow` the scan"
+            "--to takes what one PandA sends, or datagrams\n  \
+             record several PandAs, and others beside them, into a store, and `fullbore convert --follow` the scan"
         );
     };
-    let target = record::target(to)?;
+    for (option, given) in [
+        ("--session", !args.session.is_empty()),
+        ("--scan", !args.scan.is_empty()),
+        ("--duration", args.duration.is_some()),
+        ("--bytes", args.bytes.is_some()),
+        ("--until", args.until.is_some()),
+        ("--capture-threads", args.capture_threads.is_some()),
+        ("--cpus", !args.cpus.is_empty()),
+    ] {
+        anyhow::ensure!(
+            !given,
+            "{option}: a container takes whole acquisitions of a PandA, and knows nothing of it"
+        );
+    }
     let scans = u64::from(args.scans);
     let plan = record::plan(source, &target, scans, args.arm, args.reconnect, args.buffer);
     record::run_plan(plan, output, args.quiet)

@@ -92,7 +92,7 @@ pub enum RecordError {
     #[error(transparent)]
     Panda(#[from] super::Error),
     /// The file: what was good is in it.
-    #[error("{}", with_cause(error))]
+    #[error("{}", hdf5::in_full(error))]
     File {
         /// What happened.
         error: Arc<hdf5::Error>,
@@ -100,20 +100,6 @@ pub enum RecordError {
     /// A thread.
     #[error("starting a thread: {0}")]
     Thread(#[source] io::Error),
-}
-
-/// The error and what it came from, in one line.
-fn with_cause(error: &hdf5::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 impl RecordError {

@@ -259,6 +259,10 @@ pub enum RecordError {
     /// A PandA.
     #[error(transparent)]
     Panda(#[from] crate::panda::Error),
+    /// A container.
+    #[cfg(feature = "hdf5")]
+    #[error("{}", crate::sink::hdf5::in_full(.0))]
+    Container(crate::sink::hdf5::Error),
     /// A writer.
     #[error(transparent)]
     Writer(#[from] WriterError),
@@ -291,6 +295,14 @@ pub enum RecordError {
         /// Why.
         source: io::Error,
     },
+}
+
+#[cfg(feature = "hdf5")]
+impl From<crate::sink::hdf5::Error> for RecordError {
+    fn from(error: crate::sink::hdf5::Error) -> Self {
+        // With all its causes it is told in one line, so it is no cause itself.
+        RecordError::Container(error)
+    }
 }
 
 impl RecordError {
@@ -338,6 +350,8 @@ impl RecordError {
             }
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
             RecordError::Panda(error) => return error.hint().map(str::to_owned),
+            #[cfg(feature = "hdf5")]
+            RecordError::Container(error) => return error.hint().map(str::to_owned),
             RecordError::Writer(error) => error.hint().into(),
             RecordError::Left { .. } => {
                 "once the member answers again, `fullbore recover --all` seals what was written"
@@ -461,6 +475,11 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     if plan.members.is_empty() {
         return Err(RecordError::NoMember);
     }
+    check_inputs(plan)
+}
+
+/// What can be said of a plan whatever it is recorded into.
+pub(super) fn check_inputs(plan: &Plan) -> Result<(), RecordError> {
     let mut names: BTreeSet<&Name> = BTreeSet::new();
     let pandas = plan.pandas.iter().map(|panda| &panda.source.name);
     for name in plan.sources.iter().map(|source| &source.name).chain(pandas) {
@@ -637,7 +656,7 @@ fn fit_chunk(
 }
 
 /// Opens every socket and maps its share of the block memory.
-fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
+pub(super) fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     if plan.sources.is_empty() {
         return Ok(Vec::new());
     }
@@ -715,7 +734,7 @@ fn available_memory() -> u64 {
 }
 
 /// Warns of sockets whose buffer holds less than 50 ms of their stream, or is small where no rate is known.
-fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
+pub(super) fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
     for (port, source) in ports.iter().zip(&plan.sources) {
         let held = port.receiver().buffer_bytes() as u64 / 2;
         let rate = source.frames_per_second.zip(source.frame_bytes);

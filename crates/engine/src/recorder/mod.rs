@@ -14,6 +14,8 @@
 //! by a thread for each scan.
 
 mod arm;
+#[cfg(feature = "hdf5")]
+pub mod container;
 mod event;
 mod order;
 mod panda;

@@ -3,20 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::gap::Ranges;
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
+    self, ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::arm::{Plan, RecordError, manifest_member};
+use super::event::StreamState;
 use super::read_back::Unsure;
 use super::scribe::{Answers, Scribes, SideFile, Task};
 use crate::lifecycle::Lifecycle;
@@ -77,6 +78,34 @@ impl Scan {
         if healthy.is_empty() {
             return Err(RecordError::NoMemberLeft);
         }
+        let listed = members
+            .iter()
+            .zip(failures)
+            .map(|(member, failure)| manifest_member(member, failure.clone()))
+            .collect();
+        let roots = healthy.iter().map(|&member| members[member].root().to_owned()).collect();
+        Ok(Self { roots, members: healthy, ..Self::bare(name, plan, listed, scribes, armed) })
+    }
+
+    /// A scan that goes into a file, and lies on no member.
+    #[cfg(feature = "hdf5")]
+    pub fn in_a_file(
+        name: ScanName,
+        plan: &Plan,
+        file: manifest::Member,
+        scribes: &Scribes,
+        armed: Tai,
+    ) -> Self {
+        Self::bare(name, plan, vec![file], scribes, armed)
+    }
+
+    fn bare(
+        name: ScanName,
+        plan: &Plan,
+        members: Vec<manifest::Member>,
+        scribes: &Scribes,
+        armed: Tai,
+    ) -> Self {
         let known: Vec<&UdpSource> =
             plan.sources.iter().filter(|source| source.threads != Threads::Split).collect();
         let single =
@@ -95,33 +124,29 @@ impl Scan {
             armed,
             stopped: None,
             times: None,
-            members: members
-                .iter()
-                .zip(failures)
-                .map(|(member, failure)| manifest_member(member, failure.clone()))
-                .collect(),
+            members,
             streams,
         };
         let numbers = 0..manifest.streams.len() as u16;
-        Ok(Self {
+        Self {
             opening,
-            life: Lifecycle::new(numbers, members.len(), plan.captures()),
+            life: Lifecycle::new(numbers, manifest.members.len(), plan.captures()),
             manifest,
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),
             durable: BTreeMap::new(),
             shared: witness::Reading::default(),
             shared_after: None,
-            roots: healthy.iter().map(|&member| members[member].root().to_owned()).collect(),
+            roots: Vec::new(),
             silent: BTreeSet::new(),
             limited: false,
             untold: false,
             unsure: Vec::new(),
-            members: healthy,
+            members: Vec::new(),
             begun: Arc::default(),
             telling: None,
             scribes: scribes.clone(),
-        })
+        }
     }
 
     fn ask(&self, task: &Task) -> Answers {
@@ -264,6 +289,37 @@ impl Scan {
             ranges.insert(sequence as i64..sequence as i64 + 1);
         }
         *total += bytes;
+    }
+
+    /// How its streams stand, and what `seconds` have added to the bytes of `before`.
+    pub fn stream_states(&self, before: &mut Vec<u64>, seconds: f64) -> Vec<StreamState> {
+        before.resize(self.manifest.streams.len(), 0);
+        let nothing = Arc::default();
+        let mut states = Vec::with_capacity(before.len());
+        for (number, (stream, before)) in (0..).zip(self.manifest.streams.iter().zip(before)) {
+            // A stream of which nothing has come has no counters.
+            let gauge = self.gauges.get(&number);
+            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
+            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let bytes = read(&gauge.bytes);
+            let more = bytes.saturating_sub(std::mem::replace(before, bytes));
+            states.push(StreamState {
+                name: stream.name.clone(),
+                silent,
+                frames: read(&gauge.frames),
+                bytes,
+                rate: (more as f64 / seconds) as u64,
+                missing: read(&gauge.missing),
+                overrun: read(&gauge.overrun),
+                damaged: read(&gauge.damaged),
+                late: read(&gauge.late),
+                foreign: read(&gauge.foreign),
+                high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
+                used_blocks: read(&gauge.used_blocks),
+                durable_bytes: self.durable_bytes(number),
+            });
+        }
+        states
     }
 
     /// Bytes from the start of a stream that are safe on disk.

@@ -58,6 +58,8 @@ pub struct StreamGauge {
     pub high_water: AtomicU64,
     /// Blocks of them in use.
     pub used_blocks: AtomicU64,
+    /// Frames of each thread per second, once that is known or was learnt; else 0.
+    pub frames_per_second: AtomicU64,
     /// Time for which a sender that can be held was held, for want of a block.
     pub held_ns: AtomicU64,
 }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::gap::{Cause, Gap};
@@ -594,6 +595,8 @@ impl Placed {
         let bytes = terms.written * u64::from(self.shape.geometry.frame_bytes);
         let foreign = self.parts.back().map_or(0, |part| part.foreign);
         self.gauge.tell(&terms, bytes, foreign, pool);
+        let rate = self.count.frames_per_second().map_or(0, |(rate, _)| rate);
+        self.gauge.frames_per_second.store(rate, Relaxed);
     }
 }
 

@@ -41,7 +41,8 @@ use pour::{Extent, Pouring};
 /// Of several streams each becomes a file of its own, out_46220.h5, and out.h5
 /// shows all of them side by side without holding a byte of them (virtual
 /// datasets). A VDIF stream becomes its frames, one a row, and the time of each;
-/// other streams become their bytes.
+/// other streams become their bytes, with the time at which each block of them
+/// came (blocks/row, blocks/time).
 ///
 /// A scan that is being recorded can be followed (--follow): its files grow with
 /// what has become durable, for readers to see (SWMR), and end when it is sealed.
@@ -269,16 +270,9 @@ fn taken(
     }
     let path = match single {
         true => hdf5::numbered(&target.path, 1),
-        false => beside(&target.path, &stream.name),
+        false => hdf5::beside(&target.path, &stream.name),
     };
     Pouring::new(stream.name.clone(), path, options(target))
-}
-
-/// `out.h5` and `46220` give `out_46220.h5`.
-fn beside(path: &Path, stream: &str) -> PathBuf {
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-    let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
-    path.with_file_name(format!("{stem}_{stream}{}", ending.unwrap_or_default()))
 }
 
 fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {
@@ -312,15 +306,4 @@ fn text(told: &Told) -> String {
     let bytes: u64 = told.streams.iter().map(|it| it.bytes).sum();
     let rate = ByteRate((bytes as f64 / told.seconds.max(1e-3)) as u64);
     text + &format!("{:.1} s, {rate}\n", told.seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_stream_has_a_file_beside_the_one_that_shows_them() {
-        assert_eq!(beside(Path::new("/d/out.h5"), "46220"), PathBuf::from("/d/out_46220.h5"));
-        assert_eq!(beside(Path::new("out"), "a"), PathBuf::from("out_a"));
-    }
 }

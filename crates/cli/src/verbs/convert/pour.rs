@@ -10,7 +10,7 @@ use fullbore_core::index::Block;
 use fullbore_core::manifest::{Format, State};
 use fullbore_core::time::Tai;
 use fullbore_engine::panda::live;
-use fullbore_engine::sink::hdf5::{self, BytesFile, Ending, Options, PandaFile, Report, Shape};
+use fullbore_engine::sink::hdf5::{self, About, Ending, Options, PandaFile, Report, StreamFile};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
 use indicatif::ProgressBar;
@@ -50,7 +50,7 @@ pub struct Pouring {
 /// The file, by what is in it.
 enum File {
     Columns(Box<PandaFile>),
-    Frames { file: Box<BytesFile>, frame_bytes: usize, has_times: bool, rows: u64, times: Vec<Tai> },
+    Stream(Box<StreamFile>),
 }
 
 impl Pouring {
@@ -173,31 +173,23 @@ impl File {
             let file = PandaFile::create_with(path, &header, settings.as_deref(), options);
             return Ok(File::Columns(Box::new(file.map_err(explained)?)));
         }
-        let frame_bytes = stream.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
-        let has_times = frame_bytes > 0 && matches!(stream.format, Format::Vdif { .. });
-        let shape = if has_times { Shape::Frames { frame_bytes } } else { Shape::Bytes };
-        let format = serde_json::to_string(&stream.format)?;
-        let name = scan.manifest.scan.to_string();
-        let attributes = [
-            ("scan", name.as_str()),
-            ("stream", stream.name.as_str()),
-            ("format", format.as_str()),
-        ];
-        let file = BytesFile::create(path, shape, &attributes, options).map_err(explained)?;
-        let file = Box::new(file);
-        Ok(File::Frames { file, frame_bytes, has_times, rows: 0, times: Vec::new() })
+        let about = About {
+            scan: &scan.manifest.scan.to_string(),
+            stream: &stream.name,
+            format: &stream.format,
+            frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
+        };
+        let file = StreamFile::create(path, &about, options).map_err(explained)?;
+        Ok(File::Stream(Box::new(file)))
     }
 
     fn append(&mut self, stream: &Stream, block: &Delivered<'_>) -> Result<(), hdf5::Error> {
         match self {
             File::Columns(file) => file.append(block.bytes()),
-            File::Frames { file, frame_bytes, has_times, rows, times } => {
-                times.clear();
-                if *has_times {
-                    times_of(stream, &block.placed.block, block.bytes(), times);
-                }
-                *rows += block.bytes().len() as u64 / (*frame_bytes).max(1) as u64;
-                file.append(block.bytes(), times)
+            File::Stream(file) => {
+                let time_of = time_of(stream, &block.placed.block);
+                let of_block = stream.time_of_block(&block.placed.block);
+                file.append(block.bytes(), of_block, time_of)
             }
         }
     }
@@ -205,7 +197,7 @@ impl File {
     fn flush(&mut self) -> Result<(), hdf5::Error> {
         match self {
             File::Columns(file) => file.flush(),
-            File::Frames { file, .. } => file.flush(),
+            File::Stream(file) => file.flush(),
         }
     }
 
@@ -215,18 +207,12 @@ impl File {
                 let rows = file.rows();
                 Ok((rows, file.finish(&ending_of_panda(stream))?))
             }
-            File::Frames { file, rows, .. } => Ok((rows, file.finish(&ending(scan, stream))?)),
+            File::Stream(file) => {
+                let ending = Ending::of_stream(scan.manifest.state, stream.account.as_ref());
+                let rows = file.rows();
+                Ok((rows, file.finish(&ending, &stream.format)?))
+            }
         }
-    }
-}
-
-fn ending(scan: &Scan, stream: &Stream) -> Ending {
-    let account = stream.account.as_ref();
-    Ending {
-        reason: format!("{:?}", scan.manifest.state).to_lowercase(),
-        missed: account.map_or(0, |account| account.terms.missing),
-        verdict: account.map(|account| account.verdict),
-        account: account.and_then(|account| serde_json::to_string(account).ok()),
     }
 }
 
@@ -242,13 +228,12 @@ fn ending_of_panda(stream: &Stream) -> Ending {
     closed.as_ref().map(live::ending).unwrap_or_default()
 }
 
-/// The time of every frame of a block: by its place, else that of its block.
-fn times_of(stream: &Stream, block: &Block, bytes: &[u8], times: &mut Vec<Tai>) {
+/// The time of a frame by its number in a block: by its place, else that of its block.
+fn time_of<'a>(stream: &'a Stream, block: &'a Block) -> impl FnMut(usize) -> Tai + 'a {
     let of_block = stream.time_of_block(block);
-    let first = stream.time_of(block.first);
-    times.extend(
-        stream
-            .frames(block, bytes)
-            .map(|frame| first.and_then(|_| stream.time_of(frame.index)).unwrap_or(of_block)),
-    );
+    let is_placed = stream.time_of(block.first).is_some();
+    move |number| {
+        let placed = is_placed.then(|| stream.time_of(block.first + number as i64)).flatten();
+        placed.unwrap_or(of_block)
+    }
 }

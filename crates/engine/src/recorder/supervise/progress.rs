@@ -1,7 +1,6 @@
 //! How a recording stands, and what there is to warn of while it runs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{SURE, Supervisor};
@@ -31,33 +30,7 @@ impl Supervisor {
         let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
         let members = self.member_states(rate);
         let scan = self.scans.back().expect("a scan is being recorded");
-        let mut streams = Vec::with_capacity(scan.manifest.streams.len());
-        self.told.streams.resize(scan.manifest.streams.len(), 0);
-        let nothing = Arc::default();
-        for (place, stream) in scan.manifest.streams.iter().enumerate() {
-            let number = place as u16;
-            // A stream of which nothing has come has no counters.
-            let gauge = scan.gauges.get(&number);
-            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            let bytes = read(&gauge.bytes);
-            let before = std::mem::replace(&mut self.told.streams[place], bytes);
-            streams.push(StreamState {
-                name: stream.name.clone(),
-                silent,
-                frames: read(&gauge.frames),
-                bytes,
-                rate: rate(bytes, before),
-                missing: read(&gauge.missing),
-                overrun: read(&gauge.overrun),
-                damaged: read(&gauge.damaged),
-                late: read(&gauge.late),
-                foreign: read(&gauge.foreign),
-                high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
-                used_blocks: read(&gauge.used_blocks),
-                durable_bytes: scan.durable_bytes(number),
-            });
-        }
+        let streams = scan.stream_states(&mut self.told.streams, seconds);
         self.told.at = Instant::now();
         let total: u64 = streams.iter().map(|stream| stream.rate).sum();
         let healthy = self.devices.iter().zip(&members).filter(|(_, it)| it.failure.is_none());

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use fullbore_core::time::Tai;
-use hdf5_metno::File;
 use hdf5_metno::types::{IntSize, TypeDescriptor};
+use hdf5_metno::{File, Group};
 use zerocopy::IntoBytes;
 
 use super::attributes;
@@ -16,13 +16,17 @@ use super::{Compression, Ending, Error, Options, Report};
 /// Bytes of an HDF5 chunk of frames, about.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// The group of what is known of runs of bytes.
+pub(super) const BLOCKS: &str = "blocks";
+
 /// Frames beyond this length are no frames.
 const MOST_FRAME_BYTES: usize = 64 << 20;
 
 /// How a stream's bytes are laid down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// `data`, one byte a row.
+    /// `data`, one byte a row; in the group `blocks` the `row` at which each run of bytes begins that was taken
+    /// together, and the `time` of it.
     Bytes,
     /// `frames`, one frame a row, and `time`, nanoseconds of TAI since 1970-01-01 TAI, one for each.
     Frames {
@@ -36,9 +40,18 @@ pub enum Shape {
 pub struct BytesFile {
     container: Container,
     frames: Filling,
-    times: Option<Filling>,
+    times: Axis,
     unit: usize,
     written: u64,
+}
+
+/// When rows were.
+#[derive(Debug)]
+struct Axis {
+    /// The time of each row, or of each run of them.
+    times: Filling,
+    /// At which row each run begins, where it is runs.
+    rows: Option<Filling>,
 }
 
 /// A dataset and the HDF5 chunk of it that is being filled.
@@ -77,21 +90,20 @@ impl BytesFile {
         Ok(BytesFile { container, frames, times, unit, written: 0 })
     }
 
-    /// Takes whole frames, and the time of each if the shape has times.
+    /// Takes whole frames and the time of each, or bytes and the one time of all of them.
     pub fn append(&mut self, frames: &[u8], times: &[Tai]) -> Result<(), Error> {
         let (length, unit) = (frames.len(), self.unit);
-        if !length.is_multiple_of(unit) || (self.times.is_some() && times.len() != length / unit) {
+        let wanted = if self.times.rows.is_some() { 1 } else { length / unit };
+        if !length.is_multiple_of(unit) || times.len() != wanted {
             return Err(Error::Ragged { path: self.container.path.clone(), length, unit });
         }
-        let BytesFile { container, frames: filling, times: axis, .. } = self;
+        let BytesFile { container, frames: filling, times: axis, written, .. } = self;
         container.guard(|path| {
             filling.append(frames, path)?;
-            match axis {
-                Some(axis) => {
-                    times.iter().try_for_each(|time| axis.append(time.0.as_bytes(), path))
-                }
-                None => Ok(()),
+            if let Some(rows) = &mut axis.rows {
+                rows.append(written.as_bytes(), path)?;
             }
+            times.iter().try_for_each(|time| axis.times.append(time.0.as_bytes(), path))
         })?;
         self.written += (length / unit) as u64;
         Ok(())
@@ -102,7 +114,10 @@ impl BytesFile {
         let BytesFile { container, frames, times, .. } = self;
         container.flush(|path| {
             frames.flush(path)?;
-            times.iter_mut().try_for_each(|times| times.flush(path))
+            if let Some(rows) = &mut times.rows {
+                rows.flush(path)?;
+            }
+            times.times.flush(path)
         })
     }
 
@@ -112,16 +127,28 @@ impl BytesFile {
     }
 
     /// Ends the recording: the last frames, and what is known now.
-    pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
+    pub fn finish(self, ending: &Ending) -> Result<Report, Error> {
+        self.finish_with(ending, &[])
+    }
+
+    /// The same, with attributes in place of those it began with.
+    pub fn finish_with(
+        mut self,
+        ending: &Ending,
+        attributes: &[(&str, &str)],
+    ) -> Result<Report, Error> {
         let flushed = self.flush();
         let (path, rows) = (self.container.path.clone(), self.written);
-        let longest = |filling: &Filling| filling.rows.longest();
-        let longest_write =
-            longest(&self.frames).max(self.times.as_ref().map_or(Duration::ZERO, longest));
-        let datasets = std::iter::once(self.frames).chain(self.times).map(|filling| filling.rows);
-        let closed = self
-            .container
-            .close(datasets.collect(), |file| attributes::end(file, ending, rows, &path));
+        let Axis { times, rows: of_runs } = self.times;
+        let fillings = [self.frames, times].into_iter().chain(of_runs);
+        let datasets: Vec<Rows> = fillings.map(|filling| filling.rows).collect();
+        let longest_write = datasets.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
+        let closed = self.container.close(datasets, |file| {
+            for (name, text) in attributes {
+                attributes::text(file, name, text, &path)?;
+            }
+            attributes::end(file, ending, rows, &path)
+        });
         flushed?;
         Ok(Report {
             rows,
@@ -175,7 +202,7 @@ fn begin(
     attributes: &[(&str, &str)],
     options: &Options,
     path: &Path,
-) -> Result<(Filling, Option<Filling>), Error> {
+) -> Result<(Filling, Axis), Error> {
     let (name, width) = match shape {
         Shape::Bytes => ("data", None),
         Shape::Frames { frame_bytes } => ("frames", Some(frame_bytes)),
@@ -190,8 +217,15 @@ fn begin(
     };
     let frames = Rows::create(file, &frames).map_err(refused(path, "making its datasets"))?;
     let times = match shape {
-        Shape::Bytes => None,
-        Shape::Frames { .. } => Some(time_axis(file, options.compression, path)?),
+        Shape::Frames { .. } => {
+            Axis { times: time_axis(file, options.compression, path)?, rows: None }
+        }
+        Shape::Bytes => {
+            // Not at the root, where all datasets are of one length.
+            let group = file.create_group(BLOCKS).map_err(refused(path, "making its groups"))?;
+            let rows = axis(&group, "row", options.compression, path)?;
+            Axis { times: time_axis(&group, options.compression, path)?, rows: Some(rows) }
+        }
     };
     for (name, text) in attributes {
         attributes::text(file, name, text, path)?;
@@ -200,17 +234,28 @@ fn begin(
     Ok((Filling::new(frames, unit), times))
 }
 
-fn time_axis(file: &File, compression: Compression, path: &Path) -> Result<Filling, Error> {
+fn time_axis(group: &Group, compression: Compression, path: &Path) -> Result<Filling, Error> {
+    let times = axis(group, "time", compression, path)?;
+    let set = times.rows.dataset();
+    attributes::text(set, "units", "ns", path)?;
+    attributes::text(set, "time_scale", "TAI", path)?;
+    attributes::text(set, "epoch", "1970-01-01T00:00:00 TAI", path)?;
+    Ok(times)
+}
+
+fn axis(
+    group: &Group,
+    name: &str,
+    compression: Compression,
+    path: &Path,
+) -> Result<Filling, Error> {
     let layout = Layout {
-        name: "time",
+        name,
         element: TypeDescriptor::Integer(IntSize::U8),
         width: None,
         chunk_rows: 1024,
         compression,
     };
-    let rows = Rows::create(file, &layout).map_err(refused(path, "making its datasets"))?;
-    attributes::text(rows.dataset(), "units", "ns", path)?;
-    attributes::text(rows.dataset(), "time_scale", "TAI", path)?;
-    attributes::text(rows.dataset(), "epoch", "1970-01-01T00:00:00 TAI", path)?;
+    let rows = Rows::create(group, &layout).map_err(refused(path, "making its datasets"))?;
     Ok(Filling::new(rows, 8))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use hdf5_metno::dataset::DatasetCreateBuilder;
 use hdf5_metno::{Dataset, Extents, File, Group, Selection, SimpleExtents};
 
+use super::bytes::BLOCKS;
 use super::container::refused;
 use super::{Error, attributes};
 
@@ -30,6 +31,12 @@ pub fn join(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
         let seen_from = relative(path, master);
         for set in stream.datasets().map_err(refused(path, "listing its datasets"))? {
             mirror(&group, &set, &seen_from).map_err(refused(master, "joining a dataset"))?;
+        }
+        if let Ok(blocks) = stream.group(BLOCKS) {
+            group.create_group(BLOCKS).map_err(refused(master, "joining a group"))?;
+            for set in blocks.datasets().map_err(refused(path, "listing its datasets"))? {
+                mirror(&group, &set, &seen_from).map_err(refused(master, "joining a dataset"))?;
+            }
         }
         for name in REPEATED {
             if let Some(text) = attributes::read_text(&stream, name) {

@@ -27,12 +27,14 @@ mod joined;
 mod panda;
 mod recovery;
 mod rows;
+mod stream;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fullbore_core::account::Verdict;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::format::panda::columns;
+use fullbore_core::manifest::State;
 use hdrhistogram::Histogram;
 
 pub use bytes::{BytesFile, Shape};
@@ -40,6 +42,7 @@ pub use fullbore_core::format::panda::columns::Form;
 pub use joined::join;
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
+pub use stream::{About, StreamFile};
 
 /// The attribute of a file's root that holds what the PandA was set to, as JSON.
 const SETTINGS: &str = "settings";
@@ -126,6 +129,18 @@ pub struct Ending {
     pub verdict: Option<Verdict>,
     /// The account itself, as JSON.
     pub account: Option<String>,
+}
+
+impl Ending {
+    /// What a scan says of a stream that is no PandA's.
+    pub fn of_stream(state: State, account: Option<&Account>) -> Self {
+        Ending {
+            reason: format!("{state:?}").to_lowercase(),
+            missed: account.map_or(0, |account| account.terms.missing),
+            verdict: account.map(|account| account.verdict),
+            account: account.and_then(|account| serde_json::to_string(account).ok()),
+        }
+    }
 }
 
 /// What was written.
@@ -314,6 +329,20 @@ impl Error {
 const NO_SPACE: &[&str] =
     &["No space left", "errno = 28", "Disk quota", "errno = 122", "File too large"];
 
+/// An error and what it came from, in one line.
+pub fn in_full(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 /// All that libhdf5 says of a failure: the cause is at the bottom of its stack.
 pub(crate) fn describe(error: &hdf5_metno::Error) -> String {
     use std::fmt::Write as _;
@@ -323,6 +352,14 @@ pub(crate) fn describe(error: &hdf5_metno::Error) -> String {
         let _ = write!(text, "; {}", frame.desc());
     }
     text
+}
+
+/// The file of one stream of several, beside the one that shows all of them: `out.h5` and `46220` give
+/// `out_46220.h5`.
+pub fn beside(path: &Path, stream: &str) -> PathBuf {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+    let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+    path.with_file_name(format!("{stem}_{stream}{}", ending.unwrap_or_default()))
 }
 
 /// The file of acquisition `number`, counted from 1, by a template with `%d` in its name.
@@ -350,6 +387,12 @@ mod tests {
         assert_eq!(numbered(Path::new("/d/run_%d.h5"), 12), Path::new("/d/run_12.h5"));
         assert_eq!(numbered(Path::new("/d/%d/run.h5"), 12), Path::new("/d/%d/run.h5"));
         assert_eq!(numbered(Path::new("%d_%d.h5"), 1), Path::new("1_%d.h5"));
+    }
+
+    #[test]
+    fn each_stream_has_a_file_beside_the_one_that_shows_them() {
+        assert_eq!(beside(Path::new("/d/out.h5"), "46220"), PathBuf::from("/d/out_46220.h5"));
+        assert_eq!(beside(Path::new("out"), "a"), PathBuf::from("out_a"));
     }
 
     #[test]
