@@ -8,6 +8,7 @@ cannot hide.
 import base64
 import gzip
 import json
+import signal
 import socket
 import struct
 import subprocess
@@ -824,3 +825,51 @@ def test_what_is_wrong_with_a_panda_is_not_told_of_datagrams(source, store):
         run("panda", "record", source, store / "x.h5", code=REFUSED),
     ):
         assert b"udp" not in done.stderr, done.stderr
+
+
+def test_samples_that_the_panda_scales_are_those_that_are_scaled_here(tmp_path):
+    with Panda("--samples", 40_000) as panda:
+        with recording(panda.endpoint + "&scaled=true", tmp_path / "there.h5", "--arm") as record:
+            assert record.ends()[0]["verdict"] == "proven"
+        with recording(panda, tmp_path / "here.h5", "--arm") as record:
+            assert record.ends()[0]["verdict"] == "proven"
+        with recording(panda, tmp_path / "raw.h5", "--arm", "--raw") as record:
+            record.ends()
+    with h5py.File(tmp_path / "there.h5") as there, h5py.File(tmp_path / "here.h5") as here:
+        for name, values in columns(here).items():
+            assert there[name].dtype == values.dtype
+            np.testing.assert_array_equal(there[name][()], values, err_msg=name)
+    # Integers are what came: 60 bytes of each sample, in place of 84.
+    sizes = [(tmp_path / f"{name}.h5").stat().st_size for name in ("raw", "here")]
+    assert sizes[0] < sizes[1] * 0.8
+
+
+def test_a_panda_has_an_ipv6_address_too(tmp_path):
+    with Panda("--samples", 5000, control="[::1]:0", data="[::1]:0") as panda:
+        assert "[::1]" in panda.endpoint
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            record.ends()
+    check_raw(tmp_path / "x.h5", count=5000)
+
+
+def test_a_panda_that_freezes_is_given_up_and_what_is_certain_is_kept(tmp_path):
+    """The kernel goes on accepting connections for it, so it looks alive to whoever only connects."""
+    with Panda("--rate", 300_000) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            record.wait("progress", lambda told: told["samples"] > 100_000)
+            panda.process.send_signal(signal.SIGSTOP)
+            try:
+                (done,) = record.ends(code=FOUND)
+            finally:
+                panda.process.send_signal(signal.SIGCONT)
+    assert done["verdict"] == "unproven" and "does not answer" in " ".join(t["why"] for t in record.all("lost"))
+    assert check_raw(tmp_path / "x.h5", count=done["samples"]) > 100_000
+
+
+def test_one_file_or_several_and_what_shows_them_are_in_the_help():
+    told = run("convert", "--help").stdout.decode()
+    assert "?existing=append" in told and "virtual" in told and "/acquisitions" in told
+    told = run("panda", "record", "--help").stdout.decode()
+    assert "`%d` is the number of the acquisition" in told and "Several acquisitions in one file" in told
+    told = run("record", "--help").stdout.decode()
+    assert "--to hdf5:now.h5" in told and "now.h5 shows all of them" in told

@@ -354,6 +354,19 @@ fn ipv6_and_nobody_there_are_told_apart() {
 }
 
 #[test]
+fn a_dead_panda_is_found_out_by_the_kernel_within_half_a_minute() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let socket = super::connect("127.0.0.1", port, Duration::from_secs(5)).unwrap();
+    let socket = socket2::SockRef::from(&socket);
+    assert!(socket.keepalive().unwrap());
+    let looks = socket.tcp_keepalive_retries().unwrap();
+    let between = socket.tcp_keepalive_interval().unwrap();
+    let all = socket.tcp_keepalive_time().unwrap() + between * looks;
+    assert!(all <= Duration::from_secs(30), "{all:?}");
+}
+
+#[test]
 fn a_dump_is_served_byte_for_byte() {
     let dump: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let bench = Bench::new(Plan { dump: Some(dump.clone()), ..plan() }, "");

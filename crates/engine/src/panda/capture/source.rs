@@ -533,6 +533,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         // A server that accepts and closes at once is not asked again at once.
         let again = if self.connections == 0 { now } else { now + NAP };
+        // One that accepts connections and says nothing on them is as far away as one that refuses them.
+        let in_vain = self.away.filter(|_| self.accepted.is_none());
         let since = self.away.map_or(now, |(since, ..)| since);
         self.away = Some((since, again, NAP));
         if self.connections == 0 {
@@ -559,7 +561,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
         if self.running.as_ref().is_some_and(|running| !running.can_be_joined_again()) {
             self.finish();
         }
-        if self.fruitless >= FRUITLESS {
+        let too_long =
+            in_vain.is_some_and(|(since, ..)| since.elapsed() >= self.settings.reconnect);
+        if self.fruitless >= FRUITLESS || too_long {
             self.finish();
             let request = "data, several times over".to_owned();
             self.give_up(Error::Refused { request, text });
