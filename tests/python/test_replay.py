@@ -1,9 +1,10 @@
 """What is played out is what was recorded: every frame, in order, and in time."""
 
 import json
+import re
 
 import pytest
-from fullbore import FOUND, GOOD, Recording, accounts, free_ports, generate, play
+from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, accounts, free_ports, generate, play, run
 
 
 def record(ports, store, scan, feed):
@@ -66,3 +67,81 @@ def test_a_replay_tells_its_rate_and_its_error_of_pace(store, tmp_path):
     assert done.returncode == (FOUND if late else GOOD)
     assert (b"timing was not kept" in done.stderr) == late
     assert sum(count for _, count in report["lateness"]["buckets"]) == 10_000
+
+
+def played(scan, store, *words):
+    """A replay to a port where nobody need listen."""
+    to = f"udp://127.0.0.1:{free_ports(1)[0]}"
+    done = play(scan, "--store", store, "--to", to, "--gentle", "--json", *words)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("start", ["2020-03-01T00:00:00", "2030-03-01T00:00:00"])
+@pytest.mark.parametrize("threads, fill", [("0-3", ""), ("0", "&fill=omit")], ids=["together", "omit"])
+def test_a_scan_is_played_by_the_clock_of_its_frames_alone(threads, fill, start, store):
+    (port,) = free_ports(1)
+    source = f"udp://127.0.0.1:{port}?format=vdif{fill}"
+    with Recording(source, store=store, scan="first") as recording:
+        generate(port, frame=1032, fps=500, threads=threads, start=start, duration="2500ms", gentle=True)
+    (account,) = accounts(recording.stop(code=GOOD)).values()
+    # Its rate was learnt when the first second ended, and the first frame's time is known since.
+    assert account["first"]["time"].startswith(start)
+    frames = 1250 * (4 if threads == "0-3" else 1)
+    report = played(recording.scan, store, "--factor", "5")
+    assert report["frames"] == frames
+    assert report["due_seconds"] * 5 == pytest.approx(2.498, abs=0.002)
+    part = played(recording.scan, store, "--factor", "5", "--from", "+1.5s", "--until", "+2s")
+    assert part["frames"] == pytest.approx(frames / 5, rel=0.2)
+    cut = run("cat", recording.scan, "--store", store, "--from", "+1.5s", "--until", "+2s").stdout
+    assert len(cut) == part["frames"] * 1032
+
+
+@pytest.mark.parametrize("number", ["", "&seq=0:8:le"], ids=["no number", "numbered"])
+def test_a_raw_scan_is_played_as_long_as_it_was_sent(number, store):
+    (port,) = free_ports(1)
+    source = f"udp://127.0.0.1:{port}?format=raw{number}"
+    # The recording goes on for as long again as something came.
+    with Recording(source, store=store, scan="first", options=["--duration", "6s"]) as recording:
+        target = f"udp://127.0.0.1:{port}"
+        sent = run(
+            "generate", "--to", target, "--format", "raw", "--seq", "0:8:le", "--frame", 1024,
+            "--fps", 500, "--duration", "2s", "--gentle", "--json",
+        )  # fmt: skip
+        recording.sealed(AS_SEALED)
+    seconds = json.loads(sent.stdout.splitlines()[-1])["seconds"]
+    report = played(recording.scan, store, "--factor", "5")
+    assert report["frames"] == 1000
+    assert report["due_seconds"] * 5 == pytest.approx(seconds, abs=0.5)
+
+
+def test_a_part_of_a_scan_of_unknown_rate_is_found_by_when_it_came(store):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store, scan="first") as recording:
+        generate(port, frame=1032, fps=500, frames=400, start="2020-03-01T00:00:00", gentle=True)
+    recording.stop(code=GOOD)
+    cat = ("cat", recording.scan, "--store", store)
+    whole = run(*cat).stdout
+    assert len(whole) == 400 * 1032
+    times = ("--from", "+0.3s", "--until", "+0.6s")
+    part = run(*cat, *times).stdout
+    assert 0 < len(part) < len(whole) and part in whole
+    assert played(recording.scan, store, *times)["frames"] * 1032 == len(part)
+    assert played(recording.scan, store, "--from", "10", "--until", "20")["frames"] == 10
+    for words in ("--until 0", "--from 400", "--from +9s", "--from 7 --until 7"):
+        told = run(*cat, *words.split(), code=REFUSED)
+        assert told.stdout == b"" and b"frame" in told.stderr, told
+
+
+def test_what_is_known_of_the_frames_outlives_the_recorder(store):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store, scan="first") as recording:
+        generate(port, frame=1032, fps=500, threads="0-3", duration="2500ms", gentle=True)
+        rate = lambda: re.search('"frames_per_second": *([^,]*)', manifest(recording)).group(1)
+        recording.wait("progress", where=lambda _: rate() == "500")
+        recording.kill()
+    assert '"recording"' in manifest(recording)
+
+
+def manifest(recording):
+    (path,) = recording.stores[0].glob(f"{recording.scan}/.fullbore/manifest.json")
+    return path.read_text()

@@ -57,7 +57,7 @@ pub struct Block {
     pub first: i64,
     /// Time of the first frame, if the format tells it.
     pub time: Option<Tai>,
-    /// When the block was handed on, by the host's clock.
+    /// When the first of its frames came, by the host's clock; of a PandA's samples, when the block was handed on.
     pub seen: Tai,
 }
 

@@ -154,12 +154,22 @@ fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream>
 
 /// The frames that were asked for.
 fn range(stream: &Stream, from: Option<At>, until: Option<At>) -> anyhow::Result<Range<i64>> {
+    if from.is_none() && until.is_none() {
+        return Ok(i64::MIN..i64::MAX);
+    }
+    let (Some(first), Some(last)) = (stream.blocks.first(), stream.blocks.last()) else {
+        anyhow::bail!("the stream has no blocks")
+    };
     let index = |at: At| -> anyhow::Result<i64> {
         let time = match at {
             At::Frame(index) => return Ok(index),
+            _ if !stream.is_timed() => anyhow::bail!(
+                "nothing tells when the frames of {} were but that they came at once\n  \
+                 --from and --until can name frames by their index",
+                stream.name
+            ),
             At::Time(time) => time,
             At::After(offset) => {
-                let first = stream.blocks.first().context("the stream has no blocks")?;
                 let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
                 stream.time_of_block(&first.block).plus_ns(ns)
             }
@@ -169,12 +179,17 @@ fn range(stream: &Stream, from: Option<At>, until: Option<At>) -> anyhow::Result
     let start = from.map_or(Ok(i64::MIN), index)?;
     let end = until.map_or(Ok(i64::MAX), index)?;
     anyhow::ensure!(start <= end, "--until lies before --from");
-    if from.is_some()
-        && let Some(last) = stream.blocks.last()
-    {
-        let behind = stream.end_of(&last.block);
-        anyhow::ensure!(start < behind, "--from lies behind the last frame, {}", behind - 1);
-    }
+    let (first, behind) = (first.block.first, stream.end_of(&last.block));
+    anyhow::ensure!(
+        from.is_none() || start < behind,
+        "--from lies behind the last frame, {}",
+        behind - 1
+    );
+    anyhow::ensure!(
+        until.is_none() || end > first,
+        "--until lies before the first frame, {first}: there is nothing before it"
+    );
+    anyhow::ensure!(start < end, "there is no frame between --from and --until");
     Ok(start..end)
 }
 

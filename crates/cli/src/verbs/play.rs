@@ -267,6 +267,9 @@ fn span(
     args: &Args,
     sources: &[(String, Source<'_>)],
 ) -> anyhow::Result<(Option<Tai>, Option<Tai>)> {
+    if args.from.is_some() || args.until.is_some() {
+        sources.iter().try_for_each(|(name, source)| source.ensure_timed(name))?;
+    }
     let time = |at: Option<At>| at.map(|at| time_of(at, args, sources)).transpose();
     let (from, until) = (time(args.from)?, time(args.until)?);
     if let (Some(from), Some(until)) = (from, until) {
@@ -287,9 +290,11 @@ fn time_of(at: At, args: &Args, sources: &[(String, Source<'_>)]) -> anyhow::Res
             let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
             Ok(first.context("no frame tells its time, to count an offset from")?.plus_ns(ns))
         }
-        (At::Frame(index), [(name, Source::Stored(_, stream))]) => stream
-            .time_of(index)
-            .with_context(|| format!("the time of frame {index} of {name} is not known")),
+        (At::Frame(index), [(name, Source::Stored(scan, stream))]) => {
+            let time = stream.time_near(index);
+            let time = time.with_context(|| format!("{name} has no frame"))?;
+            Ok(time.plus_ns(scan.ahead_ns(stream)))
+        }
         (At::Frame(index), _) => bail!(
             "frame {index} is a place in one stream of a scan\n  \
              name the stream, or give a time or an offset such as +2.5s"
@@ -351,10 +356,23 @@ impl<'a> Source<'a> {
     fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
         Ok(match self {
             Source::File(path) => VdifFile::open(path, args.fps)?.first(),
-            Source::Stored(_, stream) => {
-                stream.blocks.first().map(|placed| stream.time_of_block(&placed.block))
-            }
+            Source::Stored(scan, stream) => stream
+                .blocks
+                .first()
+                .map(|placed| stream.time_of_block(&placed.block).plus_ns(scan.ahead_ns(stream))),
         })
+    }
+
+    /// A part of it can be named only if one frame can be told from another by its time.
+    fn ensure_timed(&self, name: &str) -> anyhow::Result<()> {
+        if let Source::Stored(_, stream) = self {
+            ensure!(
+                stream.is_timed(),
+                "nothing tells when the frames of {name} were but that they came at once\n  \
+                 play all of it, without --from and --until"
+            );
+        }
+        Ok(())
     }
 
     fn open(
@@ -452,8 +470,14 @@ mod tests {
             lateness: LatenessSummary { packets: 1000, late: 40, ..LatenessSummary::default() },
             ..Default::default()
         };
-        let report =
-            Report { frames: 1000, sent, due_seconds: Some(10.0), times: 1, streams: vec![] };
+        let report = Report {
+            frames: 1000,
+            sent,
+            due_seconds: Some(10.0),
+            times: 1,
+            stopped: false,
+            streams: vec![],
+        };
         assert!(!report.in_time());
         let told = out_of_time(&report, false);
         assert!(told.contains("40 of 1000") && told.contains("12.50 s"), "{told}");

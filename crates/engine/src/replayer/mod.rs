@@ -237,13 +237,15 @@ pub struct Report {
     pub due_seconds: Option<f64>,
     /// How often all was played to its end.
     pub times: u64,
+    /// It was stopped before its end.
+    pub stopped: bool,
     /// Each stream.
     pub streams: Vec<TrackReport>,
 }
 
 impl Report {
     /// Whether the pace was kept: nearly all frames went within a millisecond of their due time, and the
-    /// whole took as long as it should.
+    /// whole took as long as it should. What was stopped ended when it was told to.
     pub fn in_time(&self) -> bool {
         const MOST_LATE: f64 = 0.01;
         // Waking up and ending take a while, which is much of a replay that is short.
@@ -251,7 +253,7 @@ impl Report {
         let lateness = &self.sent.lateness;
         let dragged = |due: f64| self.sent.seconds > due * (1.0 + MOST_LATE) + SLACK_SECONDS;
         lateness.late as f64 <= lateness.packets as f64 * MOST_LATE
-            && !self.due_seconds.is_some_and(dragged)
+            && (self.stopped || !self.due_seconds.is_some_and(dragged))
     }
 }
 
@@ -393,7 +395,7 @@ impl<'a> Replay<'a> {
 
     /// Sends until all is sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
-        let (mut times, cpu_before) = (0, cpu_seconds());
+        let (mut times, mut stopped, cpu_before) = (0, false, cpu_seconds());
         let mut pacer = None;
         while self.settings.times.is_none_or(|wanted| times < wanted) {
             if times > 0 {
@@ -406,12 +408,14 @@ impl<'a> Replay<'a> {
             let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
             pacer.turn(start, &self.settings);
             if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
+                stopped = true;
                 break;
             }
             times += 1;
         }
         let Some(pacer) = pacer else { return Err(Error::NoFrames) };
-        Ok(self.report(times, &pacer, cpu_seconds() - cpu_before))
+        let report = self.report(times, &pacer, cpu_seconds() - cpu_before);
+        Ok(Report { stopped, ..report })
     }
 
     /// Gives each stream its turn within the time of the shortest frame.
@@ -463,6 +467,7 @@ impl<'a> Replay<'a> {
             sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, pacer.lateness.summary()),
             due_seconds: pacer.timed.then_some(pacer.end_ns as f64 / 1e9),
             times,
+            stopped: false,
             streams: self
                 .playing
                 .into_iter()

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 
 use fullbore_core::manifest::{Fill, Format, State};
-use fullbore_core::time::{Tai, frame_ns};
+use fullbore_core::time::Tai;
 
 use super::{Frame, FrameSource, SourceError};
 use crate::store::read::{Settings, StartError};
-use crate::store::reader::{Delivered, Item, Placed, Scan, Stream, StreamReader};
+use crate::store::reader::{BlockClock, Delivered, Item, Placed, Scan, Stream, StreamReader};
 
 /// What could not be read is told in so many lines, and counted beyond.
 const MOST_LOSSES: usize = 1000;
@@ -41,6 +41,8 @@ pub struct StoredFrames<'a> {
     scan: &'a Scan,
     stream: &'a Stream,
     settings: Settings,
+    /// Added to the stream's times.
+    ahead_ns: i64,
     /// Positions of the blocks to play.
     first: usize,
     end: usize,
@@ -88,7 +90,8 @@ impl<'a> StoredFrames<'a> {
         to: Option<Tai>,
         settings: Settings,
     ) -> Result<Self, StoredError> {
-        let position = |time: Tai| stream.position_of(stream.index_at(time)?);
+        let ahead_ns = scan.ahead_ns(stream);
+        let position = |time: Tai| stream.position_of(stream.index_at(time.plus_ns(-ahead_ns))?);
         let varying = stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
         // Without the blocks before it, it is not known where a block's first whole frame begins.
         let first = from.filter(|_| !varying).and_then(position).unwrap_or(0);
@@ -97,6 +100,7 @@ impl<'a> StoredFrames<'a> {
             scan,
             stream,
             settings,
+            ahead_ns,
             first,
             end,
             reader: start(stream, first, end, settings)?,
@@ -107,6 +111,13 @@ impl<'a> StoredFrames<'a> {
         })
     }
 
+    /// When the frames of a block are due, if anything tells. Those few of a scan that came within one look at
+    /// the socket go at once, too; but `recover` knows only when blocks came, and of one block that is nothing.
+    fn clock_of(&self, placed: &Placed) -> Option<BlockClock> {
+        let sealed = self.stream.account.is_some() && self.scan.manifest.state != State::Recovered;
+        (sealed || self.stream.is_timed()).then(|| self.stream.clock_of(&placed.block))
+    }
+
     fn lost(&mut self, what: String) {
         if self.losses.len() < MOST_LOSSES {
             self.losses.push(what);
@@ -115,11 +126,11 @@ impl<'a> StoredFrames<'a> {
 
     /// Lists the frames of a block whose frames have one length.
     fn list_fixed(&mut self, block: &Delivered<'a>) {
-        let clock = BlockClock::of(self.scan, self.stream, block.placed);
+        let clock = self.clock_of(block.placed);
         let mut start = 0;
         for frame in self.stream.frames(&block.placed.block, block.bytes()) {
             let end = start + frame.bytes.len();
-            let time = clock.time(frame.index, self.frames.len());
+            let time = clock.map(|clock| clock.time(frame.index).plus_ns(self.ahead_ns));
             self.frames.push(Told { start, end, time, fill: frame.fill });
             start = end;
         }
@@ -128,6 +139,7 @@ impl<'a> StoredFrames<'a> {
     /// Joins a block to what the last one left, and lists the frames that are whole.
     fn join(&mut self, block: &Delivered<'a>) -> Result<(), StoredError> {
         let placed = block.placed;
+        let (clock, ahead_ns) = (self.clock_of(placed), self.ahead_ns);
         if self.joined.lengths.is_empty() && self.joined.end == 0 {
             self.joined.sequence = self.stream.blocks.first().map_or(0, |it| it.block.sequence);
         }
@@ -141,7 +153,6 @@ impl<'a> StoredFrames<'a> {
         joined.end += block.bytes().len() as u64;
         joined.sequence = placed.block.sequence + 1;
         joined.lengths.extend(lengths);
-        let clock = BlockClock::of(self.scan, self.stream, placed);
         while let Some(&length) = joined.lengths.front()
             && joined.frame + u64::from(length) <= joined.end
         {
@@ -151,7 +162,8 @@ impl<'a> StoredFrames<'a> {
             // A frame that began in a block that could not be read is lost with it.
             if let Some(start) = start.checked_sub(joined.start) {
                 let (start, end) = (start as usize, start as usize + usize::from(length));
-                let time = clock.time(placed.block.first, self.frames.len());
+                let index = placed.block.first.saturating_add(self.frames.len() as i64);
+                let time = clock.map(|clock| clock.time(index).plus_ns(ahead_ns));
                 self.frames.push(Told { start, end, time, fill: false });
             }
         }
@@ -184,78 +196,6 @@ impl<'a> StoredFrames<'a> {
             block: placed.block.sequence,
             source,
         })
-    }
-}
-
-/// When the frames of a block are due.
-enum BlockClock {
-    /// By frame time: so many frames a second from the block's first.
-    Rated { start: Tai, first: i64, rate: u64 },
-    /// Evenly from the time of the block on.
-    Even { start: Tai, ns_per_frame: i64 },
-    /// Nothing tells.
-    Unknown,
-}
-
-impl BlockClock {
-    fn of(scan: &Scan, stream: &Stream, placed: &Placed) -> Self {
-        let block = &placed.block;
-        let start = stream.time_of_block(block);
-        // Where frames lie as they came, their numbers count arrivals of all threads.
-        let rate = stream.frames_per_second().filter(|_| stream.fill != Fill::Omit);
-        if let Some(rate) = rate.filter(|_| block.time.is_some()) {
-            return BlockClock::Rated { start, first: block.first, rate };
-        }
-        // A rate that was never learnt: the scan is so short that blocks tell little, and its ends more.
-        let unlearnt =
-            matches!(stream.format, Format::Vdif { .. }) && stream.frames_per_second().is_none();
-        let by_blocks = if unlearnt { None } else { Self::by_neighbours(stream, placed, start) };
-        by_blocks.or_else(|| Self::by_arrival(scan, stream, placed)).unwrap_or(BlockClock::Unknown)
-    }
-
-    /// Spread until the next block; in the last one as in the one before.
-    fn by_neighbours(stream: &Stream, placed: &Placed, start: Tai) -> Option<Self> {
-        let block = &placed.block;
-        let find = |sequence: u64| {
-            let at = stream.blocks.binary_search_by_key(&sequence, |it| it.block.sequence).ok()?;
-            Some(&stream.blocks[at].block)
-        };
-        let (ns, frames) = match (find(block.sequence + 1), block.sequence.checked_sub(1)) {
-            (Some(next), _) => (stream.time_of_block(next).since(start), block.frames),
-            (None, before) => {
-                let before = find(before?)?;
-                (start.since(stream.time_of_block(before)), before.frames)
-            }
-        };
-        Some(BlockClock::Even { start, ns_per_frame: ns.max(0) / i64::from(frames.max(1)) })
-    }
-
-    /// By when the first and the last frame of the stream came. Those few that came within one look at the
-    /// socket go at once, too; `recover` knows no such times, only those of blocks.
-    fn by_arrival(scan: &Scan, stream: &Stream, placed: &Placed) -> Option<Self> {
-        let account = stream.account.as_ref()?;
-        let (first, last) = (account.first?, account.last?);
-        let ns = last.seen.since(first.seen);
-        let frames = last.index.checked_sub(first.index)?.max(1);
-        let seen = ns > 0 || (ns == 0 && scan.manifest.state != State::Recovered);
-        let ns_per_frame = seen.then_some(ns / frames)?;
-        let before = placed.block.first.saturating_sub(first.index);
-        let start = first.seen.plus_ns(before.saturating_mul(ns_per_frame));
-        Some(BlockClock::Even { start, ns_per_frame })
-    }
-
-    /// The time of a frame of this index, the `n`th in the block.
-    fn time(&self, index: i64, n: usize) -> Option<Tai> {
-        match *self {
-            BlockClock::Rated { start, first, rate } => {
-                let after = index.saturating_sub(first).max(0).unsigned_abs();
-                Some(start.plus_ns(frame_ns(after, rate)))
-            }
-            BlockClock::Even { start, ns_per_frame } => {
-                Some(start.plus_ns(ns_per_frame.saturating_mul(n as i64)))
-            }
-            BlockClock::Unknown => None,
-        }
     }
 }
 

@@ -346,6 +346,10 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
         unreachable!("the plan is VDIF")
     };
     *frames_per_second = None;
+    for (n, placed) in stream.blocks.iter_mut().enumerate() {
+        placed.block.time = None;
+        placed.block.seen = placed.block.seen.plus_ns(n as i64 * 320_000_000);
+    }
     let account = stream.account.as_mut().unwrap();
     let (Some(first), Some(last)) = (&mut account.first, &mut account.last) else {
         unreachable!("it has frames")
@@ -363,8 +367,41 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
     let times = open(&scan);
     let ns = |n: usize| times[n].unwrap().since(times[0].unwrap());
     assert_eq!((ns(1), ns(39)), (10_000_000, 390_000_000));
-    scan.streams[0].account = None;
+    let mut scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let stream = &mut scan.streams[0];
+    stream.account = None;
+    stream.blocks.iter_mut().for_each(|placed| placed.block.time = None);
     assert!(open(&scan).iter().all(Option::is_none), "nobody can tell");
+}
+
+#[test]
+fn a_replay_that_is_stopped_says_so() {
+    let (file, _) = file(1, &[]);
+    let replay = Replay::prepare(vec![track(file.path(), receiver().1)], Settings::default());
+    let report = replay.unwrap().run(&AtomicBool::new(true), &Progress::default()).unwrap();
+    assert!(report.stopped && report.times == 0 && report.in_time(), "{report:?}");
+    assert!(!play(vec![track(file.path(), receiver().1)], fast()).stopped);
+}
+
+#[test]
+fn a_stored_stream_without_numbers_is_due_as_it_came() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_raw", &[StreamPlan::raw("a").frames(320)]);
+    let mut scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let stream = &mut scan.streams[0];
+    for (n, placed) in stream.blocks.iter_mut().enumerate() {
+        placed.block.seen = placed.block.seen.plus_ns(n as i64 * 32_000_000);
+    }
+    let edge = stream.account.as_mut().unwrap().last.as_mut().unwrap();
+    edge.seen = edge.seen.plus_ns(319_000_000);
+    let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
+    let source = Box::new(StoredFrames::open(&scan, &scan.streams[0], None, None, small).unwrap());
+    let (_socket, target) = receiver();
+    let track = Track { name: "a".into(), source, target };
+    let speed = Speed::Recorded { factor: 20.0 };
+    let report = play(vec![track], Settings { speed, ..Settings::default() });
+    assert_eq!(report.frames, 320);
+    assert!((report.due_seconds.unwrap() * 20.0 - 0.319).abs() < 1e-4, "{report:?}");
 }
 
 #[test]
@@ -379,6 +416,10 @@ fn a_replay_that_drags_behind_its_times_is_told_from_one_that_keeps_them() {
         report.in_time()
     };
     assert!(with(0.02, 0) && with(0.02, 1));
+    let stopped = Report { stopped: true, ..report.clone() };
+    let mut late = stopped;
+    (late.sent.seconds, late.sent.lateness.late) = (9.0, 0);
+    assert!(late.in_time(), "it ended when it was told to");
     assert!(!with(0.02, 2), "2 of 100 frames went late");
     assert!(!with(0.04, 0), "all of it took twice as long");
     let report = play(vec![track(file.path(), receiver().1)], fast());

@@ -49,7 +49,7 @@ pub struct Filled {
     pub first: i64,
     /// Time of its first frame.
     pub time: Option<Tai>,
-    /// When it was handed on.
+    /// When the first frame came that begins in it; of a PandA's samples, when the block was handed on.
     pub seen: Tai,
     /// Gaps that became certain with this block.
     pub gaps: Vec<Gap>,

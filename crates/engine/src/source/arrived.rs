@@ -53,6 +53,21 @@ struct Flow {
     finished: VecDeque<Finished>,
 }
 
+/// Which frame of which flow: its time may be known only later, once its second has ended.
+#[derive(Clone, Copy)]
+struct Mark {
+    flow: usize,
+    index: i64,
+    /// Its time, where the flow is counted anew since and so cannot tell it any more.
+    time: Option<Tai>,
+}
+
+impl Mark {
+    fn time(&self, flows: &[Flow]) -> Option<Tai> {
+        self.time.or_else(|| flows[self.flow].count.time(self.index))
+    }
+}
+
 /// An arrived stream.
 pub struct Arrived {
     shape: Shape,
@@ -71,10 +86,13 @@ pub struct Arrived {
     lengths: Vec<u16>,
     /// Number of the first frame that begins in the block.
     first: i64,
-    /// Time of it.
-    time: Option<Tai>,
+    /// That frame, where it is counted.
+    mark: Option<Mark>,
+    /// When it came.
+    came: Option<Tai>,
     arrived: u64,
-    times: (Option<Tai>, Option<Tai>),
+    /// The first and the last frame of the scan.
+    ends: Option<(Mark, Mark)>,
     bytes: u64,
     /// Correction already booked to earlier scans.
     corrected: u64,
@@ -104,9 +122,10 @@ impl Arrived {
             invalid: 0,
             lengths: Vec::new(),
             first: 0,
-            time: None,
+            mark: None,
+            came: None,
             arrived: 0,
-            times: (None, None),
+            ends: None,
             bytes: 0,
             corrected: 0,
             uncounted: 0,
@@ -229,7 +248,7 @@ impl Arrived {
             (Reading::Beyond, Some(_)) => self.newest().beyond(lent.now),
             (Reading::Uncounted, None) => {
                 if self.make_room(frame.len(), lent) {
-                    self.append(frame, false, None);
+                    self.append(frame, false, None, lent.now);
                     self.uncounted += 1;
                 } else {
                     self.overrun += 1;
@@ -321,8 +340,8 @@ impl Arrived {
         match arrival {
             Arrival::Placed { .. } if room => {
                 flow.count.learn(head, frame);
-                let time = flow.count.time(index);
-                self.append(frame, invalid, time);
+                let mark = Mark { flow: number, index, time: None };
+                self.append(frame, invalid, Some(mark), lent.now);
                 self.near(number, lent);
             }
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
@@ -378,6 +397,9 @@ impl Arrived {
 
     /// Moves a flow's window to where its far-off frames are, and takes them.
     fn follow(&mut self, number: usize, belief: Belief, lent: &mut Lent<'_>) {
+        if let Belief::Anew(_) = belief {
+            self.fix_times(number);
+        }
         let flow = &mut self.flows[number];
         let far = flow.far.take();
         match belief {
@@ -388,6 +410,14 @@ impl Arrived {
             }
         }
         far.iter().for_each(|datagram| self.take(datagram, lent));
+    }
+
+    /// Fixes the times of a flow's marks, because its count starts anew.
+    fn fix_times(&mut self, number: usize) {
+        let ends = self.ends.iter_mut().flat_map(|(first, last)| [first, last]);
+        for mark in self.mark.iter_mut().chain(ends).filter(|mark| mark.flow == number) {
+            mark.time = mark.time(&self.flows);
+        }
     }
 
     /// Whether a frame of so many bytes finds memory.
@@ -404,11 +434,11 @@ impl Arrived {
         }
     }
 
-    fn append(&mut self, frame: &[u8], invalid: bool, time: Option<Tai>) {
+    fn append(&mut self, frame: &[u8], invalid: bool, mark: Option<Mark>, now: Tai) {
         let block = self.block.as_mut().expect("room was made");
         block[self.used..][..frame.len()].copy_from_slice(frame);
         if self.frames == 0 {
-            (self.first, self.time) = (self.arrived as i64, time);
+            (self.first, self.mark, self.came) = (self.arrived as i64, mark, Some(now));
         }
         self.used += frame.len();
         self.frames += 1;
@@ -418,8 +448,8 @@ impl Arrived {
         if self.shape.geometry.frame_bytes == 0 {
             self.lengths.push(frame.len() as u16);
         }
-        if time.is_some() {
-            self.times = (self.times.0.or(time), time);
+        if let Some(mark) = mark {
+            self.ends = Some((self.ends.map_or(mark, |(first, _)| first), mark));
         }
     }
 
@@ -444,6 +474,8 @@ impl Arrived {
 
     fn publish(&mut self, bytes: usize, lent: &mut Lent<'_>) {
         let Some(block) = self.block.take() else { return };
+        // Of a block in which the first second ended, the time is known by now.
+        let time = self.mark.take().and_then(|mark| mark.time(&self.flows));
         let part = self.parts.back_mut().expect("there is a newest part");
         let filled = Filled {
             block,
@@ -456,14 +488,14 @@ impl Arrived {
             present: self.frames,
             invalid: self.invalid,
             first: self.first,
-            time: self.time,
-            seen: lent.now,
+            time,
+            seen: self.came.take().unwrap_or(lent.now),
             gaps: std::mem::take(&mut part.pending),
             lengths: std::mem::take(&mut self.lengths),
             crc: None,
         };
         part.invalid += u64::from(self.invalid);
-        (self.frames, self.invalid, self.used, self.time) = (0, 0, 0, None);
+        (self.frames, self.invalid, self.used) = (0, 0, 0);
         self.first = self.arrived as i64;
         if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
             lent.pool.put(part.lose(lost));
@@ -506,6 +538,8 @@ impl Arrived {
         if let Some(block) = self.block.take() {
             lent.pool.put(block);
         }
+        let time = |mark: Mark| mark.time(&self.flows);
+        let times = self.ends.take().map(|(first, last)| (time(first), time(last)));
         let mut sums = Sums {
             placed: false,
             flows: Vec::new(),
@@ -513,7 +547,7 @@ impl Arrived {
             uncounted_overrun: std::mem::take(&mut self.overrun),
             correction: self.newly_corrected(),
             bytes: std::mem::take(&mut self.bytes),
-            times: std::mem::take(&mut self.times),
+            times: times.unwrap_or_default(),
         };
         for flow in &mut self.flows {
             flow.window.cut_short();

@@ -15,7 +15,7 @@ use fullbore_core::account::{Account, Verdict};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::manifest::Fill;
+use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use proptest::prelude::*;
@@ -203,6 +203,8 @@ struct Filling {
     frames: u32,
     present: u32,
     invalid: u32,
+    time: Option<Tai>,
+    seen: Tai,
     gaps: Vec<Gap>,
 }
 
@@ -499,6 +501,8 @@ fn page(filled: &Filled) -> Page {
             frames: filled.frames,
             present: filled.present,
             invalid: filled.invalid,
+            time: filled.time,
+            seen: filled.seen,
             gaps: filled.gaps.clone(),
         },
         bytes,
@@ -1118,6 +1122,74 @@ fn frames_overtaken_where_an_arrived_stream_is_cut_are_late_in_their_own_scan() 
     let after = accounts[1].1;
     assert_eq!((after.terms.written, after.foreign, after.duplicates), (5, 0, 1));
     assert!(after.terms.balance());
+}
+
+/// The time that a frame's header tells.
+fn time_told(wire: &Wire, number: u64) -> Tai {
+    let header = Header::read(&wire.frame(number)).unwrap();
+    let ns = fullbore_core::time::frame_ns(header.frame_number().into(), wire.fps.into());
+    header.second().start().plus_ns(ns)
+}
+
+#[test]
+fn blocks_tell_when_their_first_frame_came_and_its_time_once_the_rate_is_known() {
+    let (vdif, raw) = (Kind::Vdif, Kind::Field(8));
+    let cases: [(&str, Kind, &[u16]); 5] = [
+        ("udp://127.0.0.1:1?format=vdif&frame=512", vdif, &[0, 1]),
+        ("udp://127.0.0.1:1?format=vdif&frame=512&fill=omit", vdif, &[0]),
+        ("udp://127.0.0.1:1?format=vdif&frame=512", vdif, &[0]),
+        ("udp://127.0.0.1:1?format=raw&frame=512", raw, &[0]),
+        ("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le", raw, &[0]),
+    ];
+    for (text, kind, threads) in cases {
+        let mut bench = Bench::new(text, wire(kind, threads), 1);
+        // None of them ends with a block of eight.
+        let bursts = [84u64, 51, 30, 61];
+        for (n, burst) in bursts.iter().enumerate() {
+            bench.now = Tai(1_000_000_000 * (n as i64 + 1));
+            bench.play(&Step::Burst(vec![Item::Next(*burst as u8)]));
+            bench.play(&Step::Drain);
+            // Two seconds may end in a burst, and each is waited for.
+            for _ in 0..3 {
+                bench.now = bench.now.plus_ns(30_000_000);
+                bench.play(&Step::Look);
+            }
+            bench.play(&Step::Answer(20));
+        }
+        bench.finish();
+        let came = |number: u64| {
+            let ends = bursts.iter().scan(0, |end, burst| {
+                *end += burst;
+                Some(*end)
+            });
+            1_000_000_000 * (1 + ends.take_while(|end| *end <= number).count() as i64)
+        };
+        let last = bench.pages.iter().map(|page| page.filled.sequence).max().unwrap();
+        for page in &bench.pages {
+            let number = bench.wire.identify(&page.bytes[..FRAME]).unwrap();
+            // At the border of a second of unknown length frames wait for a moment.
+            let late = page.filled.seen.since(Tai(came(number)));
+            assert!((0..=90_000_000).contains(&late), "{text}: frame {number} {late} ns late");
+            let (told, is) = (page.filled.time, time_told(&bench.wire, number));
+            assert!(told.is_none_or(|told| told == is), "{text}: frame {number}");
+            let sure = page.filled.sequence == last && kind == vdif;
+            assert!(told.is_some() || !sure, "{text}: its rate is known by then");
+        }
+        let (_, account) = bench.accounts(0)[0];
+        let edges = [account.first.unwrap().time, account.last.unwrap().time];
+        let is = [0, 225].map(|number| (kind == vdif).then(|| time_told(&bench.wire, number)));
+        assert_eq!(edges, is, "{text}");
+        let told = bench.notices.iter().position(|notice| {
+            let Notice::Described { format: Format::Vdif { frames_per_second, .. }, .. } = notice
+            else {
+                return false;
+            };
+            *frames_per_second == Some(37)
+        });
+        let ended = |notice: &Notice| matches!(notice, Notice::Ended { .. });
+        assert_eq!(told.is_some(), kind == vdif, "{text}: the manifest has it at once");
+        assert!(told < bench.notices.iter().position(ended), "{text}");
+    }
 }
 
 #[test]

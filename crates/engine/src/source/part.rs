@@ -447,7 +447,7 @@ pub fn filled(
     frame_bytes: u32,
     invalid: u32,
     time: Option<Tai>,
-    now: Tai,
+    came: Tai,
     crc: Option<u32>,
 ) -> Option<Filled> {
     let mut gaps = std::mem::take(&mut part.pending);
@@ -464,7 +464,7 @@ pub fn filled(
         invalid,
         first: closed.first,
         time,
-        seen: now,
+        seen: came,
         gaps,
         lengths: Vec::new(),
         crc,

@@ -69,6 +69,8 @@ pub struct Placed {
     invalid: VecDeque<(i64, u32)>,
     /// Checksums of pages as far as they were filled in order.
     sums: VecDeque<Sum>,
+    /// When the first frame of each page came.
+    came: VecDeque<(i64, Tai)>,
     /// Parts that are not complete; the newest last.
     parts: VecDeque<Part>,
     /// Number of the first of them, by the window's count of cuts.
@@ -100,6 +102,7 @@ impl Placed {
             handed: first,
             invalid: VecDeque::new(),
             sums: VecDeque::new(),
+            came: VecDeque::new(),
             parts: VecDeque::from([part]),
             oldest: 0,
             gauge: Arc::default(),
@@ -182,6 +185,7 @@ impl Placed {
         }
         if run > 0 {
             self.sum_up(first, run);
+            self.note_came(first, run, lent.now);
             self.window.arrive_in_order(run as u32);
             self.near(first + run as i64 - 1, lent);
         }
@@ -251,6 +255,26 @@ impl Placed {
             index += count as i64;
             left -= count;
         }
+    }
+
+    /// Takes note of the pages whose first frame is among these.
+    fn note_came(&mut self, first: i64, run: usize, now: Tai) {
+        let (from, _) = self.window.page_of(first);
+        let (to, _) = self.window.page_of(first + run as i64 - 1);
+        for page in from..=to {
+            let newest = self.came.back().is_none_or(|(newest, _)| *newest < page);
+            if newest || self.came.iter().all(|(noted, _)| *noted != page) {
+                self.came.push_back((page, now));
+            }
+        }
+    }
+
+    /// When the first frame of a closed page came.
+    fn take_came(&mut self, page: i64) -> Option<Tai> {
+        let place = self.came.iter().position(|(noted, _)| *noted == page);
+        let came = place.map(|place| self.came[place].1);
+        self.came.retain(|(noted, _)| *noted > page);
+        came
     }
 
     /// The checksum of a closed page, if every frame of it came in order.
@@ -331,6 +355,7 @@ impl Placed {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
+                self.note_came(index, 1, lent.now);
                 self.near(index, lent);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
@@ -505,6 +530,7 @@ impl Placed {
         }
         let invalid = take_invalid(&mut self.invalid, closed.page);
         let crc = self.take_sum(&closed);
+        let came = self.take_came(closed.page).unwrap_or(lent.now);
         let part = &mut self.parts[place];
         if closed.present == 0 {
             part.pending.append(&mut closed.gaps);
@@ -523,7 +549,7 @@ impl Placed {
         part.filled += u64::from(closed.slots - closed.present);
         let time = self.count.time(closed.first);
         let frame_bytes = self.shape.geometry.frame_bytes;
-        let filled = filled(closed, part, frame_bytes, invalid, time, lent.now, crc)
+        let filled = filled(closed, part, frame_bytes, invalid, time, came, crc)
             .expect("frames are present, so there is memory");
         if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
             lent.pool.put(part.lose(lost));

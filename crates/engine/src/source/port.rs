@@ -126,6 +126,8 @@ pub struct Port {
     pool: Option<Pool>,
     learning: Learning,
     streams: Vec<Stream>,
+    /// What the supervisor was told last of the frames of each.
+    told: Vec<Format>,
     openings: VecDeque<Arc<Opening>>,
     /// Messages the socket had dropped when each scan began and ended.
     drops: Drops,
@@ -184,6 +186,7 @@ impl Port {
             pool: None,
             learning: Learning::default(),
             streams: Vec::new(),
+            told: Vec::new(),
             openings: VecDeque::new(),
             drops: Drops::default(),
             cut_at: None,
@@ -404,7 +407,26 @@ impl Port {
         }
         let complaints = self.streams.iter_mut().filter_map(Stream::complaint);
         lender.notices.extend(complaints.map(|text| Notice::Warning { text }));
+        self.describe(lender);
         self.take_complete(lender);
+    }
+
+    /// Tells what has been learnt of the frames of its streams since: the manifest has it at once, for a
+    /// recorder may die before it seals.
+    fn describe(&mut self, lender: &mut Lender<'_>) {
+        for (stream, told) in self.streams.iter_mut().zip(&mut self.told) {
+            let format = stream.format();
+            if format == *told {
+                continue;
+            }
+            told.clone_from(&format);
+            let number = stream.shape().number;
+            let scans = self.openings.iter().map(|opening| opening.uuid);
+            for scan in scans.filter(|scan| stream.part_mut(*scan).is_some()) {
+                let format = format.clone();
+                lender.notices.push(Notice::Described { scan, number, format });
+            }
+        }
     }
 
     /// Makes the streams that the first datagrams speak of, if they agree.
@@ -556,6 +578,7 @@ impl Port {
         stream.part_mut(opening.uuid).expect("just begun").foreign += foreign;
         let (shape, format, gauge) =
             (stream.shape().clone(), stream.format(), stream.gauge().clone());
+        self.told.push(format.clone());
         lender.notices.push(Notice::Opened { scan: opening.uuid, shape, format, gauge });
         self.streams.push(stream);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fullbore_core::account::Account;
 use fullbore_core::gap::Gap;
@@ -59,6 +59,7 @@ impl<'a> Merge<'a> {
             absent: Vec::new(),
             found,
             complete: self.complete,
+            clock: OnceLock::new(),
         };
         self.find_lost_chunks(&stream);
         stream.absent = self.find_absent(&stream, told.blocks);

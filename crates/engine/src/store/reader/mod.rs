@@ -7,8 +7,10 @@
 //! - `merge`: one list of blocks out of the indexes of all members, and what is not where it should be
 //! - `stream`: a stream's blocks and frames, found by index and by time
 //! - `blocks`: their bytes, read ahead
+//! - `clock`: the one clock that all blocks of a stream go by
 
 mod blocks;
+mod clock;
 mod merge;
 mod stream;
 
@@ -19,6 +21,7 @@ use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest};
 use fullbore_core::name::ScanName;
 
 pub use self::blocks::{Delivered, Item, StreamReader};
+pub use self::clock::BlockClock;
 use self::merge::Merge;
 pub use self::stream::{Absent, Frame, Frames, Placed, Presence, Stream};
 use super::finding::{Finding, What};
@@ -61,6 +64,13 @@ impl Scan {
     /// The stream of this name.
     pub fn stream(&self, name: &str) -> Option<&Stream> {
         self.streams.iter().find(|stream| stream.name == name)
+    }
+
+    /// What is to be added to the times of a stream that goes by the host's clock, so that it stays in step with those
+    /// that go by their frames' own: the sender's clock may be another.
+    pub fn ahead_ns(&self, stream: &Stream) -> i64 {
+        let streams = self.streams.iter().filter(|_| !stream.goes_by_frames());
+        streams.filter_map(Stream::ahead_ns).next().unwrap_or(0)
     }
 
     /// The index file that knows a block.

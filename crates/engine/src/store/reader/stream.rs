@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fullbore_core::account::Account;
 use fullbore_core::index::Block;
@@ -10,6 +10,7 @@ use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::{Tai, frame_ns};
 
+use super::clock::{BlockClock, Clock};
 use crate::store::finding::{Finding, What};
 use crate::store::gaps::Gaps;
 use crate::store::read::{Extent, Fault};
@@ -39,6 +40,8 @@ pub struct Stream {
     pub found: Vec<(u64, u64)>,
     /// Whether every index is there, whole, and every member given.
     pub complete: bool,
+    /// When its blocks were, once somebody has asked.
+    pub(super) clock: OnceLock<Clock>,
 }
 
 /// A block, and where it lies.
@@ -124,9 +127,69 @@ impl Stream {
         Some(rate.saturating_mul(threads.unsigned_abs()))
     }
 
-    /// When a block begins: by its frames' own time, else when it was received.
+    /// When a block begins, by the one clock that the stream goes by: its frames' own, else the host's.
     pub fn time_of_block(&self, block: &Block) -> Tai {
-        block.time.or_else(|| self.time_of(block.first)).unwrap_or(block.seen)
+        let known = self.position(block).and_then(|at| self.clock().starts.get(at).copied());
+        known.or(block.time).unwrap_or(block.seen)
+    }
+
+    /// When the frames of a block were.
+    pub fn clock_of(&self, block: &Block) -> BlockClock {
+        let start = self.time_of_block(block);
+        // Where frames lie as they came, their numbers count arrivals of all threads.
+        let rate = self.frames_per_second().filter(|_| self.is_filled() && self.goes_by_frames());
+        if let Some(rate) = rate {
+            return BlockClock::rated(start, block.first, rate);
+        }
+        let clock = self.clock();
+        let next = self.position(block).map_or(usize::MAX, |at| at.saturating_add(1));
+        match (self.blocks.get(next), clock.starts.get(next)) {
+            (Some(placed), Some(begins)) => {
+                let frames = placed.block.first.saturating_sub(block.first);
+                BlockClock::even(start, block.first, begins.since(start), frames)
+            }
+            _ => {
+                let steps = i64::from(block.frames) - 1;
+                BlockClock::even(start, block.first, clock.end.since(start), steps)
+            }
+        }
+    }
+
+    /// The time of a frame as near as it is known, by the same clock.
+    pub fn time_near(&self, index: i64) -> Option<Tai> {
+        let last = self.blocks.last()?;
+        let time = self.clock_of(&self.blocks[self.position_of(index)?].block).time(index);
+        // What lies behind the last frame comes after it, even if nothing tells how long.
+        let behind = index >= self.end_of(&last.block);
+        Some(if behind { time.max(self.clock().end.plus_ns(1)) } else { time })
+    }
+
+    /// Whether there is any time between its first frame and its last: else one cannot be told from another by it.
+    pub fn is_timed(&self) -> bool {
+        let frames =
+            || self.blocks.iter().map(|placed| u64::from(placed.block.frames)).sum::<u64>();
+        let clock = self.clock();
+        clock.starts.first().is_some_and(|first| clock.end > *first || frames() == 1)
+    }
+
+    /// Whether it goes by its frames' own time.
+    pub fn goes_by_frames(&self) -> bool {
+        self.clock().by_frames
+    }
+
+    /// How far the clock of its frames is ahead of the host's.
+    pub(super) fn ahead_ns(&self) -> Option<i64> {
+        let mut blocks = self.blocks.iter().map(|placed| &placed.block);
+        blocks.find_map(|block| Some(block.time?.since(block.seen)))
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock.get_or_init(|| Clock::of(self))
+    }
+
+    /// The place of a block among those that are known.
+    fn position(&self, block: &Block) -> Option<usize> {
+        self.blocks.binary_search_by_key(&block.sequence, |placed| placed.block.sequence).ok()
     }
 
     /// The block nearest to a frame that tells its time: until the rate was learnt, none does.
@@ -145,8 +208,13 @@ impl Stream {
         if !self.is_filled() {
             return None;
         }
-        let (rate, threads) = self.rate_of_thread()?;
         let (block, time) = self.timed_near(index)?;
+        self.time_by_place(block, time, index)
+    }
+
+    /// The time of a frame, counted from a block whose time is known, if frames have places and a rate.
+    pub(super) fn time_by_place(&self, block: &Block, time: Tai, index: i64) -> Option<Tai> {
+        let (rate, threads) = self.rate_of_thread().filter(|_| self.is_filled())?;
         let slots = index.div_euclid(threads).saturating_sub(block.first.div_euclid(threads));
         let ns = frame_ns(slots.unsigned_abs(), rate);
         Some(time.plus_ns(if slots < 0 { -ns } else { ns }))
@@ -162,32 +230,28 @@ impl Stream {
         }
     }
 
-    /// The index of the first frame at or after an instant; the first of the block that holds it where
-    /// time does not follow from the place.
+    /// The index of the first frame at or after an instant, as near as the time of frames is known.
     pub fn index_at(&self, time: Tai) -> Option<i64> {
-        let after = self.blocks.partition_point(|it| self.time_of_block(&it.block) <= time);
-        let Some(block) = after.checked_sub(1).map(|at| &self.blocks[at].block) else {
-            return self.blocks.first().map(|placed| placed.block.first);
-        };
-        let ns = time.since(self.time_of_block(block)).max(0);
+        let clock = self.clock();
+        let after = clock.starts.partition_point(|start| *start < time);
+        if clock.starts.get(after) == Some(&time) || after == 0 {
+            return self.blocks.get(after).map(|placed| placed.block.first);
+        }
+        let block = &self.blocks[after - 1].block;
         match self.rate_of_thread() {
-            Some((rate, threads)) if self.is_filled() && self.time_of(block.first).is_some() => {
+            Some((rate, threads)) if self.is_filled() && clock.by_frames => {
+                let ns = time.since(clock.starts[after - 1]);
                 let slots = (i128::from(ns) * i128::from(rate) + 999_999_999) / 1_000_000_000;
                 let slots = i64::try_from(slots).unwrap_or(i64::MAX);
-                let slot = block.first.div_euclid(threads).saturating_add(slots);
-                let index = slot.saturating_mul(threads);
-                Some(if slots == 0 { block.first } else { index })
+                Some(block.first.div_euclid(threads).saturating_add(slots).saturating_mul(threads))
             }
-            _ if after == self.blocks.len() && time > self.end_time() => Some(self.end_of(block)),
-            _ => Some(block.first),
+            _ if after == self.blocks.len() && time > clock.end => Some(self.end_of(block)),
+            _ => {
+                let behind = self.blocks.get(after).map(|placed| placed.block.first);
+                let behind = behind.unwrap_or_else(|| self.end_of(block));
+                Some(self.clock_of(block).index_at(time).min(behind))
+            }
         }
-    }
-
-    /// The time of the last frame, or when the last block was received.
-    fn end_time(&self) -> Tai {
-        let told = self.account.as_ref().and_then(|account| account.last);
-        let seen = self.blocks.last().map_or(Tai(i64::MIN), |placed| placed.block.seen);
-        told.map_or(seen, |edge| edge.time.unwrap_or(edge.seen))
     }
 
     /// The position of the block that holds a frame: the last one that begins at or before it.

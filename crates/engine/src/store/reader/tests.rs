@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use fullbore_core::gap::Cause;
-use fullbore_core::manifest::Fill;
+use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 
 use super::*;
@@ -113,7 +113,7 @@ fn blocks_from_before_the_rate_was_known_have_their_time_from_later_ones() {
 }
 
 #[test]
-fn where_frames_lie_as_they_came_a_time_finds_their_block() {
+fn where_frames_lie_as_they_came_a_time_finds_their_block_and_about_where_in_it() {
     let store = Store::new(2);
     let plan = StreamPlan::vdif("a").fill(Fill::Omit).gap(64, 40, Cause::Missing);
     let laid = store.lay_down("r1_a", &[plan]);
@@ -122,10 +122,117 @@ fn where_frames_lie_as_they_came_a_time_finds_their_block() {
     for placed in &stream.blocks {
         let time = placed.block.time.unwrap();
         assert_eq!(stream.index_at(time), Some(placed.block.first));
-        assert_eq!(stream.index_at(time.plus_ns(1)), Some(placed.block.first));
+        let next = stream.index_at(time.plus_ns(1)).unwrap();
+        assert_eq!(next, placed.block.first + 1);
+        assert_eq!(stream.index_at(stream.time_near(next).unwrap()), Some(next));
     }
     let after = start().plus_ns(1 << 60);
     assert_eq!(stream.index_at(after), Some(960));
+}
+
+/// Nanoseconds of a block at the rate of one thread.
+const BLOCK_NS: i64 = 320_000_000;
+
+/// A stream that lies as it came, whose blocks came at their pace, `late` after the last frame's time.
+fn as_it_came(store: &Store, late: i64, frames: u64) -> Stream {
+    let plan = StreamPlan::vdif("a").fill(Fill::Omit).frames(frames);
+    let laid = store.lay_down(&format!("r1_{frames}_{}", late.unsigned_abs()), &[plan]);
+    let mut stream = opened(store, &laid).streams.remove(0);
+    for (n, placed) in stream.blocks.iter_mut().enumerate() {
+        placed.block.seen = start().plus_ns(late + n as i64 * BLOCK_NS);
+    }
+    let account = stream.account.as_mut().unwrap();
+    let length = (frames as i64 - 1) * 10_000_000;
+    account.first.as_mut().unwrap().seen = start().plus_ns(late);
+    account.last.as_mut().unwrap().seen = start().plus_ns(late + length);
+    stream
+}
+
+#[test]
+fn all_blocks_go_by_the_clock_of_the_frames_once_some_of_them_tell_it() {
+    let store = Store::new(1);
+    const YEARS: i64 = 6 * 365 * 86_400 * 1_000_000_000;
+    for late in [0, YEARS, -YEARS] {
+        for (untimed, sealed) in [(0..4, true), (0..4, false), (7..9, true), (30..32, false)] {
+            let mut stream = as_it_came(&store, late, 1000 + 24);
+            stream.blocks[untimed].iter_mut().for_each(|placed| placed.block.time = None);
+            let Format::Vdif { frames_per_second, .. } = &mut stream.format else { unreachable!() };
+            (*frames_per_second, stream.account) = (None, stream.account.filter(|_| sealed));
+            for (n, placed) in stream.blocks.iter().enumerate() {
+                let time = start().plus_ns(n as i64 * BLOCK_NS);
+                assert_eq!(stream.time_of_block(&placed.block), time, "block {n}, {late} ns late");
+                assert_eq!(stream.index_at(time), Some(placed.block.first));
+            }
+            for index in [0, 1, 31, 32, 100, 1000, 1023] {
+                let time = start().plus_ns(index * 10_000_000);
+                assert_eq!(stream.time_near(index), Some(time), "frame {index}, {late} ns late");
+                assert_eq!(stream.index_at(time), Some(index));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_account_tells_of_the_ends_outweighs_when_blocks_came() {
+    let store = Store::new(1);
+    let mut stream = as_it_came(&store, 5, 100);
+    // The host was held up before the second and the third block.
+    for (n, placed) in stream.blocks.iter_mut().enumerate() {
+        placed.block.seen = placed.block.seen.plus_ns([0, BLOCK_NS, BLOCK_NS, 0][n]);
+        placed.block.time = placed.block.time.filter(|_| n == 2);
+    }
+    let time = |n: usize| stream.time_of_block(&stream.blocks[n].block).since(start());
+    assert_eq!((time(0), time(2)), (0, 2 * BLOCK_NS));
+    assert!(time(1) > BLOCK_NS && time(1) < 2 * BLOCK_NS, "{}", time(1));
+    assert_eq!(stream.time_near(99), Some(start().plus_ns(990_000_000)));
+}
+
+#[test]
+fn the_last_block_of_what_tells_no_time_takes_its_share_of_the_rate_before_it() {
+    let store = Store::new(1);
+    for (sealed, untimed) in [(true, true), (false, true), (false, false)] {
+        let mut stream = as_it_came(&store, 0, 104);
+        if untimed {
+            stream.blocks.iter_mut().for_each(|placed| placed.block.time = None);
+        }
+        // Recovered, the last that is known of it is when its last block came.
+        let account = stream.account.as_mut().filter(|_| !sealed);
+        let last = stream.blocks[3].block;
+        if let Some(edge) = account.and_then(|account| account.last.as_mut()) {
+            (edge.seen, edge.time) = (last.seen, last.time);
+        }
+        // Eight frames of the 32 that a block has.
+        assert_eq!(stream.time_near(103), Some(start().plus_ns(1_030_000_000)));
+        assert_eq!(stream.time_near(99), Some(start().plus_ns(990_000_000)));
+        assert_eq!(stream.index_at(start().plus_ns(1_030_000_001)), Some(104));
+    }
+}
+
+#[test]
+fn a_single_block_is_told_by_the_account_or_not_at_all() {
+    let store = Store::new(1);
+    let mut stream = as_it_came(&store, 0, 20);
+    stream.blocks[0].block.time = None;
+    let mut blind = Stream { account: None, ..stream.clone() };
+    assert!(stream.is_timed() && !blind.is_timed());
+    assert_eq!(stream.index_at(start().plus_ns(95_000_000)), Some(10));
+    assert_eq!(stream.time_near(10), Some(start().plus_ns(100_000_000)));
+    let behind = stream.time_near(20).unwrap();
+    assert!(behind > stream.time_near(19).unwrap() && stream.index_at(behind) == Some(20));
+    blind = Stream { blocks: Vec::new(), clock: Default::default(), ..blind };
+    assert!(!blind.is_timed() && blind.time_near(0).is_none() && blind.index_at(start()).is_none());
+}
+
+#[test]
+fn streams_that_tell_no_time_keep_in_step_with_those_that_do() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_b", &[StreamPlan::vdif("a"), StreamPlan::raw("b")]);
+    let mut scan = opened(&store, &laid);
+    for placed in scan.streams.iter_mut().flat_map(|stream| &mut stream.blocks) {
+        placed.block.seen = placed.block.seen.plus_ns(-7_000_000_000);
+    }
+    let ahead: Vec<i64> = scan.streams.iter().map(|stream| scan.ahead_ns(stream)).collect();
+    assert_eq!(ahead, [0, 7_000_000_000]);
 }
 
 #[test]
