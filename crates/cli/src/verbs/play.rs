@@ -367,7 +367,7 @@ impl<'a> Source<'a> {
     fn ensure_timed(&self, name: &str) -> anyhow::Result<()> {
         if let Source::Stored(_, stream) = self {
             ensure!(
-                stream.is_timed(),
+                stream.blocks.is_empty() || stream.is_timed(),
                 "nothing tells when the frames of {name} were but that they came at once\n  \
                  play all of it, without --from and --until"
             );
