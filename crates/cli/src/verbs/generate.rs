@@ -9,7 +9,7 @@ use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::endpoint::{UdpTarget, thread_list};
 use fullbore_core::format::sequence::Field;
 use fullbore_core::format::vdif::{Header, Mode, station_number};
-use fullbore_core::pattern::Pattern;
+use fullbore_core::pattern::PatternSource;
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
@@ -98,16 +98,18 @@ pub struct Args {
     )]
     first_number: i64,
 
-    /// Payload: prbs7, prbs15, prbs23, prbs31, counter, random, noise (Gaussian, 2 bits; with a seed:
-    /// noise:7), or a word such as 0x11223344.
+    /// Payload: prbs7, prbs15, prbs23, prbs31, random, noise (Gaussian, 2 bits; these with a seed, if
+    /// wanted: prbs31:7), counter, or a word such as 0x11223344. As an endpoint it can tell its rate:
+    /// pattern:prbs31?rate=2Gbit/s&seed=7.
     #[arg(
         long,
         value_name = "PATTERN",
+        value_parser = payload,
         default_value = "prbs31",
         conflicts_with = "sample",
         help_heading = "Payload"
     )]
-    payload: Pattern,
+    payload: PatternSource,
     /// Take payloads, and all of the header but time, thread and rate, from this file of VDIF frames,
     /// again and again; at its own rate, where its headers tell one and no other is asked for.
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
@@ -227,13 +229,26 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
 }
 
+/// A pattern, with or without `pattern:` before it.
+fn payload(text: &str) -> Result<PatternSource, String> {
+    let source = match text.starts_with("pattern:") {
+        true => PatternSource::parse(text),
+        false => PatternSource::parse(&format!("pattern:{text}")),
+    };
+    let source = source.map_err(|error| error.to_string())?;
+    match source.bytes {
+        Some(_) => Err("--frames or --duration say how much is sent, and not `bytes`".into()),
+        None => Ok(source),
+    }
+}
+
 /// From what was typed to what is meant.
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let targets = sending::targets(&args.to)?;
     let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
     let payload = match &args.sample {
         Some(path) => PayloadSource::Sample(path.clone()),
-        None => PayloadSource::Pattern(args.payload),
+        None => PayloadSource::Pattern(args.payload.pattern),
     };
     let (form, frames_per_second) = form(args, threads.len() as u64)?;
     let pace = match (args.flat_out, args.gentle) {
@@ -357,7 +372,7 @@ fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
 
 /// Frames per second as asked for.
 fn rate_of(args: &Args, payload: u32, threads: u64) -> anyhow::Result<Option<u64>> {
-    match (args.fps, args.rate) {
+    match (args.fps, args.rate.or(args.payload.rate)) {
         (Some(0), _) => bail!("--fps 0 sends nothing"),
         (Some(fps), _) => Ok(Some(fps)),
         (None, Some(rate)) => Ok(Some(nearest(rate, payload, threads))),
@@ -426,6 +441,24 @@ mod tests {
 
     fn typed(words: &str) -> anyhow::Result<Plan> {
         plan(&as_typed(words)?)
+    }
+
+    #[test]
+    fn a_pattern_is_named_by_itself_or_as_an_endpoint_with_its_rate() {
+        let pattern = |plan: Plan| match plan.payload {
+            PayloadSource::Pattern(pattern) => pattern.to_string(),
+            PayloadSource::Sample(path) => path.display().to_string(),
+        };
+        let to = "--to udp://127.0.0.1:46220 --payload";
+        assert_eq!(pattern(typed(&format!("{to} prbs23:4")).unwrap()), "prbs23:4");
+        let plan = typed(&format!("{to} pattern:prbs31?rate=8MB/s&seed=7")).unwrap();
+        assert_eq!(plan.streams[0].frames_per_second, 1000);
+        assert_eq!(pattern(plan), "prbs31:7");
+        let plan = typed(&format!("{to} pattern:prbs31?rate=8MB/s --rate 16MB/s")).unwrap();
+        assert_eq!(plan.streams[0].frames_per_second, 2000, "what is said of the streams wins");
+        for wrong in ["prbs9", "pattern:prbs31?bytes=1GB", "file:x"] {
+            assert!(typed(&format!("{to} {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -3,15 +3,30 @@
 //! A [`Pattern`] is a stream of bytes without end, and [`Pattern::fill`] writes any piece of it: what
 //! is at an offset depends on the offset alone, so a block is checked without those before it.
 //!
-//! The pseudo-random binary sequences are those of ITU-T O.150, begun with all ones, the first bit in
-//! the lowest bit of byte 0. A jump to an offset is a power of *x* modulo the sequence's polynomial,
-//! and from there on whole words follow from earlier ones (`v[i] = v[i−31] ^ v[i−28]` for PRBS-31:
-//! squaring over GF(2) keeps the lags, so they hold for words as they do for bits).
+//! The pseudo-random binary sequences ([`Prbs`]) are those of ITU-T O.150, begun with all ones, the first
+//! bit in the lowest bit of byte 0. They, the counter and random bytes are made and checked about as
+//! fast as one core moves memory (`make bench-pattern` says how fast).
+//!
+//! [`Checker`] says of bytes that are wrong *how* they are: a bit, a block of an earlier recording, one
+//! from elsewhere, a write that was cut short. [`Report`] gathers that over as many blocks as there are.
+
+mod check;
+mod diagnosis;
+mod lags;
+mod prbs;
+mod source;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+pub use check::{Checker, Finding, Mismatch, Report};
+pub use diagnosis::{Diagnosis, Older};
+pub use prbs::Prbs;
+pub use source::PatternSource;
+
+use lags::Lags;
 
 /// A stream of known bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,30 +51,11 @@ pub enum Pattern {
     Constant(u32),
 }
 
-/// A pseudo-random binary sequence: `b[n] = b[n − long] ^ b[n − short]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prbs {
-    long: u32,
-    short: u32,
-}
-
-impl Prbs {
-    /// Repeats after 127 bits.
-    pub const PRBS7: Prbs = Prbs { long: 7, short: 6 };
-    /// Repeats after 32 767 bits.
-    pub const PRBS15: Prbs = Prbs { long: 15, short: 14 };
-    /// Repeats after 8 388 607 bits.
-    pub const PRBS23: Prbs = Prbs { long: 23, short: 18 };
-    /// Repeats after 2 147 483 647 bits.
-    pub const PRBS31: Prbs = Prbs { long: 31, short: 28 };
-    const ALL: [Prbs; 4] = [Self::PRBS7, Self::PRBS15, Self::PRBS23, Self::PRBS31];
-}
-
 /// A text that names no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a pattern; they are prbs7, prbs15, prbs23, prbs31, counter, random, noise \
-     (with a seed: noise:7) and words such as 0x11223344"
+    "`{text}` is not a pattern; they are prbs7, prbs15, prbs23, prbs31, random, noise (these with \
+     or without a seed: prbs31:7), counter, and words such as 0x11223344"
 )]
 pub struct Error {
     /// What was given.
@@ -72,17 +68,37 @@ impl Pattern {
         match *self {
             Pattern::Prbs(prbs) => prbs.fill(out, offset),
             Pattern::Counter => fill_units(out, offset, |unit| unit.to_le_bytes()),
-            Pattern::Random { seed } => {
-                fill_units(out, offset, |unit| mixed(seed, unit).to_le_bytes());
-            }
+            Pattern::Random { seed } => fill_random(seed, out, offset),
             Pattern::Noise { seed } => fill_units(out, offset, |unit| noise(seed, unit)),
             Pattern::Constant(word) => fill_units(out, offset, |_| word.to_le_bytes()),
         }
     }
 
+    /// Its seed, if it is one of those that have any.
+    pub fn seed(&self) -> Option<u64> {
+        match *self {
+            Pattern::Prbs(prbs) => Some(prbs.seed()),
+            Pattern::Random { seed } | Pattern::Noise { seed } => Some(seed),
+            Pattern::Counter | Pattern::Constant(_) => None,
+        }
+    }
+
+    /// The same kind of pattern with another seed; itself, if its kind has none.
+    pub fn with_seed(self, seed: u64) -> Pattern {
+        match self {
+            Pattern::Prbs(prbs) => Pattern::Prbs(prbs.with_seed(seed)),
+            Pattern::Random { .. } => Pattern::Random { seed },
+            Pattern::Noise { .. } => Pattern::Noise { seed },
+            Pattern::Counter | Pattern::Constant(_) => self,
+        }
+    }
+
     /// Where `bytes` first differ from the pattern at `offset`, counted from their start.
     pub fn first_difference(&self, bytes: &[u8], offset: u64) -> Option<usize> {
-        let mut expected = [0; 16 << 10];
+        if let Pattern::Prbs(prbs) = self {
+            return prbs.first_difference(bytes, offset);
+        }
+        let mut expected = [0; PIECE];
         for (n, piece) in bytes.chunks(expected.len()).enumerate() {
             let start = n * expected.len();
             let expected = &mut expected[..piece.len()];
@@ -93,6 +109,38 @@ impl Pattern {
         }
         None
     }
+}
+
+/// Bytes that are made at once to be compared: they stay in the first level of cache.
+const PIECE: usize = 16 << 10;
+
+/// Random bytes are made in pages of so many, so that any of them can be reached at once.
+const PAGE: usize = 4096;
+
+/// A page begins with random words; the others follow from them as bits of PRBS-31 do from one another.
+const RANDOM: Lags = Lags { long: 31 * 16, short: 28 * 16 };
+
+/// Pages of random bytes, the first and last of which may be cut.
+fn fill_random(seed: u64, out: &mut [u8], offset: u64) {
+    let skip = (offset % PAGE as u64) as usize;
+    let (cut, rest) = out.split_at_mut(out.len().min((PAGE - skip) % PAGE));
+    let first = offset - skip as u64;
+    if !cut.is_empty() {
+        let mut page = [0; PAGE];
+        fill_page(seed, &mut page[..skip + cut.len()], first);
+        cut.copy_from_slice(&page[skip..skip + cut.len()]);
+    }
+    let next = if skip == 0 { first } else { first.wrapping_add(PAGE as u64) };
+    for (n, page) in rest.chunks_mut(PAGE).enumerate() {
+        fill_page(seed, page, next.wrapping_add((n * PAGE) as u64));
+    }
+}
+
+/// A page, or as much of its start as is wanted.
+fn fill_page(seed: u64, page: &mut [u8], offset: u64) {
+    let given = RANDOM.long.min(page.len());
+    fill_units(&mut page[..given], offset, |unit| mixed(seed, unit).to_le_bytes());
+    RANDOM.extend(page);
 }
 
 /// Fills from units of `N` bytes, the first and last of which may be cut.
@@ -115,11 +163,24 @@ fn fill_units<const N: usize>(out: &mut [u8], offset: u64, unit: impl Fn(u64) ->
 
 /// The `n`th number of a seed: SplitMix64, which reaches any place at once.
 pub fn mixed(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(STEP));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
+
+/// What was mixed to give `z`: `seed + (n + 1) × STEP`.
+fn unmixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    z = (z ^ (z >> 27) ^ (z >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
+    z ^ (z >> 30) ^ (z >> 60)
+}
+
+/// How far apart the numbers are that are mixed; odd, so that no two of 2⁶⁴ are alike.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What makes 1 of it.
+const STEP_INVERSE: u64 = 0xF1DE_83E1_9937_733D;
 
 /// Upper bits of the two-bit samples of a word.
 const UPPER: u64 = 0xAAAA_AAAA_AAAA_AAAA;
@@ -141,99 +202,6 @@ fn noise(seed: u64, unit: u64) -> [u8; 16] {
     bytes
 }
 
-impl Prbs {
-    /// How many bits it takes to repeat.
-    pub fn period(self) -> u64 {
-        (1 << self.long) - 1
-    }
-
-    fn fill(self, out: &mut [u8], offset: u64) {
-        let (long, short) = (self.long as usize, self.short as usize);
-        // Words before the current one, as many as the longer lag reaches back; a ring of 32.
-        let mut words = [0u64; 32];
-        let mut window = self.window(offset);
-        let (places, tail) = out.as_chunks_mut::<8>();
-        let count = places.len() + usize::from(!tail.is_empty());
-        let mut next = |n: usize| {
-            let word = if n < long {
-                self.word_of_bits(&mut window)
-            } else {
-                words[(n - long) % 32] ^ words[(n - short) % 32]
-            };
-            words[n % 32] = word;
-            word.to_le_bytes()
-        };
-        for (n, place) in places.iter_mut().enumerate() {
-            *place = next(n);
-        }
-        if !tail.is_empty() {
-            let length = tail.len();
-            tail.copy_from_slice(&next(count - 1)[..length]);
-        }
-    }
-
-    /// Bits `8 × offset …` of the sequence, as many as the longer lag, the first one lowest.
-    fn window(self, offset: u64) -> u64 {
-        let bits_per_byte = 3;
-        let mut power = (0..64).rev().fold(1, |power, bit| {
-            let square = self.times(power, power);
-            if offset >> bit & 1 == 1 { self.times_x(square) } else { square }
-        });
-        for _ in 0..bits_per_byte {
-            power = self.times(power, power);
-        }
-        // x^N = Σ c_i x^i, so bit N + j is Σ c_i × bit i + j; the first bits are ones, then the recurrence.
-        let mut first = (1u64 << self.long) - 1;
-        let step = self.long - 1;
-        let mut bits = u128::from(first);
-        let mut known = self.long;
-        while known < 2 * self.long {
-            first = self.advanced(first, 1);
-            bits |= u128::from(first >> step & 1) << known;
-            known += 1;
-        }
-        (0..self.long).fold(0, |window, j| {
-            let bit = (bits >> j) as u64 & power;
-            window | u64::from(bit.count_ones() & 1) << j
-        })
-    }
-
-    /// The window moved on by up to as many bits as the shorter lag.
-    fn advanced(self, window: u64, bits: u32) -> u64 {
-        let new = (window ^ (window >> (self.long - self.short))) & ((1 << bits) - 1);
-        (window >> bits) | new << (self.long - bits)
-    }
-
-    /// The next 64 bits, and the window moved on behind them.
-    fn word_of_bits(self, window: &mut u64) -> u64 {
-        let mut word = 0u64;
-        let mut have = 0;
-        while have < 64 {
-            let take = self.short.min(64 - have);
-            word |= (*window & ((1 << take) - 1)) << have;
-            *window = self.advanced(*window, take);
-            have += take;
-        }
-        word
-    }
-
-    /// Multiplies by x modulo the sequence's polynomial, x^long + x^(long − short) + 1.
-    fn times_x(self, a: u64) -> u64 {
-        let shifted = a << 1;
-        if shifted >> self.long & 1 == 0 {
-            shifted
-        } else {
-            shifted ^ (1 << self.long) ^ (1 << (self.long - self.short)) ^ 1
-        }
-    }
-
-    fn times(self, a: u64, b: u64) -> u64 {
-        (0..self.long)
-            .rev()
-            .fold(0, |product, bit| self.times_x(product) ^ if b >> bit & 1 == 1 { a } else { 0 })
-    }
-}
-
 impl FromStr for Pattern {
     type Err = Error;
 
@@ -244,9 +212,10 @@ impl FromStr for Pattern {
             Some((name, seed)) => (name, Some(seed.parse::<u64>().map_err(|_| bad())?)),
             None => (lower.as_str(), None),
         };
-        if let Some(prbs) = Prbs::ALL.into_iter().find(|prbs| format!("prbs{}", prbs.long) == name)
-        {
-            return if seed.is_none() { Ok(Pattern::Prbs(prbs)) } else { Err(bad()) };
+        let order = name.strip_prefix("prbs");
+        let named = |prbs: &Prbs| order.is_some_and(|order| order == prbs.order().to_string());
+        if let Some(prbs) = Prbs::ALL.into_iter().find(named) {
+            return Ok(Pattern::Prbs(prbs.with_seed(seed.unwrap_or(0))));
         }
         match (name, seed) {
             ("counter", None) => Ok(Pattern::Counter),
@@ -265,7 +234,8 @@ impl FromStr for Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Pattern::Prbs(prbs) => write!(f, "prbs{}", prbs.long),
+            Pattern::Prbs(prbs) if prbs.seed() == 0 => write!(f, "prbs{}", prbs.order()),
+            Pattern::Prbs(prbs) => write!(f, "prbs{}:{}", prbs.order(), prbs.seed()),
             Pattern::Counter => f.write_str("counter"),
             Pattern::Random { seed } => write!(f, "random:{seed}"),
             Pattern::Noise { seed } => write!(f, "noise:{seed}"),
@@ -294,41 +264,30 @@ mod tests {
 
     use super::*;
 
-    /// The sequence one bit at a time, from a shift register.
-    fn serial(prbs: Prbs, bytes: usize) -> Vec<u8> {
-        let mut bits = vec![true; prbs.long as usize];
-        for n in prbs.long as usize..8 * bytes.max(4) {
-            bits.push(bits[n - prbs.long as usize] ^ bits[n - prbs.short as usize]);
-        }
-        let byte = |bits: &[bool]| (0..8).fold(0, |byte, n| byte | u8::from(bits[n]) << n);
-        bits.chunks_exact(8).map(byte).take(bytes).collect()
+    #[test]
+    fn random_bytes_have_no_order_that_shows() {
+        let mut bytes = vec![0u8; 1 << 20];
+        Pattern::Random { seed: 4 }.fill(&mut bytes, 0);
+        let mut counts = [0u32; 256];
+        bytes.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+        // Chi-squared of 255 degrees: 255 ± 22.6; six of these and the test would fail once in 10⁹ seeds.
+        let expected = (1 << 20) as f64 / 256.0;
+        let off = |&count: &u32| (f64::from(count) - expected).powi(2) / expected;
+        let chi: f64 = counts.iter().map(off).sum();
+        assert!((120.0..390.0).contains(&chi), "{chi}");
+        let mut words: Vec<&[u8]> = bytes.chunks_exact(8).collect();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), bytes.len() / 8, "a word comes twice");
     }
 
     #[test]
-    fn sequences_by_words_are_those_of_a_shift_register() {
-        for prbs in Prbs::ALL {
-            let mut words = vec![0; 100_003];
-            Pattern::Prbs(prbs).fill(&mut words, 0);
-            assert!(words == serial(prbs, words.len()), "{prbs:?}");
+    fn what_was_mixed_is_found_again() {
+        for (seed, n) in [(0, 0), (7, 1), (u64::MAX, 12_345), (1 << 63, u64::MAX - 1)] {
+            let number = seed.wrapping_add((n + 1u64).wrapping_mul(STEP));
+            assert_eq!(unmixed(mixed(seed, n)), number);
+            assert_eq!(number.wrapping_sub(seed).wrapping_mul(STEP_INVERSE), n + 1);
         }
-    }
-
-    #[test]
-    fn sequences_repeat_after_their_period_and_not_before() {
-        for prbs in [Prbs::PRBS7, Prbs::PRBS15] {
-            let period = prbs.period() as usize;
-            let mut bytes = vec![0; period * 2];
-            Pattern::Prbs(prbs).fill(&mut bytes, 0);
-            // A period is an odd number of bits, so the bytes repeat after as many bytes.
-            assert_eq!(bytes[..period], bytes[period..]);
-            let ones: u32 = bytes[..period].iter().map(|byte| byte.count_ones()).sum();
-            assert_eq!(ones as usize, 8 * period.div_ceil(2));
-        }
-        let (mut far, mut near) = ([0; 100], [0; 100]);
-        let pattern = Pattern::Prbs(Prbs::PRBS31);
-        pattern.fill(&mut far, u64::from(u32::MAX >> 1) * 1_000_000 + 77);
-        pattern.fill(&mut near, 77);
-        assert_eq!(far, near);
     }
 
     #[test]
@@ -349,17 +308,19 @@ mod tests {
 
     #[test]
     fn patterns_read_and_print_alike() {
-        for text in ["prbs7", "prbs31", "counter", "random:3", "noise:0", "0x11223344"] {
+        for text in ["prbs7", "prbs31", "prbs23:9", "counter", "random:3", "noise:0", "0x11223344"]
+        {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
-        for text in ["", "prbs8", "prbs31:1", "counter:1", "noise:x", "0x1_1", "zeros"] {
+        for text in ["", "prbs8", "prbs31:x", "prbs031", "counter:1", "noise:x", "0x1_1", "zeros"] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");
         }
     }
 
     fn any_pattern() -> impl Strategy<Value = Pattern> {
         prop_oneof![
-            prop::sample::select(Prbs::ALL.to_vec()).prop_map(Pattern::Prbs),
+            (prop::sample::select(Prbs::ALL.to_vec()), any::<u64>())
+                .prop_map(|(prbs, seed)| Pattern::Prbs(prbs.with_seed(seed))),
             Just(Pattern::Counter),
             any::<u64>().prop_map(|seed| Pattern::Random { seed }),
             any::<u64>().prop_map(|seed| Pattern::Noise { seed }),
@@ -371,9 +332,9 @@ mod tests {
         #[test]
         fn what_is_at_an_offset_depends_on_the_offset_alone(
             pattern in any_pattern(),
-            far in 0u64..u64::MAX - 10_000,
-            skip in 0usize..400,
-            length in 0usize..600,
+            far in 0u64..u64::MAX - 20_000,
+            skip in 0usize..6000,
+            length in 0usize..9000,
         ) {
             let mut whole = vec![0; skip + length];
             pattern.fill(&mut whole, far);

@@ -1,0 +1,219 @@
+//! How fast one core makes and checks patterns: from the cache, in a block of a recorder, and from memory.
+//!
+//! `pattern_rate [--megabytes N] [--runs N] [--output FILE.json]`
+//!
+//! Each figure is the middle of the runs, in GB/s (10⁹), by the time that the core worked for it: what else
+//! the machine does counts only as far as it takes memory bandwidth. *Memory* is a buffer of --megabytes (default
+//! 1024), larger than the caches of most machines; *block* is one of 4 MiB, used again and again as a
+//! pool does. Beside them a shift register that is moved bit by bit, and the machine's own `memset`,
+//! `memcpy` and a sum over memory: what no pattern can outrun.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use fullbore_core::pattern::{Checker, Pattern};
+use serde::Serialize;
+
+const PATTERNS: [&str; 8] =
+    ["prbs7", "prbs15", "prbs23", "prbs31", "counter", "random:1", "noise:1", "0x11223344"];
+
+/// What one core did with buffers of one size, in GB/s.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    what: &'static str,
+    buffer_bytes: usize,
+    /// The middle, the least and the most of the runs.
+    gb_per_s: [f64; 3],
+}
+
+#[derive(Serialize)]
+struct Result {
+    bench: &'static str,
+    version: &'static str,
+    cpu: String,
+    runs: usize,
+    rows: Vec<Row>,
+}
+
+struct Arguments {
+    megabytes: usize,
+    runs: usize,
+    output: Option<PathBuf>,
+}
+
+fn main() {
+    let arguments = parse().unwrap_or_else(|wrong| {
+        eprintln!("pattern_rate: {wrong}");
+        std::process::exit(2)
+    });
+    let result = measure(&arguments);
+    print(&result);
+    if let Some(path) = &arguments.output {
+        let written = path
+            .parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(path, json(&result) + "\n"));
+        match written {
+            Ok(()) => eprintln!("{}", path.display()),
+            Err(error) => {
+                eprintln!("pattern_rate: {}: {error}", path.display());
+                std::process::exit(2);
+            }
+        }
+    }
+}
+
+fn parse() -> std::result::Result<Arguments, String> {
+    let mut arguments = Arguments { megabytes: 1024, runs: 5, output: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
+        let number = || value.parse::<usize>().map_err(|_| format!("{word} {value}: not a number"));
+        match word.as_str() {
+            "--megabytes" => arguments.megabytes = number()?.clamp(1, 1 << 20),
+            "--runs" => arguments.runs = number()?.clamp(1, 1000),
+            "--output" => arguments.output = Some(value.into()),
+            _ => return Err(format!("{word} is not known")),
+        }
+    }
+    Ok(arguments)
+}
+
+fn json(result: &Result) -> String {
+    serde_json::to_string_pretty(result).expect("numbers and names are JSON")
+}
+
+fn measure(arguments: &Arguments) -> Result {
+    let memory = arguments.megabytes << 20;
+    let mut buffer = vec![0u8; memory];
+    let mut rows = Vec::new();
+    for bytes in [256 << 10, 4 << 20, memory] {
+        let buffer = &mut buffer[..bytes.min(memory)];
+        limits(buffer, arguments.runs, &mut rows);
+        for name in PATTERNS {
+            let pattern: Pattern = name.parse().expect("all are names");
+            let checker = Checker::new(pattern);
+            let mut offset = 0;
+            rows.push(row(name, "made", buffer.len(), arguments.runs, || {
+                offset += buffer.len() as u64;
+                pattern.fill(black_box(&mut *buffer), offset);
+            }));
+            rows.push(row(name, "checked", buffer.len(), arguments.runs, || {
+                assert_eq!(checker.check(black_box(&*buffer), offset), Ok(()));
+            }));
+        }
+    }
+    let few = &mut buffer[..memory.min(4 << 20)];
+    rows.push(row("prbs31 bit by bit", "made", few.len(), 3, || bit_by_bit(black_box(&mut *few))));
+    Result {
+        bench: "pattern",
+        version: env!("CARGO_PKG_VERSION"),
+        cpu: cpu(),
+        runs: arguments.runs,
+        rows,
+    }
+}
+
+/// What memory allows.
+fn limits(buffer: &mut [u8], runs: usize, rows: &mut Vec<Row>) {
+    let mut value = 0u8;
+    let bytes = buffer.len();
+    rows.push(row("memset", "made", bytes, runs, || {
+        value = value.wrapping_add(1);
+        black_box(&mut *buffer).fill(value);
+    }));
+    rows.push(row("sum", "checked", bytes, runs, || {
+        let words = black_box(&*buffer).as_chunks::<8>().0.iter();
+        black_box(words.fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word))));
+    }));
+    let (from, to) = buffer.split_at_mut(bytes / 2);
+    rows.push(row("memcpy", "made", bytes / 2, runs, || {
+        black_box(&mut *to).copy_from_slice(black_box(&*from));
+    }));
+}
+
+fn row(
+    name: &str,
+    what: &'static str,
+    buffer_bytes: usize,
+    runs: usize,
+    mut work: impl FnMut(),
+) -> Row {
+    // Small buffers are gone through again and again, or the clock would be what is measured.
+    let times = (1usize << 30).div_ceil(buffer_bytes).max(1);
+    let times = if name.contains("bit by bit") { 4 } else { times };
+    work();
+    let mut rates: Vec<f64> = (0..runs)
+        .map(|_| {
+            let begun = (Instant::now(), worked());
+            (0..times).for_each(|_| work());
+            let elapsed = begun.0.elapsed().as_secs_f64();
+            let seconds = begun.1.zip(worked()).map_or(elapsed, |(from, to)| to - from);
+            (times * buffer_bytes) as f64 / seconds / 1e9
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    let gb_per_s = [rates[runs / 2], rates[0], rates[runs - 1]];
+    Row { name: name.to_owned(), what, buffer_bytes, gb_per_s }
+}
+
+/// Seconds that this thread has had a core, where the kernel counts them.
+fn worked() -> Option<f64> {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(told.split(' ').next()?.parse::<f64>().ok()? / 1e9)
+}
+
+/// The register as hardware has it.
+fn bit_by_bit(out: &mut [u8]) {
+    let mut register = 0x7FFF_FFFFu32;
+    for byte in out {
+        *byte = 0;
+        for bit in 0..8 {
+            *byte |= ((register & 1) as u8) << bit;
+            let new = (register ^ (register >> 3)) & 1;
+            register = (register >> 1) | new << 30;
+        }
+    }
+}
+
+fn cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name"));
+    model.and_then(|line| line.split_once(": ")).map_or("not known".into(), |(_, it)| it.into())
+}
+
+fn print(result: &Result) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let halves = |row: &&Row| row.name != "memcpy";
+    for row in result.rows.iter().filter(halves) {
+        if !sizes.contains(&row.buffer_bytes) {
+            sizes.push(row.buffer_bytes);
+        }
+    }
+    println!("{}; one core, GB/s, the middle of {} runs\n", result.cpu, result.runs);
+    print!("{:<20}{:<9}", "", "");
+    sizes.iter().for_each(|bytes| print!("{:>10}", format!("{} KiB", bytes >> 10)));
+    println!();
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for row in &result.rows {
+        let key = (row.name.as_str(), row.what);
+        if told.contains(&key) {
+            continue;
+        }
+        told.push(key);
+        print!("{:<20}{:<9}", row.name, row.what);
+        for &bytes in &sizes {
+            let is_it = |it: &&Row| {
+                let same = it.buffer_bytes == bytes || 2 * it.buffer_bytes == bytes;
+                same && (it.name.as_str(), it.what) == key
+            };
+            match result.rows.iter().find(is_it) {
+                Some(row) => print!("{:>10.1}", row.gb_per_s[0]),
+                None => print!("{:>10}", "-"),
+            }
+        }
+        println!();
+    }
+}
