@@ -381,6 +381,18 @@ mod tests {
     }
 
     #[test]
+    fn an_older_seed_that_nobody_knows_is_not_taken_for_a_shift() {
+        let pattern = Pattern::Prbs(Prbs::PRBS31);
+        let stale = |seed: &u64| {
+            let bytes = made(pattern.with_seed(*seed), 0);
+            let mismatch = told(&checker(pattern).blocks(128 << 10), &bytes, 0);
+            mismatch.diagnosis == Diagnosis::Stale { seed: None }
+        };
+        // One in a hundred might pass for blocks from far away.
+        assert!((1 << 40..(1 << 40) + 50).filter(stale).count() > 45);
+    }
+
+    #[test]
     fn a_report_joins_what_is_alike_and_is_bounded() {
         let pattern = Pattern::Prbs(Prbs::PRBS31.with_seed(5));
         let checker = checker(pattern).after(&[4]);

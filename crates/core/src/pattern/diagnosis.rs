@@ -205,9 +205,10 @@ impl Checker {
         // The way round can be told in any unit; the one that needs the fewest is the likeliest.
         let units = [1, self.sector_bytes, self.block_bytes];
         let counts = units.map(|unit| (prbs.in_units(bytes, unit), unit));
-        let likely = |&(count, unit): &(i64, u64)| match unit {
-            1 => count.unsigned_abs() <= LONGEST_SLIP,
-            unit => count.unsigned_abs().saturating_mul(unit) <= self.span,
+        // By sectors any place of the sequence would lie within a large disk, so far ones are not believed.
+        let likely = |&(count, unit): &(i64, u64)| {
+            let far = count.unsigned_abs().saturating_mul(unit) > self.span;
+            !far && (unit == self.block_bytes || count.unsigned_abs() <= LONGEST_SLIP)
         };
         let likeliest = counts.into_iter().filter(likely).min_by_key(|(count, _)| count.abs());
         match likeliest {
@@ -261,7 +262,7 @@ impl Checker {
 /// Seeds that people choose are no larger.
 const LARGEST_GUESS: u64 = 65_535;
 
-/// A shift that is not by sectors is no longer.
+/// A shift that is not by blocks is no longer, in bytes or in sectors.
 const LONGEST_SLIP: u64 = 1 << 20;
 
 /// What is looked for, how far to either side, and how many blocks away.
