@@ -8,6 +8,7 @@
 pub mod account;
 pub mod container;
 pub mod count;
+pub mod device;
 pub mod endpoint;
 pub mod format;
 pub mod gap;

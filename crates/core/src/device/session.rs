@@ -1,0 +1,510 @@
+//! One session of writing or reading chunks: a pure machine, and the status it shows.
+//!
+//! ```text
+//! Moving ──last chunk, source ended, stop──► Draining ──all held is written──► Closed, or Flushing
+//!    └──────────────── abort ─────────────► Dropping ──none is held─────────► Flushing ──► Closed
+//! ```
+//!
+//! *Stop* finishes what is held; what the source still has is left there until a flush is asked for. *Abort*
+//! drops what is held and flushes by itself. After either, the address of the last chunk that was written is
+//! in the status.
+
+use serde::Serialize;
+
+use super::address::{AddressError, Span};
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From a source to the medium.
+    Write,
+    /// From the medium to a sink.
+    Read,
+}
+
+/// How a session came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// All that was wanted is written.
+    Complete,
+    /// The source ended before that.
+    Early,
+    /// It was stopped.
+    Stopped,
+    /// It was aborted.
+    Aborted,
+    /// The medium failed.
+    Failed,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// So many bytes were taken from the source, and are held.
+    Taken(u64),
+    /// So many of those held are written, in their order.
+    Written(u64),
+    /// So many of those held will not be written.
+    Dropped(u64),
+    /// The source has no more.
+    SourceEnded,
+    /// Finish what is held, then end.
+    Stop,
+    /// End now.
+    Abort,
+    /// The medium takes no more.
+    Failed,
+    /// Take what the source still has, and drop it.
+    Flush,
+    /// So many bytes of it were taken and dropped.
+    Flushed(u64),
+    /// The source has no more to flush.
+    Dry,
+}
+
+/// What is to be done. Each is asked for once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take nothing more; write what is held.
+    Drain,
+    /// Take nothing more; drop what is held and not yet on its way to the medium.
+    Drop,
+    /// Take what the source still has, and drop it.
+    Flush,
+    /// Nothing is left to do.
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Moving,
+    Draining(End),
+    Dropping(End),
+    Flushing(End),
+    Closed(End),
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    direction: Direction,
+    span: Span,
+    /// Bytes after which it is complete.
+    wanted: u64,
+    phase: Phase,
+    /// Whether it flushes by itself when its last chunk is written.
+    flush_after: bool,
+    held: u64,
+    taken: u64,
+    written: u64,
+    dropped: u64,
+    flushed: u64,
+    flush: Option<bool>,
+}
+
+/// A word of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    /// Bytes are moving.
+    InProgress,
+    /// Nothing is moving any more.
+    Finished,
+    /// The source ended before the last byte that was wanted.
+    EarlyEnd,
+    /// It was stopped.
+    Stopped,
+    /// It was aborted.
+    Aborted,
+    /// The medium failed.
+    Failed,
+    /// What the source still has is being dropped.
+    FlushInProgress,
+    /// What the source still had was dropped.
+    FlushFinished,
+    /// What was read is not what was written.
+    DataError,
+}
+
+impl Word {
+    /// As JSON has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Word::InProgress => "in-progress",
+            Word::Finished => "finished",
+            Word::EarlyEnd => "early-end",
+            Word::Stopped => "stopped",
+            Word::Aborted => "aborted",
+            Word::Failed => "failed",
+            Word::FlushInProgress => "flush-in-progress",
+            Word::FlushFinished => "flush-finished",
+            Word::DataError => "data-error",
+        }
+    }
+}
+
+/// What a session shows: the write status, or the read status, of the recorders in hardware.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Which way.
+    pub direction: Direction,
+    /// What holds of it.
+    pub words: Vec<Word>,
+    /// The name of the error for which its addresses were refused.
+    pub error: Option<&'static str>,
+    /// Address of the first chunk.
+    pub address_first: Option<u64>,
+    /// Address of the last chunk.
+    pub address_last: Option<u64>,
+    /// Address of the last chunk that was written or read, captured when it ended.
+    pub captured_last: Option<u64>,
+    /// Bytes written or read.
+    pub bytes: u64,
+    /// Bytes that were held and dropped.
+    pub dropped_bytes: u64,
+    /// Bytes that the source still had, and that were dropped.
+    pub flushed_bytes: u64,
+}
+
+impl Status {
+    /// The status of a session whose addresses were refused.
+    pub fn refused(direction: Direction, error: &AddressError) -> Self {
+        Self {
+            direction,
+            words: vec![],
+            error: Some(error.name()),
+            address_first: None,
+            address_last: None,
+            captured_last: None,
+            bytes: 0,
+            dropped_bytes: 0,
+            flushed_bytes: 0,
+        }
+    }
+
+    /// Whether a word holds.
+    pub fn has(&self, word: Word) -> bool {
+        self.words.contains(&word)
+    }
+}
+
+impl Session {
+    /// A session over these chunks, of so many bytes or as many as the chunks hold.
+    pub fn new(direction: Direction, span: Span, bytes: Option<u64>, flush_after: bool) -> Self {
+        Self {
+            direction,
+            span,
+            wanted: bytes.unwrap_or(u64::MAX).min(span.bytes()),
+            phase: Phase::Moving,
+            flush_after,
+            held: 0,
+            taken: 0,
+            written: 0,
+            dropped: 0,
+            flushed: 0,
+            flush: None,
+        }
+    }
+
+    /// The chunks it is about.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Bytes that may still be taken.
+    pub fn room(&self) -> u64 {
+        match self.phase {
+            Phase::Moving => self.wanted - self.taken,
+            _ => 0,
+        }
+    }
+
+    /// Bytes written, in their order from the beginning.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// How it ended, once it has.
+    pub fn end(&self) -> Option<End> {
+        match self.phase {
+            Phase::Closed(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// Takes an event; says what is to be done.
+    pub fn step(&mut self, event: Event) -> Option<Action> {
+        match (self.phase, event) {
+            (Phase::Moving, Event::Taken(bytes)) => {
+                self.taken += bytes;
+                self.held += bytes;
+                assert!(self.taken <= self.wanted, "more was taken than there is room for");
+                if self.taken < self.wanted {
+                    return None;
+                }
+                self.drain(End::Complete)
+            }
+            (Phase::Moving, Event::SourceEnded) => self.drain(End::Early),
+            (Phase::Moving, Event::Stop) => self.drain(End::Stopped),
+            (Phase::Moving | Phase::Draining(_), Event::Abort) => self.drop_held(End::Aborted),
+            (Phase::Moving | Phase::Draining(_), Event::Failed) => self.drop_held(End::Failed),
+            (_, Event::Written(bytes)) => {
+                self.let_go(bytes);
+                self.written += bytes;
+                self.go_on()
+            }
+            (_, Event::Dropped(bytes)) => {
+                self.let_go(bytes);
+                self.dropped += bytes;
+                self.go_on()
+            }
+            (Phase::Closed(end), Event::Flush) if self.flush.is_none() => self.flush(end),
+            (Phase::Flushing(_), Event::Flushed(bytes)) => {
+                self.flushed += bytes;
+                None
+            }
+            // Who asks for an end while leftovers are dropped has waited long enough.
+            (Phase::Flushing(end), Event::Dry | Event::Stop | Event::Abort | Event::Failed) => {
+                self.flush = Some(true);
+                self.phase = Phase::Closed(end);
+                Some(Action::Close)
+            }
+            (Phase::Dropping(_), Event::Failed) => {
+                self.phase = Phase::Dropping(End::Failed);
+                None
+            }
+            // Asking twice is harmless, and so is the end of a source that nothing is taken of any more.
+            (
+                Phase::Draining(_) | Phase::Dropping(_) | Phase::Flushing(_) | Phase::Closed(_),
+                Event::SourceEnded | Event::Stop | Event::Abort | Event::Failed,
+            ) => None,
+            (_, Event::Flush) => {
+                self.flush_after = true;
+                None
+            }
+            (_, Event::Dry) => None,
+            (
+                Phase::Draining(_) | Phase::Dropping(_) | Phase::Flushing(_) | Phase::Closed(_),
+                Event::Taken(_),
+            )
+            | (
+                Phase::Moving | Phase::Draining(_) | Phase::Dropping(_) | Phase::Closed(_),
+                Event::Flushed(_),
+            ) => unreachable!("{event:?} cannot happen while {:?}", self.phase),
+        }
+    }
+
+    fn let_go(&mut self, bytes: u64) {
+        self.held = self.held.checked_sub(bytes).expect("only what is held is written or dropped");
+    }
+
+    fn drain(&mut self, end: End) -> Option<Action> {
+        self.phase = Phase::Draining(end);
+        // Nothing is held when a source ends at once.
+        self.go_on().or(Some(Action::Drain))
+    }
+
+    fn drop_held(&mut self, end: End) -> Option<Action> {
+        self.phase = Phase::Dropping(end);
+        self.go_on().or(Some(Action::Drop))
+    }
+
+    fn flush(&mut self, end: End) -> Option<Action> {
+        self.flush = Some(false);
+        self.phase = Phase::Flushing(end);
+        Some(Action::Flush)
+    }
+
+    /// Once nothing is held any more: flushes, or ends.
+    fn go_on(&mut self) -> Option<Action> {
+        let end = match self.phase {
+            Phase::Draining(end) | Phase::Dropping(end) if self.held == 0 => end,
+            _ => return None,
+        };
+        let wanted = self.flush_after && matches!(end, End::Complete | End::Stopped);
+        if end == End::Aborted || wanted {
+            return self.flush(end);
+        }
+        self.phase = Phase::Closed(end);
+        Some(Action::Close)
+    }
+
+    /// What it shows now.
+    pub fn status(&self) -> Status {
+        let mut words = Vec::new();
+        let end = match self.phase {
+            Phase::Moving => {
+                words.push(Word::InProgress);
+                None
+            }
+            Phase::Draining(end) | Phase::Dropping(end) => {
+                words.push(Word::InProgress);
+                Some(end)
+            }
+            Phase::Flushing(end) | Phase::Closed(end) => {
+                words.push(Word::Finished);
+                Some(end)
+            }
+        };
+        words.extend(end.and_then(|end| match end {
+            End::Complete => None,
+            End::Early => Some(Word::EarlyEnd),
+            End::Stopped => Some(Word::Stopped),
+            End::Aborted => Some(Word::Aborted),
+            End::Failed => Some(Word::Failed),
+        }));
+        words.extend(self.flush.map(|done| match done {
+            false => Word::FlushInProgress,
+            true => Word::FlushFinished,
+        }));
+        Status {
+            direction: self.direction,
+            words,
+            error: None,
+            address_first: Some(self.span.first()),
+            address_last: Some(self.span.last()),
+            captured_last: self.span.last_of(self.written),
+            bytes: self.written,
+            dropped_bytes: self.dropped,
+            flushed_bytes: self.flushed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CHUNK: u64 = 128 << 10;
+
+    fn session(chunks: u64, flush_after: bool) -> Session {
+        let span = Span::new(Some(CHUNK), Some(chunks * CHUNK), CHUNK as u32, 1 << 30).unwrap();
+        Session::new(Direction::Write, span, None, flush_after)
+    }
+
+    #[test]
+    fn a_session_that_is_full_is_finished_and_its_last_address_captured() {
+        let mut it = session(2, false);
+        assert_eq!(it.step(Event::Taken(CHUNK)), None);
+        assert_eq!(it.step(Event::Taken(CHUNK)), Some(Action::Drain));
+        assert_eq!((it.room(), it.status().words), (0, vec![Word::InProgress]));
+        assert_eq!(it.step(Event::Written(CHUNK)), None);
+        assert_eq!(it.step(Event::Written(CHUNK)), Some(Action::Close));
+        let status = it.status();
+        assert_eq!((status.words, status.captured_last), (vec![Word::Finished], Some(2 * CHUNK)));
+    }
+
+    #[test]
+    fn a_source_that_ends_early_is_told_as_such() {
+        let mut it = session(2, true);
+        it.step(Event::Taken(1000));
+        assert_eq!(it.step(Event::SourceEnded), Some(Action::Drain));
+        assert_eq!(it.step(Event::Written(1000)), Some(Action::Close));
+        let status = it.status();
+        assert_eq!(status.words, [Word::Finished, Word::EarlyEnd]);
+        assert_eq!((status.bytes, status.captured_last), (1000, Some(CHUNK)));
+        let mut nothing = session(2, false);
+        assert_eq!(nothing.step(Event::SourceEnded), Some(Action::Close));
+        assert_eq!(nothing.status().captured_last, None);
+    }
+
+    #[test]
+    fn a_stop_finishes_what_is_held_and_flushes_when_told_to() {
+        let mut it = session(8, false);
+        it.step(Event::Taken(3 * CHUNK));
+        assert_eq!(it.step(Event::Stop), Some(Action::Drain));
+        assert_eq!(it.step(Event::Stop), None, "asking twice is harmless");
+        assert_eq!(it.step(Event::Written(3 * CHUNK)), Some(Action::Close));
+        assert_eq!(it.status().words, [Word::Finished, Word::Stopped]);
+        assert_eq!(it.step(Event::Flush), Some(Action::Flush));
+        assert!(it.status().has(Word::FlushInProgress));
+        it.step(Event::Flushed(5 * CHUNK));
+        assert_eq!(it.step(Event::Dry), Some(Action::Close));
+        let status = it.status();
+        assert_eq!(status.words, [Word::Finished, Word::Stopped, Word::FlushFinished]);
+        assert_eq!((status.flushed_bytes, status.captured_last), (5 * CHUNK, Some(3 * CHUNK)));
+    }
+
+    #[test]
+    fn an_abort_drops_what_is_held_and_flushes_by_itself() {
+        let mut it = session(8, false);
+        it.step(Event::Taken(3 * CHUNK));
+        assert_eq!(it.step(Event::Abort), Some(Action::Drop));
+        assert_eq!(it.step(Event::Written(CHUNK)), None);
+        assert_eq!(it.step(Event::Dropped(2 * CHUNK)), Some(Action::Flush));
+        assert_eq!(it.step(Event::Dry), Some(Action::Close));
+        let status = it.status();
+        assert_eq!(status.words, [Word::Finished, Word::Aborted, Word::FlushFinished]);
+        assert_eq!((status.dropped_bytes, status.captured_last), (2 * CHUNK, Some(CHUNK)));
+    }
+
+    #[test]
+    fn a_flush_that_was_asked_for_beforehand_follows_the_last_chunk() {
+        let mut it = session(1, true);
+        assert_eq!(it.step(Event::Taken(CHUNK)), Some(Action::Drain));
+        assert_eq!(it.step(Event::Written(CHUNK)), Some(Action::Flush));
+        assert_eq!(
+            it.step(Event::Abort),
+            Some(Action::Close),
+            "no source is waited for without end"
+        );
+    }
+
+    proptest! {
+        /// The environment chooses the order: source, medium, and whoever stops, aborts and flushes.
+        #[test]
+        fn whatever_happens_it_ends_and_every_byte_is_accounted_for(
+            steps in proptest::collection::vec((0u8..8, 1u64..(2 * CHUNK)), 0..200),
+            flush_after in any::<bool>(),
+        ) {
+            let mut it = session(16, flush_after);
+            let (mut held, mut flushing) = (0u64, false);
+            let mut drive = |it: &mut Session, what: u8, bytes: u64, held: &mut u64| {
+                let event = match what {
+                    0..=2 if it.room() > 0 => {
+                        let bytes = bytes.min(it.room());
+                        *held += bytes;
+                        Event::Taken(bytes)
+                    }
+                    3 if *held > 0 => {
+                        let bytes = bytes.min(*held);
+                        *held -= bytes;
+                        Event::Written(bytes)
+                    }
+                    4 => Event::SourceEnded,
+                    5 => Event::Stop,
+                    6 if bytes.is_multiple_of(4) => Event::Abort,
+                    7 if flushing => Event::Flushed(bytes),
+                    7 if bytes.is_multiple_of(2) => Event::Flush,
+                    _ => return,
+                };
+                match it.step(event) {
+                    Some(Action::Flush) => flushing = true,
+                    Some(Action::Close) => flushing = false,
+                    Some(Action::Drain | Action::Drop) | None => {}
+                }
+            };
+            for (what, bytes) in steps {
+                drive(&mut it, what, bytes, &mut held);
+            }
+            // At last the source ends, the medium writes, and nothing more is to be flushed.
+            drive(&mut it, 4, 0, &mut held);
+            while held > 0 {
+                drive(&mut it, 3, u64::MAX, &mut held);
+            }
+            if flushing {
+                prop_assert_eq!(it.step(Event::Dry), Some(Action::Close));
+            }
+            prop_assert!(it.end().is_some(), "{:?}", it);
+            let status = it.status();
+            prop_assert!(status.has(Word::Finished) && !status.has(Word::InProgress));
+            prop_assert_eq!(it.taken, status.bytes + status.dropped_bytes);
+            prop_assert_eq!(status.captured_last, it.span().last_of(status.bytes));
+            prop_assert!(status.bytes <= it.span().bytes());
+        }
+    }
+}
