@@ -1,5 +1,6 @@
 //! The Linux data path of fullbore: `source ──► ring ──► sink`.
 //!
+//! - [`device`]: a drive recorded onto without a file system, and what guards it
 //! - [`generate`]: streams made for tests, with faults on purpose
 //! - [`pace`]: when packets go out, and how well that went
 //! - [`panda`]: PandA position captures over TCP, and a simulated PandA
@@ -14,6 +15,7 @@
 
 pub mod checksum;
 pub mod clock;
+pub mod device;
 pub mod generate;
 pub mod lifecycle;
 pub mod pace;

@@ -30,4 +30,6 @@ mod tests;
 
 pub use arm::{Limit, PandaPlan, Plan, RecordError, Recorder};
 pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
+pub(crate) use seal::within_limits;
 pub use supervise::Control;
+pub(crate) use supervise::LEAVE;

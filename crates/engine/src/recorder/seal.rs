@@ -144,7 +144,12 @@ fn noticeable(frames: u64, first: Tai, last: Tai) -> i64 {
 }
 
 /// How much of a scan that a limit ended a stream did not fill.
-fn within_limits(armed: Tai, stopped: Option<Tai>, first: Tai, last: Tai) -> Vec<Presence> {
+pub(crate) fn within_limits(
+    armed: Tai,
+    stopped: Option<Tai>,
+    first: Tai,
+    last: Tai,
+) -> Vec<Presence> {
     let mut found = Vec::new();
     let late = first.since(armed);
     if late > LONG_NS {

@@ -2,6 +2,7 @@
 //!
 //! A thread of its own reads ahead, as a disk that keeps the sending thread waiting would show in the pace.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,6 +14,7 @@ use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{Header, Timeline};
 use fullbore_core::time::{Tai, frame_ns};
 
+use super::stored::MOST_LOSSES;
 use super::{Frame, FrameSource, SourceError};
 
 /// About how much is read at once.
@@ -63,11 +65,23 @@ pub enum FileError {
     },
 }
 
+/// Bytes of which any piece can be read: those of a file, or what lies on a device.
+pub trait ReadAt: Debug + Send + Sync {
+    /// Reads all of `into` from `offset` on.
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, into, offset)
+    }
+}
+
 /// The frames of a file; all have the length of the first.
 #[derive(Debug)]
 pub struct VdifFile {
     path: PathBuf,
-    file: Arc<File>,
+    file: Arc<dyn ReadAt>,
     frame_bytes: usize,
     /// Frames per second of each thread, if known.
     frames_per_second: Option<u64>,
@@ -81,6 +95,8 @@ pub struct VdifFile {
     first: Header,
     /// The time of the last frame that is to be trusted.
     latest: Option<Tai>,
+    /// What could not be read.
+    losses: Vec<String>,
 }
 
 /// The reading thread's ends; it ends when they are dropped.
@@ -103,12 +119,22 @@ impl VdifFile {
         let open = |source| FileError::Open { path: path.to_owned(), source };
         let file = File::open(path).map_err(open)?;
         let bytes = file.metadata().map_err(open)?.len();
+        Self::of_bytes(path, Arc::new(file), bytes, frames_per_second)
+    }
+
+    /// The same for bytes that are no file of their own, and are called `path`.
+    pub fn of_bytes(
+        path: &Path,
+        file: Arc<dyn ReadAt>,
+        bytes: u64,
+        frames_per_second: Option<u64>,
+    ) -> Result<Self, FileError> {
         let form = || FileError::Form { path: path.to_owned() };
         let mut start = [0; Header::BYTES];
         if bytes < start.len() as u64 {
             return Err(form());
         }
-        read_at(&file, path, &mut start, 0)?;
+        read_at(&*file, path, &mut start, 0)?;
         let header = Header::read(&start).map_err(|_| form())?;
         let frame_bytes = header.frame_bytes() as usize;
         if header.payload_bytes() == 0 || frame_bytes as u64 > bytes {
@@ -116,7 +142,7 @@ impl VdifFile {
         }
         let mut this = VdifFile {
             path: path.to_owned(),
-            file: Arc::new(file),
+            file,
             frame_bytes,
             frames_per_second,
             frames: bytes / frame_bytes as u64,
@@ -125,6 +151,7 @@ impl VdifFile {
             told: Vec::new(),
             first: header,
             latest: None,
+            losses: Vec::new(),
         };
         if this.frames_per_second.is_none() {
             this.frames_per_second = this.learn_rate(header)?;
@@ -149,7 +176,7 @@ impl VdifFile {
         let mut timeline = Timeline::new(None);
         let mut bytes = [0; Header::BYTES];
         for frame in 0..self.frames.min(MOST_LOOKED_AT) {
-            read_at(&self.file, &self.path, &mut bytes, frame * self.frame_bytes as u64)?;
+            read_at(&*self.file, &self.path, &mut bytes, frame * self.frame_bytes as u64)?;
             let Ok(header) = Header::read(&bytes) else { continue };
             if header.thread() != first.thread() || header.frame_bytes() != first.frame_bytes() {
                 continue;
@@ -188,7 +215,12 @@ impl VdifFile {
     }
 }
 
-fn read_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(), FileError> {
+fn read_at(
+    file: &dyn ReadAt,
+    path: &Path,
+    buffer: &mut [u8],
+    offset: u64,
+) -> Result<(), FileError> {
     let length = buffer.len();
     file.read_exact_at(buffer, offset).map_err(|source| FileError::Read {
         path: path.to_owned(),
@@ -198,10 +230,16 @@ fn read_at(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<(
     })
 }
 
+/// An error with its cause.
+fn in_full(error: &FileError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
 /// Starts a thread that reads the whole frames of a file from its start on.
 fn read_ahead(
     path: &Path,
-    file: &Arc<File>,
+    file: &Arc<dyn ReadAt>,
     frame_bytes: usize,
     frames: u64,
 ) -> Result<Ahead, FileError> {
@@ -217,9 +255,8 @@ fn read_ahead(
         for first in (0..frames).step_by(each as usize) {
             let Ok(mut run) = emptied.recv() else { return };
             run.resize(each.min(frames - first) as usize * frame_bytes, 0);
-            let read = read_at(&file, &own_path, &mut run, first * frame_bytes as u64);
-            let failed = read.is_err();
-            if fill.send(read.map(|()| run)).is_err() || failed {
+            let read = read_at(&*file, &own_path, &mut run, first * frame_bytes as u64);
+            if fill.send(read.map(|()| run)).is_err() {
                 return;
             }
         }
@@ -246,9 +283,18 @@ impl FrameSource for VdifFile {
                 self.frames,
             )?),
         };
-        run = match ahead.filled.recv() {
-            Ok(run) => run?,
-            Err(_) => return Ok(false),
+        run = loop {
+            match ahead.filled.recv() {
+                Ok(Ok(run)) => break run,
+                Ok(Err(error)) => {
+                    // It goes on behind what cannot be read, with memory for that which the error took.
+                    let _ = ahead.empty.send(Vec::new());
+                    if self.losses.len() < MOST_LOSSES {
+                        self.losses.push(in_full(&error));
+                    }
+                }
+                Err(_) => return Ok(false),
+            }
         };
         for frame in run.chunks_exact(self.frame_bytes) {
             let told = self.told(frame);
@@ -272,5 +318,9 @@ impl FrameSource for VdifFile {
         (self.ahead, self.latest) = (None, None);
         self.told.clear();
         Ok(())
+    }
+
+    fn losses(&self) -> &[String] {
+        &self.losses
     }
 }

@@ -30,7 +30,7 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::ByteRate;
 use serde::Serialize;
 
-pub use file::{FileError, VdifFile};
+pub use file::{FileError, ReadAt, VdifFile};
 pub use stored::{StoredError, StoredFrames};
 
 use crate::generate::{Progress, Sent, cpu_seconds};

@@ -11,7 +11,7 @@ use crate::store::read::{Settings, StartError};
 use crate::store::reader::{BlockClock, Delivered, Item, Placed, Scan, Stream, StreamReader};
 
 /// What could not be read is told in so many lines, and counted beyond.
-const MOST_LOSSES: usize = 1000;
+pub(super) const MOST_LOSSES: usize = 1000;
 
 /// A stream that cannot be played.
 #[derive(Debug, thiserror::Error)]

@@ -54,7 +54,7 @@ const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
 const EARLY_NS: i64 = 50_000_000;
 
 /// Asked for so often, an end waits for nobody.
-const LEAVE: u8 = 3;
+pub(crate) const LEAVE: u8 = 3;
 
 /// How a recording is ended from outside: by a signal, say.
 #[derive(Debug, Default)]

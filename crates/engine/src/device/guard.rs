@@ -1,0 +1,524 @@
+//! What keeps a device from being overwritten by mistake.
+//!
+//! A device that carries anything (partition table, file system, RAID, LVM or swap signature, a scan index) is
+//! refused, unless whoever asks has typed its exact name a second time. One that is in use (mounted, held by
+//! another device, swapped to, opened exclusively) is refused always: what uses it has to let it go first.
+//!
+//! [`inspect`] says what there is. [`clear`] judges it, and gives the [`Cleared`] without which no
+//! [`Medium`](super::Medium) is opened for writing.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use fullbore_core::device::{COPY_BYTES, Superblock, SuperblockError, find_index};
+use serde::Serialize;
+
+use super::signature;
+
+/// Something on a device, or somebody who uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Finding {
+    /// A partition table.
+    PartitionTable {
+        /// Which.
+        kind: String,
+    },
+    /// A file system.
+    FileSystem {
+        /// Which.
+        kind: String,
+    },
+    /// A member of a RAID.
+    Raid {
+        /// Which.
+        kind: String,
+    },
+    /// A physical volume of a volume manager.
+    VolumeManager {
+        /// Which.
+        kind: String,
+    },
+    /// An encrypted volume.
+    Encrypted {
+        /// Which.
+        kind: String,
+    },
+    /// Swap space.
+    Swap,
+    /// A scan index of ours.
+    ScanIndex {
+        /// Scans on it.
+        scans: usize,
+    },
+    /// Partitions that the kernel knows.
+    Partitions {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Mounted.
+    Mounted {
+        /// The device or partition.
+        device: String,
+        /// Where.
+        at: PathBuf,
+    },
+    /// Swapped to.
+    SwappedTo {
+        /// The device or partition.
+        device: String,
+    },
+    /// A part of another device: RAID, LVM, encryption, multipath.
+    Held {
+        /// The device or partition.
+        device: String,
+        /// What holds it.
+        by: String,
+    },
+    /// A file that a loop device shows.
+    LoopDevice {
+        /// The loop device.
+        device: String,
+    },
+}
+
+impl Finding {
+    /// Whether somebody uses the device now: then typing its name does not help.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            Finding::Mounted { .. }
+            | Finding::SwappedTo { .. }
+            | Finding::Held { .. }
+            | Finding::LoopDevice { .. } => true,
+            Finding::PartitionTable { .. }
+            | Finding::FileSystem { .. }
+            | Finding::Raid { .. }
+            | Finding::VolumeManager { .. }
+            | Finding::Encrypted { .. }
+            | Finding::Swap
+            | Finding::ScanIndex { .. }
+            | Finding::Partitions { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::PartitionTable { kind } => write!(f, "a partition table ({kind})"),
+            Finding::FileSystem { kind } => write!(f, "a file system ({kind})"),
+            Finding::Raid { kind } => write!(f, "a member of a RAID ({kind})"),
+            Finding::VolumeManager { kind } => write!(f, "a volume of {kind}"),
+            Finding::Encrypted { kind } => write!(f, "an encrypted volume ({kind})"),
+            Finding::Swap => write!(f, "swap space"),
+            Finding::ScanIndex { scans: 1 } => write!(f, "a scan index with 1 scan"),
+            Finding::ScanIndex { scans } => write!(f, "a scan index with {scans} scans"),
+            Finding::Partitions { names } => write!(f, "partitions ({})", names.join(", ")),
+            Finding::Mounted { device, at } => write!(f, "{device} is mounted at {}", at.display()),
+            Finding::SwappedTo { device } => write!(f, "{device} is swapped to"),
+            Finding::Held { device, by } => write!(f, "{device} is held by {by}"),
+            Finding::LoopDevice { device } => write!(f, "{device} shows it as a device"),
+        }
+    }
+}
+
+fn listed(findings: &[Finding]) -> String {
+    findings.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A device that may not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// It cannot be looked at.
+    #[error("{}: it cannot be looked at: {source}", path.display())]
+    Look {
+        /// The device.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A directory, a socket, a terminal.
+    #[error("{}: neither a block device nor a file", path.display())]
+    NoDevice {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// It carries something.
+    #[error("{}: it carries {}", path.display(), listed(findings))]
+    Occupied {
+        /// The device.
+        path: PathBuf,
+        /// What it carries.
+        findings: Vec<Finding>,
+    },
+    /// Somebody uses it.
+    #[error("{}: it is in use: {}", path.display(), listed(findings))]
+    InUse {
+        /// The device.
+        path: PathBuf,
+        /// By whom.
+        findings: Vec<Finding>,
+    },
+    /// Another name was typed.
+    #[error("--overwrite names {}, and what would be written is {}", typed.display(), path.display())]
+    OtherName {
+        /// The device.
+        path: PathBuf,
+        /// What was typed.
+        typed: PathBuf,
+    },
+}
+
+impl GuardError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            GuardError::Look { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                Some(match path.starts_with("/dev") {
+                    true => "`lsblk` lists the block devices of this host".into(),
+                    false => "a file in the place of a drive is made with size=…, such as \
+                              device:disk.img?size=1GiB"
+                        .into(),
+                })
+            }
+            GuardError::Look { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some(
+                    "run it as root, or as a member of the group that owns the device (`disk`)"
+                        .into(),
+                )
+            }
+            GuardError::Look { .. } => None,
+            GuardError::NoDevice { .. } => {
+                Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
+            }
+            GuardError::Occupied { path, .. } => Some(format!(
+                "if all of it can go, type its name once more: --overwrite {}",
+                path.display()
+            )),
+            GuardError::InUse { .. } => Some(
+                "unmount it, or take it out of what holds it; --overwrite does not help here"
+                    .into(),
+            ),
+            GuardError::OtherName { path, .. } => {
+                Some(format!("it has to be the very name: --overwrite {}", path.display()))
+            }
+        }
+    }
+}
+
+/// A device, and all that is known of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// As given.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether it is a block device, and not a file.
+    pub block_device: bool,
+    /// What is on it, and who uses it.
+    pub findings: Vec<Finding>,
+}
+
+/// What is going to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Chunks anywhere: whatever is there may be gone after.
+    Bare,
+    /// A scan beside others: a scan index of ours is what is wanted.
+    Index,
+}
+
+/// A device that may be written. There is no other way to one than [`clear`].
+#[derive(Debug)]
+pub struct Cleared {
+    path: PathBuf,
+    create_bytes: Option<u64>,
+    indexed: bool,
+}
+
+impl Cleared {
+    /// The device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How large a file has to be made first, if it is not there.
+    pub fn create_bytes(&self) -> Option<u64> {
+        self.create_bytes
+    }
+
+    /// Whether a scan index lies on it that is to be kept.
+    pub fn is_indexed(&self) -> bool {
+        self.indexed
+    }
+}
+
+/// Looks at a device without changing anything.
+pub fn inspect(path: &Path) -> Result<Inspection, GuardError> {
+    let look = |source| GuardError::Look { path: path.to_owned(), source };
+    let metadata = fs::metadata(path).map_err(look)?;
+    let block_device = metadata.file_type().is_block_device();
+    if !block_device && !metadata.is_file() {
+        return Err(GuardError::NoDevice { path: path.to_owned() });
+    }
+    let mut file = File::open(path).map_err(look)?;
+    let bytes = file.seek(SeekFrom::End(0)).map_err(look)?;
+    let mut findings = Vec::new();
+    let index = read_index(&file, bytes).map_err(look)?;
+    findings.extend(index.map(|scans| Finding::ScanIndex { scans }));
+    findings.extend(signature::look(&mut file, bytes).map_err(look)?);
+    match block_device {
+        true => findings.extend(users_of(&metadata)),
+        false => findings.extend(loops_of(path)),
+    }
+    Ok(Inspection { path: path.to_owned(), bytes, block_device, findings })
+}
+
+/// Judges a device: whether it may be written, for this purpose, with this name typed by whoever asks.
+///
+/// A file that is not there is cleared if its size is given.
+pub fn clear(
+    path: &Path,
+    overwrite: Option<&Path>,
+    purpose: Purpose,
+    size: Option<u64>,
+) -> Result<Cleared, GuardError> {
+    if let Some(typed) = overwrite
+        && typed != path
+    {
+        return Err(GuardError::OtherName { path: path.to_owned(), typed: typed.to_owned() });
+    }
+    let cleared = |create_bytes, indexed| Cleared { path: path.to_owned(), create_bytes, indexed };
+    let inspection = match inspect(path) {
+        Ok(inspection) => inspection,
+        // A device that is not there must not come to be as a file below /dev.
+        Err(GuardError::Look { source, .. })
+            if source.kind() == io::ErrorKind::NotFound
+                && size.is_some()
+                && !path.starts_with("/dev") =>
+        {
+            return Ok(cleared(size, false));
+        }
+        Err(error) => return Err(error),
+    };
+    let (users, marks): (Vec<Finding>, Vec<Finding>) =
+        inspection.findings.into_iter().partition(Finding::is_in_use);
+    if !users.is_empty() {
+        return Err(GuardError::InUse { path: path.to_owned(), findings: users });
+    }
+    let is_index = |finding: &Finding| matches!(finding, Finding::ScanIndex { .. });
+    // What other programs left at the edges of a device of ours is of no account.
+    if purpose == Purpose::Index && overwrite.is_none() && marks.iter().any(is_index) {
+        return Ok(cleared(None, true));
+    }
+    if marks.is_empty() || overwrite.is_some() {
+        return Ok(cleared(None, false));
+    }
+    Err(GuardError::Occupied { path: path.to_owned(), findings: marks })
+}
+
+/// Scans of the index on a device, if it has one.
+fn read_index(file: &File, bytes: u64) -> io::Result<Option<usize>> {
+    let found = find_index(bytes, |place| {
+        let mut copy = vec![0; COPY_BYTES];
+        file.read_exact_at(&mut copy, place)?;
+        Ok::<_, io::Error>(Superblock::decode(&copy))
+    })?;
+    Ok(match found {
+        Ok((superblock, _)) => Some(superblock.scans.len()),
+        // Ours, and of a later version: as good a reason to leave it alone.
+        Err(SuperblockError::Version { .. }) => Some(0),
+        Err(_) => None,
+    })
+}
+
+/// The device's own number, and those of its partitions.
+struct Numbers {
+    /// `8:1`, and its name.
+    all: Vec<(String, String)>,
+}
+
+/// What the kernel says of partitions, mounts, swap and holders.
+fn users_of(metadata: &Metadata) -> Vec<Finding> {
+    let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+    let number = format!("{major}:{minor}");
+    let directory = Path::new("/sys/dev/block").join(&number);
+    let own = fs::canonicalize(&directory).ok();
+    let name = own
+        .as_deref()
+        .and_then(Path::file_name)
+        .map_or_else(|| number.clone(), |name| name.to_string_lossy().into_owned());
+    let partitions = partitions_of(&directory);
+    let mut findings = Vec::new();
+    if !partitions.is_empty() {
+        let names = partitions.iter().map(|(_, name)| name.clone()).collect();
+        findings.push(Finding::Partitions { names });
+    }
+    let numbers = Numbers { all: [(number, name)].into_iter().chain(partitions).collect() };
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    findings.extend(numbers.mounted(&mounts));
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    findings.extend(numbers.swapped_to(&swaps));
+    findings.extend(numbers.held());
+    findings
+}
+
+/// Number and name of each partition.
+fn partitions_of(directory: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut partitions = Vec::new();
+    for entry in entries.flatten() {
+        if entry.path().join("partition").exists()
+            && let Ok(number) = fs::read_to_string(entry.path().join("dev"))
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            partitions.push((number.trim().to_owned(), name));
+        }
+    }
+    partitions.sort();
+    partitions
+}
+
+impl Numbers {
+    fn name_of(&self, number: &str) -> Option<&str> {
+        self.all.iter().find(|(own, _)| own == number).map(|(_, name)| name.as_str())
+    }
+
+    /// The third field of a line is the device's number, the fifth where it is mounted; what is behind the
+    /// dash names the device, which is all that there is for file systems over several devices.
+    fn mounted(&self, mountinfo: &str) -> Vec<Finding> {
+        let mut seen = BTreeSet::new();
+        let mut findings = Vec::new();
+        for line in mountinfo.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let (Some(number), Some(at)) = (fields.get(2), fields.get(4)) else { continue };
+            let source = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').nth(1));
+            let by_name = source.and_then(|source| source.strip_prefix("/dev/")).and_then(|name| {
+                self.all.iter().find(|(_, own)| own == name).map(|(_, own)| own.as_str())
+            });
+            if let Some(device) = self.name_of(number).or(by_name)
+                && seen.insert(*at)
+            {
+                let at = PathBuf::from(at.replace("\\040", " "));
+                findings.push(Finding::Mounted { device: device.to_owned(), at });
+            }
+        }
+        findings
+    }
+
+    fn swapped_to(&self, swaps: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for path in swaps.lines().skip(1).filter_map(|line| line.split_whitespace().next()) {
+            let Ok(metadata) = fs::metadata(path) else { continue };
+            let device = metadata.rdev();
+            let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+            if let Some(name) = self.name_of(&number) {
+                findings.push(Finding::SwappedTo { device: name.to_owned() });
+            }
+        }
+        findings
+    }
+
+    fn held(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (number, name) in &self.all {
+            let holders = Path::new("/sys/dev/block").join(number).join("holders");
+            let Ok(entries) = fs::read_dir(holders) else { continue };
+            for entry in entries.flatten() {
+                let by = entry.file_name().to_string_lossy().into_owned();
+                findings.push(Finding::Held { device: name.clone(), by });
+            }
+        }
+        findings
+    }
+}
+
+/// Loop devices that show a file.
+fn loops_of(path: &Path) -> Vec<Finding> {
+    let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let mut findings = Vec::new();
+    for entry in entries.flatten() {
+        let shown = fs::read_to_string(entry.path().join("loop/backing_file"));
+        if shown.is_ok_and(|shown| Path::new(shown.trim_end_matches('\n')) == path) {
+            let device = format!("/dev/{}", entry.file_name().to_string_lossy());
+            findings.push(Finding::LoopDevice { device });
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(bytes: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_blank_file_is_cleared_and_one_that_carries_something_only_by_its_very_name() {
+        let image = image(1 << 20);
+        let path = image.path();
+        assert!(clear(path, None, Purpose::Bare, None).is_ok());
+        image.as_file().write_all_at(b"XFSB", 0).unwrap();
+        let error = clear(path, None, Purpose::Bare, None).unwrap_err();
+        assert!(matches!(&error, GuardError::Occupied { .. }), "{error}");
+        assert!(error.to_string().contains("XFS"), "{error}");
+        let hint = error.hint().unwrap();
+        assert!(hint.contains(&format!("--overwrite {}", path.display())), "{hint}");
+        let other = clear(path, Some(Path::new("/dev/sda")), Purpose::Bare, None).unwrap_err();
+        assert!(matches!(other, GuardError::OtherName { .. }));
+        assert!(clear(path, Some(path), Purpose::Bare, None).is_ok());
+    }
+
+    #[test]
+    fn a_scan_index_is_wanted_by_scans_and_refused_to_bare_chunks() {
+        let image = image(64 << 20);
+        let volume = fullbore_core::device::Volume::of_media(64 << 20, 128 << 10).unwrap();
+        let uuid = uuid::Uuid::from_u128(1);
+        let superblock = Superblock::new(uuid, fullbore_core::time::Tai(0), volume);
+        image.as_file().write_all_at(&superblock.encode(), volume.second_copy()).unwrap();
+        let path = image.path();
+        let cleared = clear(path, None, Purpose::Index, None).unwrap();
+        assert!(cleared.is_indexed());
+        let error = clear(path, None, Purpose::Bare, None).unwrap_err();
+        assert!(error.to_string().contains("scan index with 0 scans"), "{error}");
+        let wiped = clear(path, Some(path), Purpose::Index, None).unwrap();
+        assert!(!wiped.is_indexed(), "who types the name has it made anew");
+    }
+
+    #[test]
+    fn what_is_no_device_is_refused_and_a_file_is_made_only_with_a_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = clear(directory.path(), None, Purpose::Bare, None).unwrap_err();
+        assert!(matches!(error, GuardError::NoDevice { .. }));
+        let missing = directory.path().join("disk.img");
+        let error = clear(&missing, None, Purpose::Bare, None).unwrap_err();
+        assert!(error.hint().unwrap().contains("size="));
+        let cleared = clear(&missing, None, Purpose::Bare, Some(4096)).unwrap();
+        assert_eq!(cleared.create_bytes(), Some(4096));
+        let below_dev = Path::new("/dev/fullbore-no-such-device");
+        assert!(clear(below_dev, None, Purpose::Bare, Some(4096)).is_err());
+    }
+
+    #[test]
+    fn a_mount_is_found_by_number_and_by_name() {
+        let numbers =
+            Numbers { all: vec![("8:0".into(), "sda".into()), ("8:1".into(), "sda1".into())] };
+        let mountinfo = "22 1 8:1 / /data\\040one rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+                         23 1 0:45 / /pool rw - btrfs /dev/sda rw\n\
+                         24 1 8:17 / /other rw - ext4 /dev/sdb1 rw\n\
+                         broken\n";
+        let findings = numbers.mounted(mountinfo);
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["sda1 is mounted at /data one", "sda is mounted at /pool"]);
+        assert!(findings.iter().all(Finding::is_in_use));
+    }
+}

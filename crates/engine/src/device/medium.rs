@@ -1,0 +1,148 @@
+//! An open device, or the file that stands for one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fullbore_core::device::{DeviceEnd, Span};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::error::Error;
+use super::guard::Cleared;
+use crate::ring::Block;
+
+/// A process that died has the device until the kernel has taken its ring down.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// A device that is open.
+#[derive(Debug)]
+pub struct Medium {
+    path: PathBuf,
+    file: File,
+    descriptor: Arc<OwnedFd>,
+    bytes: u64,
+    direct: bool,
+}
+
+impl Medium {
+    /// Opens a device for reading. Somebody may be writing to it.
+    pub fn open_to_read(path: &Path) -> Result<Self, Error> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        Self::open(path, &options, OFlags::empty())
+    }
+
+    /// Opens a device that was cleared, for nobody else to write to or mount while it is open.
+    pub fn open_to_write(cleared: &Cleared) -> Result<Self, Error> {
+        let path = cleared.path();
+        if let Some(bytes) = cleared.create_bytes() {
+            let make = |source| Error::Make { path: path.to_owned(), bytes, source };
+            let file = File::create_new(path).map_err(make)?;
+            file.set_len(bytes).map_err(make)?;
+        }
+        let kind = std::fs::metadata(path)
+            .map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        // Without O_CREAT, O_EXCL means something for block devices only: nobody else may hold them.
+        let exclusive = match kind.file_type().is_block_device() {
+            true => OFlags::EXCL,
+            false => OFlags::empty(),
+        };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Self::open(path, &options, exclusive).and_then(Self::locked) {
+                Err(Error::Busy { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(PATIENCE / 20)
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open(path: &Path, options: &OpenOptions, flags: OFlags) -> Result<Self, Error> {
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(libc::EBUSY) => Error::Busy { path: path.to_owned() },
+            _ => Error::Open { path: path.to_owned(), source },
+        };
+        let open = |flags: OFlags| {
+            let mut options = options.clone();
+            options.custom_flags(flags.bits().cast_signed()).open(path)
+        };
+        let (mut file, direct) = match open(flags | OFlags::DIRECT) {
+            Ok(file) => (file, true),
+            // A file system that takes no direct I/O: slower, and as good.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (open(flags).map_err(failed)?, false)
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let descriptor = Arc::new(OwnedFd::from(file.try_clone().map_err(failed)?));
+        Ok(Self { path: path.to_owned(), file, descriptor, bytes, direct })
+    }
+
+    /// Two recorders of one file are kept apart by its lock.
+    fn locked(self) -> Result<Self, Error> {
+        match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(self),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy { path: self.path }),
+            Err(errno) => Err(Error::Open { path: self.path, source: errno.into() }),
+        }
+    }
+
+    /// The device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is written past the page cache.
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+
+    /// What the ring writes to.
+    pub(super) fn descriptor(&self) -> Arc<OwnedFd> {
+        self.descriptor.clone()
+    }
+
+    /// The chunks that an endpoint means.
+    pub fn span(&self, end: &DeviceEnd) -> Result<Span, Error> {
+        let address = |source| Error::Address { path: self.path.clone(), source };
+        end.span(self.bytes).map_err(address)
+    }
+
+    /// Reads into the first bytes of a block. The address and the number of bytes are multiples of a sector.
+    pub fn read(&self, block: &mut Block, bytes: usize, address: u64) -> Result<(), Error> {
+        self.file.read_exact_at(&mut block[..bytes], address).map_err(|source| Error::Read {
+            path: self.path.clone(),
+            address,
+            bytes: bytes as u64,
+            source,
+        })
+    }
+
+    /// Writes the first bytes of a block, and waits.
+    pub(super) fn write(&self, block: &Block, bytes: usize, address: u64) -> Result<(), Error> {
+        self.file.write_all_at(&block[..bytes], address).map_err(|source| Error::Write {
+            path: self.path.clone(),
+            address,
+            bytes: bytes as u64,
+            source,
+        })
+    }
+
+    /// Waits until all that was written is safe.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        self.file.sync_data().map_err(|source| Error::Sync { path: self.path.clone(), source })
+    }
+}

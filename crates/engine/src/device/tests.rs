@@ -1,0 +1,398 @@
+//! Devices in files: every file system has them, and what holds of a file holds of a drive.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use fullbore_core::device::{AddressError, DeviceEnd, Ending, Word};
+use fullbore_core::manifest::State;
+use fullbore_core::name::ScanName;
+use fullbore_core::pattern::{Diagnosis, Pattern};
+use fullbore_core::units::ByteRate;
+
+use super::verify::{Verification, verify_pattern};
+use super::*;
+use crate::recorder::Control;
+
+const CHUNK: u64 = 128 << 10;
+
+/// A device full of bytes that nobody would write.
+fn device(bytes: u64) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let old = vec![0xA5; 1 << 20];
+    for place in (0..bytes).step_by(old.len()) {
+        let piece = old.len().min((bytes - place) as usize);
+        file.as_file().write_all_at(&old[..piece], place).unwrap();
+    }
+    file
+}
+
+fn end(path: &Path, parameters: &str) -> DeviceEnd {
+    DeviceEnd::parse(&format!("device:{}?{parameters}", path.display())).unwrap()
+}
+
+fn plan(end: DeviceEnd, input: impl Input + 'static) -> Plan {
+    Plan {
+        source: Source::Input(Box::new(input)),
+        source_name: "test".into(),
+        scan: end.scan.clone(),
+        end,
+        overwrite: None,
+        limit: Limit::default(),
+        flush: false,
+        buffer: None,
+        sync_interval: None,
+        cpus: vec![],
+    }
+}
+
+fn pattern(bytes: Option<u64>) -> PatternInput {
+    PatternInput::new(Pattern::Counter, bytes, None)
+}
+
+fn write(plan: Plan) -> Result<Recorded, Error> {
+    record(plan, &Control::default(), &mut |_| {})
+}
+
+fn expected(bytes: usize) -> Vec<u8> {
+    let mut expected = vec![0; bytes];
+    Pattern::Counter.fill(&mut expected, 0);
+    expected
+}
+
+fn verified(volume: &mut Volume, scan: &str) -> Result<Verification, Error> {
+    verify::verify_scan(volume, &name(scan), &Control::default(), &|_, _| {})
+}
+
+fn name(text: &str) -> ScanName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_session_touches_its_chunks_and_nothing_else() {
+    let file = device(8 << 20);
+    let end = end(file.path(), "first=0x20000&last=0x4a0000&block=256KiB");
+    let recorded = write(plan(end, pattern(None))).unwrap();
+    assert_eq!(recorded.status.words, [Word::Finished]);
+    assert_eq!(recorded.status.captured_last, Some(0x4a_0000));
+    assert_eq!(recorded.durable_bytes, recorded.bytes);
+    let content = std::fs::read(file.path()).unwrap();
+    let (first, behind) = (0x2_0000, 0x4c_0000);
+    assert!(content[..first].iter().all(|&byte| byte == 0xA5), "before the first chunk");
+    assert!(content[behind..].iter().all(|&byte| byte == 0xA5), "behind the last chunk");
+    assert!(content[first..behind] == expected(behind - first));
+}
+
+#[test]
+fn wrong_addresses_are_refused_before_anything_is_written() {
+    let file = device(2 << 20);
+    for (parameters, name) in [
+        ("first=512", "address-unaligned"),
+        ("last=0x20001", "address-unaligned"),
+        ("first=0x40000&last=0x20000", "address-first-greater-than-last"),
+        ("last=0x200000", "address-range-greater-than-media"),
+        ("first=0x200000", "address-range-greater-than-media"),
+        ("chunk=4MiB", "media-smaller-than-chunk"),
+    ] {
+        let error = write(plan(end(file.path(), parameters), pattern(None))).unwrap_err();
+        let Error::Address { source, .. } = &error else { panic!("{parameters}: {error}") };
+        assert_eq!(AddressError::name(source), name, "{parameters}");
+        assert!(error.hint().is_some());
+    }
+    assert!(std::fs::read(file.path()).unwrap().iter().all(|&byte| byte == 0xA5));
+}
+
+#[test]
+fn an_early_end_is_told_with_the_chunk_it_came_in() {
+    let file = device(4 << 20);
+    let bytes = 3 * CHUNK + 1000;
+    let recorded =
+        write(plan(end(file.path(), "first=0&last=0x1e0000"), pattern(Some(bytes)))).unwrap();
+    assert_eq!(recorded.status.words, [Word::Finished, Word::EarlyEnd]);
+    assert!(recorded.early);
+    assert_eq!((recorded.bytes, recorded.status.captured_last), (bytes, Some(3 * CHUNK)));
+    let content = std::fs::read(file.path()).unwrap();
+    let bytes = bytes as usize;
+    assert!(content[..bytes] == expected(bytes));
+    let page = bytes.next_multiple_of(4096);
+    assert!(content[bytes..page].iter().all(|&byte| byte == 0), "the rest of the page is zeros");
+    assert!(content[page..].iter().all(|&byte| byte == 0xA5), "and nothing behind it is touched");
+}
+
+#[test]
+fn leftover_input_is_flushed_when_asked_to() {
+    let file = device(2 << 20);
+    let wanted = end(file.path(), "first=0&last=0");
+    let flushing = Plan { flush: true, ..plan(wanted.clone(), pattern(Some(2 * CHUNK))) };
+    let recorded = write(flushing).unwrap();
+    assert_eq!(recorded.status.words, [Word::Finished, Word::FlushFinished]);
+    assert_eq!((recorded.bytes, recorded.status.flushed_bytes), (CHUNK, CHUNK));
+    let kept = write(plan(wanted, pattern(Some(2 * CHUNK)))).unwrap();
+    assert_eq!((kept.status.words, kept.status.flushed_bytes), (vec![Word::Finished], 0));
+}
+
+/// Ends a session from the outside once some of it is written.
+fn ended_by(path: &Path, urgency: u8, flush: bool) -> Recorded {
+    let control = Control::default();
+    let slow = PatternInput::new(Pattern::Counter, Some(1 << 30), Some(ByteRate(40 << 20)));
+    let plan = Plan { flush, ..plan(end(path, "first=0&block=128KiB"), slow) };
+    record(plan, &control, &mut |stage| {
+        if let Stage::Progress(progress) = stage
+            && progress.bytes > 4 * CHUNK
+        {
+            if urgency > 1 { control.abort() } else { control.stop() }
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn after_a_stop_and_after_an_abort_everything_up_to_the_last_address_is_new_and_nothing_behind_it()
+{
+    for urgency in [1, 2] {
+        let file = device(64 << 20);
+        let recorded = ended_by(file.path(), urgency, false);
+        let word = if urgency > 1 { Word::Aborted } else { Word::Stopped };
+        assert!(recorded.status.has(word) && recorded.status.has(Word::Finished));
+        let last = recorded.status.captured_last.unwrap();
+        assert_eq!(last, (recorded.bytes - 1) / CHUNK * CHUNK);
+        let content = std::fs::read(file.path()).unwrap();
+        let bytes = recorded.bytes as usize;
+        assert!(bytes < 60 << 20, "it ran to its end");
+        assert!(content[..bytes] == expected(bytes));
+        let behind = (last + CHUNK) as usize;
+        assert!(content[behind..].iter().all(|&byte| byte == 0xA5), "urgency {urgency}");
+        let flushed = recorded.status.has(Word::FlushFinished);
+        assert_eq!(flushed, urgency > 1, "an abort flushes by itself, a stop does not");
+    }
+}
+
+#[test]
+fn scans_lie_one_after_the_other_and_are_found_verified_and_removed() {
+    let file = device(64 << 20);
+    let path = file.path();
+    for (scan, bytes) in [("r1_a", 5 << 20), ("r1_b", 100_000), ("r1_c", 9 << 20)] {
+        let recorded =
+            write(plan(end(path, &format!("scan={scan}&block=1MiB")), pattern(Some(bytes))))
+                .unwrap();
+        let stored = recorded.scan.unwrap();
+        assert_eq!((stored.state, stored.ending), (State::Sealed, Ending::Complete), "{scan}");
+        assert_eq!((stored.bytes, recorded.durable_bytes), (bytes, bytes), "{scan}");
+    }
+    let mut volume = Volume::open_to_read(path).unwrap();
+    let names: Vec<String> =
+        volume.superblock().scans.iter().map(|scan| scan.name.to_string()).collect();
+    assert_eq!(names, ["r1_a", "r1_b", "r1_c"]);
+    for scan in ["r1_a", "r1_b", "r1_c"] {
+        let verification = verified(&mut volume, scan).unwrap();
+        assert!(verification.good, "{verification:?}");
+        // The data lies plain.
+        let stored = volume.scan(&name(scan)).unwrap();
+        let mut content = vec![0; stored.bytes as usize];
+        file.as_file().read_exact_at(&mut content, stored.first).unwrap();
+        assert!(content == expected(content.len()), "{scan}");
+    }
+    let again = write(plan(end(path, "scan=r1_a"), pattern(Some(1)))).unwrap_err();
+    assert!(matches!(again, Error::ScanExists { .. }), "{again}");
+    let removed = Volume::open_to_change(path).unwrap().remove(&name("r1_b")).unwrap();
+    let refilled = write(plan(end(path, "scan=r1_d"), pattern(Some(1000)))).unwrap().scan.unwrap();
+    assert_ne!(refilled.first, removed.first, "the largest gap is taken");
+    assert!(matches!(
+        Volume::open_to_read(path).unwrap().scan(&name("r1_b")),
+        Err(Error::NoScan { .. })
+    ));
+}
+
+#[test]
+fn a_flipped_bit_is_found_in_its_block_and_a_damaged_record_is_named() {
+    let file = device(64 << 20);
+    let path = file.path();
+    let recorded = write(plan(end(path, "scan=r1_a&block=1MiB"), pattern(Some(4 << 20)))).unwrap();
+    let first = recorded.scan.unwrap().first;
+    let mut byte = [0];
+    let place = first + (2 << 20) + 77;
+    file.as_file().read_exact_at(&mut byte, place).unwrap();
+    file.as_file().write_all_at(&[byte[0] ^ 4], place).unwrap();
+    let mut volume = Volume::open_to_read(path).unwrap();
+    let verification = verified(&mut volume, "r1_a").unwrap();
+    let address = first + (2 << 20);
+    assert_eq!(verification.findings, [Finding::Block { number: 2, address, bytes: 1 << 20 }]);
+    assert!(!verification.good && verification.status.has(Word::DataError));
+    let record = volume.layout().record_place(first, 1).unwrap();
+    file.as_file().write_all_at(&[0xFF], record + 20).unwrap();
+    let verification = verified(&mut volume, "r1_a").unwrap();
+    assert!(verification.findings.contains(&Finding::Record { number: 1 }), "{verification:?}");
+}
+
+#[test]
+fn a_pattern_that_is_not_there_is_found_at_its_first_byte() {
+    let file = device(4 << 20);
+    write(plan(end(file.path(), "first=0x20000&last=0x120000"), pattern(None))).unwrap();
+    let place = end(file.path(), "first=0x20000&last=0x120000");
+    let verified =
+        |control: &Control| verify_pattern(&place, Pattern::Counter, control, &|_, _| {}).unwrap();
+    let good = verified(&Control::default());
+    assert!(good.good && good.status.words == [Word::Finished], "{good:?}");
+    assert_eq!(good.status.captured_last, Some(0x12_0000));
+    file.as_file().write_all_at(&[0xFF], 0x60000 + 8).unwrap();
+    let found = verified(&Control::default());
+    let wrong = Finding::Pattern {
+        address: 0x60008,
+        offset: 0x40008,
+        chunk: 0x60000,
+        chunks: 1,
+        wrong_bytes: 1,
+        wrong_bits: 7,
+        diagnosis: Diagnosis::Damage,
+    };
+    assert_eq!(found.findings, [wrong]);
+    assert_eq!(found.status.words, [Word::Finished, Word::DataError]);
+}
+
+#[test]
+fn a_device_that_is_full_ends_the_scan_and_says_so() {
+    let file = device(16 << 20);
+    let recorded = write(plan(end(file.path(), "scan=r1_a&block=1MiB"), pattern(None))).unwrap();
+    let scan = recorded.scan.unwrap();
+    assert_eq!((scan.ending, recorded.full), (Ending::Full, true));
+    let mut volume = Volume::open_to_read(file.path()).unwrap();
+    assert_eq!(scan.bytes, volume.span_of(&scan).bytes());
+    assert!(verified(&mut volume, "r1_a").unwrap().good);
+    let more = write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1)))).unwrap_err();
+    assert!(matches!(more, Error::NoSpace { .. }), "{more}");
+}
+
+#[test]
+fn what_needs_more_than_there_is_is_refused_beforehand() {
+    let file = device(16 << 20);
+    let error = write(plan(end(file.path(), "scan=r1_a"), pattern(Some(1 << 30)))).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    let error =
+        write(plan(end(file.path(), "scan=r1_a&chunk=8MiB"), pattern(Some(1)))).unwrap_err();
+    assert!(matches!(error, Error::OtherChunk { .. }), "{error}");
+}
+
+#[test]
+fn a_copy_of_the_index_that_is_torn_is_told_and_mended_by_the_next_change() {
+    let file = device(64 << 20);
+    let path = file.path();
+    write(plan(end(path, "scan=r1_a"), pattern(Some(1000)))).unwrap();
+    for place in [0, Volume::open_to_read(path).unwrap().layout().second_copy()] {
+        file.as_file().write_all_at(&[0xFF; 64], place + 8192).unwrap();
+        let volume = Volume::open_to_read(path).unwrap();
+        assert!(volume.damage().is_some());
+        let scan = format!("r1_mended{place}");
+        write(plan(end(path, &format!("scan={scan}")), pattern(Some(1000)))).unwrap();
+        let mended = Volume::open_to_read(path).unwrap();
+        assert!(mended.damage().is_none(), "{place:#x}");
+        assert!(mended.scan(&name(&scan)).is_ok());
+    }
+}
+
+/// A source that gives one chunk and breaks.
+struct Breaking(bool);
+
+impl Input for Breaking {
+    fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
+        if std::mem::replace(&mut self.0, true) {
+            return Err(io::Error::other("the cable was pulled"));
+        }
+        into[..CHUNK as usize].fill(7);
+        Ok(Taken::Bytes(CHUNK as usize))
+    }
+}
+
+#[test]
+fn a_source_that_breaks_is_told_and_what_came_is_kept() {
+    let file = device(64 << 20);
+    let recorded = write(plan(end(file.path(), "scan=r1_a"), Breaking(false))).unwrap();
+    assert!(recorded.failure.unwrap().contains("the cable was pulled"));
+    assert_eq!(recorded.scan.unwrap().bytes, CHUNK);
+}
+
+#[test]
+fn two_recorders_do_not_share_a_device() {
+    let file = device(64 << 20);
+    write(plan(end(file.path(), "scan=r1_a"), pattern(Some(1000)))).unwrap();
+    let held = Volume::open_to_change(file.path()).unwrap();
+    let error = write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1000)))).unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    drop(held);
+    write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1000)))).unwrap();
+}
+
+#[test]
+fn a_read_that_is_stopped_or_aborted_captures_the_last_chunk_it_read() {
+    let file = device(16 << 20);
+    write(plan(end(file.path(), "first=0&last=0xfe0000"), pattern(None))).unwrap();
+    for (urgency, word) in [(1, Word::Stopped), (2, Word::Aborted)] {
+        let control = Control::default();
+        let ask = |done: u64, _| {
+            if done == 8 << 20 {
+                if urgency > 1 { control.abort() } else { control.stop() }
+            }
+        };
+        let it = verify_pattern(&end(file.path(), "first=0"), Pattern::Counter, &control, &ask);
+        let it = it.unwrap();
+        assert!(it.good && it.status.has(word), "{it:?}");
+        assert_eq!(it.status.captured_last, Some((8 << 20) - CHUNK));
+    }
+}
+
+#[test]
+fn what_an_earlier_session_left_is_called_stale() {
+    let file = device(4 << 20);
+    let seeded = |seed| PatternInput::new(Pattern::Random { seed }, None, None);
+    write(plan(end(file.path(), "first=0"), seeded(1))).unwrap();
+    let again = plan(end(file.path(), "first=0&last=0x1e0000"), seeded(2));
+    write(Plan { overwrite: Some(file.path().to_owned()), ..again }).unwrap();
+    let now = Pattern::Random { seed: 2 };
+    let it = verify_pattern(&end(file.path(), ""), now, &Control::default(), &|_, _| {}).unwrap();
+    let [Finding::Pattern { address, chunks, diagnosis, .. }] = it.findings[..] else {
+        panic!("{it:?}")
+    };
+    assert_eq!((address / CHUNK, chunks), (16, 16));
+    assert_eq!(diagnosis, Diagnosis::Stale { seed: Some(1) });
+}
+
+#[test]
+fn a_device_is_copied_onto_another_and_a_damaged_block_is_not() {
+    let (from, to) = (device(32 << 20), device(32 << 20));
+    write(plan(end(from.path(), "scan=r1_a&block=1MiB"), pattern(Some(3_500_000)))).unwrap();
+    let copy = |scan: &str| {
+        let contents = Contents::open(&end(from.path(), "scan=r1_a")).unwrap();
+        let input = DeviceInput::new(contents.checked().unwrap());
+        write(plan(end(to.path(), &format!("scan={scan}&block=256KiB")), input)).unwrap()
+    };
+    let whole = copy("r1_whole");
+    assert_eq!((whole.bytes, whole.failure), (3_500_000, None));
+    let first = whole.scan.unwrap().first as usize;
+    assert!(std::fs::read(to.path()).unwrap()[first..][..3_500_000] == expected(3_500_000));
+    let place = Contents::open(&end(from.path(), "scan=r1_a")).unwrap().span().first() + (2 << 20);
+    from.as_file().write_all_at(&[0xFF; 64], place).unwrap();
+    let cut = copy("r1_cut");
+    assert_eq!(cut.bytes, 2 << 20, "what lies before the damaged block");
+    assert!(cut.failure.unwrap().contains("block 2 is damaged"));
+}
+
+#[test]
+fn a_device_that_has_become_smaller_is_read_and_not_written_and_a_larger_one_is_both() {
+    let file = device(32 << 20);
+    let path = file.path();
+    write(plan(end(path, "scan=r1_a"), pattern(Some(1 << 20)))).unwrap();
+    file.as_file().set_len(64 << 20).unwrap();
+    write(plan(end(path, "scan=r1_larger"), pattern(Some(1 << 20)))).unwrap();
+    assert!(Volume::open_to_read(path).unwrap().damage().is_none(), "both copies are found");
+    file.as_file().set_len(16 << 20).unwrap();
+    assert!(verified(&mut Volume::open_to_read(path).unwrap(), "r1_a").unwrap().good);
+    let error = write(plan(end(path, "scan=r1_smaller"), pattern(Some(1000)))).unwrap_err();
+    assert!(matches!(error, Error::Shrunk { .. }), "{error}");
+}
+
+#[test]
+fn no_file_is_made_for_addresses_that_it_would_not_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let error = write(plan(end(&path, "size=1MiB&last=0x100000"), pattern(None))).unwrap_err();
+    assert!(matches!(error, Error::Address { .. }) && !path.exists(), "{error}");
+}

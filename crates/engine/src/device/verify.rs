@@ -1,0 +1,145 @@
+//! What lies on a device held against what is known of it: checksums of a scan, or a pattern.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use fullbore_core::device::{DeviceEnd, Span, Status, Word};
+use fullbore_core::name::ScanName;
+use fullbore_core::pattern::{Checker, Finding as Wrong, Mismatch, Pattern, Report};
+use serde::Serialize;
+
+use super::contents::Contents;
+use super::error::Error;
+use super::finding::Finding;
+use super::volume::Volume;
+use crate::recorder::Control;
+
+/// The most findings that are listed; further ones are counted.
+const MOST_FINDINGS: usize = 1000;
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    /// The device.
+    pub device: PathBuf,
+    /// The scan, if it was one.
+    pub scan: Option<ScanName>,
+    /// The read status.
+    pub status: Status,
+    /// Bytes looked at.
+    pub bytes: u64,
+    /// Blocks, or pieces of a pattern.
+    pub blocks: u64,
+    /// Those that are good.
+    pub good_blocks: u64,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+    /// Findings beyond those listed; of a pattern, wrong chunks in none of them.
+    pub unlisted: u64,
+    /// Whether nothing was found.
+    pub good: bool,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl Verification {
+    fn new(contents: &Contents) -> Self {
+        Self {
+            device: contents.path().to_owned(),
+            scan: contents.scan().map(|scan| scan.name.clone()),
+            status: contents.status(),
+            bytes: 0,
+            blocks: contents.parts(),
+            good_blocks: 0,
+            findings: Vec::new(),
+            unlisted: 0,
+            good: false,
+            seconds: 0.0,
+        }
+    }
+
+    fn found(&mut self, finding: Finding) {
+        match self.findings.len() < MOST_FINDINGS {
+            true => self.findings.push(finding),
+            false => self.unlisted += 1,
+        }
+    }
+
+    fn ended(mut self, status: Status, begun: Instant) -> Self {
+        self.bytes = status.bytes;
+        self.good = self.findings.is_empty();
+        self.status = status;
+        self.seconds = begun.elapsed().as_secs_f64();
+        self
+    }
+}
+
+/// Reads a scan, and holds every block against its record. `progress` is told bytes read and bytes in all.
+pub fn verify_scan(
+    volume: &mut Volume,
+    name: &ScanName,
+    control: &Control,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Verification, Error> {
+    let begun = Instant::now();
+    let contents = Contents::of_scan(volume, name)?;
+    let mut it = Verification::new(&contents);
+    contents.findings().iter().for_each(|finding| it.found(finding.clone()));
+    let status = contents.read::<Error>(control, progress, |part| {
+        match part.finding {
+            // Of a block whose record is damaged nothing can be said.
+            None => it.good_blocks += u64::from(part.checked),
+            Some(finding) => it.found(finding),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(it.ended(status, begun))
+}
+
+/// Reads chunks, and holds them against a pattern that begins with the first of them.
+pub fn verify_pattern(
+    end: &DeviceEnd,
+    pattern: Pattern,
+    control: &Control,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Verification, Error> {
+    let begun = Instant::now();
+    let contents = Contents::of_chunks(end)?;
+    let span = contents.span();
+    let checker = Checker::new(pattern).blocks(span.chunk_bytes().into());
+    let (mut it, mut report) = (Verification::new(&contents), Report::default());
+    let mut status = contents.read::<Error>(control, progress, |part| {
+        let before = report.wrong_blocks;
+        if let Some(bytes) = part.bytes {
+            report.take(&checker, bytes, part.offset);
+        }
+        match part.finding {
+            None => it.good_blocks += u64::from(report.wrong_blocks == before),
+            Some(finding) => it.found(finding),
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if !report.good() && !status.has(Word::DataError) {
+        status.words.push(Word::DataError);
+    }
+    report.findings.iter().for_each(|wrong| it.found(told(wrong, span)));
+    it.unlisted += report.not_told;
+    Ok(it.ended(status, begun))
+}
+
+/// What the checker says of the pattern, with addresses.
+fn told(wrong: &Wrong, span: Span) -> Finding {
+    let &Wrong { blocks, mismatch } = wrong;
+    let Mismatch { first, wrong_bytes, wrong_bits, diagnosis, .. } = mismatch;
+    let chunk = u64::from(span.chunk_bytes());
+    Finding::Pattern {
+        address: span.first() + first,
+        offset: first,
+        chunk: span.first() + first / chunk * chunk,
+        chunks: blocks,
+        wrong_bytes,
+        wrong_bits,
+        diagnosis,
+    }
+}

@@ -1,0 +1,258 @@
+//! The scan index of a device, read and written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::device::{
+    BlockRecord, COPY_BYTES, Ending, Kind, MOST_SCANS, PAGE_BYTES, RECORD_BYTES, StoredScan,
+    Superblock, SuperblockError, find_index, tag_of,
+};
+use fullbore_core::device::{Span, Volume as Layout};
+use fullbore_core::manifest::State;
+use fullbore_core::name::ScanName;
+use fullbore_core::units::ByteSize;
+use uuid::Uuid;
+
+use super::error::Error;
+use super::guard::{self, Purpose};
+use super::medium::Medium;
+use crate::clock::Clock;
+use crate::ring::{Block, Pool};
+use crate::sys::memory::Region;
+
+/// A new index wipes so much from the beginning: what lay there shall not be recognised any more.
+const WIPED_BYTES: usize = 1 << 20;
+
+/// A device with a scan index.
+pub struct Volume {
+    medium: Arc<Medium>,
+    superblock: Superblock,
+    /// What is wrong with one of the copies.
+    damage: Option<SuperblockError>,
+    /// Aligned memory, for copies and records.
+    page: Block,
+}
+
+impl Volume {
+    /// Reads the index of a device.
+    pub fn open(medium: Arc<Medium>) -> Result<Self, Error> {
+        let mut page = memory()?;
+        let found = find_index(medium.bytes(), |place| {
+            medium.read(&mut page, COPY_BYTES, place)?;
+            Ok::<_, Error>(Superblock::decode(&page[..COPY_BYTES]))
+        })?;
+        let path = || medium.path().to_owned();
+        let (superblock, damage) = found.map_err(|source| match source {
+            SuperblockError::Magic => Error::NoIndex { path: path() },
+            source => Error::Index { path: path(), source },
+        })?;
+        Ok(Self { medium, superblock, damage, page })
+    }
+
+    /// Opens a device for reading, with its index.
+    pub fn open_to_read(path: &Path) -> Result<Self, Error> {
+        Self::open(Arc::new(Medium::open_to_read(path)?))
+    }
+
+    /// Opens a device for changes of its index, for nobody else to write to while it is open.
+    pub fn open_to_change(path: &Path) -> Result<Self, Error> {
+        let cleared = guard::clear(path, None, Purpose::Index, None)?;
+        if !cleared.is_indexed() {
+            return Err(Error::NoIndex { path: path.to_owned() });
+        }
+        Self::open(Arc::new(Medium::open_to_write(&cleared)?))
+    }
+
+    /// Makes an index on a device that was cleared for it.
+    pub fn make(medium: Arc<Medium>, chunk_bytes: u32) -> Result<Self, Error> {
+        let layout = Layout::of_media(medium.bytes(), chunk_bytes)
+            .map_err(|source| Error::Divide { path: medium.path().to_owned(), source })?;
+        let mut page = memory()?;
+        page.fill(0);
+        medium.write(&page, WIPED_BYTES, 0)?;
+        let superblock = Superblock::new(Uuid::now_v7(), Clock::new().now(), layout);
+        let mut volume = Self { medium, superblock, damage: None, page };
+        // Both copies are of this index, or one could be of another that lay here before.
+        volume.put()?;
+        volume.put()?;
+        Ok(volume)
+    }
+
+    /// The device.
+    pub fn medium(&self) -> &Arc<Medium> {
+        &self.medium
+    }
+
+    /// What the index says.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// What is wrong with one copy of it, if something is.
+    pub fn damage(&self) -> Option<&SuperblockError> {
+        self.damage.as_ref()
+    }
+
+    /// How the device is divided.
+    pub fn layout(&self) -> Layout {
+        self.superblock.volume
+    }
+
+    /// A scan by its name.
+    pub fn scan(&self, name: &ScanName) -> Result<&StoredScan, Error> {
+        self.superblock.scan(name).ok_or_else(|| Error::NoScan {
+            path: self.medium.path().to_owned(),
+            scan: name.clone(),
+            known: self.superblock.scans.iter().map(|scan| scan.name.to_string()).collect(),
+        })
+    }
+
+    /// The chunks that are a scan's own.
+    pub fn span_of(&self, scan: &StoredScan) -> Span {
+        self.layout().span(scan.first, scan.limit).expect("checked when the index was read")
+    }
+
+    /// Takes the largest gap for a new scan, or as much of it as the scan may become long.
+    pub fn begin(
+        &mut self,
+        name: &ScanName,
+        block_bytes: u32,
+        most_bytes: Option<u64>,
+        source: String,
+    ) -> Result<StoredScan, Error> {
+        let path = || self.medium.path().to_owned();
+        if self.superblock.scan(name).is_some() {
+            return Err(Error::ScanExists { path: path(), scan: name.clone() });
+        }
+        if self.superblock.scans.len() >= MOST_SCANS {
+            return Err(Error::IndexFull { path: path() });
+        }
+        let layout = self.layout();
+        check_blocks(block_bytes, layout.chunk_bytes)?;
+        let gap = layout.largest_gap(&self.superblock.taken());
+        let free = gap.map_or(0, |gap| layout.bytes_of(gap));
+        let needed = most_bytes.unwrap_or(0).max(layout.chunk_bytes.into());
+        let gap = gap.filter(|_| free >= needed).ok_or_else(|| Error::NoSpace {
+            path: path(),
+            free: ByteSize(free),
+            needed: ByteSize(needed),
+        })?;
+        let whole = layout.span(gap.first, gap.last).expect("a gap is within the data");
+        let limit = most_bytes.map_or(whole, |bytes| whole.shortened(bytes)).last();
+        let scan = StoredScan {
+            name: name.clone(),
+            uuid: Uuid::now_v7(),
+            state: State::Recording,
+            kind: Kind::Raw,
+            ending: Ending::Unknown,
+            first: gap.first,
+            limit,
+            bytes: 0,
+            blocks: 0,
+            block_bytes,
+            begun: Clock::new().now(),
+            ended: None,
+            frame_bytes: 0,
+            frames_per_second: None,
+            terms: Terms::default(),
+            verdict: Verdict::Unproven,
+            source,
+        };
+        self.forget_records(&scan)?;
+        self.superblock.scans.push(scan.clone());
+        self.put()?;
+        Ok(scan)
+    }
+
+    /// Puts a scan in the place of the one of its identity, and makes that durable.
+    pub fn update(&mut self, scan: &StoredScan) -> Result<(), Error> {
+        let place = self.superblock.scans.iter_mut().find(|other| other.uuid == scan.uuid);
+        place.expect("only scans that were begun are updated").clone_from(scan);
+        self.put()
+    }
+
+    /// Takes a scan out of the index. Its bytes stay until others are written there.
+    pub fn remove(&mut self, name: &ScanName) -> Result<StoredScan, Error> {
+        let scan = self.scan(name)?.clone();
+        self.superblock.scans.retain(|other| other.uuid != scan.uuid);
+        self.put()?;
+        Ok(scan)
+    }
+
+    /// The records of a scan from its first block on, up to the first that is none, at most `most`.
+    pub fn records(&mut self, scan: &StoredScan, most: u64) -> Result<Vec<BlockRecord>, Error> {
+        let mut records = Vec::new();
+        let (layout, tag) = (self.layout(), tag_of(scan.uuid));
+        let chunks = self.span_of(scan).chunks();
+        let most = most.min(chunks) as u32;
+        let mut number = 0;
+        while number < most {
+            let Some(place) = layout.record_place(scan.first, number) else { break };
+            let bytes = ((most - number) as usize * RECORD_BYTES).next_multiple_of(PAGE_BYTES);
+            let bytes = bytes.min(COPY_BYTES);
+            self.medium.read(&mut self.page, bytes, place)?;
+            for record in self.page[..bytes].chunks_exact(RECORD_BYTES) {
+                match BlockRecord::decode(record, tag, number) {
+                    Some(record) if number < most => records.push(record),
+                    _ => return Ok(records),
+                }
+                number += 1;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The records of every block that a scan says it has; `None` for those that are damaged.
+    pub fn all_records(&mut self, scan: &StoredScan) -> Result<Vec<Option<BlockRecord>>, Error> {
+        let (layout, tag) = (self.layout(), tag_of(scan.uuid));
+        let blocks = scan.blocks.min(self.span_of(scan).chunks()) as u32;
+        let mut records = Vec::with_capacity(blocks as usize);
+        for first in (0..blocks).step_by(COPY_BYTES / RECORD_BYTES) {
+            let Some(place) = layout.record_place(scan.first, first) else { break };
+            let count = (blocks - first).min((COPY_BYTES / RECORD_BYTES) as u32);
+            let bytes = (count as usize * RECORD_BYTES).next_multiple_of(PAGE_BYTES);
+            self.medium.read(&mut self.page, bytes, place)?;
+            let found = self.page[..bytes].chunks_exact(RECORD_BYTES).zip(first..first + count);
+            records.extend(found.map(|(record, number)| BlockRecord::decode(record, tag, number)));
+        }
+        Ok(records)
+    }
+
+    /// The first page of records is wiped, so that a scan that dies at once has none.
+    fn forget_records(&mut self, scan: &StoredScan) -> Result<(), Error> {
+        let place = self.layout().record_place(scan.first, 0);
+        let place = place.expect("a scan's first block has a record");
+        self.page[..PAGE_BYTES].fill(0);
+        self.medium.write(&self.page, PAGE_BYTES, place)
+    }
+
+    /// Writes the next generation over the older copy.
+    fn put(&mut self) -> Result<(), Error> {
+        let (was, is) = (self.layout().media_bytes, self.medium.bytes());
+        if was > is {
+            return Err(Error::Shrunk { path: self.medium.path().to_owned(), was, is });
+        }
+        self.superblock.generation += 1;
+        let copy = self.superblock.encode();
+        self.page[..COPY_BYTES].copy_from_slice(&copy);
+        let place = self.superblock.place_of_copy(self.superblock.copy());
+        self.medium.write(&self.page, COPY_BYTES, place)?;
+        self.medium.sync()
+    }
+}
+
+/// Refuses blocks that are smaller than the chunks that each has a record for.
+pub(super) fn check_blocks(block_bytes: u32, chunk_bytes: u32) -> Result<(), Error> {
+    match block_bytes >= chunk_bytes {
+        true => Ok(()),
+        false => Err(Error::SmallBlocks { block_bytes, chunk_bytes }),
+    }
+}
+
+/// Aligned memory for the largest thing that is read or written here.
+fn memory() -> Result<Block, Error> {
+    let memory = |source| Error::Memory { bytes: WIPED_BYTES as u64, source };
+    let region = Arc::new(Region::new(WIPED_BYTES).map_err(memory)?);
+    Ok(Pool::new(region, WIPED_BYTES, 0).take().expect("a region holds what it was made for"))
+}
