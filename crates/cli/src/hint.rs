@@ -6,7 +6,7 @@ use fullbore_core::endpoint;
 use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, inventory, recover, remove};
-use fullbore_engine::{generate, replayer};
+use fullbore_engine::{device, generate, replayer};
 
 /// An error that may know what to do about it.
 pub trait Hint: Error + Send + Sync + 'static {
@@ -26,6 +26,7 @@ macro_rules! hint {
 
 hint!(
     catalogue::Error,
+    device::Error,
     endpoint::Error,
     generate::Error,
     inventory::Error,

@@ -15,6 +15,12 @@ pub struct StoreArg {
 }
 
 impl StoreArg {
+    /// Whether the directories are those that the environment names.
+    pub fn is_of_environment(&self) -> bool {
+        let named = std::env::var("FULLBORE_STORE").unwrap_or_default();
+        !named.is_empty() && named.split(',').map(PathBuf::from).eq(self.store.iter().cloned())
+    }
+
     /// The directories given, or the default one.
     pub fn members(&self) -> anyhow::Result<Vec<PathBuf>> {
         if self.store.is_empty() { Ok(vec![default_store()?]) } else { Ok(self.store.clone()) }

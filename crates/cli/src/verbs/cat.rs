@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::read::Settings;
@@ -26,10 +27,12 @@ use crate::verbs::scan_arg;
 ///
 ///   fullbore cat r1234_no0001 > no0001.vdif
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
+///   fullbore cat device:/dev/nvme0n1?scan=r1234_no0001 > no0001.vdif
+///   fullbore cat device:/dev/nvme0n1?first=0x20000&last=0x40000 > two-chunks
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scan: `session_scan`, or `session_scan/stream`.
+    /// The scan: `session_scan`, or `session_scan/stream`; or a device.
     #[arg(value_name = "SCAN")]
     scan: String,
     /// Which stream, of a scan of several.
@@ -53,6 +56,14 @@ pub struct Args {
 
 /// Writes.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if DeviceEnd::is_meant(&args.scan) {
+        let part = args.from.is_some() || args.until.is_some() || args.no_fill;
+        anyhow::ensure!(
+            !part && args.stream.is_none(),
+            "a scan of a device is written whole: --stream, --from, --until and --no-fill are for a store"
+        );
+        return super::device::cat(&args.scan, args.allow_damaged, output);
+    }
     anyhow::ensure!(
         !io::stdout().is_terminal(),
         "a stream's bytes are not for a terminal: send them to a pipe or a file"

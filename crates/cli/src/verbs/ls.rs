@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{self, Entry};
 
@@ -18,11 +19,14 @@ use crate::store_arg::StoreArg;
 /// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
 /// how many of its members are not there. Those are named below, and nothing is known of what they hold.
 ///
+/// Of a device without a file system, `fullbore ls device:/dev/nvme0n1`, the scans of its index, with the
+/// addresses at which they lie.
+///
 /// The exit code is 1 if a member of the store could not be read; the others are listed.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// Only scans whose names begin like this.
-    #[arg(value_name = "PREFIX")]
+    /// Only scans whose names begin like this; or a device, device:PATH.
+    #[arg(value_name = "PREFIX|DEVICE")]
     prefix: Option<String>,
     #[command(flatten)]
     store: StoreArg,
@@ -30,6 +34,9 @@ pub struct Args {
 
 /// Lists.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if let Some(text) = args.prefix.as_ref().filter(|text| DeviceEnd::is_meant(text)) {
+        return super::device::ls(text, output);
+    }
     let roots = args.store.members()?;
     let catalogue = catalogue::list(&roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {

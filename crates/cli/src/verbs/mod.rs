@@ -6,6 +6,7 @@ pub mod cat;
 #[cfg(feature = "hdf5")]
 pub mod convert;
 pub mod demo;
+pub mod device;
 pub mod generate;
 pub mod info;
 pub mod ls;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args as Arguments;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
@@ -17,6 +18,7 @@ use fullbore_engine::store::catalogue::Selected;
 use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
+use super::device::{self, Part};
 use super::place::At;
 use super::simulate::{self, Pace};
 use super::{scan_arg, sending};
@@ -31,7 +33,8 @@ use crate::store_arg::StoreArg;
 /// sends each stream of a scan to a port of its own, in the order of their names,
 /// at the pace at which it was recorded and the streams in step. If there is one
 /// port only, all streams go there. A plain file of VDIF frames can be played
-/// too: file:x.vdif.
+/// too: file:x.vdif; and what lies on a device without a file system:
+/// device:/dev/nvme0n1?scan=r1234_no0001, or its bare chunks.
 ///
 ///   fullbore play r1234_no0002 --to panda://127.0.0.1:8888
 ///
@@ -58,7 +61,8 @@ use crate::store_arg::StoreArg;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// What to play: a scan (SESSION_SCAN, or as much of it as tells it from others), one stream of it
-    /// (SESSION_SCAN/STREAM), or a file (file:PATH); several are played in step.
+    /// (SESSION_SCAN/STREAM), a file (file:PATH), or what lies on a device (device:PATH?scan=SESSION_SCAN);
+    /// several are played in step.
     #[arg(required = true, value_name = "SCAN")]
     input: Vec<String>,
     /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
@@ -165,7 +169,7 @@ fn pace(args: &Args) -> Pace {
 
 /// Options that would change nothing were typed for something else.
 fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
-    let files = inputs.iter().any(|input| matches!(input, Input::File(_)));
+    let files = inputs.iter().any(|input| matches!(input, Input::File(_) | Input::Device(_)));
     let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
     ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
     ensure!(
@@ -212,6 +216,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Input {
     File(PathBuf),
+    Device(Part),
     Scan(Selected),
 }
 
@@ -220,6 +225,9 @@ fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
     if scheme.is_none_or(|scheme| scheme == "store") {
         return Ok(Input::Scan(scan_arg::find(&args.store.members()?, text)?));
+    }
+    if DeviceEnd::is_meant(text) {
+        return device::part(text).map(Input::Device);
     }
     let error = |error| explained_of(text, error);
     let end: Endpoint = text.parse().map_err(error)?;
@@ -251,6 +259,7 @@ fn sources<'a>(
             Input::File(path) => {
                 sources.push((path.display().to_string(), Source::File(path.clone())))
             }
+            Input::Device(part) => sources.push((part.name.clone(), Source::Device(part.clone()))),
             Input::Scan(Selected { scan, stream }) => {
                 let scan = &scans[scan];
                 for stream in chosen(args, scan, stream.as_ref())? {
@@ -341,6 +350,7 @@ fn chosen<'a>(
 /// Where frames come from.
 enum Source<'a> {
     File(PathBuf),
+    Device(Part),
     Stored(&'a Scan, &'a Stream),
 }
 
@@ -356,6 +366,7 @@ impl<'a> Source<'a> {
     fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
         Ok(match self {
             Source::File(path) => VdifFile::open(path, args.fps)?.first(),
+            Source::Device(part) => device::frames(part, args.fps)?.first(),
             Source::Stored(scan, stream) => stream
                 .blocks
                 .first()
@@ -383,6 +394,7 @@ impl<'a> Source<'a> {
     ) -> anyhow::Result<Box<dyn fullbore_engine::replayer::FrameSource + 'a>> {
         Ok(match self {
             Source::File(path) => Box::new(VdifFile::open(&path, args.fps)?),
+            Source::Device(part) => Box::new(device::frames(&part, args.fps)?),
             Source::Stored(scan, stream) => {
                 let settings = read::Settings {
                     reads_per_device: if streams > 2 { 1 } else { 2 },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint::{Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::keep::Keep;
@@ -19,6 +20,7 @@ use fullbore_engine::recorder::{
     Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
 };
 
+mod device;
 #[cfg(feature = "hdf5")]
 mod into;
 mod keeper;
@@ -54,6 +56,13 @@ use crate::store_arg::StoreArg;
 /// Several sources are streams of one scan. With PandAs among them a scan is one
 /// acquisition of each, and ends when all of them have ended; --duration then ends
 /// the recording.
+///
+/// With --to device:PATH, one stream goes straight onto a drive without a file
+/// system: as a scan of its index with --session and --scan, else as bare chunks:
+///
+///   fullbore record pattern:prbs31 --to 'device:/dev/nvme0n1?first=0&last=0x40000'
+///
+/// Its source may also be a pattern, file:PATH, a device, or - for standard input.
 ///
 /// It says `armed` once everything is mapped and listening: what is sent before
 /// is not recorded. Ctrl-C stops: what is held is written and the scan is sealed.
@@ -145,10 +154,12 @@ pub struct Args {
     /// full: for slow streams make blocks smaller, with block=64KiB in the source
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
-    /// Record into this container instead of a store, for example hdf5:capture-%d.h5: what one PandA sends, or
-    /// datagrams of any number of ports, as `convert` lays them down
-    #[arg(long, value_name = "HDF5", conflicts_with_all = ["store", "chunk", "sync"])]
+    /// Instead of into a store record onto a device, device:PATH, or into a container, for example
+    /// hdf5:capture-%d.h5: what one PandA sends, or datagrams of any number of ports, as `convert` lays them down
+    #[arg(long, value_name = "DEVICE|HDF5", conflicts_with = "chunk")]
     to: Option<String>,
+    #[command(flatten)]
+    device: device::Options,
     /// Of a PandA: arm it when all is ready, and again after each acquisition.
     #[arg(long)]
     arm: bool,
@@ -167,7 +178,8 @@ pub struct Args {
 /// What a source's endpoint may say, for the help.
 fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
-    udp + "\n" + &parameters_of("panda://", PandaSource::PARAMETERS)
+    let panda = parameters_of("panda://", PandaSource::PARAMETERS);
+    udp + "\n" + &panda + "\n" + &device::parameters()
 }
 
 fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
@@ -185,7 +197,14 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
 /// Records.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
+    if args.to.is_some() {
+        device::refuse_store(&args)?;
+    }
+    if args.to.as_ref().is_some_and(|to| DeviceEnd::is_meant(to)) {
+        return device::run(args, output);
+    }
     if let Some(to) = &args.to {
+        device::refuse_options(&args)?;
         return record_to(to, &args, output);
     }
     if let Some(file) = args.schedule.clone() {
@@ -305,23 +324,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
     }
     let session = Name::session(&args.session).context("--session")?;
     let scans = scan_names(&session, &args.scan, args.scans)?;
-    for (name, size) in
-        [("--bytes", args.bytes), ("--buffer", args.buffer), ("--chunk", args.chunk)]
-    {
-        anyhow::ensure!(size != Some(ByteSize(0)), "{name} is zero");
-    }
-    anyhow::ensure!(args.duration != Some(Duration::ZERO), "--duration is zero");
-    anyhow::ensure!(
-        args.capture_threads != Some(0),
-        "--capture-threads is zero: nothing would listen"
-    );
-    if let Some(sync) = args.sync {
-        anyhow::ensure!(
-            (SHORTEST_SYNC..=LONGEST_SYNC).contains(&sync),
-            "--sync {} cannot be: it is 1ms to 1h",
-            humantime::format_duration(sync)
-        );
-    }
+    check_limits(&args)?;
     if args.scans > 1 && pandas.is_empty() {
         if let Some(duration) = args.duration {
             check_series(duration)?;
@@ -353,6 +356,28 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         cpus: args.cpus,
         sync_interval: args.sync,
     })
+}
+
+/// Refuses sizes and times that cannot be.
+fn check_limits(args: &Args) -> anyhow::Result<()> {
+    for (name, size) in
+        [("--bytes", args.bytes), ("--buffer", args.buffer), ("--chunk", args.chunk)]
+    {
+        anyhow::ensure!(size != Some(ByteSize(0)), "{name} is zero");
+    }
+    anyhow::ensure!(args.duration != Some(Duration::ZERO), "--duration is zero");
+    anyhow::ensure!(
+        args.capture_threads != Some(0),
+        "--capture-threads is zero: nothing would listen"
+    );
+    if let Some(sync) = args.sync {
+        anyhow::ensure!(
+            (SHORTEST_SYNC..=LONGEST_SYNC).contains(&sync),
+            "--sync {} cannot be: it is 1ms to 1h",
+            humantime::format_duration(sync)
+        );
+    }
+    Ok(())
 }
 
 /// By then every stream has gone on from one scan to the next.

@@ -33,6 +33,10 @@ use crate::verbs::scan_arg;
 /// length of the shortest, and it opens again as any other. One that another program
 /// has open is refused.
 ///
+/// Of a device without a file system, device:PATH or device:PATH?scan=SCAN, scans
+/// are kept up to their durable mark, and what was written after it as far as its
+/// records and checksums reach.
+///
 /// It can be interrupted and run again. A scan that is sealed, or being recorded,
 /// is left alone.
 ///
@@ -103,6 +107,9 @@ fn recover_files(_: &[PathBuf], _: Output) -> anyhow::Result<ExitCode> {
 
 /// Recovers.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if super::device::are_meant(&args.scan)? {
+        return super::device::recover(&args.scan, output);
+    }
     if let Some(files) = hdf5_files(&args.scan)? {
         return recover_files(&files, output);
     }

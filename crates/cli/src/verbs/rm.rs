@@ -16,8 +16,9 @@ use crate::verbs::scan_arg;
 /// Remove scans from all members, for good.
 ///
 /// Only files that the store itself made are removed; what else lies in a scan's directories stays, and
-/// is named. A scan that is being recorded is refused. Nothing is removed without being asked for: where nobody
-/// can be asked, --yes must be given. The exit code is 1 if the answer was no.
+/// is named. A scan that is being recorded is refused. A scan of a device, device:PATH?scan=SCAN, is taken out
+/// of the device's index. Nothing is removed without being asked for: where nobody can be asked, --yes must be
+/// given. The exit code is 1 if the answer was no.
 #[derive(ClapArgs)]
 pub struct Args {
     /// The scans: `session_scan`, or as much of each name as tells it from others.
@@ -32,6 +33,10 @@ pub struct Args {
 
 /// Removes.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if super::device::are_meant(&args.scan)? {
+        let ask = |names: &[String]| Ok(args.yes || agreed(names, output)?);
+        return super::device::rm(&args.scan, ask, output);
+    }
     let roots = args.store.members()?;
     let mut scans: Vec<ScanName> = Vec::new();
     for text in &args.scan {
@@ -39,7 +44,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     scans.sort();
     scans.dedup();
-    if !args.yes && !agreed(&scans, output)? {
+    let names: Vec<String> = scans.iter().map(ToString::to_string).collect();
+    if !args.yes && !agreed(&names, output)? {
         println!("nothing was removed");
         return Ok(ExitCode::from(output::FOUND));
     }
@@ -56,8 +62,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(output::GOOD))
 }
 
-fn agreed(scans: &[ScanName], output: Output) -> anyhow::Result<bool> {
-    let names: Vec<String> = scans.iter().map(ToString::to_string).collect();
+fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {
     let asks = io::stdin().is_terminal() && !output.json;
     anyhow::ensure!(
         asks,

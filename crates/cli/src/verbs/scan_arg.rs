@@ -2,6 +2,7 @@
 //! `session_scan`, or as much of it as tells it from others; `/stream` behind it where one stream is
 //! meant; `store:` may stand before it.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -117,7 +118,7 @@ pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
 }
 
 /// Bytes, rate and time left on standard error, if somebody is watching.
-pub fn bar(output: Output, name: &ScanName) -> ProgressBar {
+pub fn bar(output: Output, name: &impl Display) -> ProgressBar {
     drawn(output, name, "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
 }
 
@@ -126,7 +127,7 @@ pub fn files(output: Output, name: &ScanName) -> ProgressBar {
     drawn(output, name, "{msg} {bar:30} {pos} of {len} files, {eta} left")
 }
 
-fn drawn(output: Output, name: &ScanName, style: &str) -> ProgressBar {
+fn drawn(output: Output, name: &impl Display, style: &str) -> ProgressBar {
     if !output.progress() {
         return ProgressBar::hidden();
     }

@@ -27,11 +27,14 @@ use crate::verbs::scan_arg;
 ///
 /// What is wrong is named: stream, file, blocks, frames.
 ///
+/// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, every block is held
+/// against its checksum; bare chunks against a pattern, device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
+///
 /// Exit codes: 0 all is good; 1 something is not; 2 a scan could not be verified.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    /// The scans: `session_scan`, or as much of each name as tells it from others; or devices.
     #[arg(value_name = "SCAN", required_unless_present = "all")]
     scan: Vec<String>,
     /// Every scan of the store but those being recorded.
@@ -49,6 +52,9 @@ const MOST_READS: usize = 64;
 
 /// Verifies.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if super::device::are_meant(&args.scan)? {
+        return super::device::verify(&args.scan, output);
+    }
     let roots = args.store.members()?;
     anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");
     let settled = |entry: &_| {

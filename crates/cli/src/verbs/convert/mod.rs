@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::container::Hdf5Target;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::name::Name;
@@ -37,6 +38,7 @@ use pour::{Extent, Pouring};
 ///   fullbore convert file:dump.bin capture-%d.h5      what a PandA has sent
 ///   fullbore convert store:r1234_no0001/46220 out.h5  one stream of a scan
 ///   fullbore convert store:r1234_no0001 out.h5        all of them
+///   fullbore convert device:/dev/sdb?scan=r1_a file:a.vdif    a scan of a device
 ///
 /// Of several streams each becomes a file of its own, out_46220.h5, and out.h5
 /// shows all of them side by side without holding a byte of them (virtual
@@ -61,7 +63,7 @@ use pour::{Extent, Pouring};
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What is converted: store:SCAN, store:SCAN/STREAM or file:DUMP.
+    /// What is converted: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
     #[arg(value_name = "FROM")]
     from: String,
     /// Where to: a file, or an hdf5: endpoint, such as hdf5:out.h5?scaled=false&compression=gzip:1
@@ -107,6 +109,10 @@ struct Told {
 
 /// Converts.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if DeviceEnd::is_meant(&args.from) {
+        let Args { from, to, allow_damaged, quiet, .. } = args;
+        return super::device::convert(&from, &to, allow_damaged, quiet, output);
+    }
     let mut target = target(&args.to)?;
     if let Some(path) = args.from.strip_prefix("file:") {
         return dump(Path::new(path), &target, output);

@@ -1,0 +1,222 @@
+//! What the verbs do when what they are given is a `device:`: a drive without a file system.
+//!
+//! No verb of its own: a device is recorded to, listed, verified and played like a store.
+
+mod read;
+mod record;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::ensure;
+use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
+use fullbore_core::manifest::State;
+use fullbore_core::name::ScanName;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::device::{Contents, Recovered, Volume, recover as recover_scans};
+use fullbore_engine::replayer::VdifFile;
+use serde::Serialize;
+
+use crate::account_table::columns;
+use crate::hint::{explained, explained_of};
+use crate::output::{self, Output};
+
+#[cfg(feature = "hdf5")]
+pub use read::convert;
+pub use read::{cat, verify};
+pub use record::{Recording, record};
+
+/// Reads an endpoint.
+pub fn parse(text: &str) -> anyhow::Result<DeviceEnd> {
+    DeviceEnd::parse(text).map_err(|error| explained_of(text, error))
+}
+
+/// Whether one of several texts names a device; then all of them have to.
+pub fn are_meant(texts: &[String]) -> anyhow::Result<bool> {
+    let devices = texts.iter().filter(|text| DeviceEnd::is_meant(text)).count();
+    ensure!(
+        devices == 0 || devices == texts.len(),
+        "scans of a store and devices are not taken together\n  name them in two commands"
+    );
+    Ok(devices > 0)
+}
+
+/// A device's index, for people and programs.
+#[derive(Serialize)]
+struct Listed<'a> {
+    device: PathBuf,
+    bytes: u64,
+    chunk_bytes: u32,
+    generation: u64,
+    scans: &'a [StoredScan],
+    free: Vec<Gap>,
+    /// What is wrong with one copy of the index.
+    damage: Option<String>,
+}
+
+/// `ls device:PATH`.
+pub fn ls(text: &str, output: Output) -> anyhow::Result<ExitCode> {
+    let end = parse(text)?;
+    let volume = Volume::open_to_read(&end.path).map_err(explained)?;
+    let superblock = volume.superblock();
+    let layout = volume.layout();
+    let scans: Vec<StoredScan> = superblock
+        .scans
+        .iter()
+        .filter(|scan| end.scan.as_ref().is_none_or(|name| scan.name == *name))
+        .cloned()
+        .collect();
+    let listed = Listed {
+        device: end.path.clone(),
+        bytes: layout.media_bytes,
+        chunk_bytes: layout.chunk_bytes,
+        generation: superblock.generation,
+        scans: &scans,
+        free: layout.gaps(&superblock.taken()),
+        damage: volume.damage().map(ToString::to_string),
+    };
+    output.tell(&listed, || table(&listed, &volume))?;
+    Ok(ExitCode::from(if listed.damage.is_none() { output::GOOD } else { output::FOUND }))
+}
+
+fn table(listed: &Listed<'_>, volume: &Volume) -> String {
+    let mut text = String::new();
+    if listed.scans.is_empty() {
+        text += "no scans\n";
+    } else {
+        let heading = ["scan", "state", "begun (UTC)", "size", "first", "last", "ended", "verdict"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(listed.scans.iter().map(|scan| row(scan, listed.chunk_bytes)));
+        text += &columns(&rows, 3);
+    }
+    let layout = volume.layout();
+    let free: u64 = listed.free.iter().map(|&gap| layout.bytes_of(gap)).sum();
+    let largest = listed.free.iter().map(|&gap| layout.bytes_of(gap)).max().unwrap_or(0);
+    text += &format!(
+        "{} free of {}, {} in one piece\n",
+        ByteSize(free),
+        ByteSize(listed.bytes),
+        ByteSize(largest)
+    );
+    if let Some(damage) = &listed.damage {
+        text += &format!("one copy of the index is not good: {damage}; the next change mends it\n");
+    }
+    text
+}
+
+fn row(scan: &StoredScan, chunk_bytes: u32) -> Vec<String> {
+    let state = match scan.state {
+        State::Recording => "unsealed".to_owned(),
+        State::Sealed | State::Aborted | State::Recovered => {
+            format!("{:?}", scan.state).to_lowercase()
+        }
+    };
+    vec![
+        scan.name.to_string(),
+        state,
+        format!("{:.3}", scan.begun),
+        ByteSize(scan.bytes).to_string(),
+        format!("{:#x}", scan.first),
+        scan.last(chunk_bytes).map_or("-".into(), |last| format!("{last:#x}")),
+        scan.ending.to_string(),
+        scan.verdict.to_string(),
+    ]
+}
+
+/// The words of a status, and the last address it captured.
+fn words(status: &Status) -> String {
+    let words: Vec<&str> = status.words.iter().map(|word| word.as_str()).collect();
+    let last = status.captured_last.map_or("none".into(), |address| format!("{address:#x}"));
+    format!("{}, captured last {last}", words.join(" "))
+}
+
+/// `recover device:PATH[?scan=…]`.
+pub fn recover(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
+    let mut code = output::GOOD;
+    for text in texts {
+        let end = parse(text)?;
+        let recovered = recover_scans(&end.path, end.scan.as_ref()).map_err(explained)?;
+        if recovered.iter().any(|it| it.cut_blocks > 0) {
+            code = output::FOUND;
+        }
+        output.tell(&recovered, || recovered_text(&recovered))?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn recovered_text(recovered: &[Recovered]) -> String {
+    if recovered.is_empty() {
+        return "no unsealed scans\n".into();
+    }
+    let line = |it: &Recovered| {
+        let Recovered { scan, durable_blocks, checked_blocks, cut_blocks } = it;
+        let mut text = format!(
+            "{} recovered: {} in {} ({durable_blocks} durable, {checked_blocks} of the last round checked)\n",
+            scan.name,
+            ByteSize(scan.bytes),
+            output::count(scan.blocks as usize, "block"),
+        );
+        if *cut_blocks > 0 {
+            text += &format!(
+                "  {} after the last durable mark not whole and cut off\n",
+                output::count(*cut_blocks as usize, "block")
+            );
+        }
+        text
+    };
+    recovered.iter().map(line).collect()
+}
+
+/// `rm device:PATH?scan=…`: the scans are taken out of the index.
+pub fn rm(
+    texts: &[String],
+    agreed: impl FnOnce(&[String]) -> anyhow::Result<bool>,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let mut ends = Vec::new();
+    for text in texts {
+        let end = parse(text)?;
+        ensure!(end.scan.is_some(), "{text} names no scan\n  write device:PATH?scan=r1234_no0001");
+        ends.push(end);
+    }
+    if !agreed(texts)? {
+        println!("nothing was removed");
+        return Ok(ExitCode::from(output::FOUND));
+    }
+    for end in ends {
+        let Some(name) = &end.scan else { continue };
+        let mut volume = Volume::open_to_change(&end.path).map_err(explained)?;
+        let removed = volume.remove(name).map_err(explained)?;
+        output.tell(&removed, || {
+            format!("{} removed: {} freed\n", removed.name, ByteSize(removed.bytes))
+        })?;
+    }
+    Ok(ExitCode::from(output::GOOD))
+}
+
+/// What is to be played of a device: a scan, or bare chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    end: Box<DeviceEnd>,
+    /// What it is called.
+    pub name: String,
+}
+
+/// The part that an endpoint means.
+pub fn part(text: &str) -> anyhow::Result<Part> {
+    let end = Box::new(parse(text)?);
+    let name =
+        end.scan.as_ref().map_or_else(|| end.path.display().to_string(), ScanName::to_string);
+    Ok(Part { end, name })
+}
+
+/// Its frames; at their rate in the index, if no other is asked for.
+pub fn frames(part: &Part, frames_per_second: Option<u64>) -> anyhow::Result<VdifFile> {
+    let contents = Contents::open(&part.end).map_err(explained)?;
+    let rate = contents.scan().and_then(|scan| scan.frames_per_second);
+    let checked = contents.checked().map_err(explained)?;
+    let bytes = checked.bytes();
+    let rate = frames_per_second.or(rate);
+    Ok(VdifFile::of_bytes(Path::new(&part.name), Arc::new(checked), bytes, rate)?)
+}

@@ -1,0 +1,274 @@
+//! `verify`, `cat` and `convert` of a device: its bytes in order, checked.
+
+#[cfg(feature = "hdf5")]
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::ensure;
+use fullbore_core::device::{DeviceEnd, Direction, Status, Word};
+use fullbore_core::name::ScanName;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::device::verify::{Verification, verify_pattern, verify_scan};
+use fullbore_engine::device::{Contents, Error, Finding, Volume};
+use fullbore_engine::recorder::Control;
+use indicatif::ProgressBar;
+use serde::Serialize;
+
+use super::parse;
+use crate::hint::{explained, told};
+use crate::output::{self, Output};
+use crate::signals;
+use crate::verbs::scan_arg;
+
+/// How an end is asked for while it is read: Ctrl-C stops, a second one aborts.
+fn control() -> anyhow::Result<Arc<Control>> {
+    let control = Arc::new(Control::default());
+    signals::stop_recording(&control)?;
+    Ok(control)
+}
+
+/// `verify device:PATH[?scan=…]`, or `verify device:PATH?first=…&last=…&pattern=prbs31`.
+pub fn verify(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
+    let control = control()?;
+    let mut worst = output::GOOD;
+    for text in texts {
+        let end = parse(text)?;
+        if let Some(pattern) = end.pattern {
+            ensure!(end.scan.is_none(), "a scan has checksums: `pattern` is for bare chunks");
+            let bar = scan_arg::bar(output, &end.path.display());
+            let progress = |done, total| move_on(&bar, done, total);
+            let result = verify_pattern(&end, pattern, &control, &progress);
+            bar.finish_and_clear();
+            let verification = result.map_err(|error| refused(error, output))?;
+            worst = worst.max(tell(&verification, output)?);
+            continue;
+        }
+        ensure!(
+            end.first.is_none() && end.last.is_none(),
+            "bare chunks have no checksums\n  say what lies there: {text}&pattern=prbs31"
+        );
+        worst = worst.max(verify_scans(&end, &control, output)?);
+    }
+    Ok(ExitCode::from(worst))
+}
+
+fn verify_scans(end: &DeviceEnd, control: &Control, output: Output) -> anyhow::Result<u8> {
+    let mut volume = Volume::open_to_read(&end.path).map_err(explained)?;
+    let names: Vec<ScanName> = match &end.scan {
+        Some(name) => vec![name.clone()],
+        None => volume.superblock().scans.iter().map(|scan| scan.name.clone()).collect(),
+    };
+    if names.is_empty() && !output.json {
+        println!("no scans");
+    }
+    let mut worst = output::GOOD;
+    for name in &names {
+        let bar = scan_arg::bar(output, name);
+        let progress = |done, total| move_on(&bar, done, total);
+        let result = verify_scan(&mut volume, name, control, &progress);
+        bar.finish_and_clear();
+        match result.map_err(explained) {
+            Ok(verification) => worst = worst.max(tell(&verification, output)?),
+            // One scan that cannot be verified does not keep the others from it.
+            Err(error) if names.len() > 1 => {
+                eprintln!("fullbore: {}", told(&error));
+                worst = output::REFUSED;
+            }
+            Err(error) => return Err(error),
+        }
+        if control.asked() > 0 {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+/// Addresses that were refused are in the read status too.
+fn refused(error: Error, output: Output) -> anyhow::Error {
+    if let Error::Address { source, .. } = &error
+        && output.json
+    {
+        let status = Status::refused(Direction::Read, source);
+        // Whoever does not listen gets the error all the same.
+        let _ =
+            output.tell(&serde_json::json!({ "event": "refused", "status": status }), String::new);
+    }
+    explained(error)
+}
+
+/// Whether a read came to its own end.
+fn ran_through(status: &Status) -> bool {
+    !status.has(Word::Stopped) && !status.has(Word::Aborted) && !status.has(Word::EarlyEnd)
+}
+
+fn tell(verification: &Verification, output: Output) -> anyhow::Result<u8> {
+    output.tell(verification, || text(verification))?;
+    let good = verification.good && ran_through(&verification.status);
+    Ok(if good { output::GOOD } else { output::FOUND })
+}
+
+fn text(it: &Verification) -> String {
+    let what =
+        it.scan.as_ref().map_or_else(|| it.device.display().to_string(), ToString::to_string);
+    let rate = it.bytes as f64 / it.seconds.max(1e-6);
+    let verdict = match (it.good, ran_through(&it.status)) {
+        (true, true) => "is good",
+        (true, false) => "is good as far as it was read",
+        (false, _) => "is NOT good",
+    };
+    let mut text = format!(
+        "{what} {verdict}: {} in {} of {} good, {:.1} s, {}/s\n  status    {}\n",
+        ByteSize(it.bytes),
+        it.good_blocks,
+        output::count(it.blocks as usize, "block"),
+        it.seconds,
+        ByteSize(rate as u64),
+        super::words(&it.status),
+    );
+    it.findings.iter().for_each(|finding| text += &format!("! {finding}\n"));
+    if it.unlisted > 0 {
+        text += &format!("! and {} more\n", it.unlisted);
+    }
+    text
+}
+
+fn move_on(bar: &ProgressBar, done: u64, total: u64) {
+    bar.set_length(total);
+    bar.set_position(done);
+}
+
+/// What was given on.
+#[derive(Serialize)]
+struct Given {
+    device: PathBuf,
+    scan: Option<ScanName>,
+    /// Where it went, if not to standard output.
+    file: Option<PathBuf>,
+    /// The read status.
+    status: Status,
+    bytes: u64,
+    /// What is not as it was written.
+    wrong: Vec<Finding>,
+}
+
+impl Given {
+    fn code(&self) -> ExitCode {
+        let good = self.wrong.is_empty() && ran_through(&self.status);
+        ExitCode::from(if good { output::GOOD } else { output::FOUND })
+    }
+}
+
+/// `cat device:PATH?scan=…`, or of bare chunks.
+pub fn cat(text: &str, allow_damaged: bool, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(
+        !io::stdout().is_terminal(),
+        "a device's bytes are not for a terminal: send them to a pipe or a file"
+    );
+    let end = parse(text)?;
+    let bar = scan_arg::bar(output, &end.path.display());
+    let given = give(&end, allow_damaged, &mut io::stdout().lock(), &bar, output);
+    bar.finish_and_clear();
+    let given = given?;
+    if output.json {
+        eprintln!("{}", serde_json::to_string(&given)?);
+    }
+    Ok(given.code())
+}
+
+/// `convert device:PATH?scan=… file:OUT`: its bytes as a plain file.
+#[cfg(feature = "hdf5")]
+pub fn convert(
+    from: &str,
+    to: &str,
+    allow_damaged: bool,
+    quiet: bool,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    use anyhow::Context;
+    use fullbore_core::endpoint::{Endpoint, file_path};
+
+    use crate::hint::explained_of;
+
+    let end = parse(from)?;
+    let target: Endpoint = to.parse().map_err(|error| explained_of(to, error))?;
+    ensure!(
+        target.scheme == "file",
+        "{to}: what lies on a device is converted to a plain file\n  write for example file:out.vdif"
+    );
+    let path = file_path(&target).map_err(|error| explained_of(to, error))?;
+    let mut file = File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
+    let bar = if quiet { ProgressBar::hidden() } else { scan_arg::bar(output, &path.display()) };
+    let given = give(&end, allow_damaged, &mut file, &bar, output)
+        .and_then(|given| file.sync_all().map(|()| given).context("syncing the file"));
+    bar.finish_and_clear();
+    let given = Given { file: Some(path.clone()), ..given? };
+    output.tell(&given, || {
+        let (path, bytes) = (path.display(), ByteSize(given.bytes));
+        format!("{path}: {bytes}, {}\n  status    {}\n", whole(&given), super::words(&given.status))
+    })?;
+    Ok(given.code())
+}
+
+#[cfg(feature = "hdf5")]
+fn whole(given: &Given) -> String {
+    match (given.wrong.len(), ran_through(&given.status)) {
+        (0, true) => "whole".into(),
+        (0, false) => "ended before all of it was read".into(),
+        (wrong, _) => format!("{} wrong", output::count(wrong, "block")),
+    }
+}
+
+fn give(
+    end: &DeviceEnd,
+    allow_damaged: bool,
+    out: &mut dyn Write,
+    bar: &ProgressBar,
+    output: Output,
+) -> anyhow::Result<Given> {
+    let contents = Contents::open(end).map_err(|error| refused(error, output))?;
+    let mut given = Given {
+        device: contents.path().to_owned(),
+        scan: end.scan.clone(),
+        file: None,
+        status: contents.status(),
+        bytes: 0,
+        wrong: contents.findings().to_vec(),
+    };
+    if !given.wrong.is_empty() && !allow_damaged {
+        given.wrong.iter().for_each(|finding| complain(finding, output, true));
+        return Ok(given);
+    }
+    let control = control()?;
+    let progress = |done, total| move_on(bar, done, total);
+    let status = contents.read::<anyhow::Error>(&control, &progress, |part| {
+        let damaged = part.finding.is_some();
+        if let Some(finding) = part.finding {
+            bar.suspend(|| complain(&finding, output, !allow_damaged));
+            given.wrong.push(finding);
+        }
+        if damaged && !allow_damaged {
+            return Ok(ControlFlow::Break(()));
+        }
+        if let Some(bytes) = part.bytes {
+            out.write_all(bytes)?;
+            given.bytes += bytes.len() as u64;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    given.status = status;
+    out.flush()?;
+    Ok(given)
+}
+
+fn complain(finding: &Finding, output: Output, ends: bool) {
+    if !output.json {
+        eprintln!("fullbore: {finding}");
+        if ends {
+            eprintln!("  --allow-damaged goes on without it");
+        }
+    }
+}

@@ -1,0 +1,602 @@
+"""A drive without a file system: addresses, stop and abort, the scan index, and what guards it.
+
+Everything is tried on a file; with root and loop devices also on a block device.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import pytest
+from fullbore import (
+    BINARY,
+    FOUND,
+    GOOD,
+    PATIENCE,
+    REFUSED,
+    Recording,
+    ask,
+    free_port,
+    generate,
+    run,
+    text,
+)
+
+CHUNK = 128 << 10
+MEDIA = 96 << 20
+OLD = b"\xa5"
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root")
+
+
+def image_in(directory, size=MEDIA, fill=OLD):
+    image = directory / "disk.img"
+    with image.open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(fill * (1 << 20))
+    return image
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """A loop device of a file, and the file."""
+    image = image_in(tmp_path)
+    done = subprocess.run(
+        ["losetup", "--find", "--show", "--direct-io=on", image], capture_output=True
+    )
+    if done.returncode:
+        pytest.skip(f"no loop device here: {text(done.stderr)}")
+    device = done.stdout.decode().strip()
+    yield device
+    subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@pytest.fixture(params=["file", pytest.param("loop", marks=root)])
+def device(request, tmp_path):
+    """A path that can be recorded onto, full of old bytes."""
+    return request.getfixturevalue("loop") if request.param == "loop" else image_in(tmp_path)
+
+
+def content(device):
+    """What lies on it, as another program reads it."""
+    return subprocess.run(["dd", f"if={device}", "bs=1M"], check=True, capture_output=True).stdout
+
+
+def end(device, **parameters):
+    joined = "&".join(f"{name}={value}" for name, value in parameters.items())
+    return f"device:{device}" + (f"?{joined}" if joined else "")
+
+
+class Onto(Recording):
+    """`fullbore record … --to device:…` while it runs."""
+
+    def __init__(self, source, to, *options, stdin=subprocess.DEVNULL):
+        self.env = None
+        self.command = [BINARY, "record", source, "--to", to, "--json", *map(str, options)]
+        self.events, self._news, self._ended = [], threading.Condition(), False
+        self.stdin = stdin
+
+    def ended(self, code=GOOD):
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join()
+        allowed = (GOOD, FOUND) if code is None else (code,)
+        assert self.process.returncode in allowed, text(bytes(self._complaints))
+        return self.wait("ended")
+
+    def stop(self, code=GOOD):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        return self.ended(code)
+
+    def abort(self, code=FOUND):
+        # Both at once: a stop alone may have ended it by the time a second signal comes.
+        for one in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            self.process.send_signal(one)
+        return self.ended(code)
+
+
+def record(source, to, *options, code=GOOD, given=None):
+    done = subprocess.run(
+        [BINARY, "record", source, "--to", to, "--json", *map(str, options)],
+        capture_output=True,
+        timeout=PATIENCE,
+        input=given,
+        stdin=None if given is not None else subprocess.DEVNULL,
+    )
+    assert done.returncode == code, f"{done.returncode}\n{text(done.stdout)}\n{text(done.stderr)}"
+    lines = done.stdout.splitlines()
+    return json.loads(lines[-1]) if lines else text(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "error"),
+    [
+        ("512", None, "address-unaligned"),
+        (None, "0x20001", "address-unaligned"),
+        ("0x40000", "0x20000", "address-first-greater-than-last"),
+        (None, hex(MEDIA), "address-range-greater-than-media"),
+        (hex(MEDIA), None, "address-range-greater-than-media"),
+    ],
+)
+def test_every_wrong_address_is_refused_by_its_name_for_writing_and_for_reading(
+    first, last, error, device
+):
+    given = {name: value for name, value in [("first", first), ("last", last)] if value}
+    told = record("pattern:prbs31", end(device, **given), code=REFUSED)
+    assert (told["event"], told["status"]["error"]) == ("refused", error)
+    reading = end(device, **given, pattern="prbs31")
+    told = json.loads(run("verify", reading, "--json", code=REFUSED).stdout)
+    assert (told["status"]["direction"], told["status"]["error"]) == ("read", error)
+    assert set(content(device)) == set(OLD), "nothing was written"
+
+
+def test_a_session_touches_its_chunks_and_nothing_else(device):
+    first, last = 3 * CHUNK, 200 * CHUNK
+    before = content(device)
+    told = record("pattern:prbs31", end(device, first=hex(first), last=hex(last)))
+    assert told["status"]["words"] == ["finished"]
+    assert told["status"]["captured_last"] == last
+    after = content(device)
+    behind = last + CHUNK
+    assert after[:first] == before[:first] and after[behind:] == before[behind:]
+    assert OLD * CHUNK not in after[first:behind]
+    good = ask("verify", end(device, first=hex(first), last=hex(last), pattern="prbs31"))
+    assert good["good"] and good["status"]["words"] == ["finished"]
+    other = ask("verify", end(device, first=hex(first), last=hex(last), pattern="prbs23"), code=FOUND)
+    assert other["findings"][0]["address"] in range(first, first + 16)
+
+
+def test_sessions_at_neighbouring_addresses_in_any_order_leave_one_another_alone(device):
+    """As the seventh test of the recorders in hardware does it."""
+    record("pattern:counter", end(device, first=0, last=hex(15 * CHUNK)))
+    sessions = [(10, "prbs7"), (2, "prbs15"), (6, "prbs23")]
+    for chunk, name in sessions:
+        place = end(device, first=hex(chunk * CHUNK), last=hex((chunk + 3) * CHUNK))
+        record(f"pattern:{name}", place, "--overwrite", device)
+    for chunk, name in reversed(sessions):
+        place = dict(first=hex(chunk * CHUNK), last=hex((chunk + 3) * CHUNK))
+        assert ask("verify", end(device, **place, pattern=name))["good"]
+    assert ask("verify", end(device, first=0, last=hex(CHUNK), pattern="counter"))["good"]
+
+
+def test_a_pipe_that_ends_early_is_told_and_its_bytes_lie_plain(device):
+    given = os.urandom(5 * CHUNK + 1234)
+    told = record("-", end(device, first=0, last=hex(63 * CHUNK)), code=FOUND, given=given)
+    assert told["status"]["words"] == ["finished", "early-end"]
+    assert (told["bytes"], told["status"]["captured_last"]) == (len(given), 5 * CHUNK)
+    after = content(device)
+    assert after[: len(given)] == given
+    assert set(after[6 * CHUNK :]) == set(OLD)
+    cat = run("cat", end(device, first=hex(CHUNK), last=hex(2 * CHUNK))).stdout
+    assert cat == given[CHUNK : 3 * CHUNK]
+
+
+def test_leftover_input_is_flushed_so_that_the_sender_can_end(device):
+    given = os.urandom(40 * CHUNK)
+    place = end(device, first=0, last=0)
+    told = record("-", place, "--flush", given=given)
+    assert told["status"]["words"] == ["finished", "flush-finished"]
+    assert told["status"]["flushed_bytes"] == 39 * CHUNK
+    assert content(device)[:CHUNK] == given[:CHUNK]
+
+
+@pytest.mark.parametrize("way", ["stop", "abort"])
+def test_after_stop_and_abort_all_up_to_the_captured_address_is_new(way, device):
+    """As the fifth and sixth tests of the recorders in hardware do it."""
+    place = end(device, first=0, last=hex(MEDIA - CHUNK), block="256KiB")
+    source = "pattern:prbs31?bytes=1GiB&rate=40MB/s"
+    with Onto(source, place) as recording:
+        recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
+        told = recording.stop() if way == "stop" else recording.abort()
+    status = told["status"]
+    assert status["words"][:2] == ["finished", "stopped" if way == "stop" else "aborted"]
+    assert ("flush-finished" in status["words"]) == (way == "abort")
+    last, written = status["captured_last"], status["bytes"]
+    assert last == (written - 1) // CHUNK * CHUNK < MEDIA - CHUNK, "it ran to its end"
+    whole = written // CHUNK * CHUNK
+    assert ask("verify", end(device, first=0, last=hex(whole - CHUNK), pattern="prbs31"))["good"]
+    after = content(device)
+    page = -(-written // 4096) * 4096
+    assert set(after[written:page]) <= {0} and set(after[page:]) == set(OLD)
+    found = ask("verify", end(device, first=0, last=hex(last + CHUNK), pattern="prbs31"), code=FOUND)
+    assert found["findings"][0]["address"] >= written
+    assert found["findings"][0]["chunk"] == whole, "the first chunk that is not wholly new"
+
+
+def test_scans_are_listed_verified_exported_and_removed(device, tmp_path):
+    made = {}
+    for number, size in enumerate([5_000_000, 1, 3 << 20]):
+        made[f"r1_no{number}"] = os.urandom(size)
+        record("-", end(device), "--session", "r1", "--scan", f"no{number}", given=made[f"r1_no{number}"])
+    listed = ask("ls", end(device))
+    names = ["_".join(scan["name"].values()) for scan in listed["scans"]]
+    assert names == list(made)
+    assert {scan["state"] for scan in listed["scans"]} == {"sealed"}
+    run("verify", end(device), code=GOOD)
+    for scan, name in zip(listed["scans"], names, strict=True):
+        assert run("cat", end(device, scan=name)).stdout == made[name]
+        dd = ["dd", f"if={device}", "iflag=skip_bytes,count_bytes,fullblock", "bs=1M"]
+        dd += [f"skip={scan['first']}", f"count={scan['bytes']}"]
+        plain = subprocess.run(dd, check=True, capture_output=True).stdout
+        assert plain == made[name], "another program reads it"
+    out = tmp_path / "out.bin"
+    run("convert", end(device, scan=names[0]), f"file:{out}")
+    assert out.read_bytes() == made[names[0]]
+    again = record("-", end(device, scan=names[0]), code=REFUSED, given=b"x")
+    assert "there already" in again
+    run("rm", end(device, scan=names[1]), "--yes")
+    assert len(ask("ls", end(device))["scans"]) == 2
+    missing = run("cat", end(device, scan=names[1]), code=REFUSED)
+    assert names[0] in text(missing.stderr), "those that are there are named"
+
+
+def test_a_flipped_byte_is_found_and_its_block_named(device):
+    record("pattern:prbs31?bytes=6MiB", end(device, scan="r1_a", block="1MiB"))
+    first = ask("ls", end(device))["scans"][0]["first"]
+    place = first + (3 << 20) + 5
+    with open(device, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+        file.flush()
+        os.fsync(file.fileno())
+    told = ask("verify", end(device, scan="r1_a"), code=FOUND)
+    (finding,) = told["findings"]
+    assert (finding["what"], finding["number"]) == ("block", 3)
+    assert finding["address"] == first + (3 << 20)
+    assert "data-error" in told["status"]["words"]
+    cut = run("cat", end(device, scan="r1_a"), code=FOUND)
+    assert len(cut.stdout) == 3 << 20
+    whole = run("cat", end(device, scan="r1_a"), "--allow-damaged", code=FOUND)
+    assert len(whole.stdout) == 6 << 20
+
+
+def test_a_scan_killed_at_any_moment_is_recovered_up_to_its_durable_mark(device):
+    record("pattern:counter?bytes=1MiB", end(device, scan="r1_before"))
+    to = end(device, scan="r1_killed", block="256KiB")
+    with Onto("pattern:prbs31?rate=60MB/s", to, "--sync", "20ms") as recording:
+        last = recording.wait("progress", lambda told: told["durable_bytes"] > 1 << 20)
+        recording.process.kill()
+        recording.process.wait(PATIENCE)
+    states = {scan["name"]["scan"]: scan["state"] for scan in ask("ls", end(device))["scans"]}
+    assert states == {"before": "sealed", "killed": "recording"}
+    run("verify", end(device, scan="r1_killed"), code=REFUSED)
+    (told,) = ask("recover", end(device))
+    assert told["scan"]["bytes"] >= last["durable_bytes"]
+    assert told["scan"]["state"] == "recovered"
+    run("verify", end(device), code=GOOD)
+    kept = run("cat", end(device, scan="r1_killed")).stdout
+    first = told["scan"]["first"]
+    whole = len(kept) // CHUNK * CHUNK
+    place = end(device, first=hex(first), last=hex(first + whole - CHUNK), pattern="prbs31")
+    assert ask("verify", place)["good"]
+    assert ask("recover", end(device)) == []
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_after"))
+
+
+def test_frames_from_the_network_are_recorded_and_played_with_their_account(device, store):
+    port = free_port()
+    options = ["--session", "r1", "--scan", "no0001"]
+    frames = 6000
+    with Onto(f"udp://127.0.0.1:{port}?format=vdif", end(device), *options) as recording:
+        generate(port, frame=8032, fps=4000, frames=frames, seed=3)
+        recording.wait("progress", lambda told: told["bytes"] > 0)
+        told = recording.stop()
+    terms = told["account"]["terms"]
+    assert (terms["expected"], terms["written"]) == (frames, frames)
+    assert told["account"]["verdict"] in ("proven", "consistent")
+    scan = told["scan"]
+    assert (scan["frame_bytes"], scan["frames_per_second"]) == (8032, 4000)
+    assert scan["bytes"] == frames * 8032
+    run("verify", end(device), code=GOOD)
+    recorded = run("cat", end(device, scan="r1_no0001")).stdout
+    assert len(recorded) == frames * 8032
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as again:
+        done = run(
+            "play", end(device, scan="r1_no0001"), "--to", f"udp://127.0.0.1:{port}", "--gentle", code=None
+        )
+        assert done.returncode in (GOOD, FOUND), text(done.stderr)
+        again.wait("progress", lambda told: told["bytes"] >= frames * 8032)
+        again.stop()
+    assert hashlib.sha256(again.on_disk().bytes()).digest() == hashlib.sha256(recorded).digest()
+
+
+def test_an_end_of_room_is_told_and_what_fitted_is_whole(device):
+    told = record("pattern:prbs31", end(device, scan="r1_all"), code=FOUND)
+    assert told["full"] and told["scan"]["ending"] == "full"
+    run("verify", end(device), code=GOOD)
+    refused = record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_more"), code=REFUSED)
+    assert "needed" in refused
+
+
+def test_a_device_is_a_source_for_another_and_its_damage_does_not_spread(device, tmp_path):
+    made = os.urandom(5 << 20)
+    record("-", end(device, scan="r1_a", block="1MiB"), given=made)
+    other = tmp_path / "other.img"
+    copied = record(end(device, scan="r1_a"), end(other, size="64MiB", scan="r1_copy"))
+    assert copied["bytes"] == len(made) and copied["status"]["words"] == ["finished"]
+    assert run("cat", end(other, scan="r1_copy")).stdout == made
+    first = ask("ls", end(device))["scans"][0]["first"]
+    chunks = dict(first=hex(first), last=hex(first + 4 * CHUNK))
+    bare = record(end(device, **chunks), end(tmp_path / "bare.img", size="1MiB"))
+    assert bare["bytes"] == 5 * CHUNK
+    assert (tmp_path / "bare.img").read_bytes()[: 5 * CHUNK] == made[: 5 * CHUNK]
+    with open(device, "r+b") as file:
+        file.seek(first + (2 << 20))
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+    cut = record(end(device, scan="r1_a"), end(other, scan="r1_cut"), code=FOUND)
+    assert cut["bytes"] == 2 << 20 and "block 2 is damaged" in cut["failure"]
+
+
+def test_what_lies_in_a_damaged_block_is_not_played_and_is_told(device):
+    frames = os.urandom(0)
+    one = bytearray(8032)
+    one[0:4] = (40_000_000).to_bytes(4, "little")
+    one[8:12] = (8032 // 8).to_bytes(4, "little")
+    for number in range(500):
+        one[4:8] = (number | 40 << 24).to_bytes(4, "little")
+        frames += bytes(one)
+    record("-", end(device, scan="r1_a", block="128KiB"), given=frames)
+    to = ["--to", f"udp://127.0.0.1:{free_port()}", "--fps", "4000", "--gentle"]
+    whole = json.loads(run("play", end(device, scan="r1_a"), *to, "--json", code=None).stdout)
+    assert (whole["frames"], whole["streams"][0]["losses"]) == (500, [])
+    first = ask("ls", end(device))["scans"][0]["first"]
+    with open(device, "r+b") as file:
+        file.seek(first + CHUNK)
+        file.write(b"x" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    cut = ask("play", end(device, scan="r1_a"), *to, code=FOUND)
+    assert 0 < cut["frames"] < 500, "frames of other blocks are played"
+    assert all("block 1 is damaged" in loss for loss in cut["streams"][0]["losses"])
+    assert cut["streams"][0]["losses"]
+
+
+def test_what_is_wrong_with_a_pattern_has_a_name(device):
+    record("pattern:prbs31:1", end(device, first=0, last=hex(63 * CHUNK)))
+    record("pattern:prbs31:2", end(device, first=0, last=hex(31 * CHUNK)), "--overwrite", device)
+    told = ask("verify", end(device, first=0, last=hex(63 * CHUNK), pattern="prbs31:2"), code=FOUND)
+    (finding,) = told["findings"]
+    assert (finding["chunk"], finding["chunks"]) == (32 * CHUNK, 32)
+    assert finding["diagnosis"] == {"kind": "stale", "seed": 1}
+    said = text(run("verify", end(device, first=0, pattern="prbs31:2"), code=FOUND).stdout)
+    assert "stale: this was written here with seed 1" in said
+
+
+def test_a_read_that_is_stopped_says_how_far_it_came(device):
+    record("pattern:prbs31", end(device, first=0))
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [BINARY, "cat", end(device, first=0), "--json"], stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    try:
+        given = len(os.read(reader, 1 << 16))
+        process.send_signal(signal.SIGINT)
+        while piece := os.read(reader, 1 << 20):
+            given += len(piece)
+        told = json.loads(process.stderr.read().splitlines()[-1])
+        assert process.wait(PATIENCE) == FOUND
+    finally:
+        process.kill()
+        os.close(reader)
+    status = told["status"]
+    assert status["words"] == ["finished", "stopped"]
+    assert status["bytes"] == told["bytes"] == given < MEDIA
+    assert status["captured_last"] == given - CHUNK
+
+
+@root
+def test_a_drive_that_fails_ends_it_and_what_was_written_before_is_whole(tmp_path):
+    """The file that the drive is made of lies on a disk that fills up."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", small]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        for name, to in [("bare", {}), ("scan", {"scan": "r1_a"})]:
+            disk = small / f"{name}.img"
+            told = record(
+                "pattern:prbs31?rate=100MB/s", end(disk, size="64MiB", block="1MiB", **to), code=FOUND
+            )
+            assert told["status"]["words"][:2] == ["finished", "failed"]
+            assert "address" in told["failure"]
+            last, durable = told["status"]["captured_last"], told["durable_bytes"]
+            assert durable == told["bytes"] <= 24 << 20, "what was written is made durable all the same"
+            first = told["status"]["address_first"]
+            place = end(disk, first=hex(first), last=hex(last), pattern="prbs31")
+            assert ask("verify", place)["good"], "all up to the captured address was written"
+            if to:
+                assert told["scan"]["ending"] == "failed"
+                run("verify", end(disk), code=GOOD)
+            disk.unlink()
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_datagrams_as_bare_chunks_are_counted_and_stay_between_the_addresses(device):
+    port = free_port()
+    first, last = 8 * CHUNK, 39 * CHUNK
+    to = end(device, first=hex(first), last=hex(last))
+    source = f"udp://127.0.0.1:{port}?format=vdif&block=256KiB"
+    with Onto(source, to) as recording:
+        generate(port, frame=8032, fps=4000, frames=200, seed=3)
+        told = recording.stop()
+    terms = told["account"]["terms"]
+    assert (terms["expected"], terms["written"], told["bytes"]) == (200, 200, 200 * 8032)
+    after = content(device)
+    behind = -(-(first + 200 * 8032) // 4096) * 4096
+    assert set(after[:first]) == set(after[behind:]) == set(OLD)
+    with Onto(source, to, "--overwrite", device) as recording:
+        generate(port, frame=8032, fps=4000, frames=2000, seed=3)
+        told = recording.ended(code=None)
+    assert told["full"] and told["status"]["words"] == ["finished"]
+    after = content(device)
+    assert set(after[:first]) == set(after[last + CHUNK :]) == set(OLD)
+
+
+def test_a_store_of_the_environment_does_not_keep_a_device_from_being_recorded_onto(tmp_path):
+    to = end(tmp_path / "disk.img", size="16MiB", scan="r1_a")
+    words = ["record", "pattern:prbs31?bytes=1MiB", "--to", to]
+    run(*words, env=os.environ | {"FULLBORE_STORE": str(tmp_path)})
+    refused = run(*words, "--store", tmp_path, code=REFUSED)
+    assert "--store" in text(refused.stderr)
+
+
+@root
+@pytest.mark.skipif(shutil.which("fsfreeze") is None, reason="fsfreeze is not here")
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not here")
+def test_a_drive_that_does_not_answer_is_left_at_the_third_call_and_recovered(tmp_path):
+    image, mounted = tmp_path / "disk.img", tmp_path / "disk"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True, capture_output=True)
+    if subprocess.run(["mount", "-o", "loop", image, mounted], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    thaw = threading.Timer(PATIENCE, subprocess.run, [["fsfreeze", "-u", mounted]])
+    try:
+        drive = mounted / "drive.img"
+        to = end(drive, size="128MiB", scan="r1_a", block="256KiB")
+        command = [BINARY, "record", "pattern:prbs31?rate=20MB/s", "--to", to, "--sync", "20ms", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+        def until(holds):
+            events = map(json.loads, iter(process.stdout.readline, b""))
+            return next(told for told in events if told["event"] == "progress" and holds(told))
+
+        before = until(lambda told: told["durable_bytes"] > 1 << 20)
+        assert before["status"]["words"] == ["in-progress"]
+        subprocess.run(["fsfreeze", "-f", mounted], check=True)
+        thaw.start()
+        # It stands still when a block waits and none is written any more.
+        until(lambda told: told["rate"] == 0 and told["backlog_bytes"] > 0)
+        process.send_signal(signal.SIGINT)
+        until(lambda told: told["status"]["words"] == ["in-progress", "stopped"])
+        process.send_signal(signal.SIGINT)
+        until(lambda told: told["status"]["words"] == ["in-progress", "aborted"])
+        process.send_signal(signal.SIGINT)
+        said = text(process.stderr.readline())
+        assert "left while it did not answer" in said
+        thaw.cancel()
+        subprocess.run(["fsfreeze", "-u", mounted], check=True)
+        process.stdout.close()
+        assert process.wait(PATIENCE) == REFUSED
+        (told,) = ask("recover", end(drive))
+        assert told["scan"]["bytes"] >= before["durable_bytes"]
+        run("verify", end(drive), code=GOOD)
+    finally:
+        thaw.cancel()
+        subprocess.run(["fsfreeze", "-u", mounted], capture_output=True)
+        process.kill()
+        process.wait(PATIENCE)
+        subprocess.run(["umount", mounted], check=True)
+
+
+# What guards a device.
+
+
+def refused(device, *words):
+    """Both kinds of recording are refused, with these words; nothing is written."""
+    before = hashlib.sha256(content(device)).digest()
+    for to in (end(device), end(device, scan="r1_a")):
+        told = record("pattern:prbs31?bytes=1MiB", to, code=REFUSED)
+        assert all(word in told for word in words), told
+    assert hashlib.sha256(content(device)).digest() == before
+
+
+@root
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not here")
+def test_a_file_system_is_not_overwritten_unless_its_device_is_named_again(loop, tmp_path):
+    subprocess.run(["mkfs.ext4", "-q", "-F", loop], check=True)
+    refused(loop, "ext4", f"--overwrite {loop}")
+    to = end(loop, scan="r1_a")
+    other = record("pattern:prbs31?bytes=1MiB", to, "--overwrite", "/dev/loop", code=REFUSED)
+    assert "very name" in other
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    subprocess.run(["mount", loop, mounted], check=True)
+    try:
+        refused(loop, "mounted", str(mounted))
+        told = record("pattern:prbs31?bytes=1MiB", to, "--overwrite", loop, code=REFUSED)
+        assert "in use" in told, "a mount is no matter of names"
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    record("pattern:prbs31?bytes=1MiB", to, "--overwrite", loop)
+    record("pattern:prbs31?bytes=1MiB", end(loop, scan="r1_b"))
+    run("verify", end(loop), code=GOOD)
+    gone = subprocess.run(["mount", "-t", "ext4", loop, mounted], capture_output=True)
+    assert gone.returncode != 0, "what was there is not recognised any more"
+
+
+@root
+def test_a_partition_table_is_not_overwritten(loop):
+    if shutil.which("sfdisk"):
+        table = b"label: gpt\n,10M\n,\n"
+        subprocess.run(["sfdisk", "-q", loop], input=table, check=True, capture_output=True)
+        refused(loop, "partition table", "GPT")
+    else:
+        with open(loop, "r+b") as file:
+            file.seek(512)
+            file.write(b"EFI PART")
+        refused(loop, "partition table", "GPT")
+
+
+@root
+@pytest.mark.skipif(shutil.which("mkswap") is None, reason="mkswap is not here")
+def test_swap_space_is_not_overwritten_and_less_so_while_it_is_swapped_to(loop):
+    subprocess.run(["mkswap", loop], check=True, capture_output=True)
+    refused(loop, "swap space")
+    if subprocess.run(["swapon", loop], capture_output=True).returncode:
+        pytest.skip("no swap can be switched on here")
+    try:
+        told = record("pattern:prbs31?bytes=1MiB", end(loop), "--overwrite", loop, code=REFUSED)
+        assert "in use" in told and "swapped to" in told
+    finally:
+        subprocess.run(["swapoff", loop], check=True)
+
+
+@root
+def test_a_file_that_a_loop_device_shows_is_in_use(loop):
+    backing = subprocess.run(
+        ["losetup", "--noheadings", "--output", "BACK-FILE", loop], check=True, capture_output=True
+    ).stdout.decode().strip()
+    told = record("pattern:prbs31?bytes=1MiB", end(backing), code=REFUSED)
+    assert "in use" in told and loop in told
+
+
+@root
+def test_a_device_being_recorded_onto_cannot_be_mounted_or_recorded_onto(loop, tmp_path):
+    with Onto("pattern:prbs31?rate=10MB/s", end(loop, scan="r1_a")) as recording:
+        told = record("pattern:prbs31?bytes=1MiB", end(loop, scan="r1_b"), code=REFUSED)
+        assert "another process" in told
+        if shutil.which("mkfs.ext4"):
+            made = subprocess.run(["mkfs.ext4", "-q", loop], capture_output=True, stdin=subprocess.DEVNULL)
+            assert made.returncode != 0, "mkfs sees that it is in use"
+        recording.stop()
+    run("verify", end(loop), code=GOOD)
+
+
+def test_what_is_no_device_is_refused_with_a_hint(tmp_path):
+    for path, word in [
+        (tmp_path, "--store"),
+        ("/dev/null", "block device"),
+        (tmp_path / "none.img", "size="),
+        ("/dev/fullbore-none", "lsblk"),
+    ]:
+        assert word in record("pattern:prbs31?bytes=1MiB", end(path), code=REFUSED)
+    made = tmp_path / "made.img"
+    record("pattern:prbs31?bytes=1MiB", end(made, size="64MiB", scan="r1_a"))
+    assert made.stat().st_size == 64 << 20
+    run("verify", end(made), code=GOOD)
+    bare = image_in(tmp_path, 4 << 20)
+    assert "no scan index" in text(run("ls", end(bare), code=REFUSED).stderr)
