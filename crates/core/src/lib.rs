@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod budget;
 pub mod container;
 pub mod count;
 pub mod device;

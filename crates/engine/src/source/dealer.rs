@@ -56,7 +56,8 @@ impl Lane {
         Self { commands, returned, gauge, wake, most_blocks, blocks: 0, waiting }
     }
 
-    fn write(&mut self, filled: Filled) {
+    /// Hands a block to the writer. No more may be with it at once than the lane was made for.
+    pub fn write(&mut self, filled: Filled) {
         self.blocks += 1;
         self.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
         let sent = self.commands.push(Command::Write(filled));
@@ -64,7 +65,8 @@ impl Lane {
         self.wake.wake();
     }
 
-    fn finish(&mut self, track: Arc<Track>, gaps: Vec<Gap>) {
+    /// Says that nothing more comes of a stream.
+    pub fn finish(&mut self, track: Arc<Track>, gaps: Vec<Gap>) {
         self.waiting.push_back(Command::Finish { track, gaps });
         self.send_waiting();
     }
@@ -85,7 +87,8 @@ impl Lane {
         }
     }
 
-    fn take_returned(&mut self) -> Option<Returned> {
+    /// The next block that came back, if one did.
+    pub fn take_returned(&mut self) -> Option<Returned> {
         if !self.waiting.is_empty() {
             self.send_waiting();
         }

@@ -3,20 +3,22 @@
 //! Writes and syncs go through the ring. What makes, names and trims files may wait for the file
 //! system's journal, so it is done by a helper thread, in order, and completes in the same way.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::time::Tai;
-use rustix::fs::{FallocateFlags, IFlags, OFlags, RenameFlags, fallocate, ftruncate};
+use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, RenameFlags, fallocate, ftruncate};
 
+use super::member::Member;
 use crate::clock::Clock;
 use crate::ring::{Block, Wake};
 use crate::sys::uring::{DONTCACHE, Done, Ring, RingError};
@@ -134,6 +136,30 @@ pub struct Access {
     pub no_cow: bool,
 }
 
+/// Files of a member that leaves nothing behind: they have no names, and last as long as this.
+///
+/// The names are those that they would have, `<scan-stream>/<scan-stream>.00000000` for a chunk in place.
+#[derive(Debug, Default)]
+pub struct Nameless {
+    files: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
+}
+
+impl Nameless {
+    /// The file that would have this name.
+    pub fn file(&self, name: &str) -> Option<Arc<OwnedFd>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Lets go of all files, and with them of their space.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<OwnedFd>>> {
+        self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 /// A directory on a file system of this host.
 pub struct Local {
     ring: Ring,
@@ -147,12 +173,14 @@ pub struct Local {
 }
 
 impl Local {
-    /// The member at `root`, for the calling thread.
-    pub fn new(root: &Path, access: Access, wake: Arc<Wake>) -> Result<Self, RingError> {
+    /// The member, for the calling thread.
+    pub fn new(member: &Member, wake: Arc<Wake>) -> Result<Self, RingError> {
+        let access = member.access();
         let ring = Ring::new(wake.clone())?;
         let (chores, receiver) = mpsc::channel();
         let (sender, answers) = mpsc::channel();
-        let (files, waker) = (Files { root: root.to_owned(), access }, wake.clone());
+        let (root, nameless) = (member.root().to_owned(), member.nameless_files());
+        let (files, waker) = (Files { root, access, nameless }, wake.clone());
         let helper = std::thread::Builder::new()
             .name("fb-files".into())
             .spawn(move || files.serve(&receiver, &sender, &waker))
@@ -235,6 +263,8 @@ impl Drop for Local {
 struct Files {
     root: PathBuf,
     access: Access,
+    /// Where files go that are to have no names.
+    nameless: Option<Arc<Nameless>>,
 }
 
 impl Files {
@@ -245,8 +275,12 @@ impl Files {
         wake: &Wake,
     ) {
         for (token, chore) in chores {
-            let (result, file) = match self.perform(chore) {
-                Ok(file) => (Ok(0), file.map(Arc::new)),
+            let performed = match &self.nameless {
+                Some(nameless) => self.perform_nameless(chore, nameless),
+                None => self.perform(chore).map(|file| file.map(Arc::new)),
+            };
+            let (result, file) = match performed {
+                Ok(file) => (Ok(0), file),
                 Err(error) => (Err(error), None),
             };
             if answers.send(Completion { token, result, file, block: None }).is_err() {
@@ -286,6 +320,69 @@ impl Files {
             }
         }
     }
+}
+
+/// The same without names: what is made is kept under the name that it would have.
+impl Files {
+    fn perform_nameless(
+        &self,
+        chore: Operation<Arc<OwnedFd>>,
+        nameless: &Nameless,
+    ) -> io::Result<Option<Arc<OwnedFd>>> {
+        match chore {
+            Operation::MakeDirectories { .. } => Ok(None),
+            Operation::OpenDirectory { .. } => {
+                let root = File::open(&self.root)?;
+                Ok(Some(Arc::new(root.into())))
+            }
+            Operation::Create { path, bytes } => {
+                let file = Arc::new(open_nameless(&self.root, self.access)?);
+                take_space(&file, 0, bytes)?;
+                nameless.lock().insert(path, file.clone());
+                Ok(Some(file))
+            }
+            Operation::Settle { file, bytes, rename } => {
+                if let Some(bytes) = bytes {
+                    ftruncate(&file, bytes)?;
+                }
+                if let Some((from, to)) = rename {
+                    let mut files = nameless.lock();
+                    files.remove(&from);
+                    files.insert(to, file);
+                }
+                Ok(None)
+            }
+            Operation::Remove { path } => {
+                nameless.lock().remove(&path);
+                Ok(None)
+            }
+            other => self.perform(other).map(|file| file.map(Arc::new)),
+        }
+    }
+}
+
+/// Opens a new file that no directory names: it is gone with its last handle, however the process ends.
+pub fn open_nameless(directory: &Path, access: Access) -> io::Result<OwnedFd> {
+    use rustix::io::Errno;
+    let direct = if access.direct { OFlags::DIRECT } else { OFlags::empty() };
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let file = match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
+        // A file system without such files: it has a name for as long as it takes to remove it.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            let path = directory.join(format!(".fullbore-{}", uuid::Uuid::now_v7()));
+            let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, mode);
+            // There even after a refusal: some file systems make the file and then refuse the flag.
+            let _ = std::fs::remove_file(&path);
+            made?
+        }
+        opened => opened?,
+    };
+    if access.no_cow {
+        let attributes = rustix::fs::ioctl_getflags(&file)?;
+        rustix::fs::ioctl_setflags(&file, attributes | IFlags::NOCOW)?;
+    }
+    Ok(file)
 }
 
 /// Makes a stream's two directories. With `exclusive`, the first must be new.

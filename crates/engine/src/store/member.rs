@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::disk::{Access, make_directories, no_cow, open_new};
+use super::disk::{Access, Nameless, make_directories, no_cow, open_nameless, open_new};
 use crate::ring::Pool;
 use crate::sys::memory::Region;
 use crate::sys::uring::DONTCACHE;
@@ -105,6 +106,7 @@ pub struct Member {
     access: Access,
     file_system: String,
     warnings: Vec<String>,
+    nameless: Option<Arc<Nameless>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,7 +128,36 @@ impl Member {
         make_if_missing(&side).map_err(not_writable)?;
         let uuid = identity(&side)?;
         let (access, warnings) = probe(&side, &file_system).map_err(not_writable)?;
-        Ok(Self { root, uuid, access, file_system, warnings })
+        Ok(Self { root, uuid, access, file_system, warnings, nameless: None })
+    }
+
+    /// A directory that is written to as a member is, and of which nothing stays: neither identity nor
+    /// files, whose handles are in [`Member::nameless_files`]. For measuring.
+    pub fn nameless(path: &Path) -> Result<Self, MemberError> {
+        let open = |source| MemberError::Open { path: path.to_owned(), source };
+        let root = path.canonicalize().map_err(open)?;
+        if !root.metadata().map_err(open)?.is_dir() {
+            return Err(MemberError::NotADirectory { path: root });
+        }
+        let file_system = file_system(&root).map_err(open)?;
+        let not_writable = |source| MemberError::NotWritable { path: root.clone(), source };
+        let trial = |direct| Access { direct, uncached: false, no_cow: false };
+        let buffered = open_nameless(&root, trial(false)).map_err(not_writable)?;
+        // The flag says by itself whether it is taken: a trial with it fails or not.
+        let no_cow = file_system == "btrfs"
+            && open_nameless(&root, Access { no_cow: true, ..trial(false) }).is_ok();
+        let direct = open_nameless(&root, trial(true)).and_then(|file| takes(&file, NO_FLAGS));
+        takes(&buffered, NO_FLAGS).map_err(not_writable)?;
+        let uncached = takes(&buffered, ReadWriteFlags::from_bits_retain(DONTCACHE)).is_ok();
+        let warnings = warnings(&file_system, no_cow, &direct, uncached);
+        let access = Access { direct: direct.is_ok(), uncached, no_cow };
+        let nameless = Some(Arc::default());
+        Ok(Self { root, uuid: Uuid::now_v7(), access, file_system, warnings, nameless })
+    }
+
+    /// The files of a member without names.
+    pub fn nameless_files(&self) -> Option<Arc<Nameless>> {
+        self.nameless.clone()
     }
 
     /// The same member, written through the page cache whatever its file system can do.
@@ -231,19 +262,34 @@ fn make_if_missing(path: &Path) -> io::Result<()> {
     }
 }
 
+const NO_FLAGS: ReadWriteFlags = ReadWriteFlags::empty();
+
 /// Finds out by trying: what a file system says of itself and what it does are not always the same.
 fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
     let place = side.join(format!("probe-{}", Uuid::now_v7()));
     std::fs::create_dir(&place)?;
-    let mut warnings = Vec::new();
     let no_cow = file_system == "btrfs" && no_cow(&place).is_ok();
-    let direct = takes(&place.join("direct"), true, ReadWriteFlags::empty());
-    let buffered = takes(&place.join("buffered"), false, ReadWriteFlags::empty());
-    let dont_cache = ReadWriteFlags::from_bits_retain(DONTCACHE);
-    let uncached = takes(&place.join("uncached"), false, dont_cache).is_ok();
+    let trial = |name, direct, flags| {
+        open_new(&place.join(name), direct).and_then(|file| takes(&file, flags))
+    };
+    let direct = trial("direct", true, NO_FLAGS);
+    let buffered = trial("buffered", false, NO_FLAGS);
+    let uncached = trial("uncached", false, ReadWriteFlags::from_bits_retain(DONTCACHE)).is_ok();
     // Left behind only if the file system broke in between, and then the error below says so.
     let _ = std::fs::remove_dir_all(&place);
     buffered?;
+    let warnings = warnings(file_system, no_cow, &direct, uncached);
+    Ok((Access { direct: direct.is_ok(), uncached, no_cow }, warnings))
+}
+
+/// What a user should know of what was found.
+fn warnings(
+    file_system: &str,
+    no_cow: bool,
+    direct: &io::Result<()>,
+    uncached: bool,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
     if file_system == "btrfs" && !no_cow {
         warnings.push(
             "btrfs would not switch copy-on-write off: expect a tenth of the disk's rate".into(),
@@ -256,22 +302,21 @@ fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
     if file_system == "tmpfs" {
         warnings.push("tmpfs is memory: what is recorded here is gone after a reboot".into());
     }
-    if let Err(error) = &direct {
+    if let Err(error) = direct {
         let way = if uncached { "uncached" } else { "ordinary buffered" };
         warnings.push(format!(
             "{file_system} takes no direct I/O ({error}): {way} writes cost 25 to 100 times the CPU"
         ));
     }
-    Ok((Access { direct: direct.is_ok(), uncached, no_cow }, warnings))
+    warnings
 }
 
 /// Whether a page can be written in this way behind another.
-fn takes(path: &Path, direct: bool, flags: ReadWriteFlags) -> io::Result<()> {
+fn takes(file: &OwnedFd, flags: ReadWriteFlags) -> io::Result<()> {
     let mut pool = Pool::new(Arc::new(Region::new(1)?), ALIGNMENT as usize, 0);
     let page = pool.take().expect("a region holds a page");
-    let file = open_new(path, direct)?;
     let bytes = [io::IoSlice::new(&page)];
-    match rustix::io::pwritev2(&file, &bytes, ALIGNMENT, flags)? {
+    match rustix::io::pwritev2(file, &bytes, ALIGNMENT, flags)? {
         written if written == page.len() => Ok(()),
         written => Err(io::Error::other(format!("{written} of {} bytes written", page.len()))),
     }
@@ -317,6 +362,18 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(left, ["member.json"], "nothing but the identity is left behind");
+    }
+
+    #[test]
+    fn a_nameless_member_writes_alike_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let nameless = Member::nameless(directory.path()).unwrap();
+        let file = open_nameless(nameless.root(), nameless.access()).unwrap();
+        takes(&file, NO_FLAGS).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let named = Member::open(directory.path()).unwrap();
+        assert_eq!(nameless.access(), named.access());
+        assert_eq!(nameless.warnings(), named.warnings());
     }
 
     #[test]

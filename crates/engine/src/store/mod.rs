@@ -56,9 +56,9 @@ mod writer;
 #[cfg(test)]
 mod faulty;
 
-pub use disk::Access;
+pub use disk::{Access, Nameless, open_nameless};
 pub use member::{Member, MemberError};
-pub use writer::{Lane, Settings, Writer, WriterError, spawn};
+pub use writer::{Lane, Settings, Timing, Writer, WriterError, spawn};
 
 /// The name, under a stream's `.fullbore/`, of space taken for a chunk without a number yet.
 pub const SPARE_FILE: &str = "spare";

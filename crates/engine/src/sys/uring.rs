@@ -1,6 +1,6 @@
-//! A member's ring: writes, syncs, and one descriptor to wake it.
+//! A member's ring: writes, reads, syncs, and one descriptor to wake it.
 //!
-//! The ring owns what the kernel reads. A block goes in with its write and comes back with the
+//! The ring owns what the kernel reads and fills. A block goes in with its write and comes back with the
 //! completion, so nobody can touch or free its memory in between:
 //!
 //! ```text
@@ -65,9 +65,9 @@ impl RingError {
 pub struct Done {
     /// The number it was submitted under.
     pub token: u64,
-    /// Bytes written, or what went wrong.
+    /// Bytes moved, or what went wrong.
     pub result: io::Result<u32>,
-    /// The block of a write.
+    /// The block of a write or read.
     pub block: Option<Block>,
 }
 
@@ -152,6 +152,37 @@ impl Ring {
         self.submit(entry, Pending { token, block: Some(block), _file: file });
         // Handed on at once: the caller may checksum the next block first. What does not go now goes
         // with the next wait.
+        let _ = self.uring.submit();
+    }
+
+    /// Reads into bytes `from..from + bytes` of a block from `offset` of a file.
+    pub fn read(
+        &mut self,
+        token: u64,
+        file: Arc<OwnedFd>,
+        offset: u64,
+        block: Block,
+        (from, bytes): (u32, u32),
+        flags: u32,
+    ) {
+        let (region, start) = block.place();
+        let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
+        assert!(inside, "{from}+{bytes} leaves a block of {} bytes", block.len());
+        let (region, start) = (region.clone(), start + from as usize);
+        let pointer = region.pointer(start, bytes as usize).as_ptr();
+        let descriptor = Fd(file.as_raw_fd());
+        let entry = match self.buffer(&region, start, bytes as usize) {
+            Some(buffer) => opcode::ReadFixed::new(descriptor, pointer, bytes, buffer)
+                .offset(offset)
+                .rw_flags(flags.cast_signed())
+                .build(),
+            None => opcode::Read::new(descriptor, pointer, bytes)
+                .offset(offset)
+                .rw_flags(flags.cast_signed())
+                .build(),
+        };
+        self.submit(entry, Pending { token, block: Some(block), _file: file });
+        // As with a write: handed on at once.
         let _ = self.uring.submit();
     }
 
@@ -378,6 +409,22 @@ mod tests {
         let bytes = std::fs::read(path.path()).unwrap();
         assert!(bytes.chunks(8192).enumerate().all(|(n, b)| b.iter().all(|&x| x == n as u8)));
         assert_eq!(bytes.len(), 200 * 8192);
+    }
+
+    #[test]
+    fn what_was_written_is_read_into_the_part_of_a_block_that_was_named() {
+        let mut ring = Ring::new(Arc::new(Wake::new().unwrap())).unwrap();
+        let mut pool = Pool::new(Arc::new(Region::new(1).unwrap()), 8192, 0);
+        let mut path = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut path, &[7; 6000]).unwrap();
+        let file = Arc::new(OwnedFd::from(path.reopen().unwrap()));
+        ring.read(0, file, 2000, pool.take().unwrap(), (512, 5000), 0);
+        let one = drain(&mut ring).pop().unwrap();
+        assert_eq!(one.result.unwrap(), 4000, "the file ends there");
+        let block = one.block.unwrap();
+        assert!(block[..512].iter().all(|&byte| byte == 0));
+        assert!(block[512..4512].iter().all(|&byte| byte == 7));
+        assert!(block[4512..].iter().all(|&byte| byte == 0));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use fullbore_core::layout::ALIGNMENT;
 
 use super::failure::Failure;
-use super::{Engine, Gate, Purpose, Standing, key, progress, rest_of};
+use super::{Engine, Gate, Purpose, Standing, Timing, key, progress, rest_of};
 use crate::ring::{Block, Command, Filled, Returned};
 use crate::store::chunk::{Chunk, Flight, Job, Leaving, Stage};
 use crate::store::disk::{Disk, Operation};
@@ -152,6 +153,14 @@ impl<D: Disk> Engine<D> {
         self.flying_bytes -= u64::from(flight.bytes);
         let took = self.desk.disk.now().saturating_sub(flight.since);
         self.gauge.longest_write_ns.fetch_max(took.as_nanos() as u64, Relaxed);
+        if let Some(timings) = &self.settings.timings {
+            let (offset, bytes) = (flight.offset, flight.bytes);
+            let at = Instant::now();
+            let timing =
+                Timing { member: self.settings.member, chunk: number, offset, bytes, at, took };
+            // Whoever measured may have seen enough.
+            let _ = timings.send(timing);
+        }
         match outcome {
             Err(source) => {
                 chunk.fail(flight.ordinal, block);

@@ -26,7 +26,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore_core::layout::ALIGNMENT;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -63,6 +63,25 @@ pub struct Settings {
     pub round_interval: Duration,
     /// The CPU to run on, if it is to be one.
     pub cpu: Option<usize>,
+    /// Where to tell how long each block took, for whoever measures.
+    pub timings: Option<mpsc::Sender<Timing>>,
+}
+
+/// How long the write of a block took.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The member's place in the disk set.
+    pub member: usize,
+    /// The chunk.
+    pub chunk: u32,
+    /// Where in the chunk.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// When it was completed.
+    pub at: Instant,
+    /// From submission to completion.
+    pub took: Duration,
 }
 
 impl Settings {
@@ -74,6 +93,7 @@ impl Settings {
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
             cpu: None,
+            timings: None,
         }
     }
 }
@@ -138,7 +158,7 @@ pub fn spawn(
     let run = move || {
         pin(&settings);
         // The ring belongs to the thread that makes it.
-        let disk = match Local::new(owner.root(), owner.access(), waker) {
+        let disk = match Local::new(&owner, waker) {
             Ok(disk) => disk,
             Err(error) => return drop(ready.send(Err(error))),
         };
