@@ -1,0 +1,597 @@
+//! Every stage of the path alone, then the path whole, so that the slowest stage has a name.
+//!
+//! ```text
+//! memory ─ ring ─ receive ─ disk        each alone, as fast as it goes
+//! udp ──► ring ──► store                all of it: a recording, at the highest rate without loss
+//! ```
+//!
+//! A stage alone has the machine to itself; in the path all of them share cores and memory. So the whole
+//! is slower than its slowest stage, and by how much is worth knowing.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use fullbore_core::layout::Geometry;
+use fullbore_core::name::ScanName;
+use fullbore_core::pattern::{Pattern, Prbs};
+use fullbore_core::units::ByteSize;
+use fullbore_engine::generate::{self, Generator, Progress};
+use fullbore_engine::recorder::{Control, Event, Limit, Plan, RecordError, Recorder};
+use fullbore_engine::ring::Report;
+use fullbore_engine::store::{self, Member, MemberError, WriterError};
+use rustix::fs::{FlockOperation, flock};
+
+use super::memory::{self, Kernel, process_cpu_seconds};
+use super::net::receive::{self, Caught};
+use super::net::search::{Range, search};
+use super::net::{self, Receiver, Trial};
+use super::result::{Level, Note, Spread, Stage, Target, TargetKind};
+use super::ring::{self, BLOCK_BYTES, Feeder, Way};
+
+/// Blocks that go round while a disk is measured alone.
+const BLOCKS: usize = 32;
+
+/// Of what is free, so much may be written at once.
+const SHARE_OF_FREE: f64 = 0.5;
+
+/// What our directories on a target are called, before the number of the process: nobody else's are called so.
+const PREFIX: &str = ".fullbore-bench-work-";
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A directory of each disk.
+    pub targets: Vec<PathBuf>,
+    /// How often memory, ring and disks.
+    pub runs: usize,
+    /// How long each of those runs.
+    pub time: Duration,
+    /// How the network is measured; the path whole is sent the same streams.
+    pub net: net::Settings,
+}
+
+/// What kept it from being measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No place to write.
+    #[error("no directory to write to was given")]
+    NoTarget,
+    /// Memory.
+    #[error(transparent)]
+    Memory(#[from] memory::Error),
+    /// The ring.
+    #[error(transparent)]
+    Ring(#[from] ring::Error),
+    /// The network.
+    #[error(transparent)]
+    Net(#[from] net::Error),
+    /// A directory.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A writer.
+    #[error(transparent)]
+    Writer(#[from] WriterError),
+    /// The disk took no more.
+    #[error("{}: {why}", path.display())]
+    Disk {
+        /// The target.
+        path: PathBuf,
+        /// What the writer said.
+        why: String,
+    },
+    /// Too little room for a trial.
+    #[error("{}: {free} free, and a trial needs {needed}", path.display())]
+    NoSpace {
+        /// The target.
+        path: PathBuf,
+        /// What is free.
+        free: ByteSize,
+        /// What is needed.
+        needed: ByteSize,
+    },
+    /// The recording.
+    #[error("recording: {0}")]
+    Record(#[from] RecordError),
+    /// A directory of our own.
+    #[error("{}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A thread did not come to its end.
+    #[error("a thread of the benchmark failed")]
+    Failed,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoTarget => Some("name a directory on each disk of the set".into()),
+            Self::Memory(error) => error.hint().map(Into::into),
+            Self::Net(error) => error.hint().map(Into::into),
+            Self::Member(error) => error.hint(),
+            Self::Writer(error) => Some(error.hint().into()),
+            Self::NoSpace { .. } => Some("free some space, or measure for a shorter --time".into()),
+            Self::Record(error) => error.hint(),
+            Self::Ring(_) | Self::Disk { .. } | Self::Directory { .. } | Self::Failed => None,
+        }
+    }
+}
+
+impl From<generate::Error> for Error {
+    fn from(error: generate::Error) -> Self {
+        Self::Net(error.into())
+    }
+}
+
+impl From<receive::Error> for Error {
+    fn from(error: receive::Error) -> Self {
+        Self::Net(error.into())
+    }
+}
+
+/// What is told while it runs.
+pub enum Heard<'a> {
+    /// This is measured now.
+    Now(&'static str),
+    /// A stage is done.
+    Stage(&'a Stage),
+    /// A rate was tried.
+    Trial(&'a Trial),
+}
+
+/// What was found.
+#[derive(Default)]
+pub struct Measured {
+    /// The stages in the order of the path, the whole of it last.
+    pub stages: Vec<Stage>,
+    /// What a reader must know.
+    pub notes: Vec<Note>,
+    /// What was written to.
+    pub targets: Vec<Target>,
+}
+
+/// Measures all of it. Ended by `stop` it tells what it has.
+pub fn measure(
+    settings: &Settings,
+    stop: &AtomicBool,
+    mut heard: impl FnMut(Heard<'_>),
+) -> Result<Measured, Error> {
+    if settings.targets.is_empty() {
+        return Err(Error::NoTarget);
+    }
+    let members = settings.targets.iter().map(|path| Member::nameless(path));
+    let members = members.collect::<Result<Vec<Member>, _>>()?;
+    let mut found =
+        Measured { targets: members.iter().map(target).collect(), ..Measured::default() };
+    heard(Heard::Now("memory"));
+    let memory = memory::Settings {
+        kernels: vec![Kernel::Copy, Kernel::Checksum],
+        threads: vec![1],
+        runs: settings.runs,
+        time: settings.time,
+    };
+    found.stages = memory::measure(&memory, stop, |stage| heard(Heard::Stage(stage)))?;
+    if stop.load(Relaxed) {
+        return Ok(found);
+    }
+    heard(Heard::Now("ring"));
+    let ring = ring::Settings { runs: settings.runs, time: settings.time };
+    let stage = ring::measure(&ring, stop, |_| ())?;
+    stage.iter().for_each(|stage| heard(Heard::Stage(stage)));
+    found.stages.extend(stage);
+    if stop.load(Relaxed) {
+        return Ok(found);
+    }
+    heard(Heard::Now("network"));
+    let mut receiver = Receiver::Loopback;
+    let way = "over loopback, without a disk";
+    let network =
+        net::measure(&settings.net, &mut receiver, way, stop, |trial| heard(Heard::Trial(trial)))?;
+    heard(Heard::Stage(&network.stage));
+    let received = network.stage.rate.mean;
+    found.stages.push(network.stage);
+    found.notes.extend(network.notes);
+    if stop.load(Relaxed) {
+        return Ok(found);
+    }
+    heard(Heard::Now("disk"));
+    let disk = disks(settings, &members, stop)?;
+    heard(Heard::Stage(&disk));
+    let written = disk.rate.mean;
+    found.stages.push(disk);
+    if stop.load(Relaxed) || received <= 0.0 || written <= 0.0 {
+        return Ok(found);
+    }
+    heard(Heard::Now("the path whole"));
+    let least = received.min(written);
+    let whole = path(settings, least, stop, |trial| heard(Heard::Trial(trial)))?;
+    heard(Heard::Stage(&whole.stage));
+    found.notes.extend(whole.notes);
+    found.stages.push(whole.stage);
+    Ok(found)
+}
+
+fn target(member: &Member) -> Target {
+    Target {
+        path: member.root().display().to_string(),
+        kind: TargetKind::Directory,
+        free: ByteSize(member.free_bytes().unwrap_or(0)),
+        direct: !member.buffered(),
+        ..Target::default()
+    }
+}
+
+/// All disks at once, through their writers, blocks dealt to whichever has the fewest.
+fn disks(settings: &Settings, members: &[Member], stop: &AtomicBool) -> Result<Stage, Error> {
+    let mut rates = Vec::new();
+    let (mut cpu, mut bytes, mut longest) = (0.0, 0u64, 0u64);
+    for _ in 0..settings.runs.max(1) {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let run = write_all(settings.time, members)?;
+        rates.push(run.bytes as f64 / run.seconds);
+        cpu += run.cpu_seconds;
+        bytes += run.bytes;
+        longest = longest.max(run.longest_write_ns);
+    }
+    let figures = [
+        ("longest_write_ns", longest as f64),
+        ("block_bytes", f64::from(BLOCK_BYTES)),
+        ("members", members.len() as f64),
+    ];
+    Ok(Stage {
+        name: "disk".into(),
+        what: "blocks of 4 MiB with their checksums written by the writers of a recording".into(),
+        rate: Spread::of(&rates),
+        cpu_s_per_gb: (bytes > 0).then(|| cpu * 1e9 / bytes as f64),
+        threads: members.len() as u32,
+        figures: figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    })
+}
+
+/// How a run went.
+struct Written {
+    bytes: u64,
+    seconds: f64,
+    cpu_seconds: f64,
+    longest_write_ns: u64,
+}
+
+/// Writes for a time, or until half of what is free is taken, to all members at once.
+fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
+    let failed = |path: &Path, why: String| Error::Disk { path: path.to_owned(), why };
+    let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
+    let (tell, reports) = mpsc::channel();
+    let mut lanes = Vec::new();
+    for (number, member) in members.iter().enumerate() {
+        let io = |source| Error::Directory { path: member.root().to_owned(), source };
+        let way = Way::new(BLOCKS).map_err(io)?;
+        let gauge = way.gauge.clone();
+        let settings = store::Settings::of_member(number);
+        let writer =
+            store::spawn(member, vec![way.taker], way.gauge, tell.clone(), way.wake, settings)?;
+        let feeder = Feeder::new(way.feeder, BLOCKS, geometry).map_err(io)?;
+        let free = member.free_bytes()? as f64 * SHARE_OF_FREE;
+        let most = free as u64 / u64::from(BLOCK_BYTES);
+        lanes.push((feeder, writer, gauge, most, 0u64));
+    }
+    drop(tell);
+    let (began, cpu) = (Instant::now(), process_cpu_seconds());
+    let mut going = true;
+    while going {
+        let mut moved = 0;
+        going = began.elapsed() < time && lanes.iter().any(|lane| lane.4 < lane.3);
+        for ((feeder, _, _, most, handed), member) in lanes.iter_mut().zip(members) {
+            moved += feeder
+                .take_back()
+                .map_err(|_| failed(member.root(), "its writer refused blocks".into()))?;
+            while going && *handed < *most && feeder.hand_over(0, unlike_the_last) {
+                *handed += 1;
+                moved += 1;
+            }
+        }
+        if moved == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    lanes.iter_mut().for_each(|lane| lane.0.finish());
+    let mut finished = 0;
+    while finished < members.len() {
+        match reports.recv_timeout(Duration::from_secs(120)) {
+            Ok(Report::Finished { .. }) => finished += 1,
+            Ok(Report::Failed { member, why, .. }) => {
+                return Err(failed(members[member].root(), why));
+            }
+            Ok(Report::Durable { .. }) => {}
+            Ok(Report::Gone { .. }) | Err(_) => return Err(Error::Failed),
+        }
+    }
+    let (seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+    let mut written = Written { bytes: 0, seconds, cpu_seconds, longest_write_ns: 0 };
+    for (feeder, writer, gauge, _, handed) in lanes {
+        drop(feeder);
+        writer.join().map_err(|_| Error::Failed)?;
+        written.bytes += handed * u64::from(BLOCK_BYTES);
+        written.longest_write_ns =
+            written.longest_write_ns.max(gauge.longest_write_ns.load(Relaxed));
+    }
+    members.iter().filter_map(Member::nameless_files).for_each(|files| files.clear());
+    Ok(written)
+}
+
+/// A pattern the first time round; then only the beginning of each block tells it from the others.
+fn unlike_the_last(block: &mut fullbore_engine::ring::Block, sequence: u64) {
+    if sequence < BLOCKS as u64 {
+        Pattern::Prbs(Prbs::PRBS31).fill(block, sequence * u64::from(BLOCK_BYTES));
+    }
+    block[..8].copy_from_slice(&sequence.to_le_bytes());
+}
+
+/// The whole path: streams over loopback into a store on all targets.
+fn path(
+    settings: &Settings,
+    least: f64,
+    stop: &AtomicBool,
+    mut heard: impl FnMut(&Trial),
+) -> Result<net::Measured, Error> {
+    let places = settings.targets.iter().map(|path| WorkPlace::make(path));
+    let places = places.collect::<Result<Vec<WorkPlace>, _>>()?;
+    let mut net = settings.net.clone();
+    net.range = Range { start: least * 0.5, most: least * 1.05, ..net.range };
+    let mut trials: Vec<Trial> = Vec::new();
+    let found = search(&net.range, |rate, time, confirms| {
+        if stop.load(Relaxed) {
+            return Ok::<_, Error>(None);
+        }
+        let number = trials.len();
+        let trial = record_once(&net, &places, rate, time, number, stop)?;
+        let trial = Trial { confirms, ..trial };
+        places.iter().for_each(WorkPlace::empty);
+        heard(&trial);
+        let outcome = trial.outcome();
+        trials.push(trial);
+        Ok((!stop.load(Relaxed)).then_some(outcome))
+    })?;
+    let mut stage = net::stage(&net, &found, &trials, "over loopback, and written");
+    stage.name = crate::report::WHOLE_PATH.into();
+    stage.what = stage.what.replace("received into blocks", "recorded: received, checksummed");
+    let mut notes = net::notes(&net, &found, &trials, 0);
+    for note in &mut notes {
+        note.text = format!("the path whole: {}", note.text);
+        note.level = Level::Info;
+    }
+    Ok(net::Measured { stage, notes, trials })
+}
+
+/// Records for a time what is sent at a rate.
+fn record_once(
+    net: &net::Settings,
+    places: &[WorkPlace],
+    rate: f64,
+    time: Duration,
+    number: usize,
+    stop: &AtomicBool,
+) -> Result<Trial, Error> {
+    check_space(places, rate, time)?;
+    let frames = net::frames_per_second(net, rate);
+    let address = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    let io = |source| Error::Net(receive::Error::Thread(source).into());
+    let first = receive::free_ports(address, net::wire::PORT + 101, net.streams).map_err(io)?;
+    let wanted = receive::Wanted {
+        streams: net.streams,
+        frame_bytes: net.frame_bytes,
+        frames_per_second: frames,
+        pool_bytes: net.pool_bytes,
+    };
+    let ports = first..first + net.streams;
+    let sources = ports.clone().map(|port| receive::source(address, port, &wanted));
+    let plan = Plan {
+        sources: sources.collect::<Result<Vec<_>, _>>()?,
+        pandas: Vec::new(),
+        members: places.iter().map(|place| place.path.clone()).collect(),
+        scans: vec![scan_name(number)],
+        start: None,
+        limit: Limit::default(),
+        buffer: Some(ByteSize(net.pool_bytes)),
+        chunk: None,
+        capture_threads: None,
+        cpus: Vec::new(),
+        sync_interval: None,
+    };
+    let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();
+    let sending = net::plan(&targets, net.frame_bytes, frames, Some(time))?;
+    let cpu = process_cpu_seconds();
+    let recorder = Recorder::arm(plan, &mut |_: &Event| ())?;
+    let generator = Generator::prepare(sending)?;
+    let control = Arc::new(Control::default());
+    let mut caught = Caught::default();
+    let (sent, recorded) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let sent = generator.run(stop, &Progress::default());
+            std::thread::sleep(net::SETTLE);
+            control.stop();
+            sent
+        });
+        let recorded = recorder.run(&control, &mut |event: &Event| {
+            if let Event::Sealed(sealed) = event {
+                sealed.accounts.iter().for_each(|account| caught.add(account));
+                let hosts = sealed.accounts.iter().filter_map(|account| account.host.as_ref());
+                let marks = hosts.map(|host| (host.high_water, host.pool_blocks));
+                caught.high_water = marks.max().unwrap_or((0, 0));
+            }
+        });
+        (sender.join(), recorded)
+    });
+    recorded?;
+    let sent = sent.map_err(|_| Error::Failed)??;
+    caught.cpu_seconds = (process_cpu_seconds() - cpu - sent.sent.cpu_seconds).max(0.0);
+    Ok(Trial::of(net, frames, &sent, caught, false))
+}
+
+fn scan_name(number: usize) -> ScanName {
+    format!("bench_t{number:04}").parse().expect("letters and digits are a name")
+}
+
+fn check_space(places: &[WorkPlace], rate: f64, time: Duration) -> Result<(), Error> {
+    // Chunks take their space before they are filled, so each stream has one more than it needs.
+    let needed = rate * time.as_secs_f64() * 1.2 + (1u64 << 30) as f64;
+    let free = |place: &WorkPlace| {
+        let status = rustix::fs::statvfs(&place.path);
+        status.map_or(u64::MAX, |status| status.f_bavail.saturating_mul(status.f_frsize))
+    };
+    let total = places.iter().map(free).fold(0, u64::saturating_add);
+    if total as f64 >= needed {
+        return Ok(());
+    }
+    let path = places.first().map(|place| place.path.clone()).unwrap_or_default();
+    Err(Error::NoSpace { path, free: ByteSize(total), needed: ByteSize(needed as u64) })
+}
+
+/// A directory of our own on a target, gone when this is.
+struct WorkPlace {
+    path: PathBuf,
+    /// Locked for as long as it is in use.
+    _lock: File,
+}
+
+impl WorkPlace {
+    fn make(target: &Path) -> Result<Self, Error> {
+        clear_of_the_dead(target);
+        let path = target.join(format!("{PREFIX}{}", std::process::id()));
+        let cannot = |source| Error::Directory { path: path.clone(), source };
+        std::fs::create_dir(&path).map_err(cannot)?;
+        let lock = File::open(&path).map_err(cannot)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| cannot(error.into()))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Takes away what was recorded, so that the next trial has the same room.
+    fn empty(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_name().to_string_lossy().starts_with('.') {
+                // What cannot be taken away now goes with the directory.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for WorkPlace {
+    fn drop(&mut self) {
+        // If this fails, the directory's name says whose it is.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Takes away what benchmarks that were killed have left: directories of ours that nobody has locked.
+fn clear_of_the_dead(target: &Path) {
+    let Ok(entries) = std::fs::read_dir(target) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let ours = name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok());
+        let directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if ours
+            && directory
+            && let Ok(lock) = File::open(entry.path())
+            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            // What is not ours to remove stays.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_benchmark_left_goes_and_what_is_in_use_stays() {
+        let target = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(target.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let dead = target.path().join(format!("{PREFIX}1"));
+        std::fs::create_dir(&dead).unwrap();
+        std::fs::write(dead.join("chunk"), "left").unwrap();
+        std::fs::create_dir(target.path().join("mine")).unwrap();
+        let first = WorkPlace::make(target.path()).unwrap();
+        let own = first.path.file_name().unwrap().to_owned();
+        assert_eq!(names(), [own.clone(), "mine".into()]);
+        clear_of_the_dead(target.path());
+        assert_eq!(names(), [own, "mine".into()], "it is in use");
+        drop(first);
+        assert_eq!(names(), ["mine"]);
+    }
+
+    fn settings(targets: Vec<PathBuf>) -> Settings {
+        Settings {
+            targets,
+            runs: 1,
+            time: Duration::from_millis(50),
+            net: net::Settings {
+                streams: 1,
+                frame_bytes: 8032,
+                pool_bytes: 64 << 20,
+                reached: 0.3,
+                range: Range {
+                    start: 5e6,
+                    most: 1e7,
+                    precision: 0.3,
+                    time: Duration::from_millis(100),
+                    confirmations: 1,
+                },
+            },
+        }
+    }
+
+    #[test]
+    fn every_stage_has_a_rate_and_nothing_is_left_behind() {
+        let place = tempfile::tempdir().unwrap();
+        let mut now = Vec::new();
+        let found =
+            measure(&settings(vec![place.path().into()]), &AtomicBool::new(false), |heard| {
+                if let Heard::Now(what) = heard {
+                    now.push(what);
+                }
+            })
+            .unwrap();
+        let names: Vec<&str> = found.stages.iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["copy", "crc32c", "ring-handover", "receive", "disk", "path"]);
+        for stage in &found.stages {
+            assert!(stage.rate.mean > 0.0, "{stage:?} {:?}", found.notes);
+        }
+        assert_eq!(now.len(), 5);
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "something was left");
+    }
+
+    #[test]
+    fn two_disks_are_written_to_at_once() {
+        let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let members: Vec<Member> =
+            places.iter().map(|place| Member::nameless(place.path()).unwrap()).collect();
+        let settings = settings(vec![]);
+        let stage = disks(&settings, &members, &AtomicBool::new(false)).unwrap();
+        assert!(stage.rate.mean > 0.0 && stage.threads == 2, "{stage:?}");
+    }
+
+    #[test]
+    fn without_a_target_nothing_is_measured() {
+        let none = measure(&settings(vec![]), &AtomicBool::new(false), |_| ());
+        assert!(matches!(none.map(|_| ()), Err(Error::NoTarget)));
+    }
+}

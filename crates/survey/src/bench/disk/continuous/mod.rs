@@ -1,0 +1,375 @@
+//! The long run: blocks of a pattern through the writers that record, for a time or to the end.
+//!
+//! ```text
+//!          ┌──────────── pool: the ring ◄───────────────┐
+//! pattern ─┴► block ──► outlet: the store's writers, ───┘ completed
+//!                               or a file or device
+//!                         │
+//!                         └──► trace: when each block was completed, and how long it took
+//! ```
+//!
+//! As fast as blocks come back, or at a rate: then a block is due whether one is free or not, and what
+//! had none is overrun, as in a recording.
+
+pub mod analysis;
+pub mod cliff;
+mod plain;
+pub mod read_back;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fullbore_core::pattern::Pattern;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::ring::{Block, Pool};
+use fullbore_engine::sys::memory::Region;
+
+use super::error::Error;
+use super::target::{Place, PlaceKind};
+use super::{Watcher, cpu_seconds};
+
+/// A wait for blocks ends after this, to look at signals and at what went wrong.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// How often progress is told.
+const TELLING: Duration = Duration::from_millis(200);
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// At most so many bytes …
+    pub bytes: u64,
+    /// … and no longer than this.
+    pub time: Option<Duration>,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Bytes of a chunk file, in directories.
+    pub chunk_bytes: u64,
+    /// Bytes of writes under way at once, for each target.
+    pub depth_bytes: u64,
+    /// Blocks are due at this rate, not as fast as they can be had.
+    pub pace: Option<ByteRate>,
+    /// Bytes of all blocks.
+    pub ring_bytes: u64,
+    /// What is written …
+    pub pattern: Pattern,
+    /// … from where in it: another place in each run, so that what an earlier one left is told apart.
+    pub base: u64,
+}
+
+/// Where a block went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laid {
+    /// Which target.
+    pub member: usize,
+    /// Chunk file, in directories.
+    pub chunk: u32,
+    /// Where in the chunk, or in the file or device.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// CRC32C of them.
+    pub crc: u32,
+}
+
+/// A block that was completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Which target.
+    pub member: usize,
+    /// Chunk file; 0 for files and devices.
+    pub chunk: u32,
+    /// Where in it.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// When, in nanoseconds since the first block was given.
+    pub at_ns: u64,
+    /// From submission to completion, in nanoseconds.
+    pub took_ns: u64,
+}
+
+/// All that the writing left.
+pub struct Written {
+    /// Every block, in the order of the stream.
+    pub laid: Vec<Laid>,
+    /// Every completion, in the order of time.
+    pub trace: Vec<Done>,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Bytes that were due while no block was free.
+    pub overrun_bytes: u64,
+    /// From the first block to the last sync.
+    pub elapsed: Duration,
+    /// CPU time of the process.
+    pub cpu_seconds: f64,
+    /// Of that, on the pattern and its checksum.
+    pub filling: Duration,
+    /// Whether blocks are given back only in the order of their chunk.
+    pub in_order: bool,
+    /// Keeps what was written, and knows where it is.
+    outlet: Box<dyn Outlet>,
+}
+
+impl Written {
+    /// The path that reads where a block lies.
+    fn path(&self, laid: &Laid) -> Option<Arc<PathBuf>> {
+        self.outlet.path(laid)
+    }
+}
+
+/// Where blocks go.
+trait Outlet {
+    /// Takes a block; `laid` says all but where it will lie.
+    fn give(&mut self, block: Block, bytes: u32, crc: u32) -> Result<Laid, Error>;
+
+    /// Gives back what is written, waiting for it no longer than this.
+    fn collect(&mut self, pool: &mut Pool, wait: Duration) -> Result<(), Error>;
+
+    /// Waits until all is written and synced, and no thread of it is left.
+    fn finish(&mut self, pool: &mut Pool) -> Result<(), Error>;
+
+    /// All that was completed since `begun`.
+    fn trace(&mut self, begun: Instant) -> Vec<Done>;
+
+    /// The path that reads where a block lies.
+    fn path(&self, laid: &Laid) -> Option<Arc<PathBuf>>;
+}
+
+/// Writes.
+pub fn write(places: &[Place], wish: &Wish, watcher: &mut Watcher) -> Result<Written, Error> {
+    let blocks = (wish.ring_bytes / u64::from(wish.block_bytes)).max(2);
+    let bytes = blocks * u64::from(wish.block_bytes);
+    let region = Region::new(bytes as usize).map_err(|source| Error::Memory { bytes, source })?;
+    let mut pool = Pool::new(Arc::new(region), wish.block_bytes as usize, 0);
+    let mut outlet: Box<dyn Outlet> = match &places[0].kind {
+        PlaceKind::Directory(_) => Box::new(store::Members::open(places, wish, pool.blocks())?),
+        PlaceKind::Plain(path) => Box::new(plain::Plain::open(path, &places[0], wish)?),
+    };
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    let mut feeder = Feeder { wish, begun, told: begun, filling: Duration::ZERO, laid: vec![] };
+    let fed = feeder.feed(&mut *outlet, &mut pool, watcher);
+    // Threads and kernel are let finish whatever happened, and the first error is the one to tell.
+    let finished = outlet.finish(&mut pool);
+    let overrun_bytes = fed?;
+    finished?;
+    let elapsed = begun.elapsed();
+    let mut trace = outlet.trace(begun);
+    trace.sort_by_key(|done| done.at_ns);
+    Ok(Written {
+        bytes: feeder.laid.iter().map(|laid| u64::from(laid.bytes)).sum(),
+        filling: feeder.filling,
+        laid: feeder.laid,
+        trace,
+        overrun_bytes,
+        elapsed,
+        cpu_seconds: cpu_seconds() - cpu,
+        in_order: matches!(places[0].kind, PlaceKind::Directory(_)),
+        outlet,
+    })
+}
+
+/// Makes blocks and deals them out.
+struct Feeder<'a> {
+    wish: &'a Wish,
+    begun: Instant,
+    told: Instant,
+    filling: Duration,
+    laid: Vec<Laid>,
+}
+
+impl Feeder<'_> {
+    /// Returns the bytes that had no block.
+    fn feed(
+        &mut self,
+        outlet: &mut dyn Outlet,
+        pool: &mut Pool,
+        watcher: &mut Watcher,
+    ) -> Result<u64, Error> {
+        let (mut came, mut position, mut overrun) = (0, 0, 0);
+        while came < self.wish.bytes && !self.is_over(watcher) {
+            let bytes = (self.wish.bytes - came).min(self.wish.block_bytes.into()) as u32;
+            self.tell(came, watcher);
+            self.wait_until(came, outlet, pool, watcher)?;
+            let block = match self.wish.pace {
+                Some(_) => pool.take(),
+                None => self.await_block(outlet, pool, watcher)?,
+            };
+            match block {
+                Some(block) => {
+                    let (block, crc) = self.fill(block, bytes, position);
+                    self.wait_until(came + u64::from(bytes), outlet, pool, watcher)?;
+                    self.laid.push(outlet.give(block, bytes, crc)?);
+                    position += u64::from(bytes);
+                }
+                None if self.wish.pace.is_some() => overrun += u64::from(bytes),
+                None => break,
+            }
+            came += u64::from(bytes);
+        }
+        Ok(overrun)
+    }
+
+    fn is_over(&self, watcher: &Watcher) -> bool {
+        let late = self.wish.time.is_some_and(|time| self.begun.elapsed() >= time);
+        late || watcher.stop.load(Relaxed)
+    }
+
+    fn fill(&mut self, mut block: Block, bytes: u32, position: u64) -> (Block, u32) {
+        let begun = Instant::now();
+        let payload = &mut block[..bytes as usize];
+        self.wish.pattern.fill(payload, self.wish.base.wrapping_add(position));
+        let crc = crc32c::crc32c(payload);
+        self.filling += begun.elapsed();
+        (block, crc)
+    }
+
+    /// A free block, unless the run is over before there is one.
+    fn await_block(
+        &self,
+        outlet: &mut dyn Outlet,
+        pool: &mut Pool,
+        watcher: &Watcher,
+    ) -> Result<Option<Block>, Error> {
+        loop {
+            outlet.collect(pool, Duration::ZERO)?;
+            if let Some(block) = pool.take() {
+                return Ok(Some(block));
+            }
+            if self.is_over(watcher) {
+                return Ok(None);
+            }
+            outlet.collect(pool, PATIENCE)?;
+        }
+    }
+
+    /// Waits until so many bytes are due, if they are due at a rate.
+    fn wait_until(
+        &self,
+        came: u64,
+        outlet: &mut dyn Outlet,
+        pool: &mut Pool,
+        watcher: &Watcher,
+    ) -> Result<(), Error> {
+        let Some(rate) = self.wish.pace else { return Ok(()) };
+        let due = Duration::from_secs_f64(came as f64 / rate.0.max(1) as f64);
+        loop {
+            let left = due.saturating_sub(self.begun.elapsed());
+            outlet.collect(pool, left.min(PATIENCE))?;
+            if left.is_zero() || watcher.stop.load(Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell(&mut self, came: u64, watcher: &mut Watcher) {
+        if self.told.elapsed() < TELLING {
+            return;
+        }
+        self.told = Instant::now();
+        let elapsed = self.begun.elapsed();
+        let by_bytes = came as f64 / self.wish.bytes as f64;
+        let by_time = self.wish.time.map_or(0.0, |time| elapsed.as_secs_f64() / time.as_secs_f64());
+        let rate = came as f64 / elapsed.as_secs_f64();
+        let text = format!("continuous: {} written, {:.0} MB/s", ByteSize(came), rate / 1e6);
+        (watcher.tell)(&text, by_bytes.max(by_time).min(1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use fullbore_core::pattern::Prbs;
+
+    use super::*;
+    use crate::bench::environment::Roots;
+
+    fn wish(bytes: u64) -> Wish {
+        Wish {
+            bytes,
+            time: None,
+            block_bytes: 1 << 20,
+            chunk_bytes: 4 << 20,
+            depth_bytes: 4 << 20,
+            pace: None,
+            ring_bytes: 8 << 20,
+            pattern: Pattern::Prbs(Prbs::PRBS31),
+            base: 12_345,
+        }
+    }
+
+    fn run(places: &[Place], wish: &Wish) -> Written {
+        let stop = AtomicBool::new(false);
+        let mut tell = |_: &str, _: f64| {};
+        write(places, wish, &mut Watcher { stop: &stop, tell: &mut tell }).unwrap()
+    }
+
+    fn check(written: &Written, wish: &Wish) -> crate::bench::result::Verification {
+        let stop = AtomicBool::new(false);
+        let mut tell = |_: &str, _: f64| {};
+        let mut watcher = Watcher { stop: &stop, tell: &mut tell };
+        read_back::read(written, wish, &mut watcher).unwrap().verification
+    }
+
+    #[test]
+    fn members_are_written_read_back_and_left_as_they_were() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let places: Vec<Place> = directories
+            .iter()
+            .map(|directory| Place::open(directory.path(), None, &Roots::default()).unwrap())
+            .collect();
+        let wish = wish((22 << 20) + 4096);
+        let written = run(&places, &wish);
+        assert_eq!(written.bytes, wish.bytes);
+        assert_eq!(written.trace.len(), 23);
+        let members: std::collections::BTreeSet<usize> =
+            written.laid.iter().map(|laid| laid.member).collect();
+        assert!(!members.is_empty());
+        let found = check(&written, &wish);
+        assert_eq!((found.compared_bytes, found.wrong_blocks), (wish.bytes, 0), "{found:?}");
+        let other = Wish { base: 0, ..wish };
+        let found = check(&written, &other);
+        assert_eq!(found.wrong_blocks, 23, "what another run has written is told apart");
+        assert!(found.first.unwrap().contains("at byte 0"));
+        drop(written);
+        for directory in &directories {
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_to_its_last_byte_and_damage_is_found_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![0; (5 << 20) + 8192]).unwrap();
+        let places = [Place::open(&path, Some(&path), &Roots::default()).unwrap()];
+        let wish = wish((5 << 20) + 8192);
+        let written = run(&places, &wish);
+        assert_eq!(written.bytes, wish.bytes);
+        let mut bytes = std::fs::read(&path).unwrap();
+        assert_eq!(wish.pattern.first_difference(&bytes, wish.base), None);
+        bytes[3_000_000] ^= 8;
+        std::fs::write(&path, bytes).unwrap();
+        let found = check(&written, &wish);
+        assert_eq!(found.wrong_blocks, 1);
+        assert!(found.first.unwrap().contains("at byte 3000000"));
+    }
+
+    #[test]
+    fn at_a_rate_that_holds_nothing_is_lost_and_beyond_it_what_had_no_block_is_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let slow = Wish { pace: Some(ByteRate(50_000_000)), ..wish(10 << 20) };
+        let written = run(&places, &slow);
+        assert_eq!((written.bytes, written.overrun_bytes), (10 << 20, 0));
+        assert!(written.elapsed >= Duration::from_millis(200));
+        let absurd = Wish { pace: Some(ByteRate(u64::MAX / 4)), ..wish(200 << 20) };
+        let written = run(&places, &absurd);
+        assert!(written.overrun_bytes > 0);
+        assert_eq!(written.bytes + written.overrun_bytes, 200 << 20);
+    }
+}

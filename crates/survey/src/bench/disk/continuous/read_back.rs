@@ -1,0 +1,126 @@
+//! Reading back what was written, by the code that verifies, and comparing it with the pattern.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::read::{Ahead, Extent, Fault, Settings};
+
+use super::{Done, Laid, Wish, Written};
+use crate::bench::disk::error::Error;
+use crate::bench::disk::{Watcher, cpu_seconds};
+use crate::bench::result::Verification;
+
+/// How often progress is told.
+const TELLING: Duration = Duration::from_millis(200);
+
+/// What reading back found.
+pub struct ReadBack {
+    /// When each block had come and was compared.
+    pub trace: Vec<Done>,
+    /// What the comparison found.
+    pub verification: Verification,
+    /// How long all of it took.
+    pub elapsed: Duration,
+    /// CPU time of the process.
+    pub cpu_seconds: f64,
+}
+
+/// Reads all blocks in the order of the stream.
+pub fn read(written: &Written, wish: &Wish, watcher: &mut Watcher) -> Result<ReadBack, Error> {
+    let extents = extents(written)?;
+    let settings = Settings { allow_damaged: true, ..Settings::default() };
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    let mut ahead = Ahead::start(extents, wish.block_bytes as usize, settings)
+        .map_err(|source| Error::Read { source })?;
+    let mut found = Verification::default();
+    let mut trace = Vec::with_capacity(written.laid.len());
+    let (mut position, mut last, mut told) = (0, begun, begun);
+    for laid in &written.laid {
+        if watcher.stop.load(Relaxed) {
+            break;
+        }
+        let Some((loan, fault)) = ahead.next() else { break };
+        let bytes = loan.as_ref().map(|loan| loan.bytes());
+        if let Some(wrong) = difference(bytes, fault.as_ref(), wish, position) {
+            found.wrong_blocks += 1;
+            found.first.get_or_insert(wrong);
+        }
+        drop(loan);
+        let now = Instant::now();
+        trace.push(done(laid, now - begun, now - last));
+        (position, last) = (position + u64::from(laid.bytes), now);
+        found.compared_bytes = position;
+        if told.elapsed() >= TELLING {
+            told = now;
+            let rate = position as f64 / begun.elapsed().as_secs_f64() / 1e6;
+            let text = format!("reading back: {}, {rate:.0} MB/s", ByteSize(position));
+            (watcher.tell)(&text, position as f64 / written.bytes.max(1) as f64);
+        }
+    }
+    let elapsed = begun.elapsed();
+    Ok(ReadBack { trace, verification: found, elapsed, cpu_seconds: cpu_seconds() - cpu })
+}
+
+fn done(laid: &Laid, at: Duration, took: Duration) -> Done {
+    Done {
+        member: laid.member,
+        chunk: laid.chunk,
+        offset: laid.offset,
+        bytes: laid.bytes,
+        at_ns: at.as_nanos() as u64,
+        took_ns: took.as_nanos() as u64,
+    }
+}
+
+/// Where all blocks lie. Files that were written are asked for once each.
+fn extents(written: &Written) -> Result<Vec<Extent>, Error> {
+    let mut paths: BTreeMap<(usize, u32), Arc<PathBuf>> = BTreeMap::new();
+    let mut extents = Vec::with_capacity(written.laid.len());
+    for laid in &written.laid {
+        let key = (laid.member, laid.chunk);
+        let path = match paths.get(&key) {
+            Some(path) => path.clone(),
+            None => {
+                let gone = || Error::Failed { why: format!("chunk {} is not there", laid.chunk) };
+                let path = written.path(laid).ok_or_else(gone)?;
+                paths.insert(key, path.clone());
+                path
+            }
+        };
+        let device = laid.member as u64;
+        extents.push(Extent {
+            path,
+            device,
+            offset: laid.offset,
+            bytes: laid.bytes,
+            crc: laid.crc,
+        });
+    }
+    Ok(extents)
+}
+
+/// How a block differs from what was written, if it does.
+fn difference(
+    bytes: Option<&[u8]>,
+    fault: Option<&Fault>,
+    wish: &Wish,
+    position: u64,
+) -> Option<String> {
+    let Some(bytes) = bytes else {
+        return Some(match fault {
+            Some(Fault::Short { got }) => {
+                format!("the block at byte {position} ends after {got} bytes")
+            }
+            Some(Fault::System(error)) => {
+                format!("the block at byte {position} cannot be read: {error}")
+            }
+            Some(Fault::Checksum { .. }) | None => format!("nothing came at byte {position}"),
+        });
+    };
+    let at = wish.pattern.first_difference(bytes, wish.base.wrapping_add(position))?;
+    Some(format!("other bytes than were written, first at byte {}", position + at as u64))
+}

@@ -1,0 +1,405 @@
+//! The same job by fio, in turn with ours: on the same file, with the same blocks and depth.
+//!
+//! fio's buffers lie in pages of 4 KiB unless it is told otherwise, and ours in huge ones, which alone
+//! makes a difference of 1.7. So both are run where huge pages are reserved.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use fullbore_core::units::ByteSize;
+use fullbore_engine::ring::Pool;
+
+use super::error::Error;
+use super::lane::{Lane, Session};
+use super::sweep::filled_region;
+use super::target::{Place, PlaceKind, Scratch};
+use super::{Watcher, cpu_seconds};
+use crate::bench::environment::Roots;
+use crate::bench::result::{CommandRun, Comparison, Direction, Mode};
+
+/// A page of the kernel's reserve.
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// What the kernel counts the time of processes in for `/proc`, on every machine.
+const TICKS_PER_S: f64 = 100.0;
+
+/// The longest answer that is read.
+const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
+
+/// The job.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Bytes of a session.
+    pub session_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks under way.
+    pub depth: u32,
+    /// How often each, in turn.
+    pub runs: u32,
+    /// After this time a run ends early.
+    pub run_time: Duration,
+    /// Whether to run fio, or only to say what would be run.
+    pub run: bool,
+}
+
+/// What fio said of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Told {
+    rate: f64,
+    bytes: u64,
+    longest_ms: f64,
+}
+
+/// Ours and theirs.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// One for each direction and kind of page.
+    pub comparisons: Vec<Comparison>,
+    /// What was run, or could have been.
+    pub commands: Vec<CommandRun>,
+}
+
+/// Runs both in turn on the first place.
+pub fn compare(
+    place: &Place,
+    wish: &Wish,
+    roots: &Roots,
+    watcher: &mut Watcher,
+) -> Result<Compared, Error> {
+    let mut compared = Compared::default();
+    let version = wish.run.then(version).flatten();
+    let mut ours = Ours::new(place, wish)?;
+    for direction in [Direction::Write, Direction::Read] {
+        let skips = [true, false].map(|huge| skip(wish, roots, version.as_deref(), huge));
+        let mut theirs: [Vec<(Told, f64)>; 2] = Default::default();
+        let mut failures: [Option<String>; 2] = Default::default();
+        let (mut rates, mut cpu, mut bytes) = (vec![], 0.0, 0);
+        for run in 0..wish.runs {
+            if watcher.stop.load(Relaxed) {
+                return Ok(compared);
+            }
+            (watcher.tell)("beside fio", f64::from(run) / f64::from(wish.runs));
+            let (rate, seconds, moved) = ours.run(direction, watcher.stop)?;
+            rates.push(rate);
+            (cpu, bytes) = (cpu + seconds, bytes + moved);
+            for (n, huge) in [true, false].into_iter().enumerate() {
+                if skips[n].is_some() || failures[n].is_some() {
+                    continue;
+                }
+                ours.prepare(direction)?;
+                let words = words(wish, direction, huge, &ours.scratch.path_for_others());
+                match ask(&words, roots, watcher.stop) {
+                    Ok(told) => theirs[n].push(told),
+                    Err(why) => failures[n] = Some(why),
+                }
+            }
+        }
+        for (n, huge) in [true, false].into_iter().enumerate() {
+            let repeatable = shell(&words(wish, direction, huge, &named(place)));
+            let ran = !theirs[n].is_empty();
+            compared.commands.push(CommandRun { command: repeatable.clone(), ran });
+            let comparison = Comparison {
+                program: version.clone().unwrap_or_else(|| "fio".into()),
+                direction,
+                huge_pages: huge,
+                block_bytes: wish.block_bytes,
+                depth: wish.depth,
+                rate: None,
+                cpu_s_per_gb: None,
+                longest_ms: None,
+                ours: middle(rates.clone()),
+                ours_cpu_s_per_gb: cpu / (bytes.max(1) as f64 / 1e9),
+                ratio: None,
+                command: repeatable,
+                skipped: skips[n].clone().or(failures[n].take()),
+            };
+            compared.comparisons.push(with_theirs(comparison, &theirs[n]));
+        }
+    }
+    Ok(compared)
+}
+
+fn with_theirs(mut comparison: Comparison, theirs: &[(Told, f64)]) -> Comparison {
+    if theirs.is_empty() {
+        return comparison;
+    }
+    let rate = middle(theirs.iter().map(|(told, _)| told.rate).collect());
+    let bytes: u64 = theirs.iter().map(|(told, _)| told.bytes).sum();
+    let cpu: f64 = theirs.iter().map(|(_, cpu)| cpu).sum();
+    comparison.rate = Some(rate);
+    comparison.cpu_s_per_gb = Some(cpu / (bytes.max(1) as f64 / 1e9));
+    comparison.longest_ms = theirs.iter().map(|(told, _)| told.longest_ms).reduce(f64::max);
+    comparison.ratio = (rate > 0.0).then(|| comparison.ours / rate);
+    comparison
+}
+
+/// Our side of the comparison.
+struct Ours<'a> {
+    place: &'a Place,
+    wish: &'a Wish,
+    scratch: Scratch,
+    lane: Lane,
+    region: std::sync::Arc<fullbore_engine::sys::memory::Region>,
+    mode: Mode,
+}
+
+impl<'a> Ours<'a> {
+    fn new(place: &'a Place, wish: &'a Wish) -> Result<Self, Error> {
+        let cannot = |source| Error::Open { path: place.path().to_owned(), source };
+        let scratch = place.scratch().map_err(cannot)?;
+        let region = filled_region(wish.block_bytes * u64::from(wish.depth))?;
+        // fio is asked for O_DIRECT as well, whatever the file system makes of it.
+        let mode = if scratch.open(Mode::Direct).is_ok() { Mode::Direct } else { Mode::Buffered };
+        Ok(Self { place, wish, scratch, lane: Lane::new()?, region, mode })
+    }
+
+    /// Fresh space for writing. What is read was written by the last run before.
+    fn prepare(&self, direction: Direction) -> Result<(), Error> {
+        if direction == Direction::Read {
+            self.scratch.forget();
+            return Ok(());
+        }
+        let bytes = self.wish.session_bytes;
+        self.scratch.take_space(bytes).map_err(|source| {
+            let what = format!("taking {}", ByteSize(bytes));
+            Error::Transfer { path: self.place.path().to_owned(), what, source }
+        })
+    }
+
+    /// Rate, CPU seconds and bytes of one run.
+    fn run(&mut self, direction: Direction, stop: &AtomicBool) -> Result<(f64, f64, u64), Error> {
+        self.prepare(direction)?;
+        let cannot = |source| Error::Open { path: self.place.path().to_owned(), source };
+        let opened = [self.scratch.open(self.mode).map_err(cannot)?];
+        let session = Session {
+            files: &opened,
+            direction,
+            mode: self.mode,
+            bytes: self.wish.session_bytes,
+            block_bytes: self.wish.block_bytes as u32,
+            depth: self.wish.depth,
+            sector_bytes: self.place.facts.sector_bytes,
+            time: self.wish.run_time,
+        };
+        let mut pool = Pool::new(self.region.clone(), self.wish.block_bytes as usize, 0);
+        let before = cpu_seconds();
+        let moved = self.lane.run(&session, &mut pool, stop).map_err(|failed| Error::Transfer {
+            path: self.place.path().to_owned(),
+            what: failed.what,
+            source: failed.source,
+        })?;
+        let rate = moved.bytes as f64 / moved.elapsed.as_secs_f64().max(1e-9);
+        Ok((rate, cpu_seconds() - before, moved.bytes))
+    }
+}
+
+/// Why fio is not run so, if it is not.
+fn skip(wish: &Wish, roots: &Roots, version: Option<&str>, huge: bool) -> Option<String> {
+    if !wish.run {
+        return Some("not asked for".into());
+    }
+    if version.is_none() {
+        return Some("fio is not installed".into());
+    }
+    let needed = (wish.block_bytes * u64::from(wish.depth)).div_ceil(HUGE_PAGE) + 1;
+    let free = roots.proc("meminfo").and_then(|text| huge_pages_free(&text)).unwrap_or(0);
+    (huge && free < needed).then(|| {
+        format!("{free} huge pages are free: sysctl vm.nr_hugepages={needed} reserves them")
+    })
+}
+
+fn huge_pages_free(meminfo: &str) -> Option<u64> {
+    meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:"))?.trim().parse().ok()
+}
+
+fn version() -> Option<String> {
+    let output = Command::new("fio").arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    text.strip_prefix("fio-").map(|number| format!("fio {number}"))
+}
+
+/// Where somebody who repeats the job by hand has it write to.
+fn named(place: &Place) -> std::path::PathBuf {
+    match &place.kind {
+        PlaceKind::Directory(member) => member.root().join("fio.bench"),
+        PlaceKind::Plain(path) => path.clone(),
+    }
+}
+
+fn words(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> Vec<String> {
+    let way = match direction {
+        Direction::Write => "write",
+        Direction::Read => "read",
+    };
+    let mut words: Vec<String> = [
+        "fio",
+        "--name=bench",
+        "--ioengine=io_uring",
+        "--direct=1",
+        "--fixedbufs=1",
+        "--registerfiles=1",
+    ]
+    .map(Into::into)
+    .into();
+    words.push(format!("--rw={way}"));
+    words.push(format!("--bs={}", wish.block_bytes));
+    words.push(format!("--iodepth={}", wish.depth));
+    words.push(format!("--size={}", wish.session_bytes));
+    words.push(format!("--runtime={}", wish.run_time.as_secs().max(1)));
+    words.push(format!("--filename={}", file.display()));
+    if huge {
+        words.push("--mem=mmaphuge".into());
+    }
+    words.push("--output-format=json".into());
+    words
+}
+
+/// The words as a shell takes them.
+fn shell(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+".contains(c);
+    let quoted = |word: &String| match word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs fio and reads its answer, with the CPU seconds that it took.
+fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(Told, f64), String> {
+    let before = children_seconds(roots);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("fio does not start: {error}"))?;
+    let answers = (child.stdout.take(), child.stderr.take());
+    let (mut out, mut complaint) = (String::new(), String::new());
+    let read = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let read =
+                answers.0.map(|pipe| pipe.take(LONGEST_ANSWER_BYTES).read_to_string(&mut out));
+            let errors = answers.1.map(|pipe| pipe.take(4096).read_to_string(&mut complaint));
+            (read, errors)
+        });
+        let ended = await_end(&mut child, stop);
+        // Both pipes are closed by now.
+        let _ = reader.join();
+        ended
+    });
+    let cpu = children_seconds(roots) - before;
+    match read {
+        Ok(true) => {}
+        Ok(false) => {
+            let first = complaint.lines().next().unwrap_or("without a word").to_owned();
+            return Err(format!("fio failed: {first}"));
+        }
+        Err(error) => return Err(format!("fio was not waited for: {error}")),
+    }
+    parse(&out).map(|told| (told, cpu)).ok_or_else(|| "fio's answer is not understood".into())
+}
+
+/// Whether it ended well. A wish to stop ends it.
+fn await_end(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if stop.load(Relaxed) {
+            child.kill()?;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn parse(answer: &str) -> Option<Told> {
+    // Warnings may stand before the document.
+    let document: serde_json::Value = serde_json::from_str(&answer[answer.find('{')?..]).ok()?;
+    let job = document.get("jobs")?.get(0)?;
+    let side = ["write", "read"].into_iter().find_map(|side| {
+        let side = job.get(side)?;
+        (side.get("io_bytes")?.as_u64()? > 0).then_some(side)
+    })?;
+    Some(Told {
+        rate: side.get("bw_bytes")?.as_f64()?,
+        bytes: side.get("io_bytes")?.as_u64()?,
+        longest_ms: side.get("lat_ns")?.get("max")?.as_f64()? / 1e6,
+    })
+}
+
+/// CPU seconds of children that were waited for, in hundredths.
+fn children_seconds(roots: &Roots) -> f64 {
+    let ticks = || {
+        let stat = roots.proc("self/stat")?;
+        // The name, in brackets, may hold anything.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |n: usize| fields.get(n)?.parse::<f64>().ok();
+        Some(number(13)? + number(14)?)
+    };
+    ticks().unwrap_or(0.0) / TICKS_PER_S
+}
+
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish() -> Wish {
+        Wish {
+            session_bytes: 8 << 20,
+            block_bytes: 1 << 20,
+            depth: 2,
+            runs: 1,
+            run_time: Duration::from_secs(5),
+            run: false,
+        }
+    }
+
+    #[test]
+    fn the_command_is_one_that_a_shell_takes() {
+        let words = words(&wish(), Direction::Read, true, Path::new("/mnt/my disk/fio.bench"));
+        let command = shell(&words);
+        assert!(
+            command.starts_with("fio --name=bench --ioengine=io_uring --direct=1"),
+            "{command}"
+        );
+        assert!(command.contains("--rw=read --bs=1048576 --iodepth=2 --size=8388608"), "{command}");
+        assert!(
+            command.contains("'--filename=/mnt/my disk/fio.bench' --mem=mmaphuge"),
+            "{command}"
+        );
+    }
+
+    #[test]
+    fn what_fio_says_is_understood() {
+        let answer = r#"fio: a warning
+{"jobs":[{"read":{"io_bytes":0},"write":{"io_bytes":1073741824,"bw_bytes":3000000000,
+"lat_ns":{"min":1,"max":8500000}}}]}"#;
+        let told = Told { rate: 3e9, bytes: 1 << 30, longest_ms: 8.5 };
+        assert_eq!(parse(answer), Some(told));
+        assert_eq!(parse("no json"), None);
+        assert_eq!(huge_pages_free("HugePages_Total: 9\nHugePages_Free:   7\n"), Some(7));
+    }
+
+    #[test]
+    fn without_fio_the_commands_are_told_and_ours_is_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::open(directory.path(), None, &Roots::default()).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut tell = |_: &str, _: f64| {};
+        let mut watcher = Watcher { stop: &stop, tell: &mut tell };
+        let compared = compare(&place, &wish(), &Roots::default(), &mut watcher).unwrap();
+        assert_eq!(compared.comparisons.len(), 4);
+        assert!(compared.commands.iter().all(|command| !command.ran));
+        for comparison in compared.comparisons {
+            assert!(comparison.ours > 0.0 && comparison.ratio.is_none(), "{comparison:?}");
+            assert_eq!(comparison.skipped.as_deref(), Some("not asked for"));
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! One session through the ring: so many blocks, so many of them under way at once.
+//!
+//! ```text
+//! pool ──take──► ring ──kernel──► done ──put──► pool          depth blocks go round
+//! ```
+//!
+//! Blocks are dealt over the files in turn, each file filled from its start. It is the ring of the
+//! recorder; only what is done to a block before and after is left out.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use fullbore_engine::ring::{Block, Pool, Wake};
+use fullbore_engine::sys::uring::{DONTCACHE, Done, Ring};
+
+use crate::bench::result::{Direction, Mode};
+
+/// How long a wait may be before the wish to stop is looked at again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What to move.
+#[derive(Clone, Debug)]
+pub struct Session<'a> {
+    /// Files, opened for the mode.
+    pub files: &'a [Arc<OwnedFd>],
+    /// Which way.
+    pub direction: Direction,
+    /// How.
+    pub mode: Mode,
+    /// Bytes in all, over all files; the last block of them is left off where it would be a part.
+    pub bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks under way at once.
+    pub depth: u32,
+    /// The smallest request that direct I/O takes.
+    pub sector_bytes: u32,
+    /// After this time no further block is begun.
+    pub time: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moved {
+    /// Bytes of blocks.
+    pub bytes: u64,
+    /// From the first request to the last completion, the sync of what is cached included.
+    pub elapsed: Duration,
+    /// The longest request.
+    pub slowest: Duration,
+    /// Bytes read only to be written back, or left unused.
+    pub extra_read_bytes: u64,
+    /// Bytes written beyond those of blocks.
+    pub extra_written_bytes: u64,
+    /// Whether time ended it.
+    pub cut: bool,
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub struct Failed {
+    /// What was asked.
+    pub what: String,
+    /// What the kernel said.
+    pub source: std::io::Error,
+}
+
+/// A ring, and the time when each request under way was begun.
+pub struct Lane {
+    ring: Ring,
+    begun: Vec<Option<Instant>>,
+    done: Vec<Done>,
+}
+
+impl Lane {
+    /// A ring for this thread.
+    pub fn new() -> Result<Self, fullbore_engine::sys::uring::RingError> {
+        let broken = |source| fullbore_engine::sys::uring::RingError { source };
+        let wake = Arc::new(Wake::new().map_err(broken)?);
+        Ok(Self { ring: Ring::new(wake)?, begun: vec![], done: vec![] })
+    }
+
+    /// Moves a session. `pool` has blocks for its depth at least.
+    pub fn run(
+        &mut self,
+        session: &Session,
+        pool: &mut Pool,
+        stop: &AtomicBool,
+    ) -> Result<Moved, Failed> {
+        let unaligned = !session.block_bytes.is_multiple_of(session.sector_bytes);
+        let start = Instant::now();
+        let mut moved = if session.mode == Mode::Direct && unaligned {
+            self.run_by_sectors(session, pool, stop)?
+        } else {
+            self.run_whole(session, pool, stop)?
+        };
+        if session.direction == Direction::Write && session.mode != Mode::Direct {
+            self.sync(session.files)?;
+        }
+        moved.elapsed = start.elapsed();
+        Ok(moved)
+    }
+
+    fn run_whole(
+        &mut self,
+        session: &Session,
+        pool: &mut Pool,
+        stop: &AtomicBool,
+    ) -> Result<Moved, Failed> {
+        let blocks = (session.bytes / u64::from(session.block_bytes)).max(1);
+        let (mut sent, mut back, mut moved) = (0, 0, Moved::default());
+        let start = Instant::now();
+        while back < blocks {
+            while sent < blocks && self.ring.under_way() < session.depth as usize && !moved.cut {
+                let Some(block) = pool.take() else { break };
+                self.send(session, sent, block);
+                sent += 1;
+            }
+            self.wait(session)?;
+            back += self.collect(session, pool, &mut moved)?;
+            if start.elapsed() > session.time || stop.load(Relaxed) {
+                moved.cut = sent < blocks;
+                if moved.cut && back == sent {
+                    break;
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn send(&mut self, session: &Session, number: u64, block: Block) {
+        let files = session.files.len() as u64;
+        let file = session.files[(number % files) as usize].clone();
+        let offset = number / files * u64::from(session.block_bytes);
+        let part = (0, session.block_bytes);
+        let flags = if session.mode == Mode::Uncached { DONTCACHE } else { 0 };
+        let token = self.note_begin();
+        match session.direction {
+            Direction::Write => self.ring.write(token, file, offset, block, part, flags),
+            Direction::Read => self.ring.read(token, file, offset, block, part, flags),
+        }
+    }
+
+    fn note_begin(&mut self) -> u64 {
+        let vacant = self.begun.iter().position(Option::is_none);
+        let token = vacant.unwrap_or_else(|| {
+            self.begun.push(None);
+            self.begun.len() - 1
+        });
+        self.begun[token] = Some(Instant::now());
+        token as u64
+    }
+
+    fn wait(&mut self, session: &Session) -> Result<(), Failed> {
+        let failed = |source| Failed { what: told(session), source };
+        self.ring.wait(PATIENCE, &mut self.done).map_err(failed)
+    }
+
+    fn collect(
+        &mut self,
+        session: &Session,
+        pool: &mut Pool,
+        moved: &mut Moved,
+    ) -> Result<u64, Failed> {
+        let mut back = 0;
+        let now = Instant::now();
+        for done in self.done.drain(..) {
+            let begun = self.begun[done.token as usize].take().unwrap_or(now);
+            moved.slowest = moved.slowest.max(now.saturating_duration_since(begun));
+            pool.put(done.block.expect("a transfer brings its block back"));
+            match done.result {
+                Ok(bytes) if bytes == session.block_bytes => {}
+                Ok(bytes) => {
+                    let short = format!("{bytes} of {} bytes", session.block_bytes);
+                    let source = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, short);
+                    return Err(Failed { what: told(session), source });
+                }
+                Err(source) => return Err(Failed { what: told(session), source }),
+            }
+            moved.bytes += u64::from(session.block_bytes);
+            back += 1;
+        }
+        Ok(back)
+    }
+
+    /// Blocks that end within a sector. Each is a read of the sectors that it shares with its
+    /// neighbours, then a write of all that it touches; the next waits for it, since it shares one too.
+    fn run_by_sectors(
+        &mut self,
+        session: &Session,
+        pool: &mut Pool,
+        stop: &AtomicBool,
+    ) -> Result<Moved, Failed> {
+        let sector = u64::from(session.sector_bytes);
+        let length = u64::from(session.block_bytes);
+        let blocks = (session.bytes / length).max(1);
+        let mut moved = Moved::default();
+        let start = Instant::now();
+        let file = &session.files[0];
+        let mut block = pool.take().expect("a pool of one block at least");
+        let payload = block[..length as usize].to_vec();
+        for number in 0..blocks {
+            let begun = Instant::now();
+            let (from, to) = (number * length, (number + 1) * length);
+            let first = from / sector * sector;
+            let span = to.next_multiple_of(sector) - first;
+            if session.direction == Direction::Read {
+                block = self.one(session, file, Direction::Read, first, (0, span), block)?;
+                moved.extra_read_bytes += span - length;
+            } else {
+                let last = to / sector * sector;
+                if from != first {
+                    block = self.one(session, file, Direction::Read, first, (0, sector), block)?;
+                    moved.extra_read_bytes += sector;
+                }
+                if to != last && (last != first || from == first) {
+                    let at = last - first;
+                    block = self.one(session, file, Direction::Read, last, (at, sector), block)?;
+                    moved.extra_read_bytes += sector;
+                }
+                block[(from - first) as usize..][..payload.len()].copy_from_slice(&payload);
+                block = self.one(session, file, Direction::Write, first, (0, span), block)?;
+                moved.extra_written_bytes += span - length;
+            }
+            moved.slowest = moved.slowest.max(begun.elapsed());
+            moved.bytes += length;
+            if start.elapsed() > session.time || stop.load(Relaxed) {
+                moved.cut = number + 1 < blocks;
+                break;
+            }
+        }
+        pool.put(block);
+        Ok(moved)
+    }
+
+    /// One request, waited for.
+    fn one(
+        &mut self,
+        session: &Session,
+        file: &Arc<OwnedFd>,
+        direction: Direction,
+        offset: u64,
+        (at, bytes): (u64, u64),
+        block: Block,
+    ) -> Result<Block, Failed> {
+        let part = (at as u32, bytes as u32);
+        match direction {
+            Direction::Write => self.ring.write(0, file.clone(), offset, block, part, 0),
+            Direction::Read => self.ring.read(0, file.clone(), offset, block, part, 0),
+        }
+        while self.done.is_empty() {
+            self.wait(session)?;
+        }
+        let done = self.done.pop().expect("looked at above");
+        match done.result {
+            Ok(_) => Ok(done.block.expect("a transfer brings its block back")),
+            Err(source) => Err(Failed { what: told(session), source }),
+        }
+    }
+
+    fn sync(&mut self, files: &[Arc<OwnedFd>]) -> Result<(), Failed> {
+        let failed = |source| Failed { what: "syncing what was written".into(), source };
+        for (token, file) in files.iter().enumerate() {
+            self.ring.sync(token as u64, file.clone(), false);
+        }
+        while self.ring.under_way() > 0 {
+            self.ring.wait(PATIENCE, &mut self.done).map_err(failed)?;
+        }
+        for done in self.done.drain(..) {
+            done.result.map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a session does, for messages.
+fn told(session: &Session) -> String {
+    let verb = match session.direction {
+        Direction::Write => "writing",
+        Direction::Read => "reading",
+    };
+    format!("{verb} blocks of {} bytes", session.block_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_engine::sys::memory::Region;
+
+    use super::*;
+
+    fn session<'a>(files: &'a [Arc<OwnedFd>], direction: Direction, block: u32) -> Session<'a> {
+        Session {
+            files,
+            direction,
+            mode: Mode::Buffered,
+            bytes: 1 << 20,
+            block_bytes: block,
+            depth: 4,
+            sector_bytes: 512,
+            time: Duration::from_secs(60),
+        }
+    }
+
+    fn files(count: usize) -> (tempfile::TempDir, Vec<Arc<OwnedFd>>) {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |n: usize| {
+            let path = directory.path().join(n.to_string());
+            let mut options = std::fs::OpenOptions::new();
+            options.read(true).write(true).create(true);
+            Arc::new(OwnedFd::from(options.open(path).unwrap()))
+        };
+        let files = (0..count).map(open).collect();
+        (directory, files)
+    }
+
+    fn pool() -> Pool {
+        let mut pool = Pool::new(Arc::new(Region::new(2 << 20).unwrap()), 128 << 10, 0);
+        let mut blocks: Vec<Block> = std::iter::from_fn(|| pool.take()).collect();
+        blocks.iter_mut().for_each(|block| block.fill(7));
+        blocks.into_iter().for_each(|block| pool.put(block));
+        pool
+    }
+
+    #[test]
+    fn a_session_is_dealt_over_its_files_and_read_again() {
+        let (directory, files) = files(3);
+        let (mut lane, mut pool, stop) = (Lane::new().unwrap(), pool(), AtomicBool::new(false));
+        let moved =
+            lane.run(&session(&files, Direction::Write, 100_000), &mut pool, &stop).unwrap();
+        assert_eq!(moved.bytes, 1_000_000);
+        let length =
+            |n: u32| std::fs::metadata(directory.path().join(n.to_string())).unwrap().len();
+        assert_eq!([length(0), length(1), length(2)], [400_000, 300_000, 300_000]);
+        let moved = lane.run(&session(&files, Direction::Read, 100_000), &mut pool, &stop).unwrap();
+        assert_eq!((moved.bytes, moved.cut), (1_000_000, false));
+        assert_eq!(pool.free(), pool.blocks());
+    }
+
+    #[test]
+    fn blocks_that_end_within_a_sector_keep_what_lies_beside_them() {
+        let (directory, files) = files(1);
+        let path = directory.path().join("0");
+        std::fs::write(&path, vec![1; 4096]).unwrap();
+        let (mut lane, mut pool, stop) = (Lane::new().unwrap(), pool(), AtomicBool::new(false));
+        let mut wish = session(&files, Direction::Write, 700);
+        (wish.mode, wish.bytes) = (Mode::Direct, 1400);
+        let moved = lane.run_by_sectors(&wish, &mut pool, &stop).unwrap();
+        assert_eq!(moved.bytes, 1400);
+        // 0–700 touches two sectors and shares the second; 700–1400 touches two and shares both.
+        assert_eq!((moved.extra_read_bytes, moved.extra_written_bytes), (3 * 512, 2 * 324));
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 4096);
+        assert!(bytes[..1400].iter().all(|&byte| byte == 7));
+        assert!(bytes[1400..1536].iter().all(|&byte| byte == 1), "nor what shares a sector");
+        assert!(bytes[1536..].iter().all(|&byte| byte == 1), "what no block touched is as it was");
+    }
+
+    #[test]
+    fn a_wish_to_stop_ends_a_session_early_and_in_order() {
+        let (_directory, files) = files(1);
+        let (mut lane, mut pool, stop) = (Lane::new().unwrap(), pool(), AtomicBool::new(true));
+        let moved = lane.run(&session(&files, Direction::Write, 4096), &mut pool, &stop).unwrap();
+        assert!(moved.cut && moved.bytes < 1 << 20 && moved.bytes > 0, "{moved:?}");
+        assert_eq!(pool.free(), pool.blocks());
+    }
+}

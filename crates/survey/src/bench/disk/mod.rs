@@ -1,0 +1,412 @@
+//! `bench disk`: which rate a target holds, for how long, with how much ring.
+//!
+//! ```text
+//! targets ─► peak sweep ─► continuous write ─► read back ─► fio in turn ─► what it all means
+//!              ring of       writers of the      reader of
+//!            the recorder        store             verify
+//! ```
+//!
+//! Everything goes through the code that records, so what is measured is what a recording gets.
+
+pub mod continuous;
+pub mod error;
+pub mod fio;
+pub mod lane;
+pub mod sweep;
+pub mod target;
+mod verdict;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use fullbore_core::budget::Service;
+use fullbore_core::pattern::Pattern;
+use fullbore_core::units::{ByteRate, ByteSize};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use self::continuous::{Written, analysis, cliff, read_back};
+pub use self::error::Error;
+use self::target::{Place, PlaceKind};
+use super::environment::Roots;
+use super::health;
+use super::result::{
+    BenchResult, Continuous, Kind, Level, MemberShare, Mode, Pass, Temperature, Throttling,
+    Verification,
+};
+
+/// What is left free of a file system unless said otherwise: a share, and so many bytes at least.
+const RESERVE_SHARE: u64 = 20;
+const LEAST_RESERVE_BYTES: u64 = 64 << 20;
+
+/// Files that are open besides chunks.
+const OTHER_FILES: u64 = 200;
+
+/// What to measure, and against what to hold it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Directories of a disk set, or one file or block device.
+    pub targets: Vec<PathBuf>,
+    /// The name of a file or device that may be overwritten, typed once more.
+    pub overwrite: Option<PathBuf>,
+    /// Where the kernel tells of the machine.
+    pub roots: Roots,
+    /// Bytes that stay free in a directory; a twentieth unless said otherwise.
+    pub reserve: Option<u64>,
+    /// The peak sweep, if it is wanted.
+    pub sweep: Option<sweep::Wish>,
+    /// The long run, if it is wanted.
+    pub continuous: Option<Long>,
+    /// The comparison with fio, if it is wanted.
+    pub fio: Option<fio::Wish>,
+    /// What the data sheet says.
+    pub spec: Option<ByteRate>,
+    /// What must be held.
+    pub require: Option<ByteRate>,
+    /// Terabytes that the maker warrants to be writable.
+    pub tbw: Option<f64>,
+    /// Drive writes per day that the maker warrants, and for how many years.
+    pub drive_writes: Option<(f64, f64)>,
+}
+
+/// The long run.
+#[derive(Clone, Debug)]
+pub struct Long {
+    /// For how long to write.
+    pub time: Option<Duration>,
+    /// How much to write.
+    pub bytes: Option<u64>,
+    /// Whether to write all there is, less the reserve.
+    pub full: bool,
+    /// Whether to read it back.
+    pub read_back: bool,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Bytes of a chunk file.
+    pub chunk_bytes: u64,
+    /// Bytes of writes under way at once, for each target.
+    pub depth_bytes: u64,
+    /// Blocks are due at this rate, not as fast as they can be had.
+    pub pace: Option<ByteRate>,
+    /// The ring that a recording would have.
+    pub ring_bytes: u64,
+    /// What is written.
+    pub pattern: Pattern,
+}
+
+/// Who is told how far it is, and who may end it.
+pub struct Watcher<'a> {
+    /// Set to end the benchmark; what was measured until then counts.
+    pub stop: &'a AtomicBool,
+    /// Takes what is being done, and how much of it is done (not a number where nobody knows).
+    pub tell: &'a mut dyn FnMut(&str, f64),
+}
+
+/// Measures.
+pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Error> {
+    let begun = Instant::now();
+    let mut result = BenchResult::new(Kind::Disk, settings.roots.environment());
+    let places = open(settings)?;
+    result.targets = places.iter().map(|place| place.facts.clone()).collect();
+    for note in places.iter().flat_map(|place| &place.notes) {
+        result.note(note.level, &note.text);
+    }
+    if !result.environment.optimised {
+        result.note(Level::Warning, "this build is not optimised: its CPU times are too high");
+    }
+    let room = room(&places, settings)?;
+    if let Some(wish) = &settings.sweep {
+        let all = room.saturating_mul(places.len() as u64);
+        let swept = sweep::run(&places, wish, all, watcher)?;
+        result.sweep = swept.points;
+        result.notes.extend(swept.notes);
+    }
+    if let Some(long) = &settings.continuous
+        && !watcher.stop.load(Relaxed)
+    {
+        result.continuous = Some(run_long(&places, long, room, settings, &mut result, watcher)?);
+    }
+    if let Some(wish) = &settings.fio
+        && !watcher.stop.load(Relaxed)
+    {
+        let wish = fio::Wish { session_bytes: fitting(wish, room), ..wish.clone() };
+        if wish.session_bytes == 0 {
+            result.note(Level::Info, "there is no room for the comparison with fio");
+        } else {
+            let compared = fio::compare(&places[0], &wish, &settings.roots, watcher)?;
+            result.comparisons = compared.comparisons;
+            result.commands = compared.commands;
+        }
+    }
+    verdict::judge(&mut result, settings);
+    result.interrupted = watcher.stop.load(Relaxed);
+    result.seconds = begun.elapsed().as_secs_f64();
+    Ok(result)
+}
+
+/// As much of the session as there is room for, in whole blocks.
+fn fitting(wish: &fio::Wish, room: u64) -> u64 {
+    wish.session_bytes.min(room) / wish.block_bytes * wish.block_bytes
+}
+
+fn open(settings: &Settings) -> Result<Vec<Place>, Error> {
+    let open = |path: &PathBuf| Place::open(path, settings.overwrite.as_deref(), &settings.roots);
+    let places: Vec<Place> = settings.targets.iter().map(open).collect::<Result<_, _>>()?;
+    let plain = places.iter().any(|place| matches!(place.kind, PlaceKind::Plain(_)));
+    if places.is_empty() || plain && places.len() > 1 {
+        return Err(Error::Mixed);
+    }
+    Ok(places)
+}
+
+/// Bytes that can be written to each place.
+fn room(places: &[Place], settings: &Settings) -> Result<u64, Error> {
+    let mut least = u64::MAX;
+    for place in places {
+        let free = place.facts.free;
+        let reserve = match place.kind {
+            PlaceKind::Plain(_) => settings.reserve.unwrap_or(0),
+            PlaceKind::Directory(_) => settings.reserve.unwrap_or_else(|| {
+                (place.facts.capacity.0 / RESERVE_SHARE).max(LEAST_RESERVE_BYTES)
+            }),
+        };
+        let room = free.0.saturating_sub(reserve);
+        if room == 0 {
+            let (reserve, needed) = (ByteSize(reserve), ByteSize(sweep::CHUNK_BYTES));
+            let path = place.path().to_owned();
+            return Err(Error::TooSmall { path, free: ByteSize(0), reserve, needed });
+        }
+        least = least.min(room);
+    }
+    Ok(least)
+}
+
+/// Writes for long, reads back, and reckons what it means.
+fn run_long(
+    places: &[Place],
+    long: &Long,
+    room: u64,
+    settings: &Settings,
+    result: &mut BenchResult,
+    watcher: &mut Watcher,
+) -> Result<Continuous, Error> {
+    let wish = wish(places, long, room, result)?;
+    let devices = places.iter().filter_map(|place| place.facts.device.as_deref());
+    let devices: BTreeSet<String> =
+        devices.flat_map(|device| health::drives(&settings.roots, device)).collect();
+    let devices = Vec::from_iter(devices);
+    let sensors = devices.iter().flat_map(|device| health::sensors(&settings.roots, device));
+    let before = health::counters(&settings.roots, &devices);
+    let watch = health::Watch::start(sensors.collect(), Instant::now());
+    let written = continuous::write(places, &wish, watcher);
+    let temperatures = watch.finish();
+    let throttling = health::moved(&before, &health::counters(&settings.roots, &devices));
+    let written = written?;
+    tell_what_held_it_back(&written, &wish, long, result);
+    let read = if long.read_back && !watcher.stop.load(Relaxed) && written.bytes > 0 {
+        Some(read_back::read(&written, &wish, watcher)?)
+    } else {
+        None
+    };
+    let reading = read.map(|read| {
+        let bytes = read.verification.compared_bytes;
+        (pass(&read.trace, bytes, read.elapsed, read.cpu_seconds), read.verification)
+    });
+    Ok(summary(places, &wish, long, &written, reading, (temperatures, throttling), settings))
+}
+
+/// Everything that follows from the trace.
+fn summary(
+    places: &[Place],
+    wish: &continuous::Wish,
+    long: &Long,
+    written: &Written,
+    reading: Option<(Pass, Verification)>,
+    (temperatures, throttling): (Vec<Temperature>, Vec<Throttling>),
+    settings: &Settings,
+) -> Continuous {
+    let in_hand = wish.depth_bytes * places.len() as u64 + u64::from(wish.block_bytes);
+    let service = Service::new(analysis::released(&written.trace, written.in_order), in_hand);
+    let write = pass(&written.trace, written.bytes, written.elapsed, written.cpu_seconds);
+    let rotational = places.iter().any(|place| place.facts.rotational == Some(true));
+    let cliffs = cliff::cliffs(&write.over_position, rotational, &temperatures, &throttling);
+    let recommended = verdict::recommend(&service, long.ring_bytes, written, wish);
+    let (read, verification) = reading.unzip();
+    Continuous {
+        block_bytes: wish.block_bytes.into(),
+        depth_bytes: wish.depth_bytes,
+        pattern: wish.pattern.to_string(),
+        paced: wish.pace,
+        overrun_bytes: written.overrun_bytes,
+        ring: ByteSize(wish.ring_bytes),
+        worst_windows: analysis::worst_windows(&written.trace),
+        stalls: analysis::stalls(&written.trace),
+        ring_for_rate: verdict::rings(&service, settings.require),
+        rate_for_ring: verdict::rates(&service, long.ring_bytes),
+        members: members(places, written),
+        write,
+        read,
+        verification,
+        cliffs,
+        recommended,
+        temperatures,
+        throttling,
+    }
+}
+
+/// What exactly is to be written: how much fits, in chunks of what size, with how many blocks.
+fn wish(
+    places: &[Place],
+    long: &Long,
+    room: u64,
+    result: &mut BenchResult,
+) -> Result<continuous::Wish, Error> {
+    let members = places.len() as u64;
+    let plain = matches!(places[0].kind, PlaceKind::Plain(_));
+    let block = u64::from(long.block_bytes);
+    let mut chunk_bytes = long.chunk_bytes.min(room / 16).max(block) / block * block;
+    let fits = if plain {
+        room / u64::from(places[0].facts.sector_bytes) * u64::from(places[0].facts.sector_bytes)
+    } else {
+        // A chunk in the making and one ahead; and a faster member takes more than its share.
+        let each = room.saturating_sub(2 * chunk_bytes + (4 << 20));
+        if members > 1 { each * members / 10 * 9 } else { each }
+    };
+    let fits = if plain { fits } else { fits / 4096 * 4096 };
+    if fits < block {
+        let place = &places[0];
+        return Err(Error::TooSmall {
+            path: place.path().to_owned(),
+            free: ByteSize(room),
+            reserve: ByteSize(place.facts.free.0.saturating_sub(room)),
+            needed: ByteSize(if plain { block } else { block + 2 * chunk_bytes + (4 << 20) }),
+        });
+    }
+    let most = if long.full || long.bytes.is_some() || plain { fits } else { fits / 2 };
+    let bytes = long.bytes.map_or(most, |bytes| bytes.min(fits)).max(block) / 4096 * 4096;
+    if long.bytes.is_some_and(|wanted| wanted > fits) {
+        let text = format!("there is room for {} of what was to be written", ByteSize(bytes));
+        result.note(Level::Warning, text);
+    }
+    if !plain {
+        chunk_bytes = chunk_bytes.max(bytes / files_to_open()).next_multiple_of(block);
+    }
+    // At full speed a ring of more than what is under way would only hide where time goes.
+    let ring_bytes = match long.pace {
+        Some(_) => long.ring_bytes,
+        None => long.depth_bytes * members + 8 * block,
+    };
+    Ok(continuous::Wish {
+        bytes: if plain { bytes.min(fits) } else { bytes },
+        time: long.time,
+        block_bytes: long.block_bytes,
+        chunk_bytes,
+        depth_bytes: long.depth_bytes,
+        pace: long.pace,
+        ring_bytes,
+        pattern: long.pattern,
+        base: (result.id.as_u64_pair().1 >> 8) & !7,
+    })
+}
+
+/// How many chunk files may be open at once, after the limit was raised as far as it may be.
+fn files_to_open() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // What is refused stays as it is, and chunks are larger.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    now.saturating_sub(OTHER_FILES).clamp(16, 1 << 16)
+}
+
+/// Whether something else than the target set the pace.
+fn tell_what_held_it_back(
+    written: &Written,
+    wish: &continuous::Wish,
+    long: &Long,
+    result: &mut BenchResult,
+) {
+    let share = written.filling.as_secs_f64() / written.elapsed.as_secs_f64().max(1e-9);
+    if wish.pace.is_none() && share > 0.8 && written.bytes > 0 {
+        let rate = written.bytes as f64 / written.filling.as_secs_f64().max(1e-9) / 1e6;
+        result.note(
+            Level::Warning,
+            format!(
+                "making {} and its checksum took {:.0} % of the time ({rate:.0} MB/s on one core): \
+                 the target may be faster than this run shows",
+                wish.pattern,
+                share * 100.0
+            ),
+        );
+    }
+    if let Some(rate) = wish.pace
+        && written.overrun_bytes > 0
+    {
+        result.note(
+            Level::Warning,
+            format!(
+                "the target is slower than {rate}, or stalls for longer than a ring of {} holds: \
+                 {} had no block",
+                ByteSize(wish.ring_bytes),
+                ByteSize(written.overrun_bytes)
+            ),
+        );
+    }
+    let ended_by_room = long.time.is_some_and(|time| written.elapsed < time)
+        && written.bytes + written.overrun_bytes >= wish.bytes;
+    if ended_by_room && !long.full && long.bytes.is_none() {
+        result.note(
+            Level::Info,
+            format!(
+                "writing ended after {:.1} s with {}, half of what is free; --full writes all of it",
+                written.elapsed.as_secs_f64(),
+                ByteSize(written.bytes)
+            ),
+        );
+    }
+}
+
+fn pass(trace: &[continuous::Done], bytes: u64, elapsed: Duration, cpu_seconds: f64) -> Pass {
+    let seconds = elapsed.as_secs_f64();
+    Pass {
+        bytes,
+        seconds,
+        rate: bytes as f64 / seconds.max(1e-9),
+        cpu_s_per_gb: cpu_seconds / (bytes.max(1) as f64 / 1e9),
+        over_time: analysis::over_time(trace),
+        over_position: analysis::over_position(trace),
+    }
+}
+
+fn members(places: &[Place], written: &Written) -> Vec<MemberShare> {
+    if places.len() < 2 {
+        return vec![];
+    }
+    let share = |(number, place): (usize, &Place)| {
+        let own = || written.trace.iter().filter(move |done| done.member == number);
+        let bytes: u64 = own().map(|done| u64::from(done.bytes)).sum();
+        MemberShare {
+            path: place.path().display().to_string(),
+            bytes,
+            rate: bytes as f64 / written.elapsed.as_secs_f64().max(1e-9),
+            longest_ms: own().map(|done| done.took_ns).max().unwrap_or(0) as f64 / 1e6,
+        }
+    };
+    places.iter().enumerate().map(share).collect()
+}
+
+/// CPU time of the whole process, the kernel's threads for its rings included.
+pub fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// A mode in a word.
+pub fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Direct => "direct",
+        Mode::Buffered => "buffered",
+        Mode::Uncached => "uncached",
+    }
+}

@@ -1,0 +1,522 @@
+//! Peak rates: short sessions of many shapes, each run several times.
+//!
+//! All writing comes first, each run into space that nothing was written to, as the chunks of a
+//! recording have it; then files are written once in full, and all reading reads those.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use fullbore_core::layout::ALIGNMENT;
+use fullbore_core::pattern::{Pattern, Prbs};
+use fullbore_core::units::ByteSize;
+use fullbore_engine::ring::Pool;
+use fullbore_engine::sys::memory::Region;
+
+use super::error::Error;
+use super::lane::{Failed, Lane, Moved, Session};
+use super::target::{Place, PlaceKind, Scratch};
+use super::{Watcher, cpu_seconds};
+use crate::bench::result::{
+    Curve, Direction, Level, Mode, Modifier, Note, ReadModifyWrite, Spread, SweepPoint,
+};
+
+/// A chunk of the NVMe recorders: what sessions are counted in.
+pub const CHUNK_BYTES: u64 = 128 << 10;
+
+/// Blocks of this size fill the files that are read.
+const FILLING_BYTES: u32 = 1 << 20;
+
+/// What to sweep over.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Bytes of a session.
+    pub sessions: Vec<u64>,
+    /// Bytes of a block.
+    pub blocks: Vec<u64>,
+    /// Blocks under way.
+    pub depths: Vec<u32>,
+    /// Files on each target.
+    pub files: Vec<u32>,
+    /// Ways of moving bytes.
+    pub modes: Vec<Mode>,
+    /// Which way.
+    pub directions: Vec<Direction>,
+    /// How often each.
+    pub runs: u32,
+    /// After this time a run ends early.
+    pub run_time: Duration,
+    /// The session of all curves but that of sessions.
+    pub session_bytes: u64,
+    /// The block of all curves but that of blocks.
+    pub block_bytes: u64,
+    /// The depth of all curves but that of depths.
+    pub depth: u32,
+}
+
+/// A point still to be measured.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    curves: Vec<Curve>,
+    direction: Direction,
+    mode: Mode,
+    session_bytes: u64,
+    block_bytes: u64,
+    depth: u32,
+    files: u32,
+}
+
+impl Point {
+    fn is_shaped_like(&self, other: &Point) -> bool {
+        let shape = |point: &Point| Point { curves: vec![], ..point.clone() };
+        shape(self) == shape(other)
+    }
+}
+
+impl Wish {
+    /// Every point once, however many curves it lies on; all writing before all reading.
+    fn points(&self) -> Vec<Point> {
+        let usual = |direction, curve| Point {
+            curves: vec![curve],
+            direction,
+            mode: self.modes.first().copied().unwrap_or(Mode::Buffered),
+            session_bytes: self.session_bytes,
+            block_bytes: self.block_bytes.min(self.session_bytes),
+            depth: self.depth,
+            files: 1,
+        };
+        let mut points: Vec<Point> = vec![];
+        let mut add = |point: Point| match points.iter_mut().find(|at| at.is_shaped_like(&point)) {
+            Some(known) => known.curves.extend(&point.curves),
+            None => points.push(point),
+        };
+        let mut directions = self.directions.clone();
+        directions.sort_by_key(|direction| *direction == Direction::Read);
+        for direction in directions {
+            for &session_bytes in &self.sessions {
+                let block_bytes = self.block_bytes.min(session_bytes);
+                add(Point { session_bytes, block_bytes, ..usual(direction, Curve::Session) });
+            }
+            for &block_bytes in &self.blocks {
+                add(Point { block_bytes, ..usual(direction, Curve::Block) });
+            }
+            for &depth in &self.depths {
+                add(Point { depth, ..usual(direction, Curve::Depth) });
+            }
+            for &mode in &self.modes {
+                add(Point { mode, ..usual(direction, Curve::Mode) });
+            }
+            for &files in &self.files {
+                add(Point { files, ..usual(direction, Curve::Files) });
+            }
+        }
+        points
+    }
+}
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// In the order in which they were measured.
+    pub points: Vec<SweepPoint>,
+    /// What was left out, and why.
+    pub notes: Vec<Note>,
+}
+
+/// Measures all points that the places have room for.
+pub fn run(
+    places: &[Place],
+    wish: &Wish,
+    room: u64,
+    watcher: &mut Watcher,
+) -> Result<Swept, Error> {
+    let mut swept = Swept::default();
+    let points = feasible(places, wish, room, &mut swept.notes)?;
+    let mut bench = Bench::new(places, wish, &points)?;
+    for (number, point) in points.iter().enumerate() {
+        if watcher.stop.load(Relaxed) {
+            break;
+        }
+        (watcher.tell)(&told(point), number as f64 / points.len() as f64);
+        if point.direction == Direction::Read && !bench.filled {
+            bench.fill(&points, watcher)?;
+        }
+        if let Some(measured) = bench.measure(point, watcher.stop)? {
+            swept.points.push(measured);
+        }
+    }
+    bench.release();
+    compare_with_aligned(&mut swept.points, places[0].facts.sector_bytes);
+    Ok(swept)
+}
+
+/// Leaves out what the places cannot do, and says so.
+fn feasible(
+    places: &[Place],
+    wish: &Wish,
+    room: u64,
+    notes: &mut Vec<Note>,
+) -> Result<Vec<Point>, Error> {
+    let mut note = |text: String| {
+        let note = Note { level: Level::Info, text };
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    };
+    let plain = places.iter().any(|place| matches!(place.kind, PlaceKind::Plain(_)));
+    // Files of several counts are all filled before the first is read.
+    let room = if wish.files.iter().any(|&files| files > 1) && !plain { room / 2 } else { room };
+    let mut possible = wish.clone();
+    possible.modes.retain(|mode| {
+        let taken = places.iter().all(|place| place.takes(*mode));
+        if !taken {
+            note(match mode {
+                Mode::Direct => {
+                    "direct I/O is left out: at least one target does not write past the page cache"
+                        .into()
+                }
+                _ => "uncached writing is left out: RWF_DONTCACHE needs Linux 6.14 and a file \
+                      system that knows it"
+                    .into(),
+            });
+        }
+        taken
+    });
+    let mut points = possible.points();
+    points.retain(|point| {
+        if plain && point.files > 1 {
+            note("several files are left out: the target is one file or device".into());
+            return false;
+        }
+        if point.session_bytes > room {
+            note(format!(
+                "sessions of {} are left out: there is room for {}",
+                ByteSize(point.session_bytes),
+                ByteSize(room)
+            ));
+            return false;
+        }
+        true
+    });
+    if points.is_empty() {
+        let needed = ByteSize(wish.sessions.iter().copied().min().unwrap_or(wish.session_bytes));
+        let place = &places[0];
+        let free = ByteSize(room);
+        let reserve = ByteSize(place.facts.free.0.saturating_sub(room));
+        return Err(Error::TooSmall { path: place.path().to_owned(), free, reserve, needed });
+    }
+    Ok(points)
+}
+
+/// Files, memory and ring of a sweep.
+struct Bench<'a> {
+    places: &'a [Place],
+    wish: &'a Wish,
+    /// The first of each place, then the second of each, …
+    files: Vec<Scratch>,
+    /// Bytes of each that hold data.
+    filled_bytes: Vec<u64>,
+    filled: bool,
+    region: Arc<Region>,
+    lane: Lane,
+}
+
+impl<'a> Bench<'a> {
+    fn new(places: &'a [Place], wish: &'a Wish, points: &[Point]) -> Result<Self, Error> {
+        let most = points.iter().map(|point| point.files).max().unwrap_or(1);
+        let mut files = vec![];
+        for _ in 0..most {
+            for place in places {
+                let cannot = |source| Error::Open { path: place.path().to_owned(), source };
+                files.push(place.scratch().map_err(cannot)?);
+            }
+        }
+        let memory = points.iter().map(|point| stride(point.block_bytes) * u64::from(point.depth));
+        let bytes = memory.max().unwrap_or(0).max(8 * u64::from(FILLING_BYTES));
+        let region = filled_region(bytes)?;
+        let filled_bytes = vec![0; files.len()];
+        let lane = Lane::new()?;
+        Ok(Self { places, wish, files, filled_bytes, filled: false, region, lane })
+    }
+
+    fn measure(&mut self, point: &Point, stop: &AtomicBool) -> Result<Option<SweepPoint>, Error> {
+        let count = point.files as usize * self.places.len();
+        let opened = self.open(count, point.mode)?;
+        let mut rates = vec![];
+        let mut all = Moved::default();
+        let mut cpu = 0.0;
+        let mut bytes = point.session_bytes;
+        if point.direction == Direction::Read {
+            let least = self.filled_bytes[..count].iter().min().copied().unwrap_or(0);
+            bytes = bytes.min(least * count as u64);
+            all.cut = bytes < point.session_bytes;
+        }
+        for _ in 0..self.wish.runs {
+            if stop.load(Relaxed) {
+                break;
+            }
+            self.prepare(point, count)?;
+            let before = cpu_seconds();
+            let session = Session {
+                files: &opened,
+                direction: point.direction,
+                mode: point.mode,
+                bytes,
+                block_bytes: point.block_bytes as u32,
+                depth: point.depth,
+                sector_bytes: self.places[0].facts.sector_bytes,
+                time: self.wish.run_time,
+            };
+            let mut pool = Pool::new(self.region.clone(), stride(point.block_bytes) as usize, 0);
+            let moved = self.lane.run(&session, &mut pool, stop);
+            let moved = moved.map_err(|failed| self.failed(failed))?;
+            cpu += cpu_seconds() - before;
+            if moved.bytes > 0 {
+                rates.push(moved.bytes as f64 / moved.elapsed.as_secs_f64().max(1e-9));
+            }
+            all.bytes += moved.bytes;
+            all.slowest = all.slowest.max(moved.slowest);
+            all.extra_read_bytes += moved.extra_read_bytes;
+            all.extra_written_bytes += moved.extra_written_bytes;
+            all.cut |= moved.cut;
+        }
+        if rates.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(SweepPoint {
+            curves: point.curves.clone(),
+            direction: point.direction,
+            mode: point.mode,
+            session_bytes: point.session_bytes,
+            block_bytes: point.block_bytes,
+            depth: point.depth,
+            files: point.files * self.places.len() as u32,
+            moved_bytes: all.bytes,
+            rate: Spread::of(&rates),
+            cpu_s_per_gb: cpu / (all.bytes as f64 / 1e9),
+            slowest_ms: all.slowest.as_secs_f64() * 1e3,
+            read_modify_write: self.modified(point, &all),
+            cut_by_time: all.cut,
+        }))
+    }
+
+    /// What the ends of blocks within sectors cost, if there are any.
+    fn modified(&self, point: &Point, all: &Moved) -> Option<ReadModifyWrite> {
+        let sector = u64::from(self.places[0].facts.sector_bytes);
+        let unaligned = !point.block_bytes.is_multiple_of(sector);
+        let by_us = point.mode == Mode::Direct;
+        unaligned.then_some(ReadModifyWrite {
+            by: if by_us { Modifier::Program } else { Modifier::Kernel },
+            extra_read_bytes: all.extra_read_bytes,
+            extra_written_bytes: all.extra_written_bytes,
+            ratio_to_aligned: None,
+        })
+    }
+
+    fn open(&self, count: usize, mode: Mode) -> Result<Vec<Arc<OwnedFd>>, Error> {
+        let path = || self.places[0].path().to_owned();
+        let open = |file: &Scratch| file.open(mode);
+        let opened: Result<_, _> = self.files[..count].iter().map(open).collect();
+        opened.map_err(|source| Error::Open { path: path(), source })
+    }
+
+    /// Fresh space for writing; nothing in memory for reading.
+    fn prepare(&self, point: &Point, count: usize) -> Result<(), Error> {
+        // The last block of a session may end within a sector, and reaches the end of that.
+        let share = point.session_bytes.div_ceil(count as u64) + point.block_bytes;
+        let share = share.next_multiple_of(ALIGNMENT);
+        for file in &self.files[..count] {
+            match point.direction {
+                Direction::Write => file.take_space(share).map_err(|source| {
+                    let what = format!("taking {}", ByteSize(share));
+                    Error::Transfer { path: self.places[0].path().to_owned(), what, source }
+                })?,
+                Direction::Read => file.forget(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all files in full, so that there is something to read.
+    fn fill(&mut self, points: &[Point], watcher: &mut Watcher) -> Result<(), Error> {
+        self.filled = true;
+        let direct = self.places.iter().all(|place| place.takes(Mode::Direct));
+        let mode = if direct { Mode::Direct } else { Mode::Buffered };
+        let reading = || points.iter().filter(|point| point.direction == Direction::Read);
+        for number in 0..self.files.len() {
+            let share = |point: &Point| {
+                let count = u64::from(point.files) * self.places.len() as u64;
+                (number < count as usize).then(|| {
+                    (point.session_bytes.div_ceil(count) + 2 * point.block_bytes.min(1 << 24))
+                        .next_multiple_of(FILLING_BYTES.into())
+                })
+            };
+            let bytes = reading().filter_map(share).max().unwrap_or(0);
+            let most = self.places[number % self.places.len()].facts.free.0;
+            let bytes = bytes.min(most / u64::from(FILLING_BYTES) * u64::from(FILLING_BYTES));
+            if bytes == 0 || watcher.stop.load(Relaxed) {
+                continue;
+            }
+            (watcher.tell)("writing what is to be read", f64::NAN);
+            let file = self.files[number].clone();
+            let cannot = |source| Error::Open { path: self.places[0].path().to_owned(), source };
+            file.take_space(bytes).map_err(cannot)?;
+            let opened = [file.open(mode).map_err(cannot)?];
+            let session = Session {
+                files: &opened,
+                direction: Direction::Write,
+                mode,
+                bytes,
+                block_bytes: FILLING_BYTES,
+                depth: 8,
+                sector_bytes: self.places[0].facts.sector_bytes,
+                time: self.wish.run_time * 10,
+            };
+            let mut pool = Pool::new(self.region.clone(), FILLING_BYTES as usize, 0);
+            let moved = self.lane.run(&session, &mut pool, watcher.stop);
+            self.filled_bytes[number] = moved.map_err(|failed| self.failed(failed))?.bytes;
+        }
+        Ok(())
+    }
+
+    /// Gives all space back at once: the long run needs it.
+    fn release(&self) {
+        for file in &self.files {
+            // What stays taken is given back when the file is closed.
+            let _ = file.release();
+        }
+    }
+
+    fn failed(&self, failed: Failed) -> Error {
+        let path = self.places[0].path().to_owned();
+        Error::Transfer { path, what: failed.what, source: failed.source }
+    }
+}
+
+/// Memory of a block: room for the sectors at both its ends.
+fn stride(block_bytes: u64) -> u64 {
+    let ends = if block_bytes.is_multiple_of(ALIGNMENT) { 0 } else { 2 * ALIGNMENT };
+    (block_bytes + ends).next_multiple_of(ALIGNMENT)
+}
+
+/// Memory full of something that neither compresses nor repeats soon.
+pub fn filled_region(bytes: u64) -> Result<Arc<Region>, Error> {
+    let cannot = |source| Error::Memory { bytes, source };
+    let region = Arc::new(Region::new(bytes as usize).map_err(cannot)?);
+    let mut pool = Pool::new(region.clone(), 1 << 20, 0);
+    let mut offset = 0;
+    while let Some(mut block) = pool.take() {
+        Pattern::Prbs(Prbs::PRBS31).fill(&mut block, offset);
+        offset += block.len() as u64;
+    }
+    Ok(region)
+}
+
+/// Sets blocks that end within a sector beside the next smaller ones that do not.
+fn compare_with_aligned(points: &mut [SweepPoint], sector: u32) {
+    let known: Vec<SweepPoint> = points.to_vec();
+    for point in points {
+        let Some(modified) = &mut point.read_modify_write else { continue };
+        let beside = known.iter().filter(|other| {
+            other.direction == point.direction
+                && other.mode == point.mode
+                && other.session_bytes == point.session_bytes
+                && other.block_bytes <= point.block_bytes
+                && other.block_bytes.is_multiple_of(sector.into())
+        });
+        let beside = beside.max_by_key(|other| other.block_bytes);
+        modified.ratio_to_aligned = beside
+            .filter(|other| other.rate.mean > 0.0)
+            .map(|other| point.rate.mean / other.rate.mean);
+    }
+}
+
+fn told(point: &Point) -> String {
+    let (direction, mode) = (words(point.direction), super::mode_word(point.mode));
+    format!(
+        "peak: {direction} {} in blocks of {}, {mode}, {} under way, {}",
+        ByteSize(point.session_bytes),
+        ByteSize(point.block_bytes),
+        point.depth,
+        if point.files == 1 { "1 file".into() } else { format!("{} files", point.files) },
+    )
+}
+
+fn words(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Write => "write",
+        Direction::Read => "read",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::environment::Roots;
+
+    fn wish() -> Wish {
+        Wish {
+            sessions: vec![CHUNK_BYTES, 8 * CHUNK_BYTES],
+            blocks: vec![4096, 5000, 1 << 20],
+            depths: vec![1, 8],
+            files: vec![1, 2],
+            modes: vec![Mode::Buffered],
+            directions: vec![Direction::Read, Direction::Write],
+            runs: 2,
+            run_time: Duration::from_secs(5),
+            session_bytes: 8 * CHUNK_BYTES,
+            block_bytes: 1 << 20,
+            depth: 8,
+        }
+    }
+
+    #[test]
+    fn points_of_several_curves_are_measured_once_and_writing_comes_first() {
+        let points = wish().points();
+        let usual = &points[1];
+        assert_eq!(
+            usual.curves,
+            [Curve::Session, Curve::Block, Curve::Depth, Curve::Mode, Curve::Files]
+        );
+        // 2 sessions, 2 more blocks, 1 more depth, 1 more number of files, both ways.
+        assert_eq!(points.len(), 12);
+        let first_read = points.iter().position(|point| point.direction == Direction::Read);
+        assert_eq!(first_read, Some(6));
+    }
+
+    #[test]
+    fn a_sweep_measures_all_points_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let stop = AtomicBool::new(false);
+        let mut tell = |_: &str, _: f64| {};
+        let mut watcher = Watcher { stop: &stop, tell: &mut tell };
+        let swept = run(&places, &wish(), 1 << 30, &mut watcher).unwrap();
+        assert_eq!(swept.points.len(), 12, "{:?}", swept.notes);
+        for point in &swept.points {
+            assert_eq!(point.rate.runs, 2);
+            assert!(point.rate.mean > 0.0 && point.rate.least <= point.rate.most);
+            let whole = point.session_bytes / point.block_bytes * point.block_bytes;
+            assert_eq!(point.moved_bytes, 2 * whole.max(point.block_bytes), "{point:?}");
+        }
+        let unaligned = swept.points.iter().find(|point| point.block_bytes == 5000).unwrap();
+        let modified = unaligned.read_modify_write.unwrap();
+        assert_eq!(modified.by, Modifier::Kernel);
+        assert!(modified.ratio_to_aligned.unwrap() > 0.0);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn sessions_without_room_are_left_out_with_a_word() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let mut notes = vec![];
+        let few = Wish { files: vec![1], ..wish() };
+        let points = feasible(&places, &few, CHUNK_BYTES, &mut notes).unwrap();
+        assert!(points.iter().all(|point| point.session_bytes == CHUNK_BYTES));
+        assert!(notes[0].text.contains("left out"), "{notes:?}");
+        let error = feasible(&places, &few, 4096, &mut notes).unwrap_err();
+        assert!(matches!(error, Error::TooSmall { .. }));
+    }
+}

@@ -1,0 +1,464 @@
+//! What is measured: a directory, a file or a block device, and what the kernel says of it.
+//!
+//! In a directory nothing is left behind, however the benchmark ends: its files have no names. A file
+//! or a device is written in place, from its first byte, and only when [`clear`] has said that it may be.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fullbore_core::layout::ALIGNMENT;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::device::guard::{self, Cleared, Purpose};
+use fullbore_engine::ring::Pool;
+use fullbore_engine::store::{Access, Member, open_nameless};
+use fullbore_engine::sys::memory::Region;
+use fullbore_engine::sys::uring::DONTCACHE;
+use rustix::fs::{FallocateFlags, OFlags, fallocate, ftruncate, major, minor};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::error::Error;
+use crate::bench::environment::{Roots, chosen, text};
+use crate::bench::result::{Level, Mode, Note, Target, TargetKind};
+
+/// Something to measure.
+pub struct Place {
+    /// How it is written.
+    pub kind: PlaceKind,
+    /// What is known of it.
+    pub facts: Target,
+    /// What a reader must know of it.
+    pub notes: Vec<Note>,
+    /// Whether the kernel takes `RWF_DONTCACHE` there.
+    pub uncached: bool,
+    /// Keeps others from mounting a block device meanwhile.
+    _claim: Option<File>,
+}
+
+/// How a place is written.
+pub enum PlaceKind {
+    /// By the store, as a member.
+    Directory(Member),
+    /// In place.
+    Plain(PathBuf),
+}
+
+/// A file to measure with, and the path that opens it once more.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    /// Keeps a nameless file alive.
+    file: Arc<OwnedFd>,
+    path: PathBuf,
+    /// Whether its space is taken and given back at will.
+    nameless: bool,
+}
+
+impl Place {
+    /// Opens a target. A file or device is written only if whoever asks has typed its very name again.
+    pub fn open(path: &Path, overwrite: Option<&Path>, roots: &Roots) -> Result<Self, Error> {
+        let cannot = |source| Error::Open { path: path.to_owned(), source };
+        let metadata = fs::metadata(path).map_err(cannot)?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            Self::directory(path, roots)
+        } else if kind.is_block_device() || kind.is_file() {
+            Self::cleared(&clear(path, overwrite)?, roots)
+        } else {
+            Err(Error::NotATarget { path: path.to_owned() })
+        }
+    }
+
+    fn directory(path: &Path, roots: &Roots) -> Result<Self, Error> {
+        let member = Member::nameless(path)?;
+        let root = member.root().to_owned();
+        let cannot = |source| Error::Open { path: root.clone(), source };
+        let status = rustix::fs::statvfs(&root).map_err(|error| cannot(error.into()))?;
+        let device = fs::metadata(&root).map_err(cannot)?.dev();
+        let mut facts = facts(roots, &root, device);
+        facts.kind = TargetKind::Directory;
+        facts.file_system = Some(member.file_system().to_owned());
+        facts.capacity = ByteSize(status.f_blocks.saturating_mul(status.f_frsize));
+        facts.free = ByteSize(member.free_bytes()?);
+        facts.direct = !member.buffered();
+        let warning = |text: &String| Note { level: Level::Warning, text: text.clone() };
+        let notes = member.warnings().iter().map(warning).collect();
+        let kind = PlaceKind::Directory(member);
+        let mut place = Self { kind, facts, notes, uncached: false, _claim: None };
+        place.try_out().map_err(cannot)?;
+        Ok(place)
+    }
+
+    /// A file or block device of which the guard has said that it may be written.
+    fn cleared(cleared: &Cleared, roots: &Roots) -> Result<Self, Error> {
+        let cannot = |source| Error::Open { path: cleared.path().to_owned(), source };
+        let root = cleared.path().canonicalize().map_err(cannot)?;
+        let metadata = fs::metadata(&root).map_err(cannot)?;
+        let is_device = metadata.file_type().is_block_device();
+        let claim = if is_device { Some(claim(&root).map_err(cannot)?) } else { None };
+        let mut file = File::open(&root).map_err(cannot)?;
+        let bytes = file.seek(SeekFrom::End(0)).map_err(cannot)?;
+        if bytes == 0 {
+            return Err(Error::Empty { path: root });
+        }
+        let number = if is_device { metadata.rdev() } else { metadata.dev() };
+        let mut facts = facts(roots, &root, number);
+        facts.kind = if is_device { TargetKind::BlockDevice } else { TargetKind::File };
+        facts.capacity = ByteSize(bytes);
+        facts.free = ByteSize(bytes);
+        if is_device {
+            (facts.file_system, facts.mount_options) = (None, None);
+        }
+        facts.direct = open_as(&root, true).is_ok();
+        open_as(&root, false).map_err(cannot)?;
+        let kind = PlaceKind::Plain(root);
+        let mut place = Self { kind, facts, notes: vec![], uncached: false, _claim: claim };
+        place.try_out().map_err(cannot)?;
+        Ok(place)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match &self.kind {
+            PlaceKind::Directory(member) => member.root(),
+            PlaceKind::Plain(path) => path,
+        }
+    }
+
+    /// Whether this way of moving bytes is to be had there.
+    pub fn takes(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Direct => self.facts.direct,
+            Mode::Uncached => self.uncached,
+            Mode::Buffered => true,
+        }
+    }
+
+    /// A file to measure with: a new one without a name in a directory, else the target itself.
+    pub fn scratch(&self) -> io::Result<Scratch> {
+        match &self.kind {
+            PlaceKind::Directory(member) => {
+                let access = Access { direct: false, ..member.access() };
+                let file = Arc::new(open_nameless(member.root(), access)?);
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+                Ok(Scratch { file, path, nameless: true })
+            }
+            PlaceKind::Plain(path) => {
+                let file = Arc::new(open_as(path, false)?);
+                Ok(Scratch { file, path: path.clone(), nameless: false })
+            }
+        }
+    }
+
+    /// Finds out by trying what a file system does not say: the smallest direct request, and whether
+    /// direct ones really pass by the page cache.
+    fn try_out(&mut self) -> io::Result<()> {
+        let told = self.facts.sector_bytes.max(512);
+        self.facts.sector_bytes = told;
+        let scratch = self.scratch()?;
+        self.uncached = takes_uncached(&scratch.file);
+        let mut pool = Pool::new(Arc::new(Region::new(1)?), TRIAL_BYTES, 0);
+        let mut block = pool.take().expect("a region holds a block");
+        if !self.facts.direct {
+            return Ok(());
+        }
+        let direct = scratch.open(Mode::Direct)?;
+        if scratch.nameless {
+            block.fill(0x5A);
+            rustix::io::pwrite(&*direct, &block, 0)?;
+            // Memory answers no question about a cache.
+            let memory = self.facts.file_system.as_deref() == Some("tmpfs");
+            if memory || is_cached(&scratch.file)? {
+                self.facts.direct = false;
+                self.notes.push(Note { level: Level::Warning, text: self.not_direct() });
+            }
+        }
+        self.facts.sector_bytes = [512, 1024, 2048, ALIGNMENT as u32]
+            .into_iter()
+            .filter(|&sector| sector >= told)
+            .find(|&sector| {
+                let bytes = &mut block[..sector as usize];
+                rustix::io::pread(&*direct, bytes, u64::from(sector)).is_ok()
+            })
+            .unwrap_or(ALIGNMENT as u32);
+        Ok(())
+    }
+
+    fn not_direct(&self) -> String {
+        let file_system = self.facts.file_system.as_deref().unwrap_or("the file system");
+        let why = match file_system {
+            "tmpfs" => "it has no disk below it, so all rates are those of memory",
+            "btrfs" => {
+                "files with checksums are copied through it (since Linux 6.15); switch copy-on-write \
+                 off for the directory (chattr +C) to write past it"
+            }
+            _ => "so rates are those of memory until the kernel writes back",
+        };
+        format!(
+            "{}: {file_system} takes direct writes and puts them into the page cache all the same: {why}",
+            self.path().display()
+        )
+    }
+}
+
+/// Has the guard say that a file or block device may be written from its first byte on.
+///
+/// What carries anything known, or is in use, is refused by the guard. Beyond that nothing is written
+/// unless its very name was typed a second time: bytes without a signature may be somebody's recording.
+pub fn clear(path: &Path, overwrite: Option<&Path>) -> Result<Cleared, Error> {
+    let cleared = guard::clear(path, overwrite, Purpose::Bare, None)?;
+    let metadata =
+        fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    let what = match metadata.file_type().is_block_device() {
+        true => "a block device".to_owned(),
+        false if metadata.len() == 0 => return Err(Error::Empty { path: path.to_owned() }),
+        false => format!("a file of {}", ByteSize(metadata.len())),
+    };
+    match overwrite {
+        Some(_) => Ok(cleared),
+        None => Err(Error::Holds { path: path.to_owned(), what }),
+    }
+}
+
+/// Opens a block device so that nobody else mounts it, or fails if somebody has.
+fn claim(path: &Path) -> io::Result<File> {
+    let exclusive = OFlags::EXCL.bits().cast_signed();
+    OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path)
+}
+
+/// Bytes of a trial write.
+const TRIAL_BYTES: usize = 64 << 10;
+
+impl Scratch {
+    /// Opens it for a way of moving bytes.
+    pub fn open(&self, mode: Mode) -> io::Result<Arc<OwnedFd>> {
+        Ok(Arc::new(open_as(&self.path, mode == Mode::Direct)?))
+    }
+
+    /// The path that another process of this user opens it by, while this one runs.
+    pub fn path_for_others(&self) -> PathBuf {
+        match self.nameless {
+            true => format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into(),
+            false => self.path.clone(),
+        }
+    }
+
+    /// Takes space that nothing was written to yet, as chunks of a recording have it. What is no file of
+    /// ours has its space.
+    pub fn take_space(&self, bytes: u64) -> io::Result<()> {
+        if !self.nameless {
+            return Ok(());
+        }
+        ftruncate(&self.file, 0)?;
+        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes.max(1)) {
+            Err(Errno::OPNOTSUPP) => Ok(ftruncate(&self.file, bytes)?),
+            taken => Ok(taken?),
+        }
+    }
+
+    /// Gives the space back.
+    pub fn release(&self) -> io::Result<()> {
+        if self.nameless { Ok(ftruncate(&self.file, 0)?) } else { Ok(()) }
+    }
+
+    /// Has the kernel forget what it holds of the file, so that reading asks the disk.
+    pub fn forget(&self) {
+        // What cannot be synced or forgotten stays in memory, and the rates show it.
+        let _ = rustix::fs::fdatasync(&self.file);
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+    }
+}
+
+fn open_as(path: &Path, direct: bool) -> io::Result<OwnedFd> {
+    let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags.bits().cast_signed());
+    Ok(options.open(path)?.into())
+}
+
+/// Whether the first page of a file is in the page cache: a read that must not wait gets it only then.
+fn is_cached(file: &OwnedFd) -> io::Result<bool> {
+    let mut page = [0; 512];
+    let mut bytes = [io::IoSliceMut::new(&mut page)];
+    match rustix::io::preadv2(file, &mut bytes, 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the kernel goes through the page cache there without leaving anything in it.
+fn takes_uncached(file: &OwnedFd) -> bool {
+    let mut page = [0; 512];
+    let mut bytes = [io::IoSliceMut::new(&mut page)];
+    let flags = ReadWriteFlags::from_bits_retain(DONTCACHE);
+    rustix::io::preadv2(file, &mut bytes, 0, flags).is_ok()
+}
+
+/// All that the kernel says of the device below a path, and of how it is mounted.
+fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
+    let mut target = Target { path: path.display().to_string(), ..Target::default() };
+    let number = format!("{}:{}", major(device), minor(device));
+    let mount = roots.proc("self/mountinfo").and_then(|table| mount_of(&table, &number, path));
+    let source = mount.as_ref().map(|mount| mount.source.clone()).unwrap_or_default();
+    if let Some(mount) = mount {
+        target.file_system = Some(mount.file_system);
+        target.mount_options = Some(mount.options);
+    }
+    let Some(block) = block_device(roots, &number, &source) else { return target };
+    let read = |name: &str| text(&block.join(name));
+    let number_in = |name: &str| read(name).and_then(|text| text.parse::<u32>().ok());
+    target.device = block.file_name().map(|name| name.to_string_lossy().into_owned());
+    target.model = read("device/model")
+        .map(|model| model.trim().to_owned())
+        .or_else(|| read("loop/backing_file").map(|file| format!("loop over {file}")));
+    target.firmware = read("device/firmware_rev").or_else(|| read("device/rev"));
+    target.link_speed = read("device/device/current_link_speed");
+    target.link_width = number_in("device/device/current_link_width");
+    target.numa_node = read("device/device/numa_node")
+        .and_then(|node| node.parse().ok())
+        .filter(|node: &i32| *node >= 0);
+    target.rotational = number_in("queue/rotational").map(|turns| turns == 1);
+    target.write_cache = read("queue/write_cache");
+    target.scheduler = read("queue/scheduler").map(|all| chosen(&all).unwrap_or(all));
+    target.sector_bytes = number_in("queue/logical_block_size").unwrap_or(0);
+    target.physical_sector_bytes = number_in("queue/physical_block_size");
+    target
+}
+
+/// The whole disk's directory below `/sys`, for a disk or a partition of it.
+fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
+    let by_number = roots.sysfs.join("dev/block").join(number);
+    let name = source.strip_prefix("/dev/").and_then(|path| path.rsplit('/').next());
+    let by_name = || roots.sysfs.join("class/block").join(name?).canonicalize().ok();
+    let found = by_number.canonicalize().ok().or_else(by_name)?;
+    let is_partition = found.join("partition").exists();
+    if is_partition { found.parent().map(Path::to_owned) } else { Some(found) }
+}
+
+/// How a file system is mounted.
+#[derive(Debug, PartialEq)]
+struct Mount {
+    file_system: String,
+    source: String,
+    options: String,
+}
+
+/// The mount that a path lies on, from `/proc/self/mountinfo`.
+fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
+    let mut best: Option<(usize, Mount)> = None;
+    for line in table.lines() {
+        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let (&[_, _, device, _, point, options, ..], &[file_system, source, ..]) =
+            (left.as_slice(), right.as_slice())
+        else {
+            continue;
+        };
+        let point = point.replace("\\040", " ");
+        let deeper = best.as_ref().is_none_or(|(length, _)| point.len() >= *length);
+        if device == number && path.starts_with(&point) && deeper {
+            let own = right.get(2).filter(|own| **own != options);
+            let options = match own {
+                Some(own) => format!("{options},{own}"),
+                None => options.to_owned(),
+            };
+            let mount = Mount { file_system: file_system.into(), source: source.into(), options };
+            best = Some((point.len(), mount));
+        }
+    }
+    best.map(|(_, mount)| mount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_mount_that_holds_a_path_is_its_own() {
+        let table = "\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,discard
+30 22 8:17 / /mnt/my\\040disk rw,noatime - xfs /dev/sdb1 rw,attr2
+31 22 8:17 /sub /mnt rw - xfs /dev/sdb1 rw
+32 22 0:44 / /mnt/b rw - btrfs /dev/sdc rw";
+        let mount = |number: &str, path: &str| mount_of(table, number, Path::new(path));
+        let found = mount("8:17", "/mnt/my disk/x").unwrap();
+        assert_eq!((found.file_system.as_str(), found.source.as_str()), ("xfs", "/dev/sdb1"));
+        assert_eq!(found.options, "rw,noatime,rw,attr2");
+        assert_eq!(mount("0:44", "/mnt/b/deep").unwrap().file_system, "btrfs");
+        assert_eq!(mount("8:1", "/mnt/b").unwrap().source, "/dev/sda1");
+        assert_eq!(mount("9:9", "/"), None);
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_drive_is_told() {
+        let saved = tempfile::tempdir().unwrap();
+        let sys = saved.path().join("sys");
+        let drive = "devices/pci0000:00/0000:01:00.0/nvme/nvme0";
+        let put = |path: &str, text: &str| {
+            let path = sys.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(&format!("{drive}/model"), "A Drive 960GB      \n");
+        put(&format!("{drive}/firmware_rev"), "1.2  \n");
+        put("devices/pci0000:00/0000:01:00.0/current_link_speed", "8.0 GT/s PCIe\n");
+        put("devices/pci0000:00/0000:01:00.0/current_link_width", "4\n");
+        put("devices/pci0000:00/0000:01:00.0/numa_node", "-1\n");
+        put(&format!("{drive}/nvme0n1/queue/logical_block_size"), "512\n");
+        put(&format!("{drive}/nvme0n1/queue/scheduler"), "[none] mq-deadline\n");
+        put(&format!("{drive}/nvme0n1/queue/rotational"), "0\n");
+        put(&format!("{drive}/nvme0n1/nvme0n1p2/partition"), "2\n");
+        let link = |to: &str, at: &str| {
+            let at = sys.join(at);
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(sys.join(to), at).unwrap();
+        };
+        link(drive, &format!("{drive}/nvme0n1/device"));
+        link("devices/pci0000:00/0000:01:00.0", &format!("{drive}/device"));
+        link(&format!("{drive}/nvme0n1/nvme0n1p2"), "dev/block/259:2");
+        let procfs = saved.path().join("proc");
+        fs::create_dir_all(procfs.join("self")).unwrap();
+        let mounts = "22 1 259:2 / /data rw - ext4 /dev/nvme0n1p2 rw\n";
+        fs::write(procfs.join("self/mountinfo"), mounts).unwrap();
+        let roots = Roots { sysfs: sys, procfs };
+        let target = facts(&roots, Path::new("/data/x"), rustix::fs::makedev(259, 2));
+        assert_eq!(target.device.as_deref(), Some("nvme0n1"));
+        assert_eq!(target.model.as_deref(), Some("A Drive 960GB"));
+        assert_eq!(target.link_speed.as_deref(), Some("8.0 GT/s PCIe"));
+        assert_eq!((target.link_width, target.numa_node), (Some(4), None));
+        assert_eq!(target.scheduler.as_deref(), Some("none"));
+        assert_eq!((target.sector_bytes, target.rotational), (512, Some(false)));
+        assert_eq!(target.mount_options.as_deref(), Some("rw"));
+    }
+
+    #[test]
+    fn a_directory_is_tried_out_and_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::open(directory.path(), None, &Roots::default()).unwrap();
+        assert!(place.facts.sector_bytes.is_power_of_two() && place.facts.capacity.0 > 0);
+        let scratch = place.scratch().unwrap();
+        scratch.take_space(1 << 20).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn files_are_overwritten_only_on_demand() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "").unwrap();
+        let open = |overwrite: bool| {
+            Place::open(&path, overwrite.then_some(path.as_path()), &Roots::default())
+        };
+        assert!(matches!(open(true), Err(Error::Empty { .. })));
+        fs::write(&path, vec![1; 8192]).unwrap();
+        assert!(matches!(open(false), Err(Error::Holds { .. })));
+        assert_eq!(open(true).unwrap().facts.capacity, ByteSize(8192));
+        assert_eq!(fs::read(&path).unwrap(), vec![1; 8192], "opening writes nothing");
+        let gone = Place::open(&directory.path().join("none"), None, &Roots::default());
+        assert!(matches!(gone, Err(Error::Open { .. })));
+    }
+}

@@ -1,0 +1,170 @@
+//! Benchmarks of before: one file each in the user's data directory.
+//!
+//! ```text
+//! <data directory>/fullbore/bench/20261122T040000Z-disk-<id>.json
+//! ```
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::result::{BenchResult, Kind, LARGEST_DOCUMENT_BYTES, VERSION};
+
+/// Why a result could not be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody says where the user's data are.
+    #[error("neither XDG_DATA_HOME nor HOME is set, so there is no place for the history")]
+    NoPlace,
+    /// It cannot be written.
+    #[error("{}: keeping the result: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It cannot be read.
+    #[error("{}: reading a result: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{}: not the result of a benchmark: {why}", path.display())]
+    NotAResult {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoPlace => Some("name a file with --output"),
+            Self::Write { .. } => Some("name another file with --output"),
+            Self::Read { .. } => None,
+            Self::NotAResult { .. } => {
+                Some("it should be what `fullbore bench … --output FILE` has written")
+            }
+        }
+    }
+}
+
+/// `$XDG_DATA_HOME/fullbore/bench`, else `~/.local/share/fullbore/bench`.
+pub fn directory() -> Result<PathBuf, Error> {
+    let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let data = variable("XDG_DATA_HOME")
+        .or_else(|| Some(variable("HOME")?.join(".local/share")))
+        .ok_or(Error::NoPlace)?;
+    Ok(data.join("fullbore/bench"))
+}
+
+/// Adds a result to those in `directory`, and says where it is.
+pub fn keep(directory: &Path, result: &BenchResult) -> Result<PathBuf, Error> {
+    let when: String = result.started.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let kind = match result.kind {
+        Kind::Disk => "disk",
+        Kind::Memory => "memory",
+        Kind::Ring => "ring",
+        Kind::Net => "net",
+        Kind::All => "all",
+    };
+    let path = directory.join(format!("{when}-{kind}-{}.json", result.id.simple()));
+    fs::create_dir_all(directory)
+        .map_err(|source| Error::Write { path: directory.to_owned(), source })?;
+    write(&path, result)?;
+    Ok(path)
+}
+
+/// Writes a result to a file, whole or not at all.
+pub fn write(path: &Path, result: &BenchResult) -> Result<(), Error> {
+    let draft = path.with_extension(format!("{}.draft", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = io::BufWriter::new(fs::File::create(&draft)?);
+        serde_json::to_writer_pretty(&mut file, result)?;
+        file.write_all(b"\n")?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    write().map_err(|source| {
+        // What is left of the draft is of no use; the error that matters is the one before.
+        let _ = fs::remove_file(&draft);
+        Error::Write { path: path.to_owned(), source }
+    })
+}
+
+/// Reads a result.
+pub fn read(path: &Path) -> Result<BenchResult, Error> {
+    let cannot = |source| Error::Read { path: path.to_owned(), source };
+    let not = |why: String| Error::NotAResult { path: path.to_owned(), why };
+    let file = fs::File::open(path).map_err(cannot)?;
+    let bytes = file.metadata().map_err(cannot)?.len();
+    if bytes > LARGEST_DOCUMENT_BYTES {
+        return Err(not(format!("it has {bytes} bytes")));
+    }
+    let result: BenchResult = serde_json::from_reader(io::BufReader::new(file))
+        .map_err(|error| not(error.to_string()))?;
+    match result.fullbore_bench {
+        VERSION => Ok(result),
+        later => Err(not(format!("version {later} of the document is not known here"))),
+    }
+}
+
+/// The files of all results in `directory`, the oldest first.
+pub fn list(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries,
+    };
+    let cannot = |source| Error::Read { path: directory.to_owned(), source };
+    let mut found = vec![];
+    for entry in entries.map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::result::BenchResult;
+
+    #[test]
+    fn what_is_kept_is_read_again_in_the_order_of_time() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("a/b");
+        assert_eq!(list(&directory).unwrap(), Vec::<PathBuf>::new());
+        let result = |started: &str| BenchResult {
+            started: started.into(),
+            ..BenchResult::new(Kind::Disk, Default::default())
+        };
+        let late = result("2026-11-22T04:00:01Z");
+        let early = result("2026-11-21T23:59:59Z");
+        let paths = [keep(&directory, &late).unwrap(), keep(&directory, &early).unwrap()];
+        assert_eq!(list(&directory).unwrap(), [paths[1].clone(), paths[0].clone()]);
+        assert_eq!(read(&paths[0]).unwrap(), late);
+    }
+
+    #[test]
+    fn other_documents_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.json");
+        fs::write(&path, "{}").unwrap();
+        assert!(matches!(read(&path), Err(Error::NotAResult { .. })));
+        let mut later = BenchResult::new(Kind::Net, Default::default());
+        later.fullbore_bench = VERSION + 1;
+        write(&path, &later).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("version 2"), "{error}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Memory: how fast bytes are copied, summed, made and checked, on one core and over several.
+//!
+//! ```text
+//! thread 0 │ its own memory, in pieces of 4 MiB ─► kernel ─► bytes, CPU time
+//! thread 1 │ …                                               all for the same time
+//! ```
+//!
+//! Every thread works through memory of its own that is larger than its cache, in blocks as the pool
+//! has them: 2 MiB pages where they can be had. What the path does to each byte is bounded by these.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use fullbore_core::pattern::{Pattern, Prbs};
+use fullbore_engine::ring::{Block, Pool};
+use fullbore_engine::sys::memory::Region;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::result::{Spread, Stage};
+
+/// A piece that a kernel works on at once: a block.
+const PIECE: usize = 4 << 20;
+
+/// Memory of each thread, twice for a copy: more than the caches that a core has to itself.
+const EACH: usize = 64 << 20;
+
+/// More threads than any machine this is for has cores.
+const MOST_THREADS: usize = 1024;
+
+/// What is done to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// From one place to another.
+    Copy,
+    /// CRC32C over it.
+    Checksum,
+    /// PRBS-31 written to it.
+    Make,
+    /// PRBS-31 compared with it.
+    Check,
+}
+
+impl Kernel {
+    /// All of them, in the order of the path.
+    pub const ALL: [Kernel; 4] = [Self::Copy, Self::Checksum, Self::Make, Self::Check];
+
+    /// Its name in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Checksum => "crc32c",
+            Self::Make => "pattern-make",
+            Self::Check => "pattern-check",
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copy => "bytes copied from memory to memory",
+            Self::Checksum => "CRC32C over blocks in memory",
+            Self::Make => "pattern PRBS-31 made into memory",
+            Self::Check => "pattern PRBS-31 in memory compared",
+        })
+    }
+}
+
+/// How it is measured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What is done.
+    pub kernels: Vec<Kernel>,
+    /// With how many threads, one after the other.
+    pub threads: Vec<usize>,
+    /// How often each.
+    pub runs: usize,
+    /// How long each run.
+    pub time: Duration,
+}
+
+/// What kept it from being measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No memory for a thread.
+    #[error("{bytes} bytes of memory for each of {threads} threads: {source}")]
+    Memory {
+        /// For each.
+        bytes: usize,
+        /// How many.
+        threads: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A number of threads that cannot be.
+    #[error("{threads} threads cannot be measured: there are 1 to {MOST_THREADS}")]
+    Threads {
+        /// Asked for.
+        threads: usize,
+    },
+    /// A thread that did not come to its end.
+    #[error("a thread that measured memory failed")]
+    Failed,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Memory { .. } => Some("measure with fewer threads (--threads)"),
+            Self::Threads { .. } => Some("for example --threads 1,2,4"),
+            Self::Failed => None,
+        }
+    }
+}
+
+/// 1, 2, 4 … up to all of so many cores.
+pub fn doubling(cores: usize) -> Vec<usize> {
+    let mut threads: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < cores).collect();
+    threads.push(cores.clamp(1, MOST_THREADS));
+    threads
+}
+
+/// Measures all that the settings name; `heard` is told of each stage as it is done.
+pub fn measure(
+    settings: &Settings,
+    stop: &AtomicBool,
+    mut heard: impl FnMut(&Stage),
+) -> Result<Vec<Stage>, Error> {
+    let mut stages = Vec::new();
+    for &threads in &settings.threads {
+        if !(1..=MOST_THREADS).contains(&threads) {
+            return Err(Error::Threads { threads });
+        }
+        let mut places = (0..threads)
+            .map(|_| Place::new())
+            .collect::<io::Result<Vec<Place>>>()
+            .map_err(|source| Error::Memory { bytes: 2 * EACH, threads, source })?;
+        for &kernel in &settings.kernels {
+            let mut rates = Vec::new();
+            let (mut cpu, mut bytes) = (0.0, 0.0);
+            for _ in 0..settings.runs.max(1) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let run = run(kernel, &mut places, settings.time)?;
+                rates.push(run.rate);
+                cpu += run.cpu_seconds;
+                bytes += run.bytes as f64;
+            }
+            if rates.is_empty() {
+                return Ok(stages);
+            }
+            let stage = Stage {
+                name: kernel.name().into(),
+                what: kernel.to_string(),
+                rate: Spread::of(&rates),
+                cpu_s_per_gb: (bytes > 0.0).then(|| cpu * 1e9 / bytes),
+                threads: threads as u32,
+                figures: Default::default(),
+            };
+            heard(&stage);
+            stages.push(stage);
+        }
+    }
+    Ok(stages)
+}
+
+/// The memory of one thread.
+struct Place {
+    from: Vec<Block>,
+    to: Vec<Block>,
+}
+
+impl Place {
+    fn new() -> io::Result<Self> {
+        let blocks = || -> io::Result<Vec<Block>> {
+            let mut pool = Pool::new(Arc::new(Region::new(EACH)?), PIECE, 0);
+            Ok(std::iter::from_fn(|| pool.take()).collect())
+        };
+        let (mut from, to) = (blocks()?, blocks()?);
+        // What a check compares with.
+        for (number, block) in from.iter_mut().enumerate() {
+            PATTERN.fill(block, (number * PIECE) as u64);
+        }
+        Ok(Self { from, to })
+    }
+}
+
+const PATTERN: Pattern = Pattern::Prbs(Prbs::PRBS31);
+
+/// How a run went, over all threads.
+struct Run {
+    rate: f64,
+    bytes: u64,
+    cpu_seconds: f64,
+}
+
+fn run(kernel: Kernel, places: &mut [Place], time: Duration) -> Result<Run, Error> {
+    let start = Barrier::new(places.len());
+    let start = &start;
+    let ran = std::thread::scope(|scope| {
+        let threads: Vec<_> = places
+            .iter_mut()
+            .map(|place| scope.spawn(move || work(kernel, place, start, time)))
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| Error::Failed));
+        joined.collect::<Result<Vec<(u64, f64, f64)>, Error>>()
+    })?;
+    Ok(Run {
+        rate: ran.iter().map(|(bytes, seconds, _)| *bytes as f64 / seconds).sum(),
+        bytes: ran.iter().map(|(bytes, ..)| bytes).sum(),
+        cpu_seconds: ran.iter().map(|(_, _, cpu)| cpu).sum(),
+    })
+}
+
+/// Bytes, seconds and CPU seconds of one thread.
+fn work(kernel: Kernel, place: &mut Place, start: &Barrier, time: Duration) -> (u64, f64, f64) {
+    start.wait();
+    let (began, cpu) = (Instant::now(), thread_cpu_seconds());
+    let (mut bytes, mut different) = (0u64, 0usize);
+    'all: loop {
+        for (number, (from, to)) in place.from.iter_mut().zip(&mut place.to).enumerate() {
+            let offset = (number * PIECE) as u64;
+            match kernel {
+                Kernel::Copy => to.copy_from_slice(from),
+                Kernel::Checksum => {
+                    different += std::hint::black_box(crc32c::crc32c(from)) as usize & 1
+                }
+                Kernel::Make => PATTERN.fill(to, offset),
+                Kernel::Check => {
+                    different += PATTERN.first_difference(from, offset).map_or(0, |_| 1)
+                }
+            }
+            bytes += PIECE as u64;
+            if began.elapsed() >= time {
+                break 'all;
+            }
+        }
+    }
+    std::hint::black_box(different);
+    (bytes, began.elapsed().as_secs_f64(), thread_cpu_seconds() - cpu)
+}
+
+/// CPU time of the calling thread.
+pub(super) fn thread_cpu_seconds() -> f64 {
+    seconds(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of the whole process.
+pub(super) fn process_cpu_seconds() -> f64 {
+    seconds(ClockId::ProcessCPUTime)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_is_measured_with_each_number_of_threads() {
+        let settings = Settings {
+            kernels: Kernel::ALL.to_vec(),
+            threads: vec![1, 2],
+            runs: 2,
+            time: Duration::from_millis(5),
+        };
+        let mut heard = 0;
+        let stages = measure(&settings, &AtomicBool::new(false), |_| heard += 1).unwrap();
+        assert_eq!((stages.len(), heard), (8, 8));
+        for stage in &stages {
+            assert!(stage.rate.mean > 1e6 && stage.rate.runs == 2, "{stage:?}");
+            assert!(stage.cpu_s_per_gb.is_some_and(|cost| cost > 0.0), "{stage:?}");
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_it_with_what_was_measured() {
+        let settings = Settings {
+            kernels: Kernel::ALL.to_vec(),
+            threads: vec![1],
+            runs: 1,
+            time: Duration::from_millis(1),
+        };
+        assert_eq!(measure(&settings, &AtomicBool::new(true), |_| ()).unwrap(), []);
+    }
+
+    #[test]
+    fn threads_double_up_to_all_cores() {
+        assert_eq!(doubling(1), [1]);
+        assert_eq!(doubling(6), [1, 2, 4, 6]);
+        assert_eq!(doubling(8), [1, 2, 4, 8]);
+        let none = Settings { kernels: vec![], threads: vec![0], runs: 1, time: Duration::ZERO };
+        assert!(matches!(
+            measure(&none, &AtomicBool::new(false), |_| ()),
+            Err(Error::Threads { .. })
+        ));
+    }
+}

@@ -1,0 +1,292 @@
+//! The receiving end: the ports and the capture thread of a recording, and nobody behind the ring.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use fullbore_core::account::{Account, Layer, Unread};
+use fullbore_core::endpoint::UdpSource;
+use fullbore_core::layout::CHUNK_BYTES;
+use fullbore_core::name::ScanName;
+use fullbore_engine::source::{
+    Capture, Notice, Opening, Order, Port, PortError, Scratch, Settings, StreamGauge,
+};
+use fullbore_engine::witness;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::bench::memory::process_cpu_seconds;
+use crate::bench::ring::{Way, spawn_taker};
+
+/// Receive buffer to ask for, as a recording does.
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// A receiver that could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The endpoint, which we made ourselves.
+    #[error(transparent)]
+    Endpoint(#[from] fullbore_core::endpoint::Error),
+    /// A socket or its memory.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A thread or a descriptor.
+    #[error("starting the capture: {0}")]
+    Thread(#[source] io::Error),
+    /// A thread that did not come to its end.
+    #[error("the capture failed: {why}")]
+    Broken {
+        /// What it said last.
+        why: String,
+    },
+}
+
+/// What is to be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Streams, each on a port of its own.
+    pub streams: u16,
+    /// Bytes of each datagram.
+    pub frame_bytes: u32,
+    /// Frames per second of each stream.
+    pub frames_per_second: u64,
+    /// Block memory for all of them.
+    pub pool_bytes: u64,
+}
+
+/// What was received.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Caught {
+    /// Frames in their places.
+    pub frames: u64,
+    /// Frames that came while no block was free.
+    pub overrun: u64,
+    /// Frames with a wrong length or header.
+    pub damaged: u64,
+    /// Frames that came after their place was gone.
+    pub late: u64,
+    /// Datagrams that were no frames.
+    pub foreign: u64,
+    /// The most blocks of any stream in use at once, and those it had.
+    pub high_water: (u64, u64),
+    /// CPU seconds of the receiving process meanwhile.
+    pub cpu_seconds: f64,
+    /// Counters of the kernel that moved: where packets were lost.
+    pub moved: Vec<Moved>,
+    /// Counters of the kernel that could not be read.
+    #[serde(default)]
+    pub unread: Vec<Unread>,
+}
+
+/// A counter that moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Where it counts.
+    pub layer: Layer,
+    /// The kernel's name of it, and of whom it counts.
+    pub counter: String,
+    /// By how much. With merged messages a step may stand for several packets.
+    pub by: u64,
+}
+
+/// Ports that listen.
+pub struct Receiving {
+    capture: Capture,
+    taker: JoinHandle<()>,
+    notices: mpsc::Receiver<Notice>,
+    ports: Vec<u16>,
+    address: IpAddr,
+    buffer_bytes: u64,
+    before: witness::Reading,
+    cpu_before: f64,
+}
+
+impl Receiving {
+    /// Opens the ports on `address` from `first_port` on, where neighbours are free.
+    pub fn arm(wanted: &Wanted, address: IpAddr, first_port: u16) -> Result<Self, Error> {
+        let cpu_before = process_cpu_seconds();
+        let first = free_ports(address, first_port, wanted.streams).map_err(Error::Thread)?;
+        let numbers: Vec<u16> = (first..first + wanted.streams).collect();
+        let mut ports = Vec::new();
+        let next = Arc::new(AtomicU16::new(wanted.streams));
+        for (number, port) in numbers.iter().enumerate() {
+            let share = (wanted.pool_bytes / u64::from(wanted.streams.max(1))) as usize;
+            let source = source(address, *port, wanted)?;
+            let next = next.clone();
+            ports.push(Port::open(
+                source,
+                number as u16,
+                next,
+                share,
+                CHUNK_BYTES,
+                RECEIVE_BUFFER,
+            )?);
+        }
+        let mut scratch = Scratch::new();
+        for port in &mut ports {
+            port.drain(&mut scratch).map_err(Error::Thread)?;
+        }
+        let buffer_bytes =
+            ports.iter().map(|port| port.receiver().buffer_bytes() as u64).min().unwrap_or(0);
+        let room = ports.iter().map(Port::most_blocks).sum::<usize>();
+        let way = Way::new(room).map_err(Error::Thread)?;
+        let taker = spawn_taker(way.taker, way.gauge, way.wake, |_| ()).map_err(Error::Thread)?;
+        let (tell, notices) = mpsc::channel();
+        let capture = Capture::start(0, ports, vec![way.feeder], tell, Settings::default());
+        let capture = capture.map_err(Error::Thread)?;
+        let scan: ScanName = "bench_net".parse().expect("a name that can be");
+        let single = wanted.streams == 1;
+        capture.order(Order::Begin(Arc::new(Opening { uuid: Uuid::now_v7(), scan, single })));
+        let before = witness::Reading::take(Path::new("/"));
+        Ok(Self {
+            capture,
+            taker,
+            notices,
+            ports: numbers,
+            address,
+            buffer_bytes,
+            before,
+            cpu_before,
+        })
+    }
+
+    /// The ports, one for each stream.
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// The smallest receive buffer that the kernel gave.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.buffer_bytes
+    }
+
+    /// Reads what the sockets hold, ends, and says what was received.
+    pub fn finish(self) -> Result<Caught, Error> {
+        self.capture.order(Order::Stop);
+        let mut caught = Caught::default();
+        let mut gauges: Vec<Arc<StreamGauge>> = Vec::new();
+        let mut broken = None;
+        loop {
+            match self.notices.recv() {
+                Ok(Notice::Ended { account, .. }) => caught.add(&account),
+                Ok(Notice::Silent { foreign, .. }) => caught.foreign += foreign,
+                Ok(Notice::Opened { gauge, .. }) => gauges.push(gauge),
+                Ok(Notice::Broken { why }) => broken = Some(why),
+                Ok(Notice::Done) | Err(mpsc::RecvError) => break,
+                Ok(Notice::Closed { .. } | Notice::Described { .. } | Notice::Warning { .. }) => {}
+            }
+        }
+        self.capture.join();
+        if self.taker.join().is_err() {
+            broken = Some("the thread that empties blocks failed".into());
+        }
+        if let Some(why) = broken {
+            return Err(Error::Broken { why });
+        }
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
+        let marks = gauges.iter().map(|gauge| (load(&gauge.high_water), load(&gauge.pool_blocks)));
+        caught.high_water = marks.max().unwrap_or((0, 0));
+        let after = witness::Reading::take(Path::new("/"));
+        let (shared, unread) = self.before.until(&after, self.address, None);
+        caught.unread.extend(unread);
+        for witness in shared.into_iter().filter(|witness| witness.moved() > 0) {
+            caught.moved(
+                witness.layer,
+                format!("{} {}", witness.scope, witness.counter),
+                witness.moved(),
+            );
+        }
+        caught.cpu_seconds = process_cpu_seconds() - self.cpu_before;
+        Ok(caught)
+    }
+}
+
+impl Caught {
+    /// Adds what the account of a stream says.
+    pub fn add(&mut self, account: &Account) {
+        self.frames += account.terms.written;
+        self.overrun += account.terms.overrun;
+        self.damaged += account.terms.damaged;
+        self.late += account.terms.late;
+        self.foreign += account.foreign;
+        self.unread.extend(account.unread.iter().cloned());
+        for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
+            self.moved(
+                witness.layer,
+                format!("socket {} {}", witness.scope, witness.counter),
+                witness.moved(),
+            );
+        }
+    }
+
+    fn moved(&mut self, layer: Layer, counter: String, by: u64) {
+        self.moved.push(Moved { layer, counter, by });
+    }
+
+    /// Where packets were lost, in words; `lost` of them.
+    pub fn where_lost(&self, lost: u64) -> String {
+        let mut told: Vec<String> = Vec::new();
+        for (number, what) in [
+            (self.overrun, "found no block free (the ring was full)"),
+            (self.damaged, "came damaged"),
+            (self.late, "came too late for their place"),
+            (self.foreign, "were no frames of the stream"),
+        ] {
+            if number > 0 {
+                told.push(format!("{number} {what}"));
+            }
+        }
+        for moved in &self.moved {
+            let layer = match moved.layer {
+                Layer::Device => "the network interface",
+                Layer::Backlog => "the kernel's backlog of a CPU",
+                Layer::Udp => "UDP checksums",
+                Layer::Socket => "the receive buffer",
+            };
+            told.push(format!("{layer} dropped {} ({})", moved.by, moved.counter));
+        }
+        told.extend(self.unread.iter().map(Unread::to_string));
+        match told.is_empty() {
+            true if lost > 0 => "no counter of the receiving host moved: lost before it".into(),
+            true => String::new(),
+            false => told.join("; "),
+        }
+    }
+}
+
+/// The source of one port, as a recording would be told of it.
+pub fn source(address: IpAddr, port: u16, wanted: &Wanted) -> Result<UdpSource, Error> {
+    let host = match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    let Wanted { frame_bytes, frames_per_second, .. } = wanted;
+    let text =
+        format!("udp://{host}:{port}?format=vdif&frame={frame_bytes}&fps={frames_per_second}");
+    let mut sources = UdpSource::parse(&text)?;
+    Ok(sources.remove(0))
+}
+
+/// How often ports were looked for.
+static LOOKED: AtomicU16 = AtomicU16::new(0);
+
+/// Over loopback the search begins at one of so many ports.
+const LOOPBACK_PORTS: u32 = 4096;
+
+/// The first of so many neighbouring ports that nobody listens on. Over loopback others like us may look for
+/// some at the same time, so that each begins elsewhere.
+pub fn free_ports(address: IpAddr, from: u16, count: u16) -> io::Result<u16> {
+    let looked = u32::from(LOOKED.fetch_add(1, Relaxed)).wrapping_mul(211);
+    let elsewhere = (std::process::id().wrapping_mul(61).wrapping_add(looked)) % LOOPBACK_PORTS;
+    let from = from.saturating_add(if address.is_loopback() { elsewhere as u16 } else { 0 });
+    let last = u16::MAX - count;
+    let free = |first: &u16| {
+        (*first..*first + count).all(|port| std::net::UdpSocket::bind((address, port)).is_ok())
+    };
+    let step = usize::from(count.max(1));
+    let found = (from.min(last)..=last).step_by(step).take(4096).find(free);
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no neighbouring ports are free"))
+}

@@ -1,0 +1,442 @@
+//! What two hosts say to each other while packets are measured between them: lines of JSON over TCP.
+//!
+//! ```text
+//! hello ──► hello          who is there, and of which version
+//! arm   ──► armed          ports to send to
+//!           … datagrams …
+//! finish ──► caught        what came, and which counters moved
+//! ```
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::receive::{self, Caught, Receiving, Wanted};
+
+/// Both sides must speak the same.
+pub const VERSION: u32 = 1;
+
+/// Where a serving host listens if nothing else is said.
+pub const PORT: u16 = 46_300;
+
+/// No line is longer.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// A host that says nothing for so long has gone.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A host that waits looks so often whether it is to stop.
+const GLANCE: Duration = Duration::from_millis(300);
+
+/// The most streams and block memory that a serving host gives to whoever asks.
+const MOST_STREAMS: u16 = 64;
+const MOST_POOL_BYTES: u64 = 8 << 30;
+
+/// What the sending host asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum Ask {
+    /// Who are you?
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+    },
+    /// Listen.
+    Arm(Wanted),
+    /// All is sent.
+    Finish,
+}
+
+/// What the receiving host answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case")]
+pub enum Answer {
+    /// Who it is.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// `fullbore 0.1.0`.
+        software: String,
+        /// Its name.
+        host: String,
+    },
+    /// It listens.
+    Armed {
+        /// On these ports, one for each stream.
+        ports: Vec<u16>,
+        /// Bytes of receive buffer that the kernel gave each.
+        buffer_bytes: u64,
+    },
+    /// What came.
+    Caught(Caught),
+    /// It cannot.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A conversation that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody there.
+    #[error("{host}: no `fullbore bench net --serve` answers: {source}")]
+    Connect {
+        /// Who was called.
+        host: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("{host}: the conversation broke off: {source}")]
+    Broken {
+        /// With whom.
+        host: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It says something else.
+    #[error("{host} says `{line}`, which is no answer of `fullbore bench net --serve`")]
+    Foreign {
+        /// Who.
+        host: String,
+        /// The beginning of what it said.
+        line: String,
+    },
+    /// Another version.
+    #[error("{host} speaks version {theirs} of the benchmark, and this program version {VERSION}")]
+    Version {
+        /// Who.
+        host: String,
+        /// Its version.
+        theirs: u32,
+    },
+    /// It cannot.
+    #[error("{host} refuses: {why}")]
+    Refused {
+        /// Who.
+        host: String,
+        /// Why.
+        why: String,
+    },
+    /// This host cannot listen.
+    #[error("listening on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Connect { .. } => Some(
+                "start `fullbore bench net --serve` there, and let TCP and UDP ports from 46300 on through its firewall",
+            ),
+            Self::Foreign { .. } | Self::Version { .. } => {
+                Some("run the same version of fullbore on both hosts")
+            }
+            Self::Listen { .. } => Some("another program listens there: choose another --listen"),
+            Self::Broken { .. } | Self::Refused { .. } => None,
+        }
+    }
+}
+
+fn is_nothing_yet(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// One end of a conversation.
+struct Line {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+impl Line {
+    fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { writer: stream.try_clone()?, reader: BufReader::new(stream) })
+    }
+
+    /// Waits until the other side has something to say. `false`: we were told to stop.
+    fn wait(&self, stop: &AtomicBool) -> io::Result<bool> {
+        let since = Instant::now();
+        if !self.reader.buffer().is_empty() {
+            return Ok(true);
+        }
+        // Both halves are one socket.
+        self.writer.set_read_timeout(Some(GLANCE))?;
+        let awaited = loop {
+            match self.writer.peek(&mut [0]) {
+                Ok(_) => break true,
+                Err(_) if stop.load(Ordering::Relaxed) => break false,
+                Err(error) if is_nothing_yet(&error) && since.elapsed() < PATIENCE => {}
+                Err(error) => return Err(error),
+            }
+        };
+        self.writer.set_read_timeout(Some(PATIENCE))?;
+        Ok(awaited)
+    }
+
+    fn say<T: Serialize>(&mut self, what: &T) -> io::Result<()> {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.writer.write_all(&line)
+    }
+
+    /// The next line, or nothing at the end. A line that is no `T` is given back as text.
+    fn hear<T: DeserializeOwned>(&mut self) -> io::Result<Option<Result<T, String>>> {
+        let mut line = Vec::new();
+        let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let heard = serde_json::from_slice(&line);
+        Ok(Some(heard.map_err(|_| {
+            let beginning = &line[..line.len().min(60)];
+            String::from_utf8_lossy(beginning).trim_end().replace(char::is_control, "�")
+        })))
+    }
+}
+
+/// A receiving host, from the sender's side.
+pub struct Remote {
+    line: Line,
+    name: String,
+    address: IpAddr,
+}
+
+impl Remote {
+    /// Calls `host`, `host:port` or `[address]:port`.
+    pub fn call(host: &str) -> Result<(Self, String), Error> {
+        let failed = |source| Error::Connect { host: host.to_owned(), source };
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses(host).map_err(failed)? {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {
+                Ok(stream) => {
+                    let line = Line::new(stream).map_err(failed)?;
+                    let mut remote = Self { line, name: host.to_owned(), address: address.ip() };
+                    let who = remote.greet()?;
+                    return Ok((remote, who));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(last))
+    }
+
+    fn greet(&mut self) -> Result<String, Error> {
+        match self.ask(&Ask::Hello { version: VERSION })? {
+            Answer::Hello { version: VERSION, software, host } => {
+                Ok(format!("{host} ({software})"))
+            }
+            Answer::Hello { version, .. } => {
+                Err(Error::Version { host: self.name.clone(), theirs: version })
+            }
+            other => Err(self.foreign(&other)),
+        }
+    }
+
+    /// Where datagrams go.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Has it listen. Gives its ports, and the receive buffer of each.
+    pub fn arm(&mut self, wanted: Wanted) -> Result<(Vec<u16>, u64), Error> {
+        match self.ask(&Ask::Arm(wanted))? {
+            Answer::Armed { ports, buffer_bytes } if ports.len() == usize::from(wanted.streams) => {
+                Ok((ports, buffer_bytes))
+            }
+            other => Err(self.foreign(&other)),
+        }
+    }
+
+    /// Asks what came.
+    pub fn finish(&mut self) -> Result<Caught, Error> {
+        match self.ask(&Ask::Finish)? {
+            Answer::Caught(caught) => Ok(caught),
+            other => Err(self.foreign(&other)),
+        }
+    }
+
+    fn ask(&mut self, what: &Ask) -> Result<Answer, Error> {
+        let host = self.name.clone();
+        let broken = |source| Error::Broken { host: host.clone(), source };
+        self.line.say(what).map_err(broken)?;
+        match self.line.hear::<Answer>().map_err(broken)? {
+            None => Err(broken(io::ErrorKind::UnexpectedEof.into())),
+            Some(Err(line)) => Err(Error::Foreign { host: host.clone(), line }),
+            Some(Ok(Answer::Refused { why })) => Err(Error::Refused { host: host.clone(), why }),
+            Some(Ok(answer)) => Ok(answer),
+        }
+    }
+
+    fn foreign(&self, answer: &Answer) -> Error {
+        let line = serde_json::to_string(answer).unwrap_or_default();
+        Error::Foreign { host: self.name.clone(), line: line.chars().take(60).collect() }
+    }
+}
+
+/// A host as it is typed, with the usual port where none is given.
+fn addresses(host: &str) -> io::Result<Vec<SocketAddr>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(vec![(address, PORT).into()]);
+    }
+    match host.rsplit_once(':') {
+        Some(_) => Ok(host.to_socket_addrs()?.collect()),
+        None => Ok((host, PORT).to_socket_addrs()?.collect()),
+    }
+}
+
+/// Listens, and receives for one sender after the other until `stop`, or with `once` until the first has
+/// gone. `tell` is told where it listens, and what happens.
+pub fn serve(
+    address: SocketAddr,
+    once: bool,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(String),
+) -> Result<(), Error> {
+    let failed = |source| Error::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    tell(format!("listening on {address}"));
+    while !stop.load(Ordering::Relaxed) {
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
+            // Nobody yet, or a caller that has gone before it was answered.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+        };
+        tell(format!("{from} measures"));
+        let local = stream.local_addr().map_or(address.ip(), |local| local.ip());
+        let ended = stream
+            .set_nonblocking(false)
+            .and_then(|()| Line::new(stream))
+            .and_then(|line| converse(line, local, address.port(), stop));
+        tell(match ended {
+            Ok(()) => format!("{from} is done"),
+            Err(error) => format!("{from} has gone: {error}"),
+        });
+        if once {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn converse(mut line: Line, address: IpAddr, port: u16, stop: &AtomicBool) -> io::Result<()> {
+    let mut receiving: Option<Receiving> = None;
+    while line.wait(stop)? {
+        let answer = match line.hear::<Ask>()? {
+            None => break,
+            Some(Err(text)) => Answer::Refused { why: format!("`{text}` is no question") },
+            Some(Ok(Ask::Hello { .. })) => Answer::Hello {
+                version: VERSION,
+                software: concat!("fullbore ", env!("CARGO_PKG_VERSION")).into(),
+                host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            },
+            Some(Ok(Ask::Arm(wanted))) => {
+                // What was armed before and never finished is over.
+                drop(receiving.take().map(Receiving::finish));
+                match arm(&wanted, address, port) {
+                    Ok(armed) => {
+                        let (ports, buffer_bytes) = (armed.ports().to_vec(), armed.buffer_bytes());
+                        receiving = Some(armed);
+                        Answer::Armed { ports, buffer_bytes }
+                    }
+                    Err(why) => Answer::Refused { why },
+                }
+            }
+            Some(Ok(Ask::Finish)) => match receiving.take().map(Receiving::finish) {
+                None => Answer::Refused { why: "nothing was armed".into() },
+                Some(Ok(caught)) => Answer::Caught(caught),
+                Some(Err(error)) => Answer::Refused { why: error.to_string() },
+            },
+        };
+        line.say(&answer)?;
+    }
+    drop(receiving.take().map(Receiving::finish));
+    Ok(())
+}
+
+fn arm(wanted: &Wanted, address: IpAddr, port: u16) -> Result<Receiving, String> {
+    if !(1..=MOST_STREAMS).contains(&wanted.streams) {
+        return Err(format!("{} streams: there are 1 to {MOST_STREAMS}", wanted.streams));
+    }
+    if wanted.pool_bytes > MOST_POOL_BYTES {
+        return Err(format!("{} bytes of block memory are too many", wanted.pool_bytes));
+    }
+    let first = port.saturating_add(1);
+    Receiving::arm(wanted, address, first).map_err(|error: receive::Error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_with_and_without_a_port() {
+        assert_eq!(addresses("127.0.0.1").unwrap(), ["127.0.0.1:46300".parse().unwrap()]);
+        assert_eq!(addresses("127.0.0.1:7").unwrap(), ["127.0.0.1:7".parse().unwrap()]);
+        assert_eq!(addresses("[::1]").unwrap(), ["[::1]:46300".parse().unwrap()]);
+        assert_eq!(addresses("[::1]:9").unwrap(), ["[::1]:9".parse().unwrap()]);
+    }
+
+    #[test]
+    fn another_program_that_answers_is_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+        });
+        let error = Remote::call(&address.to_string()).map(|_| ()).unwrap_err();
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+        assert!(error.to_string().contains("SSH-2.0"), "{error}");
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn questions_that_make_no_sense_are_refused_and_the_conversation_goes_on() {
+        let stop = AtomicBool::new(false);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                serve("127.0.0.1:0".parse().unwrap(), true, &stop, |text| drop(tell.send(text)))
+            });
+            let told = told.recv().unwrap();
+            let address = told.strip_prefix("listening on ").unwrap();
+            let (mut remote, who) = Remote::call(address).unwrap();
+            assert!(who.contains("fullbore"), "{who}");
+            let wanted = Wanted {
+                streams: 0,
+                frame_bytes: 8032,
+                frames_per_second: 10,
+                pool_bytes: 1 << 25,
+            };
+            assert!(matches!(remote.arm(wanted), Err(Error::Refused { .. })));
+            assert!(matches!(remote.finish(), Err(Error::Refused { .. })));
+            let (ports, _) = remote.arm(Wanted { streams: 2, ..wanted }).unwrap();
+            assert_eq!(ports.len(), 2);
+            assert_eq!(remote.finish().unwrap().frames, 0);
+            drop(remote);
+            server.join().unwrap().unwrap();
+        });
+    }
+}

@@ -1,0 +1,438 @@
+//! A plot of series over two axes.
+
+use maud::{Markup, html};
+
+use super::axis::{Axis, Tick};
+use super::{Tone, WIDTH, at, tone};
+
+/// Room for the numbers at the left, and for half a number at the right.
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 28.0;
+const TOP: f64 = 14.0;
+/// Room for the numbers below, and for the title of the axis.
+const BELOW: f64 = 42.0;
+
+/// A series of more points is drawn without a dot at each.
+const DOTTED: usize = 40;
+
+/// Series over two axes.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// Names it within the page.
+    pub id: String,
+    /// What it shows, in a few words.
+    pub title: String,
+    /// The same in a sentence or two, for those who hear the page.
+    pub description: String,
+    /// Height, in units of which every chart is 760 wide.
+    pub height: f64,
+    /// To the right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// What is drawn.
+    pub series: Vec<Series>,
+    /// What is pointed out.
+    pub marks: Vec<Mark>,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// As the legend names it.
+    pub name: String,
+    /// Its colour.
+    pub tone: Tone,
+    /// How it is drawn.
+    pub shape: Shape,
+    /// Broken instead of whole lines.
+    pub dashed: bool,
+    /// In the order of x.
+    pub points: Vec<Point>,
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Joined by lines, with the spread around them.
+    Line,
+    /// A bar from the lower edge to each.
+    Bars,
+    /// A dot each, with its spread, joined to nothing.
+    Dots,
+}
+
+/// One value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// To the right.
+    pub x: f64,
+    /// Upwards.
+    pub y: f64,
+    /// Lower and upper end of its spread.
+    pub spread: Option<(f64, f64)>,
+    /// What is said of it when it is pointed at.
+    pub note: String,
+}
+
+/// Something that is pointed out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    /// A line across, at a height.
+    Across {
+        /// The height.
+        y: f64,
+        /// What it is.
+        label: String,
+        /// Its colour.
+        tone: Tone,
+    },
+    /// A line down, at a place.
+    Down {
+        /// The place.
+        x: f64,
+        /// What it is.
+        label: String,
+        /// Its colour.
+        tone: Tone,
+    },
+    /// A small triangle on the lower axis.
+    At {
+        /// The place.
+        x: f64,
+        /// What is said of it when it is pointed at.
+        note: String,
+        /// Its colour.
+        tone: Tone,
+    },
+}
+
+impl Plot {
+    fn x(&self, value: f64) -> f64 {
+        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let bottom = self.bottom();
+        bottom - self.y.place(value) * (bottom - TOP)
+    }
+
+    fn bottom(&self) -> f64 {
+        self.height - BELOW
+    }
+
+    /// The drawing alone.
+    pub fn svg(&self) -> Markup {
+        let (title, description) = (format!("{}-title", self.id), format!("{}-words", self.id));
+        let view = format!("0 0 {WIDTH} {}", self.height);
+        html! {
+            svg viewBox=(view) role="img" aria-labelledby={ (title) " " (description) } {
+                title id=(title) { (self.title) }
+                desc id=(description) { (self.description) }
+                (self.grid())
+                @for series in &self.series { (self.draw(series)) }
+                @for (number, mark) in self.marks.iter().enumerate() { (self.mark(mark, number)) }
+                @for series in &self.series { (self.words(series)) }
+            }
+        }
+    }
+
+    /// A swatch and a name for each series. One series needs none: the title has said it.
+    pub fn legend(&self) -> Markup {
+        html! {
+            @if self.series.len() > 1 {
+                ul.legend {
+                    @for series in &self.series {
+                        li {
+                            svg.swatch viewBox="0 0 26 10" aria-hidden="true" {
+                                @if series.shape == Shape::Bars {
+                                    rect class={ "bar " (tone(series.tone)) }
+                                        x="4" y="0" width="18" height="10" {}
+                                } @else {
+                                    @if series.shape == Shape::Line {
+                                        path class={ "line " (dashes(series)) (tone(series.tone)) }
+                                            d="M0 5H26" {}
+                                    }
+                                    (symbol(13.0, 5.0, series.tone))
+                                }
+                            }
+                            (series.name)
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn grid(&self) -> Markup {
+        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, self.bottom());
+        let wanted = ((self.height / 44.0) as usize).clamp(2, 6);
+        let along = self.x.ticks(8);
+        let up = self.y.ticks(wanted);
+        let middle = (left + right) / 2.0;
+        let across = |tick: &Tick| format!("M{left} {0}H{right}", at(self.y(tick.value)));
+        let down = |tick: &Tick| {
+            let long = if tick.text.is_empty() { 3.0 } else { 5.0 };
+            format!("M{} {}v{long}", at(self.x(tick.value)), at(bottom))
+        };
+        html! {
+            g.grid aria-hidden="true" {
+                @for tick in &up {
+                    path d=(across(tick)) {}
+                    text.number x=(left - 8.0) y=(at(self.y(tick.value) + 4.0)) text-anchor="end" {
+                        (tick.text)
+                    }
+                }
+                path.axis d={ "M" (left) " " (at(bottom)) "H" (right) } {}
+                @for tick in &along {
+                    path.axis d=(down(tick)) {}
+                    text.number x=(at(self.x(tick.value))) y=(at(bottom + 18.0)) text-anchor="middle" {
+                        (tick.text)
+                    }
+                }
+                text.name x=(at(middle)) y=(at(self.height - 6.0)) text-anchor="middle" {
+                    (self.x.title())
+                }
+                text.name x="13" y=(at((TOP + bottom) / 2.0)) text-anchor="middle"
+                    transform={ "rotate(-90 13 " (at((TOP + bottom) / 2.0)) ")" } {
+                    (self.y.title())
+                }
+            }
+        }
+    }
+
+    fn draw(&self, series: &Series) -> Markup {
+        match series.shape {
+            Shape::Line | Shape::Dots => self.line(series),
+            Shape::Bars => self.bars(series),
+        }
+    }
+
+    fn line(&self, series: &Series) -> Markup {
+        let class = tone(series.tone);
+        let many = series.points.len() > DOTTED;
+        html! {
+            @if many {
+                path class={ "band " (class) } d=(self.band(series)) {}
+            } @else {
+                path class={ "whisker " (class) } d=(self.whiskers(series)) {}
+            }
+            @if series.shape == Shape::Line {
+                path class={ "line " (dashes(series)) (class) } d=(self.path(series)) {}
+            }
+            @if !many {
+                @for point in &series.points {
+                    (symbol(self.x(point.x), self.y(point.y), series.tone))
+                }
+            }
+        }
+    }
+
+    fn path(&self, series: &Series) -> String {
+        let step = |(n, point): (usize, &Point)| {
+            let letter = if n == 0 { 'M' } else { 'L' };
+            format!("{letter}{} {}", at(self.x(point.x)), at(self.y(point.y)))
+        };
+        series.points.iter().enumerate().map(step).collect()
+    }
+
+    /// The area between the ends of the spreads: out along the upper ones, back along the lower.
+    fn band(&self, series: &Series) -> String {
+        let ends = series.points.iter().filter_map(|point| Some((point.x, point.spread?)));
+        let ends: Vec<(f64, (f64, f64))> = ends.collect();
+        if ends.len() < 2 {
+            return String::new();
+        }
+        let there = ends.iter().map(|(x, (_, high))| (*x, *high));
+        let back = ends.iter().rev().map(|(x, (low, _))| (*x, *low));
+        let step = |(n, (x, y)): (usize, (f64, f64))| {
+            let letter = if n == 0 { 'M' } else { 'L' };
+            format!("{letter}{} {}", at(self.x(x)), at(self.y(y)))
+        };
+        there.chain(back).enumerate().map(step).collect::<String>() + "Z"
+    }
+
+    fn whiskers(&self, series: &Series) -> String {
+        let spreads = series.points.iter().filter_map(|point| Some((point.x, point.spread?)));
+        let whisker = |(x, (low, high)): (f64, (f64, f64))| {
+            let (x, low, high) = (self.x(x), at(self.y(low)), at(self.y(high)));
+            let (left, right) = (at(x - 4.0), at(x + 4.0));
+            format!("M{left} {high}H{right}M{0} {high}V{low}M{left} {low}H{right}", at(x))
+        };
+        spreads.map(whisker).collect()
+    }
+
+    fn bars(&self, series: &Series) -> Markup {
+        let room = (WIDTH - LEFT - RIGHT) / series.points.len().max(1) as f64;
+        let width = (room * 0.7).clamp(1.2, 26.0);
+        let bottom = self.bottom();
+        html! {
+            @for point in &series.points {
+                @let (x, y) = (self.x(point.x), self.y(point.y));
+                rect class={ "bar " (tone(series.tone)) } x=(at(x - width / 2.0)) y=(at(y))
+                    width=(at(width)) height=(at((bottom - y).max(0.0))) {}
+            }
+        }
+    }
+
+    fn mark(&self, mark: &Mark, number: usize) -> Markup {
+        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, self.bottom());
+        match mark {
+            Mark::Across { y, label, tone: colour } => {
+                let y = self.y(*y);
+                html! {
+                    path class={ "mark " (tone(*colour)) } d={ "M" (left) " " (at(y)) "H" (right) } {}
+                    text class={ "label " (tone(*colour)) } x=(right - 2.0)
+                        y=(at(if y < TOP + 2.0 { y + 15.0 } else { y - 5.0 }))
+                        text-anchor="end" { (label) }
+                }
+            }
+            Mark::Down { x, label, tone: colour } => {
+                let x = self.x(*x);
+                // Labels of several lie one below the other, and on the side where there is room.
+                let y = TOP + 10.0 + 15.0 * (number % 6) as f64;
+                let beyond = x > (left + right) / 2.0 || self.is_before_another(x);
+                html! {
+                    path class={ "mark " (tone(*colour)) } d={ "M" (at(x)) " " (TOP) "V" (at(bottom)) } {}
+                    text class={ "label " (tone(*colour)) }
+                        x=(at(if beyond { x - 5.0 } else { x + 5.0 })) y=(at(y))
+                        text-anchor=(if beyond { "end" } else { "start" }) { (label) }
+                }
+            }
+            Mark::At { x, note, tone: colour } => {
+                let (x, top) = (self.x(*x), bottom - 9.0);
+                html! {
+                    path class={ "spot " (tone(*colour)) }
+                        d={ "M" (at(x - 4.5)) " " (at(bottom)) "H" (at(x + 4.5)) "L" (at(x)) " " (at(top)) "Z" } {
+                        title { (note) }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether another line down stands where the label of the one at `x` would lie.
+    fn is_before_another(&self, x: f64) -> bool {
+        const LABEL: f64 = 110.0;
+        self.marks.iter().any(|mark| match mark {
+            Mark::Down { x: other, .. } => (x + 1.0..x + LABEL).contains(&self.x(*other)),
+            Mark::Across { .. } | Mark::At { .. } => false,
+        })
+    }
+
+    /// What each value says when it is pointed at: an unseen patch over it.
+    fn words(&self, series: &Series) -> Markup {
+        let many = series.points.len() > DOTTED || series.shape == Shape::Bars;
+        let room = (WIDTH - LEFT - RIGHT) / series.points.len().max(1) as f64;
+        html! {
+            g.words {
+                @for point in series.points.iter().filter(|point| !point.note.is_empty()) {
+                    @let (x, y) = (self.x(point.x), self.y(point.y));
+                    @if many {
+                        rect x=(at(x - room / 2.0)) y=(TOP) width=(at(room))
+                            height=(at(self.bottom() - TOP - 10.0)) { title { (point.note) } }
+                    } @else {
+                        circle cx=(at(x)) cy=(at(y)) r="9" { title { (point.note) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn dashes(series: &Series) -> &'static str {
+    if series.dashed { "dashed " } else { "" }
+}
+
+/// A dot whose form tells series apart on paper without colours.
+fn symbol(x: f64, y: f64, colour: Tone) -> Markup {
+    let class = format!("dot {}", tone(colour));
+    html! {
+        @match colour % 4 {
+            0 => { circle class=(class) cx=(at(x)) cy=(at(y)) r="3.4" {} }
+            1 => { rect class=(class) x=(at(x - 3.1)) y=(at(y - 3.1)) width="6.2" height="6.2" {} }
+            2 => {
+                path class=(class)
+                    d={ "M" (at(x)) " " (at(y - 4.2)) "l4.2 4.2l-4.2 4.2l-4.2 -4.2Z" } {}
+            }
+            _ => {
+                path class=(class) d={ "M" (at(x)) " " (at(y - 4.0)) "l4 7.2h-8Z" } {}
+            }
+        }
+    }
+}
+
+/// At most `most` points of these: the mean of each run of them, with the least and the most as spread.
+/// `note` says what is said of a run.
+pub fn thinned(
+    values: &[(f64, f64)],
+    most: usize,
+    note: impl Fn(f64, f64, (f64, f64)) -> String,
+) -> Vec<Point> {
+    let each = values.len().div_ceil(most.max(1)).max(1);
+    let point = |run: &[(f64, f64)]| {
+        let count = run.len() as f64;
+        let x = run.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let y = run.iter().map(|(_, y)| y).sum::<f64>() / count;
+        let low = run.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
+        let high = run.iter().map(|(_, y)| *y).fold(f64::NEG_INFINITY, f64::max);
+        Point { x, y, spread: Some((low, high)), note: note(x, y, (low, high)) }
+    };
+    values.chunks(each).map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Quantity, WRITE};
+    use super::*;
+
+    fn plot(points: Vec<Point>) -> Plot {
+        let x = Axis::from_zero("time", Quantity::Seconds, points.iter().map(|point| point.x));
+        let y = Axis::from_zero("rate", Quantity::Rate, points.iter().map(|point| point.y));
+        Plot {
+            id: "p".into(),
+            title: "A <title>".into(),
+            description: "words & words".into(),
+            height: 200.0,
+            x,
+            y,
+            series: vec![Series {
+                name: "one".into(),
+                tone: WRITE,
+                shape: Shape::Line,
+                dashed: false,
+                points,
+            }],
+            marks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_plot_tells_its_title_its_values_and_escapes_what_comes_from_outside() {
+        let note = "6 GB/s \"<script>\"".to_owned();
+        let mut plot = plot(vec![Point { x: 1.0, y: 6e9, spread: Some((5e9, 7e9)), note }]);
+        plot.marks.push(Mark::Down { x: 0.5, label: "<cliff>".into(), tone: 3 });
+        let svg = plot.svg().into_string();
+        assert!(svg.contains("A &lt;title&gt;") && svg.contains("words &amp; words"), "{svg}");
+        assert!(svg.contains("&lt;script&gt;") && !svg.contains("<script>"), "{svg}");
+        assert!(svg.contains("&lt;cliff&gt;") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_drawn_at_an_edge_and_never_written() {
+        let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0];
+        let points = odd.map(|v| Point { x: v, y: v, spread: Some((v, v)), ..Point::default() });
+        let svg = plot(points.to_vec()).svg().into_string();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn thinning_keeps_the_extremes_of_every_run() {
+        let values: Vec<(f64, f64)> =
+            (0..1000).map(|n| (f64::from(n), if n == 500 { 1.0 } else { 100.0 })).collect();
+        let points = thinned(&values, 240, |_, _, _| String::new());
+        assert!(points.len() <= 240);
+        let low = points.iter().filter_map(|point| point.spread).map(|spread| spread.0);
+        assert_eq!(low.fold(f64::INFINITY, f64::min), 1.0);
+    }
+}

@@ -1,0 +1,70 @@
+//! A benchmark told to people: tables on the screen, and one page that can be sent around.
+//!
+//! ```text
+//! BenchResult ─┬─► screen   what a terminal shows
+//!              └─► html     one file: text, charts as SVG, style; no script, nothing is fetched
+//! ```
+//!
+//! The page reads from the verdict to the evidence: what was asked for and whether it is held, the few
+//! figures that count, then how they were come by, and last the machine and the exact commands.
+//! Everything that came from outside passes through [`maud`], which escapes it.
+
+mod chart;
+mod disk;
+mod machine;
+mod page;
+mod screen;
+mod stages;
+mod text;
+
+use maud::html;
+
+use crate::bench::result::{BenchResult, Kind};
+
+pub use screen::{columns, screen};
+pub use stages::{WHOLE as WHOLE_PATH, slowest};
+pub use text::{block_size, milliseconds, rate, seconds, share, size, spread};
+
+/// The whole page.
+pub fn html(result: &BenchResult) -> String {
+    let title = format!("{}: {}", name(result.kind), subject(result));
+    let body = html! {
+        (page::top(result))
+        (page::banners(result))
+        @match result.kind {
+            Kind::Disk => { (disk::tiles(result)) }
+            _ => { (stages::tiles(result)) }
+        }
+        (stages::section(result))
+        (disk::sections(result))
+        (machine::sections(result))
+    };
+    page::whole(&title, &body)
+}
+
+/// What a benchmark is called.
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Disk => "Disk benchmark",
+        Kind::Memory => "Memory benchmark",
+        Kind::Ring => "Ring benchmark",
+        Kind::Net => "Network benchmark",
+        Kind::All => "Benchmark of the whole path",
+    }
+}
+
+/// What was measured: its targets, or the host.
+fn subject(result: &BenchResult) -> String {
+    let paths: Vec<String> =
+        result.targets.iter().map(|target| text::short_path(&target.path)).collect();
+    match paths.as_slice() {
+        [] => result.environment.host.clone(),
+        [first, second, third, rest @ ..] if !rest.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", rest.len())
+        }
+        few => few.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests;

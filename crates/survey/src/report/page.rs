@@ -1,0 +1,154 @@
+//! The page around the sections: head, banners, tables.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{name, subject, text};
+use crate::bench::result::{BenchResult, Level};
+
+/// Kept beside the code that names its classes.
+const STYLE: &str = include_str!("style.css");
+
+/// One file, complete.
+pub fn whole(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { (body) } }
+        }
+    };
+    page.into_string()
+}
+
+/// What was measured, where and when.
+pub fn top(result: &BenchResult) -> Markup {
+    let machine = &result.environment;
+    let begun = result.started.replace('T', " ").replace('Z', " UTC");
+    html! {
+        header.top {
+            p.kicker { (name(result.kind)) }
+            h1 { (subject(result)) }
+            p.under {
+                (machine.host) " · " (begun) " · took " (text::seconds(result.seconds))
+                " · " (machine.program)
+            }
+        }
+    }
+}
+
+/// What must be seen first: the verdict, and whatever makes the figures less than they seem.
+pub fn banners(result: &BenchResult) -> Markup {
+    html! {
+        @if let Some(verdict) = &result.verdict {
+            div class=(if verdict.holds { "banner good" } else { "banner bad" }) role="status" {
+                strong { (if verdict.holds { "PASS" } else { "FAIL" }) }
+                p {
+                    (verdict.sentence.trim_end_matches('.'))
+                    ". Asked for: " (text::rate(verdict.required.0 as f64))
+                    "; sustained: " (text::rate(verdict.sustained.0 as f64))
+                    " (margin " (text::share(verdict.margin)) ")."
+                }
+            }
+        }
+        @if result.interrupted {
+            div.banner.warn {
+                strong { "INTERRUPTED" }
+                p { "It was ended before it was done. What stands here was measured; the rest is not there." }
+            }
+        }
+        @let warnings = result.notes.iter().filter(|note| note.level == Level::Warning);
+        @for warning in warnings.take(3) {
+            div.banner.warn { strong { "Mind" } p { (warning.text) } }
+        }
+    }
+}
+
+/// A key figure: what it is, the figure, and what belongs to it.
+pub struct Tile {
+    /// What it is.
+    pub name: &'static str,
+    /// The figure, with its unit.
+    pub figure: String,
+    /// What belongs to it.
+    pub small: String,
+}
+
+/// The few figures that count.
+pub fn tiles(tiles: &[Tile]) -> Markup {
+    html! {
+        @if !tiles.is_empty() {
+            dl.tiles {
+                @for tile in tiles {
+                    div {
+                        dt { (tile.name) }
+                        dd.figure { (tile.figure) }
+                        dd.small { (tile.small) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A chart in its frame: caption, what is to be seen, the drawing.
+pub fn figure(caption: &str, seen: &str, drawing: &Markup) -> Markup {
+    html! {
+        figure {
+            figcaption { (caption) @if !seen.is_empty() { span { (seen) } } }
+            (drawing)
+        }
+    }
+}
+
+/// A table: heads, and rows whose first cell names them.
+pub fn table(caption: &str, heads: &[&str], rows: &[Vec<String>]) -> Markup {
+    aligned(caption, heads, rows, false)
+}
+
+/// The same, where the last cell of a row holds words and not a number.
+pub fn table_with_words(caption: &str, heads: &[&str], rows: &[Vec<String>]) -> Markup {
+    aligned(caption, heads, rows, true)
+}
+
+fn aligned(caption: &str, heads: &[&str], rows: &[Vec<String>], words: bool) -> Markup {
+    html! {
+        @if !rows.is_empty() {
+            div.scroll {
+                table.short[rows.len() <= 16].wide[heads.len() > 9].last-words[words] {
+                    @if !caption.is_empty() { caption { (caption) } }
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody {
+                        @for row in rows {
+                            tr {
+                                @for (number, cell) in row.iter().enumerate() {
+                                    @if number == 0 { th scope="row" { (cell) } }
+                                    @else { td { (cell) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Names and what they are, leaving out what is not known.
+pub fn facts(rows: &[(&str, Option<String>)]) -> Markup {
+    html! {
+        table.facts {
+            tbody {
+                @for (name, value) in rows {
+                    @if let Some(value) = value {
+                        tr { th scope="row" { (name) } td { (value) } }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! A target of this host: a directory, a file, or a block device.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullbore_core::device::Direction;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::ring::Wake;
+use fullbore_engine::sys::uring::{DONTCACHE, Ring, RingError};
+
+use super::medium::{Link, Look, Medium, Moved, Transfer, transfers};
+use super::run::CHUNK;
+use crate::bench::disk::Error as PlaceError;
+use crate::bench::disk::target::{Place, Scratch};
+use crate::bench::environment::{Roots, text};
+use crate::bench::result::{Mode, TargetKind};
+
+/// How much of a target is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// No more than so many bytes.
+    pub most: u64,
+    /// Bytes of a file system that stay free; `None`: a twentieth of what is free.
+    pub reserve: Option<u64>,
+}
+
+/// Why a target cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is in use, it carries something, or it cannot be written.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The ring of the kernel.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// Its space cannot be taken.
+    #[error("{}: taking {} of space: {source}", path.display(), ByteSize(*bytes))]
+    Space {
+        /// The directory.
+        path: PathBuf,
+        /// How much.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It cannot be opened.
+    #[error("{}: cannot be opened to be tested: {source}", path.display())]
+    Open {
+        /// The target.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Place(PlaceError::Holds { path, .. }) => Some(format!(
+                "if all of it can go, type its name once more: --overwrite {}",
+                path.display()
+            )),
+            Self::Place(error) => error.hint(),
+            Self::Ring(error) => Some(error.hint().into()),
+            Self::Space { .. } => Some("ask for less with --size, or free some space".into()),
+            Self::Open { .. } => None,
+        }
+    }
+}
+
+/// A target that is open.
+pub struct Local {
+    ring: Ring,
+    file: Arc<OwnedFd>,
+    scratch: Scratch,
+    place: Place,
+    roots: Roots,
+    bytes: u64,
+    flags: u32,
+}
+
+impl Local {
+    /// Opens a target. What a file or device holds is lost only if `overwrite` is its very name; in a
+    /// directory nothing is overwritten, and nothing left.
+    pub fn open(path: &Path, overwrite: Option<&Path>, wanted: Wanted) -> Result<Self, OpenError> {
+        let roots = Roots::default();
+        let place = Place::open(path, overwrite, &roots)?;
+        let cannot = |source| OpenError::Open { path: path.to_owned(), source };
+        let scratch = place.scratch().map_err(cannot)?;
+        let mut bytes = place.facts.capacity.0;
+        if place.facts.kind == TargetKind::Directory {
+            let free = place.facts.free.0;
+            let reserve = wanted.reserve.unwrap_or(free / 20);
+            bytes = free.saturating_sub(reserve).min(wanted.most) / CHUNK * CHUNK;
+            let took = |source| OpenError::Space { path: path.to_owned(), bytes, source };
+            scratch.take_space(bytes).map_err(took)?;
+        }
+        let direct = place.takes(Mode::Direct);
+        let mode = if direct { Mode::Direct } else { Mode::Buffered };
+        let file = scratch.open(mode).map_err(cannot)?;
+        let flags = if !direct && place.takes(Mode::Uncached) { DONTCACHE } else { 0 };
+        let wake = Arc::new(Wake::new().map_err(cannot)?);
+        let ring = Ring::new(wake)?;
+        Ok(Self { ring, file, scratch, place, roots, bytes, flags })
+    }
+
+    /// A file below the directory that the kernel has for the disk.
+    fn disk(&self, name: &str) -> Option<String> {
+        let device = self.place.facts.device.as_ref()?;
+        text(&self.roots.sysfs.join("class/block").join(device).join(name))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let facts = &self.place.facts;
+        let kind = match facts.kind {
+            TargetKind::Directory => "a file without a name in the directory",
+            TargetKind::File => "the file",
+            TargetKind::BlockDevice => "the block device",
+            TargetKind::Host => "the host",
+        };
+        let mut lines = vec![
+            format!("target: {kind} {}", facts.path),
+            format!("media size: {} ({:#x}) bytes", self.bytes, self.bytes),
+            format!("sector: {} bytes", self.sector_bytes()),
+        ];
+        lines.push(match (facts.direct, self.flags) {
+            (true, _) => "access: direct, past the page cache".into(),
+            (false, DONTCACHE) => "access: through the page cache, without staying there".into(),
+            (false, _) => {
+                "access: through the page cache: rates are not those of the medium".into()
+            }
+        });
+        let mut say = |what: &str, value: &Option<String>| {
+            lines.extend(value.as_ref().map(|value| format!("{what}: {value}")));
+        };
+        say("file system", &facts.file_system);
+        say("device", &facts.device);
+        say("model", &facts.model);
+        say("firmware", &facts.firmware);
+        say("write cache", &facts.write_cache);
+        lines.extend(self.place.notes.iter().map(|note| note.text.clone()));
+        lines
+    }
+}
+
+/// How long a wait may be before the wish to stop is looked at again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+impl Medium for Local {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        u64::from(self.place.facts.sector_bytes.max(512))
+    }
+
+    fn submit(&mut self, transfer: Transfer) {
+        let Transfer { token, direction, offset, block, part } = transfer;
+        match direction {
+            Direction::Write => {
+                self.ring.write(token, self.file.clone(), offset, block, part, self.flags);
+            }
+            Direction::Read => {
+                self.ring.read(token, self.file.clone(), offset, block, part, self.flags);
+            }
+        }
+    }
+
+    fn wait(&mut self, into: &mut Vec<Moved>) -> io::Result<()> {
+        let mut done = Vec::new();
+        self.ring.wait(PATIENCE, &mut done)?;
+        into.extend(done.into_iter().map(|done| Moved {
+            token: done.token,
+            result: done.result,
+            block: done.block.expect("a transfer brings its block back"),
+        }));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        assert_eq!(self.ring.under_way(), 0, "a sync covers only what has come back");
+        self.ring.sync(0, self.file.clone(), false);
+        let mut done = Vec::new();
+        while self.ring.under_way() > 0 {
+            self.ring.wait(PATIENCE, &mut done)?;
+        }
+        done.into_iter().try_for_each(|done| done.result.map(drop))
+    }
+
+    fn syncs_done(&self) -> Option<u64> {
+        // Only disks with queues of requests count them, and only those with a cache are told to empty it.
+        let device = self.place.facts.device.as_ref()?;
+        let queued = self.roots.sysfs.join("class/block").join(device).join("mq").exists();
+        let volatile = self.disk("queue/write_cache").as_deref() == Some("write back");
+        let count = self.disk("stat")?.split_whitespace().nth(FLUSHES)?.parse().ok()?;
+        (queued && volatile).then_some(count)
+    }
+
+    fn forget(&mut self) -> io::Result<()> {
+        self.scratch.forget();
+        Ok(())
+    }
+
+    fn look(&self) -> Look {
+        Look {
+            bytes: self.size().unwrap_or(0),
+            lines: self.lines(),
+            link: self.link(),
+            errors: self
+                .disk("device/ioerr_cnt")
+                .and_then(|count| u64::from_str_radix(count.trim_start_matches("0x"), 16).ok()),
+        }
+    }
+}
+
+/// Place of the completed flushes in a disk's `stat`.
+const FLUSHES: usize = 15;
+
+impl Local {
+    /// As it is now: a drive that fails can lose its size.
+    fn size(&self) -> io::Result<u64> {
+        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+
+    /// The PCI link of the disk.
+    fn link(&self) -> Option<Link> {
+        let device = self.place.facts.device.as_ref()?;
+        let disk = self.roots.sysfs.join("class/block").join(device);
+        link_of(&disk.join("device/device").canonicalize().ok()?)
+    }
+}
+
+/// The link of a PCI device: what it can is limited by the port above it.
+fn link_of(pci: &Path) -> Option<Link> {
+    let width = |path: &Path| text(path)?.parse::<u32>().ok();
+    let speed = text(&pci.join("current_link_speed"))?;
+    let lanes = width(&pci.join("current_link_width"))?;
+    let port = pci.parent();
+    let ends = [Some(pci), port];
+    let speeds = ends.iter().flatten().filter_map(|end| text(&end.join("max_link_speed")));
+    let widths = ends.iter().flatten().filter_map(|end| width(&end.join("max_link_width")));
+    Some(Link {
+        best_speed: speeds.min_by_key(|it| transfers(it)).unwrap_or_else(|| speed.clone()),
+        best_width: widths.min().unwrap_or(lanes),
+        speed,
+        width: lanes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_slow_when_both_ends_could_do_more() {
+        let saved = tempfile::tempdir().unwrap();
+        let drive = saved.path().join("0000:00:02.1/0000:01:00.0");
+        let put =
+            |path: &str, text: &str| fs::write(saved.path().join("0000:00:02.1").join(path), text);
+        fs::create_dir_all(&drive).unwrap();
+        put("max_link_speed", "8.0 GT/s PCIe\n").unwrap();
+        put("max_link_width", "16\n").unwrap();
+        put("0000:01:00.0/max_link_speed", "16.0 GT/s PCIe\n").unwrap();
+        put("0000:01:00.0/max_link_width", "4\n").unwrap();
+        put("0000:01:00.0/current_link_speed", "8.0 GT/s PCIe\n").unwrap();
+        put("0000:01:00.0/current_link_width", "4\n").unwrap();
+        let link = link_of(&drive).unwrap();
+        assert_eq!((link.best_speed.as_str(), link.best_width), ("8.0 GT/s PCIe", 4));
+        assert!(!link.is_slow(), "the port is what limits it");
+        put("0000:01:00.0/current_link_width", "2\n").unwrap();
+        assert!(link_of(&drive).unwrap().is_slow());
+        put("0000:01:00.0/current_link_width", "4\n").unwrap();
+        put("0000:01:00.0/current_link_speed", "2.5 GT/s PCIe\n").unwrap();
+        assert!(link_of(&drive).unwrap().is_slow());
+        assert_eq!(link_of(saved.path()), None);
+    }
+}

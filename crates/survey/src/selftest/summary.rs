@@ -1,0 +1,160 @@
+//! What a self test found: lines while it runs, and a summary in the end.
+
+use fullbore_core::pattern::Pattern;
+use fullbore_core::units::ByteSize;
+use serde::Serialize;
+
+use super::medium::Look;
+
+/// What is told while tests run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// A test begins.
+    Begin {
+        /// Its number.
+        number: u8,
+        /// Its name.
+        title: &'static str,
+        /// What it does, and when it is passed.
+        about: &'static str,
+    },
+    /// Something worth knowing.
+    Info(String),
+    /// So many bytes more have been moved.
+    Moved(u64),
+    /// A test is over.
+    End(TestResult),
+}
+
+/// How a test came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// All was as it should be.
+    Pass,
+    /// Something was not.
+    Fail,
+}
+
+/// One test that was run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TestResult {
+    /// 0 to 11.
+    pub number: u8,
+    /// Its name.
+    pub title: &'static str,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// How long it took.
+    pub seconds: f64,
+    /// What it told meanwhile.
+    pub told: Vec<String>,
+}
+
+/// Rates of several runs, bytes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many runs.
+    pub runs: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation; 0 for one run.
+    pub deviation: f64,
+    /// The slowest.
+    pub least: f64,
+    /// The fastest.
+    pub most: f64,
+}
+
+impl Spread {
+    /// That of these rates.
+    pub fn of(rates: &[f64]) -> Self {
+        let runs = rates.len();
+        if runs == 0 {
+            return Self::default();
+        }
+        let mean = rates.iter().sum::<f64>() / runs as f64;
+        let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        let deviation = if runs > 1 { (squares / (runs - 1) as f64).sqrt() } else { 0.0 };
+        let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = rates.iter().copied().fold(0.0, f64::max);
+        Self { runs, mean, deviation, least, most }
+    }
+}
+
+/// A row of the peak table: sessions of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Peak {
+    /// Chunks of a session.
+    pub chunks: u64,
+    /// Bytes of a session.
+    pub bytes: u64,
+    /// How fast they were written.
+    pub write: Spread,
+    /// How fast they were read, pattern checked.
+    pub read: Spread,
+}
+
+/// The whole target, written and read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Continuous {
+    /// How much.
+    pub bytes: u64,
+    /// How long writing took, the sync at its end included.
+    pub write_seconds: f64,
+    /// How long reading and checking took.
+    pub read_seconds: f64,
+}
+
+impl Continuous {
+    /// Bytes per second, written and read.
+    pub fn rates(&self) -> (f64, f64) {
+        let rate = |seconds: f64| self.bytes as f64 / seconds.max(1e-9);
+        (rate(self.write_seconds), rate(self.read_seconds))
+    }
+}
+
+/// All that a self test found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Version of this document.
+    pub fullbore_selftest: u32,
+    /// What was tested.
+    pub target: Look,
+    /// How much of it.
+    pub tested: ByteSize,
+    /// With which pattern.
+    pub pattern: Pattern,
+    /// Whether it was the short form.
+    pub quick: bool,
+    /// The tests, in their order.
+    pub tests: Vec<TestResult>,
+    /// Peak rates, from test 08.
+    pub peaks: Vec<Peak>,
+    /// Continuous rates, from test 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continuous: Option<Continuous>,
+    /// How many tests failed.
+    pub failed: usize,
+    /// Whether all that were asked for were run, and passed.
+    pub passed: bool,
+    /// Whether somebody ended it before it was done.
+    pub interrupted: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_some_runs_is_that_of_the_textbook() {
+        let spread = Spread::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!((spread.mean, spread.least, spread.most), (5.0, 2.0, 9.0));
+        assert!((spread.deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Spread::of(&[3.0]).deviation, 0.0);
+        assert_eq!(Spread::of(&[]), Spread::default());
+    }
+}

@@ -1,0 +1,37 @@
+//! Test 10: the whole target written, and read back.
+
+use std::time::Instant;
+
+use super::run::{CHUNK, Failure, Run};
+use super::summary::Continuous;
+
+/// Writes as many chunks as there are, then reads and checks all of them.
+pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
+    let chunks = run.whole / CHUNK;
+    let bytes = chunks * CHUNK;
+    let last = bytes - CHUNK;
+    let seed = run.seed();
+    let all = run.whole >= run.media / CHUNK * CHUNK;
+    run.info(match all {
+        true => format!("writing all {chunks} chunks"),
+        false => format!("writing the first {chunks} chunks, {bytes} of {} bytes", run.media),
+    });
+    let begun = Instant::now();
+    run.write(0, chunks, seed)?;
+    run.rig.sync()?;
+    let write_seconds = begun.elapsed().as_secs_f64();
+    told(run, "writing", bytes, write_seconds);
+    run.rig.forget()?;
+    run.info(format!("reading {chunks} chunks @ 0x0"));
+    let read_seconds = run.verify(0, chunks, seed)?.as_secs_f64();
+    told(run, "reading", bytes, read_seconds);
+    run.info(format!("captured last address, written: {last:#x}"));
+    run.info(format!("captured last address, read: {last:#x}"));
+    run.continuous = Some(Continuous { bytes, write_seconds, read_seconds });
+    Ok(())
+}
+
+fn told(run: &mut Run, way: &str, bytes: u64, seconds: f64) {
+    let rate = bytes as f64 / seconds.max(1e-9) / f64::from(1 << 20);
+    run.info(format!("{way} {bytes} bytes took {:.0} ms => {rate:.0} MiB/s", seconds * 1000.0));
+}
