@@ -7,6 +7,8 @@ use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, inventory, recover, remove};
 use fullbore_engine::{device, generate, replayer};
+use fullbore_survey::bench::{disk, history};
+use fullbore_survey::selftest;
 
 /// An error that may know what to do about it.
 pub trait Hint: Error + Send + Sync + 'static {
@@ -37,6 +39,17 @@ hint!(
     RecordError,
     panda::Error,
     panda::server::ReplayError,
+    disk::Error,
+    history::Error,
+    selftest::Error,
+    selftest::OpenError,
+);
+
+hint!(
+    fullbore_survey::bench::all::Error,
+    fullbore_survey::bench::memory::Error,
+    fullbore_survey::bench::net::Error,
+    fullbore_survey::bench::net::wire::Error,
 );
 
 #[cfg(feature = "hdf5")]

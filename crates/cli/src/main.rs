@@ -64,6 +64,8 @@ enum Verb {
     #[cfg(feature = "hdf5")]
     Convert(verbs::convert::Args),
     Simulate(verbs::simulate::Args),
+    Bench(verbs::bench::Args),
+    Selftest(Box<verbs::selftest::Args>),
 }
 
 fn main() -> ExitCode {
@@ -98,5 +100,7 @@ fn run() -> anyhow::Result<ExitCode> {
         #[cfg(feature = "hdf5")]
         Verb::Convert(args) => verbs::convert::run(args, output),
         Verb::Simulate(args) => verbs::simulate::run(args, output),
+        Verb::Bench(args) => verbs::bench::run(args, output),
+        Verb::Selftest(args) => verbs::selftest::run(*args, output),
     }
 }

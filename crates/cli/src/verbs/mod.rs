@@ -2,6 +2,7 @@
 //!
 //! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
 
+pub mod bench;
 pub mod cat;
 #[cfg(feature = "hdf5")]
 pub mod convert;
@@ -19,6 +20,7 @@ pub mod record;
 pub mod recover;
 pub mod rm;
 pub mod scan_arg;
+pub mod selftest;
 mod sending;
 pub mod simulate;
 pub mod verify;

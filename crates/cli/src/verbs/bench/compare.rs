@@ -1,0 +1,158 @@
+//! `fullbore bench compare`: what changed from one result to another, and whether it is more than noise.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use clap::Args as Arguments;
+use fullbore_survey::bench::compare::{
+    Comparison, Figure, Judgement, Unit, before, compare, last_two,
+};
+use fullbore_survey::bench::history;
+use fullbore_survey::bench::result::BenchResult;
+use fullbore_survey::report;
+
+use crate::hint::explained;
+use crate::output::{FOUND, GOOD, Output};
+
+/// Compare two results: what changed, and is it more than noise?
+///
+///   fullbore bench compare before.json after.json
+///   fullbore bench compare after.json          with the one before it in the history
+///   fullbore bench compare                     the last two of one target in the history
+///
+/// Exit code 1 says that a figure is worse, by more than its spread explains and beyond the threshold.
+/// Another machine or other settings are said first.
+#[derive(Arguments)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The earlier and the later result, as `--output` wrote them
+    #[arg(value_name = "RESULT", num_args = 0..=2)]
+    results: Vec<PathBuf>,
+    /// How much worse a figure may be, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    threshold: f64,
+    /// Show every figure, not only those that differ
+    #[arg(long)]
+    all: bool,
+}
+
+/// Compares.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(
+        (0.0..=1000.0).contains(&args.threshold),
+        "--threshold is 0 to 1000 percent, not {}",
+        args.threshold
+    );
+    let (earlier, later) = two(&args.results)?;
+    let comparison = compare(&earlier, &later, args.threshold / 100.0);
+    ensure!(
+        !comparison.figures.is_empty(),
+        "the two results have no figure in common: they measured different things"
+    );
+    output.tell(&comparison, || told(&comparison, args.all))?;
+    Ok(ExitCode::from(if comparison.worse { FOUND } else { GOOD }))
+}
+
+fn two(paths: &[PathBuf]) -> anyhow::Result<(BenchResult, BenchResult)> {
+    let read = |path: &PathBuf| history::read(path).map_err(explained);
+    match paths {
+        [earlier, later] => Ok((read(earlier)?, read(later)?)),
+        [later] => {
+            let later = read(later)?;
+            let kept = kept()?;
+            let earlier = before(&kept, &later).cloned();
+            let earlier =
+                earlier.context("the history has no earlier result of the same target")?;
+            Ok((earlier, later))
+        }
+        [] => {
+            let kept = kept()?;
+            let (earlier, later) = last_two(&kept)
+                .context("the history has no two results of one target: run the benchmark again")?;
+            Ok((earlier.clone(), later.clone()))
+        }
+        _ => bail!("two results are compared, not {}", paths.len()),
+    }
+}
+
+/// The results of the history; those that cannot be read are passed over, and said.
+fn kept() -> anyhow::Result<Vec<BenchResult>> {
+    let directory = history::directory().map_err(explained)?;
+    let paths = history::list(&directory).map_err(explained)?;
+    let mut results = Vec::new();
+    for path in paths {
+        match history::read(&path) {
+            Ok(result) => results.push(result),
+            Err(error) => eprintln!("fullbore: {error}"),
+        }
+    }
+    Ok(results)
+}
+
+fn told(comparison: &Comparison, all: bool) -> String {
+    let [earlier, later] = &comparison.started;
+    let mut text = format!("{earlier} and {later}\n");
+    for it in &comparison.circumstances {
+        let mind = if it.weighty { "MIND: another " } else { "another " };
+        text += &format!("  {mind}{}: {} and {}\n", it.name, it.values[0], it.values[1]);
+    }
+    let matters = |figure: &&Figure| all || figure.judgement != Judgement::Same;
+    let row = |figure: &Figure| {
+        vec![
+            match figure.unit {
+                Unit::BytesPerSecond => figure.name.clone(),
+                Unit::CpuPerGb => format!("{}, CPU s/GB", figure.name),
+                Unit::Milliseconds => figure.name.clone(),
+            },
+            value(figure, 0),
+            value(figure, 1),
+            signed(figure.change),
+            figure.noise.map_or("not known".into(), report::share),
+            figure.judgement.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = comparison.figures.iter().filter(matters).map(row).collect();
+    let heads = ["figure", "before", "after", "change", "noise", ""];
+    if !rows.is_empty() {
+        text += &format!("\n{}", report::columns(&heads, &rows));
+    }
+    let count =
+        |judgement| comparison.figures.iter().filter(|it| it.judgement == judgement).count();
+    text += &format!(
+        "\n{} compared: {} worse, {} better, {} within the threshold, {} the same",
+        comparison.figures.len(),
+        count(Judgement::Worse),
+        count(Judgement::Better),
+        count(Judgement::Slight),
+        count(Judgement::Same)
+    );
+    if comparison.unmatched > 0 {
+        text += &format!("; {} that only one of them has", comparison.unmatched);
+    }
+    text + &format!(".\n{}\n", conclusion(comparison))
+}
+
+fn conclusion(comparison: &Comparison) -> &'static str {
+    let weighty = comparison.circumstances.iter().any(|it| it.weighty);
+    match (comparison.worse, weighty) {
+        (true, false) => "WORSE: by more than noise and the threshold.",
+        (true, true) => "WORSE, but machine or settings differ: the difference may be theirs.",
+        (false, false) => "Nothing is worse by more than noise and the threshold.",
+        (false, true) => "Nothing is worse, though machine or settings differ.",
+    }
+}
+
+fn value(figure: &Figure, which: usize) -> String {
+    let spread = &figure.values[which];
+    match figure.unit {
+        Unit::BytesPerSecond => report::spread(spread),
+        Unit::CpuPerGb => format!("{:.3}", spread.mean),
+        Unit::Milliseconds => report::milliseconds(spread.mean),
+    }
+}
+
+fn signed(change: f64) -> String {
+    let told = report::share(change);
+    if change > 0.0 { format!("+{told}") } else { told }
+}

@@ -1,0 +1,508 @@
+//! `fullbore bench disk`: which rate a target holds, for how long, with how much ring.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::{Args as Arguments, ValueEnum};
+use fullbore_core::pattern::Pattern;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
+use fullbore_survey::bench::environment::Roots;
+use fullbore_survey::bench::history;
+use fullbore_survey::bench::result::{BenchResult, Direction, Mode};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{leave, table};
+use crate::hint::explained;
+use crate::output::{self, Output};
+use crate::signals;
+
+/// Measure disks through the code that records: peak, continuous, stalls, and the ring that they ask for.
+///
+///   fullbore bench disk /mnt/disk0                    what this disk holds, in a few minutes
+///   fullbore bench disk /mnt/d0 /mnt/d1 --seconds 10m  a disk set, for longer
+///   fullbore bench disk /mnt/disk0 --full             to the last byte, less a reserve: the cliff
+///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
+///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
+///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
+///
+/// A directory is left as it was, however the benchmark ends: its files have no names. A file or block
+/// device is overwritten, and wants its name typed again with --overwrite; one in use is left alone always.
+///
+///   peak        short sessions of many sizes, blocks, depths and ways of writing and reading
+///   continuous  a pattern through the writers of the store, read back and compared
+///   stalls      every block write is timed; the trace is replayed through the ring's arithmetic
+///   fio         the same job in turn with ours, if fio is installed
+///
+/// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held, or what
+/// was read is not what was written; 2 it could not be measured.
+#[derive(Arguments)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// A directory of each disk of a set, or one file or block device.
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<PathBuf>,
+    /// Fewer points and one run of each, and a continuous run of three seconds.
+    #[arg(long)]
+    quick: bool,
+    /// Leave parts out.
+    #[arg(long, value_name = "PART[,PART…]", value_delimiter = ',')]
+    skip: Vec<Part>,
+    /// A file or block device is overwritten only if its very name is typed again here.
+    #[arg(long, value_name = "TARGET")]
+    overwrite: Option<PathBuf>,
+    /// What stays free of each directory [default: a twentieth, 64 MiB at least]
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<ByteSize>,
+    #[command(flatten)]
+    peak: Peak,
+    #[command(flatten)]
+    long: LongArgs,
+    #[command(flatten)]
+    judge: Judge,
+    /// Write the result to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write a page with charts that can be read without anything else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Do not keep the result in the history.
+    #[arg(long)]
+    no_history: bool,
+    /// Read what the kernel says of the machine below here.
+    #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
+    sysfs_root: PathBuf,
+}
+
+/// The peak sweep.
+#[derive(Arguments)]
+#[command(next_help_heading = "Peak sweep")]
+struct Peak {
+    /// Sizes of sessions: numbers of chunks of 128 KiB (1 to 32768, and any other), or sizes.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    sessions: Vec<Chunks>,
+    /// Sizes of blocks, to 64 MiB. One that is no multiple of the sector shows what that costs.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    blocks: Vec<ByteSize>,
+    /// Requests under way at once.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    depths: Vec<u32>,
+    /// Files on each target.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    files: Vec<u32>,
+    /// Ways of moving bytes; all curves but that of the modes are measured with the first.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    modes: Vec<ModeArg>,
+    /// Which way.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    directions: Vec<DirectionArg>,
+    /// Runs of each point [default: 3, with --quick 1]
+    #[arg(long, value_name = "N")]
+    runs: Option<u32>,
+    /// A run ends after this time, and its point says so [default: 1s, with --quick 300ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    run_time: Option<Duration>,
+}
+
+/// The long run.
+#[derive(Arguments)]
+#[command(next_help_heading = "Continuous")]
+struct LongArgs {
+    /// How long to write [default: 30s, with --quick 3s; no longer than half of what is free takes]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// How much to write.
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<ByteSize>,
+    /// Write all there is, less the reserve; a file or block device wholly.
+    #[arg(long)]
+    full: bool,
+    /// Bytes of a block.
+    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    block: ByteSize,
+    /// Bytes of writes under way at once on each target.
+    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    depth_bytes: ByteSize,
+    /// About how large chunk files are.
+    #[arg(long, value_name = "SIZE", default_value = "256MB")]
+    chunk: ByteSize,
+    /// Blocks come at this rate, and what finds no free one is counted as overrun, as in a recording.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<ByteRate>,
+    /// Block memory that a recording would have [default: 2 GiB, or a quarter of what is free]
+    #[arg(long, value_name = "SIZE")]
+    ring: Option<ByteSize>,
+    /// What is written: prbs7, prbs15, prbs23, prbs31, counter, random:SEED, noise:SEED or a word (0x…).
+    #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
+    pattern: Pattern,
+}
+
+/// What the result is held against.
+#[derive(Arguments)]
+#[command(next_help_heading = "Held against")]
+struct Judge {
+    /// The rate that must be held: exit code 1 if it is not.
+    #[arg(long, value_name = "RATE")]
+    require: Option<ByteRate>,
+    /// What the data sheet says, for example 3.1GiB/s.
+    #[arg(long, value_name = "RATE")]
+    spec: Option<ByteRate>,
+    /// Terabytes that the maker warrants to be writable.
+    #[arg(long, value_name = "TB")]
+    tbw: Option<f64>,
+    /// Drive writes per day that the maker warrants.
+    #[arg(long, value_name = "N", conflicts_with = "tbw")]
+    dwpd: Option<f64>,
+    /// Years for which the drive writes per day are warranted.
+    #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
+    warranty: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The peak sweep.
+    Peak,
+    /// The long run.
+    Continuous,
+    /// Reading back.
+    Read,
+    /// The comparison with fio.
+    Fio,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache without staying there (RWF_DONTCACHE).
+    Uncached,
+    /// Through the page cache.
+    Buffered,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DirectionArg {
+    /// To the target.
+    Write,
+    /// From it.
+    Read,
+}
+
+/// A number of chunks of 128 KiB, or a size.
+#[derive(Clone, Copy, Debug)]
+struct Chunks(u64);
+
+impl FromStr for Chunks {
+    type Err = fullbore_core::units::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = match text.trim().parse::<u64>() {
+            Ok(chunks) => chunks.saturating_mul(sweep::CHUNK_BYTES),
+            Err(_) => text.parse::<ByteSize>()?.0,
+        };
+        Ok(Self(bytes))
+    }
+}
+
+/// `30`, `30s`, `10m`.
+fn seconds(text: &str) -> Result<Duration, humantime::DurationError> {
+    match text.parse::<u32>() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Err(_) => humantime::parse_duration(text),
+    }
+}
+
+/// The largest block that is measured.
+const LARGEST_BLOCK_BYTES: u64 = 64 << 20;
+
+/// The smallest block of the long run: each leaves a record in memory.
+const SMALLEST_LONG_BLOCK_BYTES: u64 = 64 << 10;
+
+/// The smallest unit of a disk.
+const SMALLEST_BLOCK_BYTES: u64 = 64;
+
+/// The most requests under way.
+const MOST_DEPTH: u32 = 1024;
+
+/// The most files on one target.
+const MOST_FILES: u32 = 256;
+
+/// The most runs of a point.
+const MOST_RUNS: u32 = 1000;
+
+/// The ring of a recording, unless said otherwise.
+const RING_BYTES: u64 = 2 << 30;
+
+impl Args {
+    fn has(&self, part: Part) -> bool {
+        !self.skip.contains(&part)
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let roots = Roots { sysfs: self.sysfs_root.clone(), ..Roots::default() };
+        let ring_bytes = self.long.ring.map_or_else(|| usual_ring(&roots), |ring| ring.0);
+        let peak = self.sweep()?;
+        let fio = fio::Wish {
+            session_bytes: if self.quick { 256 << 20 } else { 1 << 30 },
+            block_bytes: peak.block_bytes,
+            depth: peak.depth,
+            runs: peak.runs,
+            run_time: Duration::from_secs(10),
+            run: self.has(Part::Fio),
+        };
+        ensure!(
+            self.judge.require.is_none() || self.has(Part::Continuous),
+            "--require needs the continuous run, which --skip leaves out"
+        );
+        Ok(Settings {
+            targets: self.targets.clone(),
+            overwrite: self.overwrite.clone(),
+            reserve: self.reserve.map(|size| size.0),
+            sweep: self.has(Part::Peak).then_some(peak),
+            continuous: match self.has(Part::Continuous) {
+                true => Some(self.long(ring_bytes)?),
+                false => None,
+            },
+            fio: self.has(Part::Fio).then_some(fio),
+            spec: self.judge.spec,
+            require: self.judge.require,
+            tbw: self.judge.tbw,
+            drive_writes: self.judge.dwpd.map(|writes| (writes, self.judge.warranty)),
+            roots,
+        })
+    }
+
+    fn sweep(&self) -> anyhow::Result<sweep::Wish> {
+        let peak = &self.peak;
+        let modes = [Mode::Direct, Mode::Uncached, Mode::Buffered];
+        let given = |list: &[u32], usual: &[u32]| {
+            if list.is_empty() { usual.to_vec() } else { list.to_vec() }
+        };
+        let sessions: &[u64] =
+            if self.quick { &[1, 64, 512] } else { &[1, 8, 64, 512, 4096, 32768] };
+        let blocks: &[u64] = match self.quick {
+            true => &[4096, 5000, 1 << 20, 4 << 20],
+            false => &[
+                512,
+                4096,
+                5000,
+                64 << 10,
+                256 << 10,
+                1_000_000,
+                1 << 20,
+                2 << 20,
+                4 << 20,
+                16 << 20,
+            ],
+        };
+        let wish = sweep::Wish {
+            sessions: match peak.sessions.is_empty() {
+                true => sessions.iter().map(|chunks| chunks * sweep::CHUNK_BYTES).collect(),
+                false => peak.sessions.iter().map(|chunks| chunks.0).collect(),
+            },
+            blocks: match peak.blocks.is_empty() {
+                true => blocks.to_vec(),
+                false => peak.blocks.iter().map(|size| size.0).collect(),
+            },
+            depths: given(&peak.depths, if self.quick { &[1, 8] } else { &[1, 2, 4, 8, 16] }),
+            files: given(&peak.files, if self.quick { &[1] } else { &[1, 4] }),
+            modes: match peak.modes.is_empty() {
+                true => modes.to_vec(),
+                false => peak.modes.iter().map(|mode| mode.meant()).collect(),
+            },
+            directions: match peak.directions.is_empty() {
+                true => vec![Direction::Write, Direction::Read],
+                false => peak.directions.iter().map(|direction| direction.meant()).collect(),
+            },
+            runs: peak.runs.unwrap_or(if self.quick { 1 } else { 3 }),
+            run_time: peak.run_time.unwrap_or(match self.quick {
+                true => Duration::from_millis(300),
+                false => Duration::from_secs(1),
+            }),
+            session_bytes: if self.quick { 64 << 20 } else { 512 << 20 },
+            block_bytes: 4 << 20,
+            depth: 8,
+        };
+        check(&wish)?;
+        Ok(wish)
+    }
+
+    fn long(&self, ring_bytes: u64) -> anyhow::Result<Long> {
+        let long = &self.long;
+        let blocks = SMALLEST_LONG_BLOCK_BYTES..=LARGEST_BLOCK_BYTES;
+        ensure!(blocks.contains(&long.block.0), "--block is 64 KiB to 64 MiB");
+        ensure!(long.block.0.is_multiple_of(4096), "--block is a multiple of 4096 bytes");
+        ensure!(long.depth_bytes.0 >= long.block.0, "--depth-bytes is one block at least");
+        ensure!(
+            ring_bytes >= long.depth_bytes.0 + long.block.0,
+            "--ring holds what is under way ({}) and the block being filled at least",
+            long.depth_bytes
+        );
+        let limited = long.bytes.is_some() || long.full;
+        let usual = if self.quick { Duration::from_secs(3) } else { Duration::from_secs(30) };
+        Ok(Long {
+            time: long.seconds.or((!limited).then_some(usual)),
+            bytes: long.bytes.map(|size| size.0),
+            full: long.full,
+            read_back: self.has(Part::Read),
+            block_bytes: u32::try_from(long.block.0).context("the block's size")?,
+            chunk_bytes: long.chunk.0,
+            depth_bytes: long.depth_bytes.0,
+            pace: long.rate.filter(|rate| rate.0 > 0),
+            ring_bytes,
+            pattern: long.pattern,
+        })
+    }
+}
+
+/// Bounds for what was typed.
+fn check(wish: &sweep::Wish) -> anyhow::Result<()> {
+    let block = SMALLEST_BLOCK_BYTES..=LARGEST_BLOCK_BYTES;
+    ensure!(wish.blocks.iter().all(|size| block.contains(size)), "--blocks are 64 B to 64 MiB");
+    ensure!(
+        wish.sessions.iter().all(|size| *size >= sweep::CHUNK_BYTES),
+        "--sessions are one chunk of 128 KiB at least"
+    );
+    ensure!(wish.depths.iter().all(|n| (1..=MOST_DEPTH).contains(n)), "--depths are 1 to 1024");
+    ensure!(wish.files.iter().all(|n| (1..=MOST_FILES).contains(n)), "--files are 1 to 256");
+    ensure!((1..=MOST_RUNS).contains(&wish.runs), "--runs is 1 to 1000");
+    let deepest = u64::from(wish.depths.iter().copied().max().unwrap_or(1).max(wish.depth));
+    let largest = wish.blocks.iter().copied().max().unwrap_or(0);
+    let memory = (deepest * wish.block_bytes).max(largest * u64::from(wish.depth));
+    ensure!(memory <= 8 << 30, "--depths and --blocks ask for {} of memory", ByteSize(memory));
+    Ok(())
+}
+
+/// What `record` takes for its blocks.
+fn usual_ring(roots: &Roots) -> u64 {
+    let meminfo = roots.proc("meminfo").unwrap_or_default();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.map_or(RING_BYTES, |free| RING_BYTES.min(free * 1024 / 4)).max(64 << 20)
+}
+
+impl ModeArg {
+    fn meant(self) -> Mode {
+        match self {
+            Self::Direct => Mode::Direct,
+            Self::Uncached => Mode::Uncached,
+            Self::Buffered => Mode::Buffered,
+        }
+    }
+}
+
+impl DirectionArg {
+    fn meant(self) -> Direction {
+        match self {
+            Self::Write => Direction::Write,
+            Self::Read => Direction::Read,
+        }
+    }
+}
+
+/// Measures.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let settings = args.settings()?;
+    let stop = signals::stop_flag()?;
+    let bar = bar(output);
+    let mut tell = |what: &str, share: f64| {
+        if share.is_finite() {
+            bar.set_position((share * 1000.0) as u64);
+        }
+        bar.set_message(what.to_owned());
+    };
+    let mut watcher = Watcher { stop: &stop, tell: &mut tell };
+    let measured = disk::run(&settings, &mut watcher);
+    bar.finish_and_clear();
+    let result = measured.map_err(explained)?;
+    if let Some(path) = &args.output {
+        history::write(path, &result).map_err(explained)?;
+    }
+    if let Some(path) = &args.html {
+        leave::write_page(&result, path)?;
+    }
+    output.tell(&result, || table::text(&result))?;
+    if !args.no_history {
+        keep(&result);
+    }
+    Ok(ExitCode::from(code(&result, settings.require.is_some())))
+}
+
+/// What was measured has been told already, so a history that cannot be kept is only worth a word.
+fn keep(result: &BenchResult) {
+    let kept = history::directory().and_then(|directory| history::keep(&directory, result));
+    match kept {
+        Ok(path) => eprintln!("kept as {}", path.display()),
+        Err(error) => eprintln!("not kept: {error}"),
+    }
+}
+
+fn code(result: &BenchResult, required: bool) -> u8 {
+    let holds = result.verdict.as_ref().map_or(!required, |verdict| verdict.holds);
+    let long = result.continuous.as_ref();
+    let wrong = long
+        .and_then(|long| long.verification.as_ref())
+        .is_some_and(|found| found.wrong_blocks > 0);
+    if holds && !wrong { output::GOOD } else { output::FOUND }
+}
+
+fn bar(output: Output) -> ProgressBar {
+    if !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:24} {msg}").expect("a template that is known");
+    ProgressBar::new(1000).with_style(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Settings> {
+        let line = ["bench", "/x"].into_iter().chain(words.iter().copied());
+        Line::try_parse_from(line)?.args.settings()
+    }
+
+    #[test]
+    fn sessions_are_counted_in_chunks_or_given_as_sizes() {
+        let wish = settings(&["--sessions", "1,32768,1GB"]).unwrap().sweep.unwrap();
+        assert_eq!(wish.sessions, [128 << 10, 4 << 30, 1_000_000_000]);
+    }
+
+    #[test]
+    fn parts_are_left_out_and_what_needs_them_is_refused() {
+        let some = settings(&["--skip", "peak,fio", "--seconds", "5"]).unwrap();
+        assert!(some.sweep.is_none() && some.fio.is_none());
+        let long = some.continuous.unwrap();
+        assert_eq!((long.time, long.read_back), (Some(Duration::from_secs(5)), true));
+        let error = settings(&["--skip", "continuous", "--require", "1GB/s"]).unwrap_err();
+        assert!(error.to_string().contains("--require needs"), "{error}");
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused() {
+        for words in [
+            ["--blocks", "128MiB"],
+            ["--blocks", "1"],
+            ["--depths", "0"],
+            ["--files", "1000"],
+            ["--block", "5000"],
+            ["--ring", "8MiB"],
+            ["--sessions", "4KiB"],
+            ["--runs", "0"],
+        ] {
+            assert!(settings(&words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `fullbore bench`: what this machine can really sustain, measured with the code that records.
+
+mod all;
+mod compare;
+mod disk;
+mod leave;
+mod memory;
+mod net;
+mod report;
+mod ring;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Args as Arguments, Subcommand};
+
+use crate::output::Output;
+
+/// Measure what this machine sustains, with the code that records.
+///
+///   fullbore bench disk /mnt/disk0 /mnt/disk1 --require 16Gbit/s
+///
+/// Exit code 1 says that a rate asked for is not held.
+#[derive(Arguments)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Disk(Box<disk::Args>),
+    Memory(memory::Args),
+    Ring(ring::Args),
+    Net(Box<net::Args>),
+    All(Box<all::Args>),
+    Compare(compare::Args),
+    Report(report::Args),
+}
+
+/// Does it.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::Disk(args) => disk::run(*args, output),
+        Action::Memory(args) => memory::run(args, output),
+        Action::Ring(args) => ring::run(args, output),
+        Action::Net(args) => net::run(*args, output),
+        Action::All(args) => all::run(*args, output),
+        Action::Compare(args) => compare::run(args, output),
+        Action::Report(args) => report::run(args, output),
+    }
+}

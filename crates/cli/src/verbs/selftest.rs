@@ -1,0 +1,271 @@
+//! `fullbore selftest`: twelve tests of a target as a recorder.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args as Arguments;
+use fullbore_core::pattern::Pattern;
+use fullbore_core::units::ByteSize;
+use fullbore_survey::selftest::{
+    self, Line, Local, Outcome, Peak, Settings, Spread, Summary, Wanted,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::hint::explained;
+use crate::output::{FOUND, GOOD, Output, REFUSED};
+use crate::signals;
+
+/// Test a disk as a recorder: twelve tests, each PASS or FAIL, with what was seen on the way.
+///
+///   fullbore selftest /mnt/disk0              all of the free space but a twentieth, nothing is overwritten
+///   fullbore selftest /mnt/disk0 --quick      half a minute, for a check in passing
+///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1   a bare drive, from first chunk to last
+///
+///   00  target and link                  06  stop: what is held is finished
+///   01  flush of what is left over       07  nothing written outside the addresses
+///   02  the pattern checker itself       08  rates of sessions of 1 to 32768 chunks
+///   03  flush after write, and sync      09  wrong addresses are refused by name
+///   04  early end of data                10  the whole target written and read back
+///   05  abort: what is held is dropped   11  target and link, once more
+///
+/// A chunk is 128 KiB. Wrong data is named: damage, a stale block and the seed that wrote it, a shift, a
+/// repeated or missing block, a torn write, zeros.
+///
+/// A drive or file is left alone unless its name is typed once more with --overwrite; one that is in use is
+/// left alone always.
+///
+/// Exit codes: 0 all passed; 1 a test failed; 2 the target could not be tested.
+#[derive(Arguments)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// A directory on the disk, a block device, or a file in the place of one.
+    #[arg(value_name = "TARGET")]
+    target: PathBuf,
+    /// Short sessions, and no more than 256 MiB of the target.
+    #[arg(long)]
+    quick: bool,
+    /// Use no more than this, from the beginning.
+    #[arg(long, value_name = "SIZE")]
+    size: Option<ByteSize>,
+    /// What stays free in a directory. [default: a twentieth of what is free]
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<ByteSize>,
+    /// Only these tests, such as 5,6.
+    #[arg(long = "tests", value_name = "LIST", value_delimiter = ',')]
+    only: Vec<u8>,
+    /// How often the sessions of test 08 are run. [default: 3, and 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: Option<u16>,
+    /// What is written: prbs31, prbs23 or random, with a first seed if wanted (prbs31:7).
+    #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
+    pattern: Pattern,
+    /// The very name of the target once more: all that it holds may go.
+    #[arg(long, value_name = "TARGET")]
+    overwrite: Option<PathBuf>,
+}
+
+/// Tests.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let settings = Settings {
+        limit: args.size.map(|size| size.0),
+        quick: args.quick,
+        runs: args.runs.map(usize::from),
+        pattern: args.pattern,
+        only: args.only,
+    };
+    let wanted =
+        Wanted { most: selftest::needed(&settings), reserve: args.reserve.map(|size| size.0) };
+    let overwrite = args.overwrite.as_deref();
+    let mut target = Local::open(&args.target, overwrite, wanted).map_err(explained)?;
+    let stop = signals::stop_flag()?;
+    let mut screen = Screen::new(output);
+    let told = selftest::run(&mut target, &settings, &stop, &mut |line| screen.tell(line));
+    screen.bar.finish_and_clear();
+    let summary = told.map_err(explained)?;
+    output.tell(&summary, || ending(&summary))?;
+    screen.broken.map_or(Ok(()), Err)?;
+    Ok(ExitCode::from(match (summary.passed, summary.interrupted, summary.failed) {
+        (true, ..) => GOOD,
+        (_, true, 0) => REFUSED,
+        _ => FOUND,
+    }))
+}
+
+/// The console log, as it comes, and a line that moves while there is nothing to tell.
+struct Screen {
+    output: Output,
+    bar: ProgressBar,
+    /// What went wrong with the output: most likely the reader has gone.
+    broken: Option<anyhow::Error>,
+}
+
+impl Screen {
+    fn new(output: Output) -> Self {
+        let bar = match output.progress() {
+            true => ProgressBar::no_length().with_style(
+                ProgressStyle::with_template(
+                    "{spinner} test {prefix}: {bytes} moved, {bytes_per_sec}",
+                )
+                .expect("the template is well-formed"),
+            ),
+            false => ProgressBar::hidden(),
+        };
+        Self { output, bar, broken: None }
+    }
+
+    fn tell(&mut self, line: Line) {
+        match line {
+            Line::Moved(bytes) => return self.bar.inc(bytes),
+            Line::Begin { number, .. } => {
+                self.bar.reset();
+                self.bar.set_prefix(format!("{number:02}"));
+            }
+            Line::Info(_) | Line::End(_) => {}
+        }
+        if self.output.json || self.broken.is_some() {
+            return;
+        }
+        let print = || -> anyhow::Result<()> {
+            use std::io::Write;
+            let mut out = std::io::stdout().lock();
+            out.write_all(text(&line).as_bytes())?;
+            Ok(out.flush()?)
+        };
+        self.broken = self.bar.suspend(print).err();
+    }
+}
+
+const STARS: &str = "****************************************************************";
+
+fn text(line: &Line) -> String {
+    match line {
+        Line::Begin { number, title, about } => {
+            format!("{STARS}\nTEST #{number:02}: {title}\n{STARS}\n{about}\n********\n")
+        }
+        Line::Info(text) => format!("INFO: {text}\n"),
+        Line::Moved(_) => String::new(),
+        Line::End(result) => {
+            let why = result.why.as_ref().map_or(String::new(), |why| format!("ERROR: {why}\n"));
+            let outcome = named(result.outcome);
+            format!("{why}{STARS}\nTEST #{:02}: {outcome}\n{STARS}\n", result.number)
+        }
+    }
+}
+
+fn named(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Pass => "PASS",
+        Outcome::Fail => "FAIL",
+    }
+}
+
+/// What stands below the log.
+fn ending(summary: &Summary) -> String {
+    let mut text = String::new();
+    if !summary.peaks.is_empty() {
+        text += &table(&summary.peaks);
+    }
+    if let Some(continuous) = &summary.continuous {
+        let (write, read) = continuous.rates();
+        let [write, read] = [write, read].map(|rate| format!("{:.0} MiB/s", mebibytes(rate)));
+        text += &format!(
+            "Continuous, {} bytes: written at {write}, read at {read}\n\n",
+            continuous.bytes
+        );
+    }
+    let ran = summary.tests.len();
+    let overall = match (summary.passed, summary.interrupted) {
+        (true, _) => "PASS",
+        (false, true) if summary.failed == 0 => "INTERRUPTED",
+        (false, _) => "FAIL",
+    };
+    text += &format!("{STARS}\n\nOverall Test Summary: {overall}\n");
+    text += &format!("{} of {ran} tests failed\n", summary.failed);
+    for test in summary.tests.iter().filter(|test| test.outcome == Outcome::Fail) {
+        let why = test.why.as_deref().unwrap_or_default();
+        text += &format!("  #{:02} {}: {why}\n", test.number, test.title);
+    }
+    text + &format!("\n{STARS}\n")
+}
+
+fn table(peaks: &[Peak]) -> String {
+    let runs = peaks.first().map_or(0, |peak| peak.write.runs);
+    let mut text = format!("\n*** Performance Summary, peak, MiB/s, {runs} runs ***\n");
+    text += &format!("| {:>6} | {:>20} | {:>20} |\n", "chunks", "write", "read");
+    for peak in peaks {
+        let [write, read] = [&peak.write, &peak.read].map(cell);
+        text += &format!("| {:>6} | {write:>20} | {read:>20} |\n", peak.chunks);
+    }
+    text + "NOTE: sessions of few chunks are mostly set-up, and long ones may outrun a cache in the drive;\n\
+            \x20     what a drive sustains is told below, and by `fullbore bench disk`.\n\n"
+}
+
+fn cell(spread: &Spread) -> String {
+    match spread.runs {
+        0 | 1 => format!("{:.0} MiB/s", mebibytes(spread.mean)),
+        _ => format!("{:.0} ± {:.0} MiB/s", mebibytes(spread.mean), mebibytes(spread.deviation)),
+    }
+}
+
+fn mebibytes(rate: f64) -> f64 {
+    rate / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_survey::selftest::{Continuous, TestResult};
+
+    use super::*;
+
+    fn summary(outcome: Outcome) -> Summary {
+        let spread = Spread::of(&[100.0 * 1048576.0, 120.0 * 1048576.0]);
+        let failed = usize::from(outcome == Outcome::Fail);
+        Summary {
+            fullbore_selftest: selftest::VERSION,
+            target: Default::default(),
+            tested: ByteSize(1 << 30),
+            pattern: "prbs31".parse().unwrap(),
+            quick: false,
+            tests: vec![TestResult {
+                number: 5,
+                title: "abort",
+                outcome,
+                why: (failed == 1).then(|| "wrong data".into()),
+                seconds: 1.0,
+                told: vec![],
+            }],
+            peaks: vec![Peak { chunks: 32768, bytes: 1 << 32, write: spread, read: spread }],
+            continuous: Some(Continuous { bytes: 1 << 30, write_seconds: 1.0, read_seconds: 2.0 }),
+            failed,
+            passed: failed == 0,
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn the_end_tells_the_tables_and_what_failed() {
+        let good = ending(&summary(Outcome::Pass));
+        assert!(
+            good.contains("|  32768 |       110 ± 14 MiB/s |       110 ± 14 MiB/s |"),
+            "{good}"
+        );
+        assert!(good.contains("written at 1024 MiB/s, read at 512 MiB/s"), "{good}");
+        assert!(good.contains("Overall Test Summary: PASS\n0 of 1 tests failed"), "{good}");
+        let bad = ending(&summary(Outcome::Fail));
+        assert!(
+            bad.contains(
+                "Overall Test Summary: FAIL\n1 of 1 tests failed\n  #05 abort: wrong data"
+            )
+        );
+    }
+
+    #[test]
+    fn a_failed_test_says_why_above_its_frame() {
+        let result = summary(Outcome::Fail).tests.remove(0);
+        let told = text(&Line::End(result));
+        assert!(
+            told.starts_with("ERROR: wrong data\n***") && told.contains("TEST #05: FAIL"),
+            "{told}"
+        );
+    }
+}

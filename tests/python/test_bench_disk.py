@@ -1,0 +1,312 @@
+"""`bench disk`: what a disk holds, measured through the code that records; nothing is left on it.
+
+Disks are loop devices with file systems of their own, and stalls are made by freezing them: how long
+they last is known, and so is the ring that a recording needs.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, ask, run, text
+from test_documents import schema
+
+MIB = 1 << 20
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root")
+
+
+def command(path, *options, bytes="96MiB"):
+    size = ["--bytes", bytes] if bytes else []
+    short = ["--quick", "--run-time", "60ms", "--no-history", "--reserve", "1MiB"]
+    return ["bench", "disk", path, *short, *size, *options]
+
+
+def bench(path, *options, code=GOOD, **more):
+    """One benchmark; its result follows the schema, and nothing is left behind."""
+    result = ask(*command(path, *options, **more), code=code)
+    schema("bench").validate(result)
+    return result
+
+
+@contextmanager
+def mounted(tmp_path, kind, size=512 * MIB):
+    """A file system on a loop device that writes past the page cache."""
+    if shutil.which(f"mkfs.{kind}") is None:
+        pytest.skip(f"mkfs.{kind} is not here")
+    image, place = tmp_path / f"{kind}.img", tmp_path / kind
+    place.mkdir()
+    force = "-F" if kind == "ext4" else "-f"
+    call = lambda *words: subprocess.run(list(map(str, words)), check=True, capture_output=True)
+    try:
+        with image.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+        call(f"mkfs.{kind}", "-q", force, image)
+        loop = call("losetup", "--direct-io=on", "--show", "-f", image).stdout.decode().strip()
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no loop device here: {text(error.stderr)}")
+    try:
+        call("mount", loop, place)
+        try:
+            yield place
+        finally:
+            # The kernel lets go of a ring's files a moment after its process has ended.
+            for _ in range(50):
+                if subprocess.run(["umount", place], capture_output=True).returncode == 0:
+                    break
+                time.sleep(0.1)
+    finally:
+        call("losetup", "-d", loop)
+        image.unlink()
+
+
+def notes(result):
+    return [note["text"] for note in result.get("notes", [])]
+
+
+def is_as_it_was(place):
+    return {entry.name for entry in place.iterdir()} <= {"lost+found"}
+
+
+@pytest.fixture
+def memory():
+    """A directory in memory."""
+    place = os.path.join("/dev/shm", f"fullbore-test-{os.getpid()}")
+    os.mkdir(place)
+    yield place
+    assert os.listdir(place) == []
+    os.rmdir(place)
+
+
+def test_memory_is_measured_like_a_disk_and_told_to_be_none(memory):
+    result = bench(memory)
+    assert result["targets"][0]["file_system"] == "tmpfs"
+    assert not result["targets"][0]["direct"]
+    assert any("page cache all the same" in note for note in notes(result)), notes(result)
+    long = result["continuous"]
+    assert long["verification"] == {"compared_bytes": 96 * MIB, "wrong_blocks": 0}
+    assert long["write"]["bytes"] == long["read"]["bytes"] == 96 * MIB
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_disk_is_measured_in_every_way_and_left_as_it_was(kind, tmp_path):
+    with mounted(tmp_path, kind) as place:
+        result = bench(place, "--blocks", "4096,5000,1MiB", "--runs", "2", "--spec", "1GB/s", "--tbw", "600")
+        assert is_as_it_was(place)
+    target = result["targets"][0]
+    assert (target["file_system"], target["direct"]) == (kind, True)
+    assert target["device"].startswith("loop")
+    seen = {(point["direction"], point["mode"]) for point in result["sweep"]}
+    assert {("write", "direct"), ("read", "direct"), ("write", "buffered"), ("read", "buffered")} <= seen
+    assert all(point["rate"]["runs"] == 2 and point["rate"]["mean"] > 0 for point in result["sweep"])
+    odd = next(p for p in result["sweep"] if p["block_bytes"] == 5000 and p["direction"] == "write")
+    aligned = next(p for p in result["sweep"] if p["block_bytes"] == 4096 and p["direction"] == "write")
+    assert odd["read_modify_write"]["by"] == "program"
+    assert odd["read_modify_write"]["extra_read_bytes"] > 0
+    assert odd["rate"]["mean"] < aligned["rate"]["mean"], "parts of sectors are read first"
+    long = result["continuous"]
+    assert long["verification"]["wrong_blocks"] == 0
+    assert sum(b["bytes"] for b in long["write"]["over_position"]) == long["write"]["bytes"]
+    assert sum(b["writes"] for b in long["stalls"]["histogram"]) == long["stalls"]["writes"]
+    rings = [row["ring"] for row in long["ring_for_rate"]]
+    assert rings == sorted(rings), "more rate never needs less"
+    assert result["spec"]["continuous_ratio"] == pytest.approx(long["write"]["rate"] / 1e9)
+    assert result["endurance"]["tbw"] == 600
+
+
+@needs_root
+def test_a_rate_that_is_not_held_is_an_exit_code(tmp_path):
+    with mounted(tmp_path, "xfs") as place:
+        few = ["--skip", "peak,read,fio"]
+        held = bench(place, *few, "--require", "1MB/s")
+        assert held["verdict"]["holds"] and held["verdict"]["margin"] > 0
+        missed = bench(place, *few, "--require", "900GB/s", code=FOUND)
+        assert not missed["verdict"]["holds"]
+        assert "is not held" in missed["verdict"]["sentence"]
+        told = text(run(*command(place, *few, "--require", "900GB/s"), code=FOUND).stdout)
+        assert "DOES NOT HOLD" in told
+
+
+@needs_root
+def test_several_members_share_the_stream(tmp_path):
+    with mounted(tmp_path, "xfs") as one, mounted(tmp_path, "ext4") as other:
+        words = command(one, "--skip", "fio", "--chunk", "8MiB", "--sessions", "64", bytes="200MiB")
+        result = ask(*words[:3], other, *words[3:])
+        schema("bench").validate(result)
+        assert is_as_it_was(one) and is_as_it_was(other)
+    shares = result["continuous"]["members"]
+    assert len(shares) == 2 and all(share["bytes"] > 0 for share in shares)
+    assert sum(share["bytes"] for share in shares) == 200 * MIB
+    assert result["continuous"]["verification"]["wrong_blocks"] == 0
+
+
+@needs_root
+def test_full_is_all_but_the_reserve(tmp_path):
+    with mounted(tmp_path, "xfs", 400 * MIB) as place:
+        free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+        words = ["--full", "--skip", "peak,fio", "--chunk", "8MiB", "--reserve", "50MiB"]
+        result = bench(place, *words, bytes=None)
+        assert os.statvfs(place).f_bavail * os.statvfs(place).f_frsize >= free - 4 * MIB
+    written = result["continuous"]["write"]["bytes"]
+    assert free - 50 * MIB - 24 * MIB < written <= free - 50 * MIB
+    assert result["continuous"]["verification"]["compared_bytes"] == written
+
+
+def test_a_file_is_overwritten_only_if_its_name_is_typed_again(tmp_path):
+    path = tmp_path / "disk.img"
+    path.write_bytes(b"mine" * (4 * MIB))
+    refused = run(*command(path), code=REFUSED)
+    assert "--overwrite" in text(refused.stderr)
+    assert path.read_bytes() == b"mine" * (4 * MIB)
+    words = ["--overwrite", path, "--full", "--skip", "fio", "--reserve", "0", "--block", "1MiB", "--depth-bytes", "4MiB"]
+    result = bench(path, *words, bytes=None)
+    assert result["targets"][0]["kind"] == "file"
+    assert result["continuous"]["write"]["bytes"] == 16 * MIB
+    assert result["continuous"]["verification"] == {"compared_bytes": 16 * MIB, "wrong_blocks": 0}
+    assert b"mine" not in path.read_bytes()[: MIB]
+
+
+@needs_root
+def test_a_block_device_is_written_wholly_and_only_if_its_name_is_typed_again(tmp_path):
+    image = tmp_path / "drive.img"
+    image.write_bytes(bytes(48 * MIB))
+    device = subprocess.run(["losetup", "--show", "-f", image], check=True, capture_output=True, text=True).stdout.strip()
+    words = ["--full", "--skip", "peak,fio", "--reserve", "0", "--block", "1MiB", "--depth-bytes", "4MiB"]
+    try:
+        assert "--overwrite" in text(run(*command(device, *words), code=REFUSED).stderr)
+        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True, capture_output=True)
+        assert "file system" in text(run(*command(device, *words), code=REFUSED).stderr)
+        words += ["--overwrite", device]
+        place = tmp_path / "mounted"
+        place.mkdir()
+        subprocess.run(["mount", "-o", "ro", device, place], check=True)
+        try:
+            assert "in use" in text(run(*command(device, *words), code=REFUSED).stderr)
+        finally:
+            subprocess.run(["umount", place], check=True)
+        result = bench(device, *words, bytes=None)
+    finally:
+        subprocess.run(["losetup", "-d", device], check=True)
+    (target,) = result["targets"]
+    assert target["kind"] == "block-device" and target["capacity"] == 48 * MIB
+    assert result["continuous"]["write"]["bytes"] == 48 * MIB
+    assert result["continuous"]["verification"] == {"compared_bytes": 48 * MIB, "wrong_blocks": 0}
+    content = image.read_bytes()
+    assert all(any(content[at : at + MIB]) for at in range(0, len(content), MIB))
+
+
+@needs_root
+def test_a_disk_without_room_or_right_gets_a_plain_word(tmp_path):
+    with mounted(tmp_path, "ext4", 64 * MIB) as place:
+        words = ["bench", "disk", place, "--quick", "--no-history"]
+        small = text(run(*words, "--reserve", "60MiB", code=REFUSED).stderr)
+        assert "can be written there" in small and "--reserve" in small
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        read_only = text(run(*words, code=REFUSED).stderr)
+        assert "read-only" in read_only.lower(), read_only
+    missing = text(run("bench", "disk", tmp_path / "none", code=REFUSED).stderr)
+    assert "No such file" in missing
+    assert "Traceback" not in missing and "panicked" not in missing
+
+
+@needs_root
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_benchmark_that_is_interrupted_leaves_nothing(sign, tmp_path):
+    with mounted(tmp_path, "ext4") as place:
+        free = lambda: os.statvfs(place).f_bfree * os.statvfs(place).f_frsize
+        before = free()
+        words = command(place, "--rate", "20MB/s", "--ring", "128MiB", "--skip", "peak,fio", "--json", bytes="300MiB")
+        process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + PATIENCE
+        while free() > before - 20 * MIB:
+            assert time.monotonic() < deadline and process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(sign)
+        out, _ = process.communicate(timeout=PATIENCE)
+        for _ in range(100):
+            if free() > before - MIB:
+                break
+            time.sleep(0.1)
+        assert free() > before - MIB
+        assert is_as_it_was(place)
+    if sign != signal.SIGKILL:
+        result = json.loads(out)
+        assert result["interrupted"] and 0 < result["continuous"]["write"]["bytes"] < 300 * MIB
+
+
+def test_results_are_kept_and_written_where_they_are_wanted(memory, tmp_path):
+    env = os.environ | {"XDG_DATA_HOME": str(tmp_path / "data")}
+    words = [word for word in command(memory, "--skip", "peak,fio") if word != "--no-history"]
+    run(*words, "--output", tmp_path / "result.json", env=env)
+    (kept,) = (tmp_path / "data/fullbore/bench").iterdir()
+    written = json.loads((tmp_path / "result.json").read_text())
+    assert json.loads(kept.read_text()) == written
+    assert written["id"].replace("-", "") in kept.name
+    schema("bench").validate(written)
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not here")
+def test_fio_does_the_same_job_in_turn(tmp_path):
+    result = bench(tmp_path, "--skip", "peak,continuous", bytes=None)
+    small = [c for c in result["comparisons"] if not c["huge_pages"]]
+    assert {c["direction"] for c in small} == {"write", "read"}
+    for comparison in small:
+        assert comparison["program"].startswith("fio 3"), comparison
+        assert comparison["ratio"] == pytest.approx(comparison["ours"] / comparison["rate"])
+    assert all(c["command"].startswith("fio --name=") for c in result["comparisons"])
+    assert any(c["ran"] for c in result["commands"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def freeze(place, after, lasts):
+    """Freezes a file system some time from now, and says for how long it really was."""
+    lasted = []
+
+    def work():
+        time.sleep(after)
+        subprocess.run(["fsfreeze", "-f", place], check=True)
+        begun = time.monotonic()
+        try:
+            time.sleep(lasts)
+        finally:
+            subprocess.run(["fsfreeze", "-u", place], check=True)
+        lasted.append(time.monotonic() - begun)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, lasted
+
+
+@needs_root
+def test_the_ring_that_a_stall_asks_for_loses_nothing_and_a_fifth_less_does(tmp_path):
+    rate, stall = 60_000_000, 0.8
+    few = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "2MiB", "--chunk", "512MiB"]
+    with mounted(tmp_path, "xfs", 2048 * MIB) as place:
+        # At full speed in the first place: the trace says what any rate would have needed.
+        thread, lasted = freeze(place, 1.2, stall)
+        at_rate = ["--require", f"{rate}B/s", "--ring", "256MiB", "--seconds", "4s"]
+        result = bench(place, *few, *at_rate, "--rate", "200MB/s", bytes=None)
+        thread.join()
+        long = result["continuous"]
+        assert long["stalls"]["longest_silence_ms"] == pytest.approx(lasted[0] * 1000, abs=150)
+        row = next(row for row in long["ring_for_rate"] if row["rate"] == rate)
+        expected = rate * long["stalls"]["longest_silence_ms"] / 1000
+        predicted = row["ring"]
+        assert predicted - 3 * MIB == pytest.approx(expected, rel=0.1)
+
+        def lost(ring, lasts):
+            thread, _ = freeze(place, 1.2, lasts)
+            paced = ["--rate", f"{rate}B/s", "--ring", f"{ring}B", "--seconds", "4s"]
+            result = bench(place, *few, *paced, bytes=None)
+            thread.join()
+            return result["continuous"]["overrun_bytes"]
+
+        blocks = -(-predicted // MIB) * MIB
+        assert lost(blocks, stall * 0.9) == 0
+        assert lost(predicted * 8 // 10, stall) > 0

@@ -1,0 +1,176 @@
+"""`fullbore selftest` on what a host has: a directory, a file, and a loop device; and what it leaves alone.
+
+That each test can fail is shown where faults can be made at will, under the code (`selftest/faulty.rs`);
+here it is shown that all pass on sound targets, and that nothing is overwritten by mistake.
+"""
+
+import json
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
+from test_documents import schema
+
+TITLES = 12
+IS_ROOT = os.geteuid() == 0
+
+
+def passed(*words):
+    told = ask("selftest", *words, "--quick")
+    schema("selftest").validate(told)
+    assert told["passed"] and told["failed"] == 0 and not told["interrupted"]
+    assert [test["number"] for test in told["tests"]] == list(range(TITLES))
+    return told
+
+
+@pytest.fixture
+def loop_device(tmp_path):
+    """Makes loop devices; takes them away after."""
+    devices = []
+
+    def make(bytes_, content=b""):
+        image = tmp_path / f"loop{len(devices)}.img"
+        with image.open("wb") as file:
+            file.write(content)
+            file.truncate(bytes_)
+        found = subprocess.run(["losetup", "--show", "-f", image], capture_output=True, text=True)
+        if found.returncode:
+            pytest.skip(f"no loop device here: {found.stderr.strip()}")
+        devices.append(found.stdout.strip())
+        return devices[-1], image
+
+    yield make
+    for device in devices:
+        subprocess.run(["losetup", "-d", device], check=True)
+
+
+def test_a_directory_passes_all_twelve_and_nothing_is_left_in_it(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    told = passed(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine"]
+    assert told["continuous"]["bytes"] == 256 << 20
+    assert [peak["chunks"] for peak in told["peaks"]] == [1 << n for n in range(9)]
+
+
+def test_a_file_in_the_place_of_a_drive_is_written_to_its_last_chunk(tmp_path):
+    drive = tmp_path / "drive.img"
+    drive.write_bytes(bytes(24 << 20))
+    told = passed(drive, "--overwrite", drive)
+    assert told["target"]["bytes"] == told["continuous"]["bytes"] == drive.stat().st_size == 24 << 20
+    content = drive.read_bytes()
+    chunk = 128 << 10
+    assert all(any(content[at : at + chunk]) for at in range(0, len(content), chunk))
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="loop devices need root")
+def test_a_block_device_passes_all_twelve(loop_device):
+    device, image = loop_device(48 << 20)
+    refused = run("selftest", device, "--quick", code=REFUSED)
+    assert "a block device" in text(refused.stderr) and "--overwrite" in text(refused.stderr)
+    told = passed(device, "--overwrite", device)
+    assert told["continuous"]["bytes"] == 48 << 20
+    # Read from the file below: what the last test wrote is there.
+    chunk, content = 128 << 10, image.read_bytes()
+    assert all(any(content[at : at + chunk]) for at in range(0, len(content), chunk))
+
+
+def test_the_log_is_one_for_people(tmp_path):
+    done = run("selftest", tmp_path, "--quick", "--tests", "0,5,8")
+    log = text(done.stdout)
+    for words in (
+        "TEST #05: abort",
+        "INFO: aborted: the flush runs by itself",
+        "matches expected",
+        "TEST #05: PASS",
+        "*** Performance Summary",
+        "Overall Test Summary: PASS\n0 of 3 tests failed",
+    ):
+        assert words in done.stdout.decode(), log
+
+
+@pytest.mark.parametrize("pattern", ["random:9", "prbs23"])
+def test_other_patterns_do_as_well(tmp_path, pattern):
+    passed(tmp_path, "--pattern", pattern, "--size", "32MiB")
+
+
+def test_a_file_with_data_is_left_alone_until_its_name_is_typed(tmp_path):
+    drive = tmp_path / "drive.img"
+    content = os.urandom(1 << 20) * 16
+    drive.write_bytes(content)
+    refused = run("selftest", drive, "--quick", code=REFUSED)
+    assert "--overwrite" in text(refused.stderr)
+    other = run("selftest", drive, "--quick", "--overwrite", tmp_path / "other", code=REFUSED)
+    assert "--overwrite names" in text(other.stderr)
+    assert drive.read_bytes() == content
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="loop devices need root")
+@pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not here")
+def test_a_device_with_a_file_system_is_left_alone(loop_device, tmp_path):
+    device, image = loop_device(32 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True, capture_output=True)
+    subprocess.run(["sync", image], check=True)
+    before = image.read_bytes()
+    refused = run("selftest", device, "--quick", code=REFUSED)
+    assert "file system" in text(refused.stderr) and "--overwrite" in text(refused.stderr)
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    subprocess.run(["mount", "-o", "ro", device, mounted], check=True)
+    try:
+        busy = run("selftest", device, "--quick", "--overwrite", device, code=REFUSED)
+        assert "in use" in text(busy.stderr)
+    finally:
+        subprocess.run(["umount", mounted], check=True)
+    assert image.read_bytes() == before
+    passed(device, "--overwrite", device)
+
+
+def test_what_cannot_be_tested_is_told_plainly(tmp_path):
+    small = tmp_path / "small.img"
+    small.write_bytes(bytes(1 << 20))
+    for words, told in [
+        ((tmp_path / "none",), "No such file"),
+        ((small, "--overwrite", small), "the tests need"),
+        ((tmp_path, "--quick", "--pattern", "counter"), "has no seed"),
+        ((tmp_path, "--quick", "--tests", "12"), "there is no test 12"),
+        (("/dev/null",), "neither"),
+    ]:
+        refused = run("selftest", *words, code=REFUSED)
+        assert told in text(refused.stderr), words
+
+
+def test_an_interrupted_run_says_so_and_leaves_nothing(tmp_path):
+    process = subprocess.Popen(
+        [BINARY, "selftest", tmp_path, "--size", "2GiB"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    told, complaints = process.communicate(timeout=PATIENCE)
+    assert b"*" in first and b"INTERRUPTED" in told, told + complaints
+    assert process.returncode == REFUSED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_that_somebody_else_writes_to_fails_with_what_lies_there(tmp_path):
+    drive = tmp_path / "drive.img"
+    drive.write_bytes(bytes(24 << 20))
+    process = subprocess.Popen(
+        [BINARY, "selftest", drive, "--overwrite", drive, "--tests", "10", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    # Past the page cache as well: a page of it in the way of direct writes is an error of its own.
+    with mmap.mmap(-1, 128 << 10) as zeros:
+        other = os.open(drive, os.O_WRONLY | os.O_DIRECT)
+        while process.poll() is None:
+            os.pwrite(other, zeros, 8 << 20)
+        os.close(other)
+    told = json.loads(process.stdout.read())
+    assert process.returncode == FOUND and not told["passed"], told
+    schema("selftest").validate(told)
+    (test,) = told["tests"]
+    assert "from 0x800000 to 0x81ffff: zeros" in test["why"], test
