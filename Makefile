@@ -12,7 +12,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda long bench bench-replay bench-panda bench-pattern docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda long bench bench-replay bench-panda bench-pattern bench-disk docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ soak-panda: release $(VENV)/tests ## A PandA for an hour (FULLBORE_SOAK_SECONDS)
 
 bench-pattern: rust ## How fast one core makes and checks patterns: a table, and JSON in benches/results/.
 	$(CARGO) run --release --locked -q -p fullbore-core --example pattern_rate -- --output benches/results/pattern.json
+
+bench-disk: release ## Disks beside fio on XFS, ext4, btrfs and tmpfs, and predicted rings beside the truth (as root).
+	$(PYTHON) benches/disk.py
+	$(PYTHON) benches/stalls.py
 
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

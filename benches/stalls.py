@@ -1,0 +1,172 @@
+"""Whether the ring that `fullbore bench disk` predicts is the ring that is needed.
+
+    sudo python3 benches/stalls.py
+
+A file system on a loop device is disturbed in a known way: frozen once, frozen several times in a row, throttled in
+turns. The benchmark measures the disturbance at three times the rate that is asked about, and predicts the smallest
+ring for that rate. Then the same disturbance comes again, while data come at that rate: with the predicted ring, with
+a fifth less, and with a recording over the network whose buffer is the predicted one. What was lost is what had no
+block.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from disk import FULLBORE, MIB, REPOSITORY, call, mounted
+from machine import facts
+
+RATE = 60_000_000
+FRAME = 8032
+BLOCK, DEPTH = 4 * MIB, 8 * MIB
+FIRST, LASTS = 1.5, 6.0
+THROTTLED = 10_000_000
+GROUP = Path("/sys/fs/cgroup/blkio/fullbore-stalls")
+
+
+def freezes(place: Path, spells):
+    """Freezes at each `(after, lasts)`; seconds are counted from the beginning."""
+    begun = time.monotonic()
+    for after, lasts in spells:
+        time.sleep(max(0.0, begun + after - time.monotonic()))
+        call("fsfreeze", "-f", place)
+        until = time.monotonic() + lasts
+        try:
+            time.sleep(max(0.0, until - time.monotonic()))
+        finally:
+            call("fsfreeze", "-u", place)
+
+
+def throttles(loop: str, spells):
+    """Holds writes to the device to a tenth and less for each `(after, lasts)`."""
+    number = os.stat(loop).st_rdev
+    rule = GROUP / "blkio.throttle.write_bps_device"
+    begun = time.monotonic()
+    for after, lasts in spells:
+        time.sleep(max(0.0, begun + after - time.monotonic()))
+        rule.write_text(f"{os.major(number)}:{os.minor(number)} {THROTTLED}")
+        try:
+            time.sleep(lasts)
+        finally:
+            rule.write_text(f"{os.major(number)}:{os.minor(number)} 0")
+
+
+DISTURBANCES = {
+    "frozen once for 0.8 s": (freezes, [(FIRST, 0.8)]),
+    "frozen three times for 0.4 s, 0.2 s apart": (freezes, [(FIRST + n * 0.6, 0.4) for n in range(3)]),
+    "to 10 MB/s for 0.7 s, three times, 0.3 s apart": (throttles, [(FIRST + n, 0.7) for n in range(3)]),
+}
+
+
+@contextlib.contextmanager
+def disturbed(how, spells, place: Path, loop: str):
+    """Disturbs from now on, beside whatever is done meanwhile."""
+    thread = threading.Thread(target=how, args=(place if how is freezes else loop, spells))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def join_group():
+    """What the child does to the disk counts as the group's."""
+    if GROUP.exists():
+        (GROUP / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def bench(place: Path, rate: int, ring: int, *more) -> dict:
+    words = [
+        FULLBORE, "bench", "disk", place, "--skip", "peak,read,fio", "--block", f"{BLOCK}B", "--depth-bytes",
+        f"{DEPTH}B", "--chunk", "1GiB", "--seconds", f"{LASTS}s", "--rate", f"{rate}B/s", "--ring", f"{ring}B",
+        "--no-history", "--json", *more,
+    ]  # fmt: skip
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, preexec_fn=join_group)
+    if not done.stdout:
+        raise RuntimeError(done.stderr.strip())
+    return json.loads(done.stdout)["continuous"]
+
+
+def record(place: Path, ring: int, disturb) -> int:
+    """Bytes overrun by a recording of what comes over the network at the rate."""
+    store = place / "store"
+    store.mkdir()
+    words = [
+        FULLBORE, "record", f"udp://127.0.0.1:46990?format=vdif&frame={FRAME}", "--store", store, "--session", "s",
+        "--scan", "one", "--buffer", f"{ring}B", "--json",
+    ]  # fmt: skip
+    recorder = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True, preexec_fn=join_group)
+    try:
+        while "armed" not in recorder.stdout.readline():
+            pass
+        with disturb():
+            call(
+                FULLBORE, "generate", "--to", "udp://127.0.0.1:46990", "--frame", FRAME, "--fps", round(RATE / FRAME),
+                "--gentle", "--duration", f"{LASTS}s",
+            )  # fmt: skip
+        recorder.send_signal(signal.SIGINT)
+        lines = recorder.stdout.read().splitlines()
+    finally:
+        recorder.kill()
+        recorder.wait()
+    accounts = [a for line in lines for a in json.loads(line).get("accounts", [])]
+    subprocess.run(["rm", "-rf", store], check=True)
+    return sum(account["terms"]["overrun"] for account in accounts) * FRAME
+
+
+def trial(name: str, directory: Path) -> dict:
+    how, spells = DISTURBANCES[name]
+    with mounted("xfs", directory, 4 << 30) as (place, loop):
+        disturb = lambda: disturbed(how, spells, place, loop)
+        with disturb():
+            measured = bench(place, 3 * RATE, 1 << 30, "--require", f"{RATE}B/s")
+        row = next(row for row in measured["ring_for_rate"] if row["rate"] == RATE)
+        predicted = -(-row["ring"] // BLOCK) * BLOCK
+        with disturb():
+            held = bench(place, RATE, predicted)
+        with disturb():
+            less = bench(place, RATE, row["ring"] * 8 // 10)
+        return {
+            "silence_ms": measured["stalls"]["longest_silence_ms"],
+            "predicted_bytes": row["ring"],
+            "lost_with_predicted": held["overrun_bytes"],
+            "lost_with_a_fifth_less": less["overrun_bytes"],
+            "lost_by_a_recording": record(place, predicted, disturb),
+        }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "benches/results/stalls.json")
+    options = parser.parse_args()
+    results = {}
+    print("| disturbance | longest silence | predicted ring | lost with it | with a fifth less | by a recording |")
+    print("|" + "---|" * 6)
+    GROUP.mkdir(exist_ok=True)
+    try:
+        for name in DISTURBANCES:
+            it = results[name] = trial(name, options.directory)
+            print(
+                f"| {name} | {it['silence_ms']:.0f} ms | {it['predicted_bytes'] / 1e6:.0f} MB |"
+                f" {it['lost_with_predicted'] / 1e6:.1f} MB | {it['lost_with_a_fifth_less'] / 1e6:.1f} MB |"
+                f" {it['lost_by_a_recording'] / 1e6:.1f} MB |",
+                flush=True,
+            )
+    finally:
+        GROUP.rmdir()
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps({"machine": facts(options.directory), "results": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
