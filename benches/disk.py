@@ -1,6 +1,6 @@
 """`fullbore bench disk` beside fio, in one run, on tmpfs and on XFS, ext4 and btrfs over loop devices.
 
-    sudo python3 benches/disk.py [--directory DIR] [--size 4GiB] [--runs 5]
+    sudo python3 benches/disk.py [--directory DIR] [--gib 4] [--runs 5]
 
 Each file system gets the same job: blocks of 4 MiB, eight under way, ours and fio's in turn, fio with huge pages
 and without. Beside it stands what a recording gets of the same place: pattern, CRC32C, index and syncs included.
