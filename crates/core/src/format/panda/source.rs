@@ -50,7 +50,12 @@ impl PandaSource {
 
     /// Reads a `panda://` endpoint.
     pub fn parse(text: &str) -> Result<PandaSource, Error> {
-        Self::read(&text.parse()?)
+        let endpoint = text.parse().map_err(|error| match error {
+            // What is said of addresses is said to those who listen.
+            Error::Address { .. } => Error::Form { text: text.to_owned() },
+            error => error,
+        })?;
+        Self::read(&endpoint)
     }
 
     /// Says what the parts of a `panda://` endpoint mean.
