@@ -504,6 +504,10 @@ mod tests {
         Second::of(53, seconds)
     }
 
+    fn at_second(n: usize) -> Second {
+        at(n as u32)
+    }
+
     /// What the thread sends: `count` frames from frame `from` of second `start`.
     fn sent(
         start: Second,
@@ -650,6 +654,42 @@ mod tests {
                 prop_assert_eq!(timeline.observe(&header), n as i64 + i64::from(from));
             }
             prop_assert_eq!(timeline.frames_per_second(), Some(u64::from(rate)));
+        }
+
+        #[test]
+        fn no_two_frames_share_a_place_while_rates_rise_and_fall(
+            ends in prop::collection::vec((60u32..70, 0u32..4, 0u32..6), 2..12),
+            words in 4u32..1100, from in 0u32..50, swapped in any::<bool>(),
+        ) {
+            let mut timeline = Timeline::new(None);
+            let mut sent: Vec<(Second, u32)> = Vec::new();
+            for (n, (end, lost, at)) in ends.iter().enumerate() {
+                let begin = if n == 0 { from } else { 0 };
+                let gone = end.saturating_sub(lost + at)..end.saturating_sub(*at);
+                let frames = (begin..*end).filter(|frame| !gone.contains(frame));
+                sent.extend(frames.map(|frame| (at_second(n), frame)));
+            }
+            if swapped {
+                // The last of each second comes behind the first of the next.
+                for k in 1..sent.len() {
+                    if sent[k].1 == 0 {
+                        sent.swap(k - 1, k);
+                    }
+                }
+            }
+            let mut placed = std::collections::BTreeMap::new();
+            for (second, frame) in sent {
+                let header = header(second, frame).with_frame_bytes(words * 8);
+                let index = timeline.index(&header);
+                prop_assert_eq!(timeline.observe(&header), index);
+                if index != NOWHERE {
+                    prop_assert_eq!(placed.insert(index, (second, frame)), None);
+                }
+            }
+            prop_assert!(placed.values().is_sorted());
+            for (index, frame) in placed {
+                prop_assert_eq!(timeline.position(index), Some(frame));
+            }
         }
 
         #[test]
