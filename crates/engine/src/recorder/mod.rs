@@ -14,11 +14,14 @@
 //! by a thread for each scan.
 
 mod arm;
+mod check;
 #[cfg(feature = "hdf5")]
 pub mod container;
+mod error;
 mod event;
 mod order;
 mod panda;
+mod plan;
 mod read_back;
 mod scan;
 mod scribe;
@@ -28,8 +31,10 @@ mod supervise;
 #[cfg(test)]
 mod tests;
 
-pub use arm::{Limit, PandaPlan, Plan, RecordError, Recorder};
+pub use arm::Recorder;
+pub use error::RecordError;
 pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
+pub use plan::{Limit, PandaPlan, Plan};
 pub(crate) use seal::within_limits;
 pub use supervise::Control;
 pub(crate) use supervise::LEAVE;

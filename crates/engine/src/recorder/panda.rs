@@ -22,7 +22,8 @@ use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 
-use super::arm::{PandaPlan, Plan, RecordError};
+use super::error::RecordError;
+use super::plan::{PandaPlan, Plan};
 use crate::clock::Clock;
 use crate::panda::capture::{
     Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,

@@ -16,8 +16,10 @@ use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
-use super::arm::{Plan, RecordError, manifest_member};
+use super::arm::manifest_member;
+use super::error::RecordError;
 use super::event::StreamState;
+use super::plan::Plan;
 use super::read_back::Unsure;
 use super::scribe::{Answers, Scribes, SideFile, Task};
 use crate::lifecycle::Lifecycle;

@@ -24,7 +24,7 @@ use fullbore_core::manifest::{MANIFEST_FILE, SIDE_DIRECTORY};
 use fullbore_core::name::ScanName;
 use uuid::Uuid;
 
-use super::arm::RecordError;
+use super::error::RecordError;
 use crate::store::inventory::{Copy, read_manifest, side_file};
 use crate::store::lock::{ScanLock, put_file};
 use crate::store::{Member, MemberError, hanging};

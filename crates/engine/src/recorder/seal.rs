@@ -8,7 +8,7 @@ use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{Member, State, Summary};
 use fullbore_core::time::Tai;
 
-use super::arm::RecordError;
+use super::error::RecordError;
 use super::event::Sealed;
 use super::scan::Scan;
 use super::scribe::Answers;

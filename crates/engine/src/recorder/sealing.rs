@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::name::ScanName;
 
-use super::arm::RecordError;
+use super::error::RecordError;
 use super::event::Sealed;
 use super::order;
 use super::read_back::read_back;

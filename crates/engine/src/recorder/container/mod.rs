@@ -26,8 +26,11 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
-use super::arm::{Limit, Plan, RecordError, check_inputs, judge_buffers, open_ports};
+use super::arm::{judge_buffers, open_ports};
+use super::check::check_inputs;
+use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Progress, Sealed, Tell};
+use super::plan::{Limit, Plan};
 use super::scan::Scan;
 use super::scribe::Scribes;
 use super::seal::seal;

@@ -14,8 +14,11 @@ use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 
 use self::standstill::Standstill;
-use super::arm::{Plan, RecordError, Recorder, Running, device, known_rate, undone};
+use super::arm::{Recorder, Running, undone};
+use super::check::{device, known_rate};
+use super::error::RecordError;
 use super::event::{Event, Progress, Tell};
+use super::plan::Plan;
 use super::scan::Scan;
 use super::scribe::{Answers, Scribes};
 use super::sealing::{Basis, Done, Sealing};

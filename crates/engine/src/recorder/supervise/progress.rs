@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{SURE, Supervisor};
-use crate::recorder::arm::{in_all, in_words, member_state};
+use crate::recorder::arm::member_state;
+use crate::recorder::check::{in_all, in_words};
 use crate::recorder::event::{Event, MemberState, Progress, StreamState, Tell};
 
 impl Supervisor {

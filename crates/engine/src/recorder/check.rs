@@ -1,0 +1,226 @@
+//! What of a plan can be judged before anything is opened: names, cores, and the room for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
+use fullbore_core::name::Name;
+use fullbore_core::time::Tai;
+use fullbore_core::units::{ByteRate, ByteSize};
+use rustix::thread::CpuSet;
+
+use super::error::RecordError;
+use super::event::{Event, Tell};
+use super::plan::Plan;
+use crate::clock::Clock;
+use crate::source::wanted_block_bytes;
+use crate::store::Member;
+
+/// No scan is begun with less room than this on any member.
+const LEAST_FREE_BYTES: u64 = 16 << 20;
+
+/// Chunk files larger than this take their space at once, and leave none to others.
+const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
+
+pub(super) fn check(plan: &Plan) -> Result<(), RecordError> {
+    if plan.sources.is_empty() && plan.pandas.is_empty() {
+        return Err(RecordError::NoSource);
+    }
+    if plan.members.is_empty() {
+        return Err(RecordError::NoMember);
+    }
+    check_inputs(plan)
+}
+
+/// What can be said of a plan whatever it is recorded into.
+pub(super) fn check_inputs(plan: &Plan) -> Result<(), RecordError> {
+    let mut names: BTreeSet<&Name> = BTreeSet::new();
+    let pandas = plan.pandas.iter().map(|panda| &panda.source.name);
+    for name in plan.sources.iter().map(|source| &source.name).chain(pandas) {
+        if !names.insert(name) {
+            return Err(RecordError::SameName { name: name.clone() });
+        }
+    }
+    check_cpus(&plan.cpus)?;
+    if let Some(until) = plan.limit.until
+        && until <= Clock::new().now()
+    {
+        return Err(RecordError::Past { until });
+    }
+    Ok(())
+}
+
+/// Refuses cores that the machine does not have, or that this process may not use.
+fn check_cpus(cpus: &[usize]) -> Result<(), RecordError> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| RecordError::Thread(error.into()))?;
+    let may = |cpu: usize| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
+    match cpus.iter().find(|&&cpu| !may(cpu)) {
+        None => Ok(()),
+        Some(&cpu) => {
+            let all: Vec<String> =
+                (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu)).map(|cpu| cpu.to_string()).collect();
+            Err(RecordError::Cpu { cpu, allowed: all.join(", ") })
+        }
+    }
+}
+
+/// Refuses chunks that are smaller than a block of any source, or absurdly large.
+pub(super) fn check_chunk(plan: &Plan, share: u64) -> Result<(), RecordError> {
+    let Some(chunk) = plan.chunk else { return Ok(()) };
+    let block = |source: &UdpSource| wanted_block_bytes(source, share as usize, None);
+    let least = plan.sources.iter().map(block).max().unwrap_or(0);
+    if (least..=LARGEST_CHUNK_BYTES).contains(&chunk.0) {
+        return Ok(());
+    }
+    Err(RecordError::Chunk { chunk, least: ByteSize(least), most: ByteSize(LARGEST_CHUNK_BYTES) })
+}
+
+/// Refuses a recording for which the disk set has no room from the start.
+pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordError> {
+    let mut free = Vec::with_capacity(members.len());
+    let mut most = (0, members[0].root());
+    for member in members {
+        let bytes = member.free_bytes()?;
+        free.push((device(member), bytes));
+        if bytes >= most.0 {
+            most = (bytes, member.root());
+        }
+    }
+    let total = in_all(free);
+    if most.0 < LEAST_FREE_BYTES {
+        let (path, needed) = (most.1.to_owned(), ByteSize(LEAST_FREE_BYTES));
+        return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
+    }
+    let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
+    if needed > total {
+        let members = members.iter().map(|member| member.root().to_owned()).collect();
+        let (free, needed) = (ByteSize(total), ByteSize(needed));
+        return Err(RecordError::NoRoom { members, free, needed });
+    }
+    Ok(())
+}
+
+/// Warns of a recording that lasts longer than there is room for, by the rates that its sources are known to have. It
+/// is no refusal, since nobody has to send all the time.
+pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
+    let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
+    let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
+    let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let free = in_all(members.iter().map(|it| (device(it), it.free_bytes().unwrap_or(0))));
+    if needed > free {
+        let text = format!(
+            "{} at {} are {}, and the disk set has {} free: it is full after {}",
+            in_words(lasts),
+            ByteRate(rate),
+            ByteSize(needed),
+            ByteSize(free),
+            in_words(Duration::from_secs(free / rate)),
+        );
+        tell(&Event::Warning { text });
+    }
+}
+
+/// The file system that a member lies on.
+pub(super) fn device(member: &Member) -> Option<u64> {
+    std::fs::metadata(member.root()).ok().map(|metadata| metadata.dev())
+}
+
+/// Bytes free on all members together; those of one file system have the same room.
+pub(super) fn in_all(free: impl IntoIterator<Item = (Option<u64>, u64)>) -> u64 {
+    let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut alone = 0u64;
+    for (device, bytes) in free {
+        match device {
+            Some(device) => {
+                let most = devices.entry(device).or_default();
+                *most = bytes.max(*most);
+            }
+            None => alone = alone.saturating_add(bytes),
+        }
+    }
+    devices.into_values().fold(alone, u64::saturating_add)
+}
+
+/// Bytes per second of a source that says so beforehand; of several threads that are not listed, those of one.
+pub(super) fn known_rate(source: &UdpSource) -> Option<u64> {
+    let threads = match &source.threads {
+        Threads::Listed(threads) => threads.len() as u64,
+        Threads::Together | Threads::Split => 1,
+    };
+    let of_thread = source.frames_per_second?.checked_mul(source.frame_bytes?.into())?;
+    of_thread.checked_mul(threads)
+}
+
+/// A time as people say it: hours, minutes and seconds, as many of them as matter.
+pub(super) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => format!("{} s", time.as_millis() as f64 / 1000.0),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Chunks take their space at once. Where none are asked for, they are so small that every source finds room
+/// for four on the roomiest member; a member without room for one is named, since it will get nothing.
+pub(super) fn fit_chunk(
+    plan: &Plan,
+    members: &[Member],
+    tell: &mut Tell<'_>,
+) -> Result<ByteSize, RecordError> {
+    let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
+    let most = free.iter().copied().max().unwrap_or(0);
+    let fitting = most / (4 * (plan.sources.len() + plan.pandas.len()).max(1) as u64);
+    let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
+    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(BLOCK_BYTES));
+    let chunk = plan.chunk.unwrap_or(ByteSize(default));
+    if chunk.0 > most && chunk.0 <= LARGEST_CHUNK_BYTES {
+        let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
+        let path = roomiest.map(|(member, _)| member.root().to_owned()).unwrap_or_default();
+        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: chunk });
+    }
+    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < chunk.0) {
+        let text = format!(
+            "{} has {} free, less than a chunk of {chunk}: nothing will be recorded on it; \
+             smaller chunks (--chunk) would use it",
+            member.root().display(),
+            ByteSize(free),
+        );
+        tell(&Event::Warning { text });
+    }
+    Ok(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_known_beforehand_where_length_and_number_of_frames_are() {
+        let rate = |query: &str| {
+            let sources = UdpSource::parse(&format!("udp://0.0.0.0:46220?{query}")).unwrap();
+            known_rate(&sources[0])
+        };
+        assert_eq!(rate("format=vdif&frame=8032&fps=32000"), Some(8032 * 32_000));
+        assert_eq!(rate("format=vdif&frame=8032&fps=1000&threads=0-3"), Some(4 * 8032 * 1000));
+        assert_eq!(rate("format=vdif&fps=32000"), None);
+        assert_eq!(rate("format=vdif&frame=8032"), None);
+    }
+
+    #[test]
+    fn members_of_one_file_system_have_the_same_room() {
+        assert_eq!(in_all([(Some(1), 5), (Some(1), 5), (Some(2), 3), (None, 2)]), 10);
+    }
+
+    #[test]
+    fn a_time_is_said_in_the_units_that_matter() {
+        let said = |ms: u64| in_words(Duration::from_millis(ms));
+        assert_eq!(said(2500), "2.5 s");
+        assert_eq!(said(90_000), "1 min 30 s");
+        assert_eq!(said(3_600_000 * 1000 + 120_000), "1000 h 2 min");
+    }
+}
