@@ -28,12 +28,6 @@ const GATHER: Duration = Duration::from_millis(1);
 /// A receive buffer that holds a millisecond of the fastest stream many times over.
 const AMPLE: usize = 16 << 20;
 
-/// So many datagrams in a round are enough for its wake-up to cost little; while fewer come, more time is let pass …
-const ENOUGH: f64 = 256.0;
-
-/// … up to so many times [`GATHER`].
-const MOST_TIMES: f64 = 4.0;
-
 /// The longest sleep while nothing comes.
 const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
@@ -167,7 +161,8 @@ struct Work {
     scan: Option<Arc<Opening>>,
     /// What comes is thrown away: the first scan has not begun.
     holding: bool,
-    rest: Rest,
+    /// How long packets are let gather: less where sockets hold little.
+    gather: Duration,
     /// Of each port.
     failures: Vec<Failures>,
     stopping: bool,
@@ -186,6 +181,7 @@ impl Work {
             epoll::add(&epoll, port, data, epoll::EventFlags::IN)?;
         }
         let least = ports.iter().map(|port| port.receiver().buffer_bytes()).min().unwrap_or(0);
+        let gather = GATHER.mul_f64((least as f64 / AMPLE as f64).min(1.0));
         let region = |port: &Port| Arc::as_ptr(port.region()) as usize;
         let by_region = ports.iter().enumerate().map(|(n, port)| (region(port), n)).collect();
         Ok(Self {
@@ -201,7 +197,7 @@ impl Work {
             clock: Clock::new(),
             scan: None,
             holding: false,
-            rest: Rest::new(least),
+            gather,
             stopping: false,
         })
     }
@@ -224,7 +220,7 @@ impl Work {
                 }
             }
             if !self.stopping && round.may_rest() {
-                std::thread::sleep(self.rest.after(round.taken));
+                std::thread::sleep(self.gather);
             }
         }
         self.tell();
@@ -382,29 +378,6 @@ impl Work {
     }
 }
 
-/// How long packets are let gather: longer while few come, and less where sockets hold little.
-struct Rest {
-    shortest: Duration,
-    most_times: f64,
-    times: f64,
-}
-
-impl Rest {
-    /// The least that any socket holds bounds it.
-    fn new(least_buffer: usize) -> Self {
-        let ample = least_buffer as f64 / AMPLE as f64;
-        let most_times = ample.clamp(1.0, MOST_TIMES);
-        Self { shortest: GATHER.mul_f64(ample.min(1.0)), most_times, times: 1.0 }
-    }
-
-    /// After a round that took so many.
-    fn after(&mut self, taken: usize) -> Duration {
-        let wanted = self.times * ENOUGH / taken.max(1) as f64;
-        self.times = wanted.clamp(1.0, self.most_times);
-        self.shortest.mul_f64(self.times)
-    }
-}
-
 /// Errors in a row of one socket.
 #[derive(Clone, Default)]
 struct Failures(u32);
@@ -422,7 +395,7 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use super::{AMPLE, Failures, GATHER, Rest, Round};
+    use super::{Failures, Round};
 
     #[test]
     fn a_socket_that_fails_for_ever_is_told_of_once() {
@@ -430,24 +403,6 @@ mod tests {
         let told = (0..10_000).filter(|_| failures.last_straw()).count();
         assert_eq!(told, 1);
     }
-
-    #[test]
-    fn slow_streams_are_let_gather_longer_where_sockets_hold_it() {
-        let settles_at = |buffer: usize, per_gather: f64| {
-            let (mut rest, mut time) = (Rest::new(buffer), GATHER);
-            for _ in 0..20 {
-                let came = per_gather * time.as_secs_f64() / GATHER.as_secs_f64();
-                time = rest.after(came as usize);
-            }
-            time.as_secs_f64() / GATHER.as_secs_f64()
-        };
-        assert_eq!(settles_at(4 * AMPLE, 10.0), 4.0);
-        assert_eq!(settles_at(4 * AMPLE, 300.0), 1.0, "a fast stream waits no longer than it must");
-        assert!((settles_at(4 * AMPLE, 128.0) - 2.0).abs() < 0.1);
-        assert_eq!(settles_at(AMPLE, 10.0), 1.0);
-        assert_eq!(settles_at(AMPLE / 4, 10.0), 0.25);
-    }
-
     #[test]
     fn nobody_rests_while_a_socket_still_holds_something() {
         let drained = Round { taken: 16, left: false };
