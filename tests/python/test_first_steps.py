@@ -4,6 +4,8 @@ import json
 import os
 import re
 import subprocess
+import sys
+from pathlib import Path
 
 import baseband.data
 import pytest
@@ -11,13 +13,20 @@ from fullbore import BINARY, GOOD, REFUSED, REPOSITORY, ask, run
 
 
 @pytest.mark.slow
-def test_the_demonstration_verifies_and_its_replay_is_equal(tmp_path):
+def test_the_demonstration_verifies_and_its_replay_is_equal(tmp_path, monkeypatch):
+    # The real sample is found where the package that ships it is installed for the python3 of the PATH.
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     done = ask("demo", "--rate", "50Mbit/s", "--directory", tmp_path / "demo", code=GOOD)
     assert done["verified"] and done["replay_equal"] and done["nothing_lost"]
+    assert Path(done["payload"]).samefile(baseband.data.SAMPLE_VDIF)
     assert len(done["scans"]) >= 2
     sample = ["--sample", baseband.data.SAMPLE_VDIF]
     run("demo", "--rate", "20Mbit/s", "--directory", tmp_path / "gone", "--clean", *sample, code=GOOD)
     assert not (tmp_path / "gone").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious.txt").write_text("kept")
+    run("demo", "--rate", "5Mbit/s", "--directory", tmp_path / "mine", "--clean", code=GOOD)
+    assert [it.name for it in (tmp_path / "mine").iterdir()] == ["precious.txt"], "only what it made is removed"
     refused = run("demo", "--sample", tmp_path / "no such.vdif", "--directory", tmp_path / "none", code=REFUSED)
     assert b"no such.vdif" in refused.stderr and not (tmp_path / "none").exists()
 

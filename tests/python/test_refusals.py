@@ -3,10 +3,11 @@
 import os
 import re
 import socket
+import subprocess
 
 import pytest
 import wire
-from fullbore import FOUND, REFUSED, Recording, free_port, run
+from fullbore import BINARY, FOUND, REFUSED, Recording, free_port, run
 
 
 def tree(root):
@@ -167,6 +168,14 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
     (["generate", "--to", "tcp://127.0.0.1:5000"], "tcp"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "2"], "drop"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--duration", "never"], "never"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--start", "2500-01-01T00:00:00"], "2031"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--start", "1999-12-31T23:59:59"], "1999"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--rate", "0Gbit/s"], "--rate"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--frames", "0"], "--frames"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "0.1", "--drop-run", "0"], "--drop-run"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--frames", "9", "--fps", "9", "--truth", "/dev/full"], "/dev/full"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--format", "raw", "--frame", "4"], "choose another rate"),
+    (["rm", "../../etc", "--store", "/tmp"], "`..`"),
     (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
     (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
     (["frobnicate"], "frobnicate"),
@@ -178,6 +187,18 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
 ])  # fmt: skip
 def test_other_bad_commands_are_refused_by_name(words, naming):
     refused(*words, naming=naming)
+
+
+def test_what_standard_output_does_not_take_is_told(store):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, "ls", "--store", store], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == REFUSED and b"standard output" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["239.255.1.9", "[ff02::9]", "0.0.0.0"])
+def test_an_interface_that_is_not_there_is_named(address, store):
+    source = f"udp://{address}:{free_port()}?interface=nosuch"
+    refused("record", source, "--store", store, "--session", "bad", "--scan", "one", naming="`nosuch`")
 
 
 @pytest.mark.parametrize(

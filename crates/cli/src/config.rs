@@ -31,6 +31,10 @@ pub fn with_file(
 ) -> anyhow::Result<Vec<OsString>> {
     let typed: Vec<OsString> = typed.into_iter().collect();
     let Some(path) = config_path(&typed) else { return Ok(typed) };
+    // Only a command that was built knows the options that all have, such as --json.
+    let mut commands = commands.clone();
+    commands.build();
+    let commands = &commands;
     let path = Path::new(&path);
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
@@ -142,7 +146,12 @@ fn unknown<'a>(
     tables.iter().find_map(|(name, value)| {
         let (Some(command), Value::Table(keys)) = (commands.find_subcommand(name), value) else {
             let all = commands.get_subcommands().map(|it| named(it.get_name()));
-            let known = format!("table `{}` is known; there are {}", named(name), in_a_row(all));
+            let all = in_a_row(all.filter(|it| !it.ends_with("help")));
+            let name_there = named(name);
+            let known = match value.is_table() {
+                true => format!("table `{name_there}` is known; there are {all}"),
+                false => format!("option can stand outside of a command's table, as `{name_there}` does; the tables are {all}"),
+            };
             // A word where only tables can stand is looked for in the table that it is in.
             let key = (!within.is_empty() && !value.is_table()).then_some(name.as_str());
             let table = key.map_or_else(|| named(name), |_| within.join("."));
@@ -255,7 +264,7 @@ mod tests {
         let cases = [
             ("[record]\nquiet = true\ndurration = '3s'\n", 3, "durration"),
             ("# a comment\n\n[recrod]\nquiet = true\n", 3, "recrod"),
-            ("quiet = true\n[record]\n", 1, "quiet"),
+            ("quiet = true\n[record]\n", 1, "outside of a command's table, as `quiet` does"),
             ("[ls]\n[record]\n'stor e' = 1\n", 3, "stor e"),
             ("[panda.record]\nquiet = true\nscann = 3\n", 3, "scann"),
             ("[ls]\n[panda.recrod]\n", 2, "panda.recrod"),
@@ -311,6 +320,14 @@ mod tests {
         assert_eq!(with_text(text, &typed), words(&["simulate", "panda", "--control=127.0.0.2:1"]));
         let typed = ["simulate", "panda", "--control", "127.0.0.3:1"];
         assert_eq!(with_text(text, &typed), words(&typed));
+    }
+
+    #[test]
+    fn an_option_that_every_command_has_can_stand_in_the_table_of_each() {
+        for verb in ["ls", "verify"] {
+            let all = with_text(&format!("[{verb}]\njson = true\n"), &[verb, "x"]);
+            assert_eq!(all, words(&[verb, "--json", "x"]));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context;
 use serde::Serialize;
 
 /// Everything asked for was done, and what was checked is good.
@@ -25,15 +26,11 @@ impl Output {
         value: &T,
         text: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
+        let text = if self.json { serde_json::to_string(value)? + "\n" } else { text() };
         let mut out = io::stdout().lock();
-        if self.json {
-            serde_json::to_writer(&mut out, value)?;
-            writeln!(out)?;
-        } else {
-            out.write_all(text().as_bytes())?;
-        }
-        out.flush()?;
-        Ok(())
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .context("writing to standard output")
     }
 
     /// Prints an event as a line of JSON, if that is what is asked for. Whoever reads it may have gone: that ends

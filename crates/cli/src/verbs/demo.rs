@@ -36,7 +36,8 @@ const SCANS: u32 = 2;
 /// exit code is 1 if a frame was lost, something did not verify, or the replay was not equal.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// Take the payload from this file of VDIF frames [default: Gaussian noise of 2 bits]
+    /// Take the payload from this file of VDIF frames [default: the sample of Python's package `baseband` where that
+    /// is installed, else Gaussian noise of 2 bits]
     #[arg(long, value_name = "FILE")]
     sample: Option<PathBuf>,
     /// Rate of each of the eight streams.
@@ -54,6 +55,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Told {
     directory: PathBuf,
+    /// The file that the payload was taken from, or `noise`.
+    payload: String,
     nothing_lost: bool,
     verified: bool,
     replay_equal: bool,
@@ -65,31 +68,54 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(sample) = &args.sample {
         std::fs::File::open(sample).with_context(|| format!("--sample {}", sample.display()))?;
     }
+    let sample = args.sample.clone().or_else(installed_sample);
     let stage = Stage::new(&args, output)?;
-    let told = stage.play(&args)?;
+    stage.say(&match &sample {
+        Some(path) => format!("the payload is a recording: {}", path.display()),
+        None => "the payload is noise; --sample FILE, or `pip install baseband`, makes it a real recording".into(),
+    });
+    let told = stage.play(&args, sample.as_deref())?;
     let good = told.nothing_lost && told.verified && told.replay_equal;
-    output.tell(&told, || conclusion(&told))?;
     if args.clean {
-        std::fs::remove_dir_all(&stage.directory)
-            .with_context(|| format!("removing {}", stage.directory.display()))?;
+        stage.clean()?;
     }
+    output.tell(&told, || conclusion(&told, args.clean))?;
     Ok(ExitCode::from(if good { output::GOOD } else { output::FOUND }))
 }
 
-fn conclusion(told: &Told) -> String {
+/// The VDIF sample that Python's package `baseband` ships, if it is installed. The package is looked for, not run.
+fn installed_sample() -> Option<PathBuf> {
+    let found = Command::new("python3")
+        .args(["-c", "import importlib.util as u; print(u.find_spec('baseband').origin)"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let origin = String::from_utf8(found.stdout).ok()?;
+    let sample = Path::new(origin.trim()).parent()?.join("data/sample.vdif");
+    sample.is_file().then_some(sample)
+}
+
+fn conclusion(told: &Told, gone: bool) -> String {
     let yes = |good: bool| if good { "yes" } else { "NO" };
-    format!(
-        "\nevery frame is there:          {}\nevery block verifies:          {}\nreplay equals the recording:   {}\n\n\
-         The recordings are plain files under {}:\n  \
+    let found = format!(
+        "\nevery frame is there:          {}\nevery block verifies:          {}\nreplay equals the recording:   {}\n\n",
+        yes(told.nothing_lost),
+        yes(told.verified),
+        yes(told.replay_equal),
+    );
+    if gone {
+        return found + "The recordings have been removed.\n";
+    }
+    found
+        + &format!(
+            "The recordings are plain files under {}:\n  \
          the streams      <member>/<session>_<scan>_ds<stream>/<chunk>\n  \
          what they are    …/.fullbore/manifest.json, account.json\n\
          Look at them with `fullbore ls` and `fullbore info` and the --store above; remove the directory\n\
          when you have seen enough.\n",
-        yes(told.nothing_lost),
-        yes(told.verified),
-        yes(told.replay_equal),
-        told.directory.display()
-    )
+            told.directory.display()
+        )
 }
 
 /// Where it happens.
@@ -109,8 +135,11 @@ impl Stage {
         };
         check_space(&directory, args.rate)?;
         let members: Vec<PathBuf> = (0..3).map(|n| directory.join(format!("disk{n}"))).collect();
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("making {}", directory.display()))?;
         for member in &members {
-            std::fs::create_dir_all(member)
+            // Not one that is there already: what is removed in the end must have been made here.
+            std::fs::create_dir(member)
                 .with_context(|| format!("making the member {}", member.display()))?;
         }
         let names: Vec<String> = members.iter().map(|m| m.display().to_string()).collect();
@@ -123,12 +152,21 @@ impl Stage {
         })
     }
 
+    /// Removes the members, which were made here, and the directory if nothing of somebody else lies in it.
+    fn clean(&self) -> anyhow::Result<()> {
+        for member in self.store.split(',') {
+            std::fs::remove_dir_all(member).with_context(|| format!("removing {member}"))?;
+        }
+        let _ = std::fs::remove_dir(&self.directory);
+        Ok(())
+    }
+
     fn ports(&self) -> String {
         format!("udp://127.0.0.1:{}-{}", self.port, self.port + STREAMS - 1)
     }
 
     /// The whole piece.
-    fn play(&self, args: &Args) -> anyhow::Result<Told> {
+    fn play(&self, args: &Args, sample: Option<&Path>) -> anyhow::Result<Told> {
         let source = format!("{}?format=vdif", self.ports());
         let scan_time = format!("{SCAN_SECONDS}s");
         let scans = SCANS.to_string();
@@ -152,7 +190,7 @@ impl Stage {
         let to = self.ports();
         let mut generate =
             vec!["generate", "--to", &to, "--rate", &rate, "--duration", &sending, "--gentle"];
-        let sample = args.sample.as_ref().map(|path| path.display().to_string());
+        let sample = sample.map(|path| path.display().to_string());
         match &sample {
             Some(path) => generate.extend(["--sample", path]),
             None => generate.extend(["--payload", "noise:1"]),
@@ -170,7 +208,8 @@ impl Stage {
         self.succeeds(&["info", "demo_no0001", "--store", &self.store])?;
         self.succeeds(&["ls", "--store", &self.store])?;
         let directory = self.directory.clone();
-        Ok(Told { directory, nothing_lost, verified, replay_equal, scans: sealed })
+        let payload = sample.unwrap_or_else(|| "noise".into());
+        Ok(Told { directory, payload, nothing_lost, verified, replay_equal, scans: sealed })
     }
 
     /// Plays the first scan, records it again, and compares what `cat` says of both.

@@ -1,5 +1,6 @@
 //! `fullbore generate`: a test source for the network.
 
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
 use fullbore_engine::generate::{
     Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
-    StreamPlan, Tally, VdifForm, at_rate,
+    StreamPlan, Tally, Truth, VdifForm, at_rate,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
 
@@ -119,7 +120,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = "Time")]
     start: Option<Tai>,
     /// End after so many frames of each thread.
-    #[arg(long, value_name = "N", conflicts_with = "duration", help_heading = "Time")]
+    #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = at_least_one(), help_heading = "Time")]
     frames: Option<u64>,
     /// End after this time, such as 40s. [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = sending::duration, help_heading = "Time")]
@@ -142,7 +143,7 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     drop: f64,
     /// Drop so many frames in a row each time.
-    #[arg(long, value_name = "FRAMES", default_value_t = 1, help_heading = "Faults")]
+    #[arg(long, value_name = "FRAMES", default_value_t = 1, value_parser = at_least_one(), help_heading = "Faults")]
     drop_run: u64,
     /// Share of frames that are sent twice.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
@@ -151,7 +152,7 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     reorder: f64,
     /// By how many frames at most.
-    #[arg(long, value_name = "FRAMES", default_value_t = 8, help_heading = "Faults")]
+    #[arg(long, value_name = "FRAMES", default_value_t = 8, value_parser = at_least_one(), help_heading = "Faults")]
     reorder_distance: u64,
     /// Share of frames that are damaged: truncated, extended, with a wrong length field, with a zeroed
     /// header, or followed by rubbish.
@@ -161,7 +162,7 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     late: f64,
     /// By how many frames.
-    #[arg(long, value_name = "FRAMES", default_value_t = 20_000, help_heading = "Faults")]
+    #[arg(long, value_name = "FRAMES", default_value_t = 20_000, value_parser = at_least_one(), help_heading = "Faults")]
     late_distance: u64,
     /// Send nothing in this time: [STREAM@]FROM..TO, such as 2s..3s or 46221@5s.. (for ever).
     #[arg(long, value_name = "TIMES", value_parser = silence, help_heading = "Faults")]
@@ -208,6 +209,10 @@ fn silence(text: &str) -> Result<Silence, String> {
     Ok(Silence { stream, from, to })
 }
 
+fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..)
+}
+
 /// Sends, tells how it went, and writes the truth.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let plan = plan(&args)?;
@@ -218,11 +223,18 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let report = sending::with_progress(output, &progress, || generator.run(&stop, &progress))
         .map_err(explained)?;
     if let (Some(file), Some(path)) = (truth_file, &args.truth) {
-        serde_json::to_writer_pretty(std::io::BufWriter::new(file), &report.truth)
+        write_truth(file, &report.truth)
             .with_context(|| format!("writing the truth to {}", path.display()))?;
     }
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
     Ok(ExitCode::from(if report.sent.refused == 0 { GOOD } else { FOUND }))
+}
+
+fn write_truth(file: std::fs::File, truth: &Truth) -> anyhow::Result<()> {
+    let mut file = BufWriter::new(file);
+    serde_json::to_writer_pretty(&mut file, truth)?;
+    // What is still held at the end would be lost without a word.
+    Ok(file.flush()?)
 }
 
 fn create(path: &Path) -> anyhow::Result<std::fs::File> {
@@ -374,6 +386,7 @@ fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
 fn rate_of(args: &Args, payload: u32, threads: u64) -> anyhow::Result<Option<u64>> {
     match (args.fps, args.rate.or(args.payload.rate)) {
         (Some(0), _) => bail!("--fps 0 sends nothing"),
+        (None, Some(ByteRate(0))) => bail!("--rate 0 sends nothing"),
         (Some(fps), _) => Ok(Some(fps)),
         (None, Some(rate)) => Ok(Some(nearest(rate, payload, threads))),
         (None, None) => Ok(None),

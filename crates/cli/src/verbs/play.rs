@@ -64,7 +64,7 @@ pub struct Args {
     /// (SESSION_SCAN/STREAM), a file (file:PATH), or what lies on a device (device:PATH?scan=SESSION_SCAN);
     /// several are played in step.
     #[arg(required = true, value_name = "SCAN")]
-    input: Vec<String>,
+    scan: Vec<String>,
     /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
     #[arg(long, required = true, value_name = "ENDPOINT")]
     to: Vec<String>,
@@ -119,7 +119,7 @@ pub struct Args {
 
 /// Plays, and tells how it went.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    if let ([to], [scan]) = (args.to.as_slice(), args.input.as_slice())
+    if let ([to], [scan]) = (args.to.as_slice(), args.scan.as_slice())
         && to.starts_with("panda:")
     {
         ensure!(
@@ -132,7 +132,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let targets = sending::targets(&args.to)?;
     let mut settings = settings(&args)?;
     let inputs =
-        args.input.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
+        args.scan.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
     refuse_useless(&args, &inputs)?;
     let scans = open_scans(&args, &inputs)?;
     let sources = sources(&args, &inputs, &scans)?;
@@ -320,7 +320,7 @@ fn tracks<'a>(
 ) -> anyhow::Result<Vec<Track<'a>>> {
     ensure!(
         targets.len() == sources.len() || targets.len() == 1,
-        "there is {} to play, and --to gives {}; give one port each, or one for all",
+        "{} to be played, and --to gives {}; give one port each, or one for all",
         count(sources.len(), "stream"),
         count(targets.len(), "port")
     );

@@ -53,7 +53,8 @@ impl FrameSize {
         }
         if !raw && (!bytes.is_multiple_of(8) || bytes <= 16) {
             return Err(together(format!(
-                "VDIF frames are multiples of 8 bytes, header included, so `frame={bytes}` cannot be"
+                "VDIF frames are multiples of 8 bytes and longer than their header, which is in them and has \
+                 16 or 32, so `frame={bytes}` cannot be"
             )));
         }
         Ok(Some(bytes))

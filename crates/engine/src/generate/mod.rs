@@ -142,6 +142,12 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A time that no header can tell.
+    #[error("frames cannot begin at {start}: VDIF headers tell the years 2000 to 2031")]
+    Start {
+        /// When they should.
+        start: Tai,
+    },
     /// The rules for faults.
     #[error(transparent)]
     Faults(#[from] FaultError),
@@ -383,6 +389,7 @@ impl Generator {
             }
             PayloadSource::Sample(path) => Payloads::of_sample(path)?,
         };
+        check_start(plan.start)?;
         for stream in &plan.streams {
             check(stream, &payloads, &plan.faults)
                 .map_err(|what| Error::Stream { name: stream.name.clone(), what })?;
@@ -430,6 +437,16 @@ fn first_frame(start: Tai, frames_per_second: u64) -> (Second, u64) {
     (Second(second), frame as u64)
 }
 
+/// Frames of a second that the 24 bits of a VDIF header can number.
+const MOST_FRAMES: u64 = 1 << 24;
+
+/// The times that VDIF headers can tell (VDIF 1.1.1, word 0 and 1: 64 reference epochs of half a year since 2000).
+fn check_start(start: Tai) -> Result<(), Error> {
+    const HALF_YEAR: u32 = 184 * 86_400;
+    let known = Second::of(0, 0).start()..Second::of(63, HALF_YEAR).start();
+    known.contains(&start).then_some(()).ok_or(Error::Start { start })
+}
+
 /// What is wrong with a stream, if anything is.
 fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<(), String> {
     const LARGEST: u32 = fullbore_core::endpoint::LARGEST_DATAGRAM;
@@ -448,8 +465,12 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
             LARGEST - spare
         ));
     }
-    if !(1..=1 << 24).contains(&stream.frames_per_second) {
-        return Err(format!("{} frames a second cannot be numbered", stream.frames_per_second));
+    if !(1..=MOST_FRAMES).contains(&stream.frames_per_second) {
+        return Err(format!(
+            "frames come 1 to {MOST_FRAMES} times a second, and these of {datagram} bytes would come {} \
+             times; choose another rate",
+            stream.frames_per_second
+        ));
     }
     match form {
         Form::Raw { .. } if stream.threads.len() != 1 => {

@@ -185,7 +185,7 @@ pub fn find(paths: &[PathBuf], name: &str) -> Result<Selected, Error> {
     let (roots, _) = open_roots(paths)?;
     let name = name.trim_end_matches('/');
     let (text, stream) = match name.split_once('/').or_else(|| name.split_once("_ds")) {
-        Some((scan, stream)) => (scan, Some(stream.parse()?)),
+        Some((scan, stream)) => (scan, Some(stream)),
         None => (name, None),
     };
     let scans = scans_under(&roots, &mut Vec::new());
@@ -193,7 +193,7 @@ pub fn find(paths: &[PathBuf], name: &str) -> Result<Selected, Error> {
         true => text.to_owned(),
         false => by_prefix(&scans, text, &roots)?,
     };
-    Ok(Selected { scan: scan.parse()?, stream })
+    Ok(Selected { scan: scan.parse()?, stream: stream.map(str::parse).transpose()? })
 }
 
 /// All scans that are named, or every one of the store.

@@ -80,7 +80,7 @@ impl Receiver {
         } else if let Some(interface) = &listen.interface {
             socket
                 .bind_device(Some(interface.as_bytes()))
-                .map_err(|why| std::io::Error::new(why.kind(), format!("`{interface}`: {why}")))
+                .map_err(|why| naming(interface, why))
                 .map_err(error("binding to the interface given"))?;
         }
         let bound = scoped(&socket, listen).map_err(error("finding the interface"))?;
@@ -227,9 +227,15 @@ fn sender(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
 /// Number of the interface given; 0: any.
 fn interface_number(socket: &Socket, listen: &Listen) -> io::Result<u32> {
     match &listen.interface {
-        Some(name) => Ok(rustix::net::netdevice::name_to_index(socket, name)?),
+        Some(name) => rustix::net::netdevice::name_to_index(socket, name)
+            .map_err(|why| naming(name, why.into())),
         None => Ok(0),
     }
+}
+
+/// What the kernel said, with the interface that it was said of.
+fn naming(interface: &str, why: io::Error) -> io::Error {
+    io::Error::new(why.kind(), format!("`{interface}`: {why}"))
 }
 
 /// The address to bind: that of an IPv6 group of a link means nothing without the link's number.

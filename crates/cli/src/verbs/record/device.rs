@@ -57,7 +57,7 @@ pub(super) fn parameters() -> String {
 
 /// A store that was typed. One of the environment is for those recordings that go into a store.
 pub(super) fn refuse_store(args: &Args) -> anyhow::Result<()> {
-    let typed = !args.store.store.is_empty() && !args.store.is_of_environment();
+    let typed = !args.store.store.is_empty();
     ensure!(!typed, "--store cannot be used with --to: a recording goes to one of them");
     Ok(())
 }
