@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Terms};
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, Host, Terms};
 use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{Header, Second};
 use fullbore_core::gap::{Cause, Gap};
@@ -33,6 +33,9 @@ pub const BLOCK_FRAMES: u64 = 32;
 
 /// Blocks of a chunk in made-up streams.
 pub const CHUNK_BLOCKS: u32 = 3;
+
+/// The station of all frames.
+const STATION: u16 = 0x777A;
 
 /// Frames per second of each thread.
 pub const RATE: u64 = 100;
@@ -518,8 +521,41 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
     for gap in gaps.iter() {
         account.push_gap(gap);
     }
+    if plan.vdif && plan.fill == Fill::Omit && plan.threads.len() > 1 {
+        account.flows = flows(plan, &gaps);
+        account.gaps.clear();
+        account.last = Some(edge(account.terms.written as i64 - 1));
+    }
+    // As every account that a recorder made, and none that `recover` made.
+    account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new() });
     account.verdict = account.judge();
     account
+}
+
+/// The balance of each thread of those that lie as they came.
+fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
+    let threads = plan.threads.len() as i64;
+    let all: Vec<Gap> = gaps.iter().collect();
+    let flow = |(rank, thread): (i64, u16)| {
+        let own = (rank..plan.frames as i64).step_by(threads as usize);
+        let cause = |index: i64| {
+            all.iter().find(|gap| (gap.first..gap.first + gap.count as i64).contains(&index))
+        };
+        let absent = own.clone().filter_map(|index| Some((index, cause(index)?.cause)));
+        let single = |(index, cause): (i64, Cause)| Gap { first: index / threads, count: 1, cause };
+        let gaps = Gaps::paint(absent.map(single));
+        let terms = Terms {
+            expected: own.count() as u64,
+            written: 0,
+            missing: gaps.total(Cause::Missing),
+            overrun: gaps.total(Cause::Overrun),
+            damaged: gaps.total(Cause::Damaged),
+            late: gaps.total(Cause::Late),
+        };
+        let terms = Terms { written: terms.expected - terms.sum(), ..terms };
+        Flow { station: STATION, thread, terms, gaps: gaps.iter().collect() }
+    };
+    (0..).zip(plan.threads.iter().copied()).map(flow).collect()
 }
 
 fn slot(plan: &StreamPlan, index: i64) -> (i64, usize) {
@@ -552,7 +588,7 @@ fn header(plan: &StreamPlan, index: i64) -> Header {
         .with_reference_epoch(53)
         .with_frame_bytes(FRAME_BYTES)
         .with_bits_per_sample(2)
-        .with_station(0x777A)
+        .with_station(STATION)
         .with_thread(plan.threads[rank]);
     header.set_time(second, slot.rem_euclid(rate) as u32);
     header
