@@ -145,7 +145,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// What the accounts of a scan allow. One that `recover` made is never proven, and was judged by itself.
+    /// What the accounts of a scan allow.
     fn check_verdict(&mut self, stored: &Account) {
         let accounts = self.scan.streams.iter().map(|stream| stream.account.clone());
         let judged = match accounts.collect::<Option<Vec<Account>>>() {
@@ -156,8 +156,7 @@ impl<'a> Books<'a> {
             // Streams explain one another's losses: where an account is not there, a verdict may be worse.
             None => stored.verdict.max(stored.judge()),
         };
-        let recovered = stored.judge().max(Verdict::Consistent);
-        if self.scan.manifest.state != State::Recovered || stored.verdict != recovered {
+        if self.scan.manifest.state != State::Recovered || !may_stand_recovered(stored) {
             self.compare("verdict", stored.verdict, judged);
         }
     }
@@ -250,6 +249,18 @@ impl<'a> Books<'a> {
             self.tell(ACCOUNT_FILE, What::AccountTerm { term, stored, counted });
         }
     }
+}
+
+/// Whether a verdict may stand in a scan that was recovered. An account that `recover` made was judged by itself, and is
+/// never proven. One that was kept was judged with the others, of which some may have lost their counters since.
+fn may_stand_recovered(stored: &Account) -> bool {
+    let alone = stored.judge();
+    if stored.host.is_none() {
+        return stored.verdict == alone.max(Verdict::Consistent);
+    }
+    let shared = stored.witnesses.iter().any(|witness| !witness.own && witness.moved() > 0);
+    let leans = alone == Verdict::Consistent && stored.terms.missing > 0 && shared;
+    stored.verdict == alone || (leans && stored.verdict == Verdict::Unexplained)
 }
 
 /// Each thread over all blocks.

@@ -42,6 +42,8 @@ pub(super) struct Listed<'a> {
     /// Whether as many were listed as can be, so that there may be more.
     full: bool,
     recovered: bool,
+    /// Whether a member failed while it was recorded.
+    failed: bool,
     filled: bool,
     vdif: bool,
 }
@@ -56,12 +58,16 @@ impl<'a> Listed<'a> {
             sums.add(&flow.terms);
             full |= flow.gaps.len() >= GAPS_LISTED;
         }
+        let members = stored.host.iter().flat_map(|host| &host.members);
+        let mut failures = members.map(|member| member.failure.is_some());
         Self {
             stored,
             gaps,
             sums,
             full,
             recovered: books.scan.manifest.state == State::Recovered && stored.host.is_none(),
+            failed: failures.any(|failed| failed)
+                || books.scan.manifest.members.iter().any(|member| member.failure.is_some()),
             filled: books.stream.is_filled(),
             vdif: matches!(books.stream.format, Format::Vdif { .. }),
         }
@@ -102,7 +108,9 @@ impl<'a> Listed<'a> {
             books.compare("gaps_unlisted", unlisted, kinds);
         }
         let lost = self.lost();
-        let exact = self.filled || self.stored.counted_by == CountedBy::ServerCount;
+        // What a device says is listed, but for what was lost with a member when all had been written.
+        let told = self.stored.counted_by == CountedBy::ServerCount && !self.failed;
+        let exact = self.filled || told;
         let least = self.sums.overrun;
         books.compare("overrun", overrun, if exact { least } else { least + lost });
     }
@@ -228,12 +236,11 @@ impl<'a> Listed<'a> {
         }
         let told = lost.frames();
         // Where a member failed or all was given up, not every loss was written down.
-        let failed = books.scan.manifest.members.iter().any(|member| member.failure.is_some());
         let host = self.stored.host.as_ref();
         let short = host.is_some_and(|host| host.high_water >= host.pool_blocks);
         let uncounted = self.stored.counted_by == CountedBy::Nothing && short;
         let (overrun, least) = (self.stored.terms.overrun, self.sums.overrun + told);
-        if failed || uncounted || books.scan.manifest.state == State::Aborted {
+        if self.failed || uncounted || books.scan.manifest.state == State::Aborted {
             books.compare("overrun", overrun, overrun.max(least));
         } else {
             books.compare("overrun", overrun, least);

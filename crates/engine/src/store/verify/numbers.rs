@@ -126,7 +126,8 @@ impl Numbers {
             return inside && self.follow(&places, rate).is_some();
         }
         let Some(gap) = gaps.without_causes().into_iter().next() else {
-            return self.follow(&[0..self.frames() as i64], rate).is_some();
+            let all = 0..self.frames() as i64;
+            return self.follow(std::slice::from_ref(&all), rate).is_some();
         };
         // The first gap lies behind the first frames, or before all of them.
         let before = self.first_stretches(rate.told).into_iter();

@@ -1,6 +1,7 @@
 //! What the frames of a block say of themselves: time, thread, marks.
 
 use fullbore_core::account::CountedBy;
+use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{self, Header};
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Fill, Format};
@@ -179,9 +180,11 @@ pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
 }
 
 fn is_fill(fill: Fill, frame: &[u8]) -> bool {
+    let repeats = |word: u32| frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes());
     match fill {
-        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()),
-        Fill::Pattern(word) => frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes()),
+        // Without a frame that tells thread and time there is no header to be made up.
+        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()) || repeats(FILL),
+        Fill::Pattern(word) => repeats(word),
         Fill::Omit => false,
     }
 }
