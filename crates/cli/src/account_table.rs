@@ -86,21 +86,16 @@ pub fn columns(rows: &[Vec<String>], left: usize) -> String {
 }
 
 /// What a verdict says of these accounts, in a sentence.
-pub fn meaning<'a>(
-    verdict: Verdict,
-    accounts: impl IntoIterator<Item = &'a Account>,
-) -> &'static str {
-    let mut judged = accounts.into_iter().filter(|account| account.verdict == verdict);
-    match verdict {
-        Verdict::Unexplained if judged.all(|account| account.terms.missing == 0) => {
+pub fn meaning<'a>(verdict: Verdict, accounts: impl IntoIterator<Item = &'a Account>) -> String {
+    let judged: Vec<&Account> =
+        accounts.into_iter().filter(|account| account.verdict == verdict).collect();
+    let text = match verdict {
+        Verdict::Unexplained if judged.iter().all(|account| account.terms.missing == 0) => {
             "no frame is known to be missing, but a stream did not come as it should have: it never \
              came, began late, died early, or was counted anew"
         }
         Verdict::Proven => "nothing is missing, and no counter of any layer moved",
-        Verdict::Consistent => {
-            "what is missing is explained by counters that moved, or nothing is missing and \
-             not every counter is known to have stood still, or frames went astray"
-        }
+        Verdict::Consistent => return consistent(&judged),
         Verdict::Unexplained => {
             "what no counter of this host explains: frames are missing that were lost before it, or a stream \
              never came, lacks an end, or its sender began its count anew"
@@ -108,7 +103,45 @@ pub fn meaning<'a>(
         Verdict::Unproven => {
             "the format carries no number to count by: only what this host did is known"
         }
+    };
+    text.into()
+}
+
+/// What is not in the recording although nothing is unexplained, and if all is in it, why that is not proven.
+fn consistent(judged: &[&Account]) -> String {
+    let mut sum = Terms::default();
+    judged.iter().for_each(|account| sum.add(&account.terms));
+    let device = judged.iter().any(|account| account.counted_by == CountedBy::ServerCount);
+    let mut told = Vec::new();
+    match (sum.missing > 0, device) {
+        (true, true) => {
+            told.push(
+                "what is missing is explained by what the device says, or by counters that moved"
+                    .into(),
+            );
+        }
+        (true, false) => told.push("what is missing is explained by counters that moved".into()),
+        (false, _) => {}
     }
+    let came: Vec<&str> = [("overrun", sum.overrun), ("damaged", sum.damaged), ("late", sum.late)]
+        .into_iter()
+        .filter(|(_, frames)| *frames > 0)
+        .map(|(name, _)| name)
+        .collect();
+    if !came.is_empty() {
+        let none = if sum.missing == 0 { "no frame is missing: " } else { "" };
+        told.push(format!(
+            "{none}frames that came are not in the recording, and are counted by why: {}",
+            came.join(", ")
+        ));
+    }
+    if judged.iter().any(|account| account.astray > 0) {
+        told.push("frames went astray".into());
+    }
+    if told.is_empty() {
+        told.push("nothing is missing, and not every counter is known to have stood still".into());
+    }
+    told.join("; ")
 }
 
 /// By what frames were counted, in words.
@@ -229,6 +262,32 @@ all         2000     1998        2        0        0     0       2  unexplained
         assert_eq!(anew.judge(), Verdict::Unexplained);
         let text = "  a: the sender began its count anew once: what lay between is not known\n";
         assert_eq!(details("a", &anew, |_| None, 5), text);
+    }
+
+    #[test]
+    fn a_consistent_verdict_says_what_is_true() {
+        let said = |terms: Terms, change: fn(&mut Account)| {
+            let mut account = Account::new(CountedBy::FrameTime);
+            (account.terms, account.verdict) = (terms, Verdict::Consistent);
+            change(&mut account);
+            meaning(Verdict::Consistent, [&account])
+        };
+        let all = Terms { expected: 14_064, written: 14_064, ..Terms::default() };
+        let full = Terms { written: 4608, overrun: 9456, ..all };
+        let explained = "what is missing is explained by counters that moved";
+        let counted = "frames that came are not in the recording, and are counted by why";
+        assert_eq!(said(full, |_| {}), format!("no frame is missing: {counted}: overrun"));
+        let several = Terms { written: 4600, late: 8, ..full };
+        assert_eq!(said(several, |_| {}), format!("no frame is missing: {counted}: overrun, late"));
+        let missing = Terms { written: 14_060, missing: 4, ..all };
+        assert_eq!(said(missing, |_| {}), explained);
+        let both = Terms { written: 14_050, damaged: 10, ..missing };
+        assert_eq!(said(both, |_| {}), format!("{explained}; {counted}: damaged"));
+        assert_eq!(said(all, |account| account.astray = 3), "frames went astray");
+        let still = "nothing is missing, and not every counter is known to have stood still";
+        assert_eq!(said(all, |_| {}), still);
+        let device = |account: &mut Account| account.counted_by = CountedBy::ServerCount;
+        assert!(said(missing, device).contains("what the device says"));
     }
 
     #[test]

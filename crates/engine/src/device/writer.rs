@@ -23,13 +23,12 @@ use std::time::{Duration, Instant};
 use fullbore_core::device::{
     BlockRecord, PAGE_BYTES, RECORD_BYTES, RECORDS_PER_PAGE, Span, Volume as Layout, checksum,
 };
-use fullbore_core::gap::Gap;
+use fullbore_core::index;
 use fullbore_core::layout::ALIGNMENT;
-use fullbore_core::time::Tai;
 
 use super::error::Error;
 use super::medium::Medium;
-use crate::ring::{Block, Command, Filled, Gauge, Pool, Report, Returned, Track, Wake};
+use crate::ring::{Block, Command, Filled, Gauge, Label, Pool, Report, Returned, Track, Wake};
 use crate::store::Lane;
 use crate::sys::memory::Region;
 use crate::sys::uring::{Done, Ring};
@@ -109,85 +108,6 @@ pub fn spawn(
     match answer.recv() {
         Ok(started) => started.map(|()| Writer { thread, wake }),
         Err(_) => Err(Error::Broken),
-    }
-}
-
-/// A [`Filled`] without its memory, which the kernel has.
-struct Label {
-    track: Arc<Track>,
-    sequence: u64,
-    chunk: u32,
-    offset: u64,
-    bytes: u32,
-    frames: u32,
-    present: u32,
-    invalid: u32,
-    first: i64,
-    time: Option<Tai>,
-    seen: Tai,
-    gaps: Vec<Gap>,
-    lengths: Vec<u16>,
-    crc: u32,
-}
-
-impl Label {
-    fn split(filled: Filled, crc: u32) -> (Self, Block) {
-        let Filled { block, track, sequence, chunk, offset, bytes, frames, present, .. } = filled;
-        let Filled { invalid, first, time, seen, gaps, lengths, .. } = filled;
-        let label = Self {
-            track,
-            sequence,
-            chunk,
-            offset,
-            bytes,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
-            gaps,
-            lengths,
-            crc,
-        };
-        (label, block)
-    }
-
-    fn join(self, block: Block) -> Filled {
-        let Self { track, sequence, chunk, offset, bytes, frames, present, invalid, .. } = self;
-        let Self { first, time, seen, gaps, lengths, crc, .. } = self;
-        let crc = Some(crc);
-        Filled {
-            block,
-            track,
-            sequence,
-            chunk,
-            offset,
-            bytes,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
-            gaps,
-            lengths,
-            crc,
-        }
-    }
-
-    fn record(&self, round: u32, offset: u64) -> BlockRecord {
-        BlockRecord {
-            number: self.sequence as u32,
-            round,
-            bytes: self.bytes,
-            crc: self.crc,
-            first: self.first,
-            frames: self.frames,
-            present: self.present,
-            time: self.time,
-            offset,
-        }
     }
 }
 
@@ -380,7 +300,7 @@ impl Engine {
         filled.block[bytes..padded as usize].fill(0);
         let (label, block) = Label::split(filled, crc);
         self.track.get_or_insert_with(|| label.track.clone());
-        let token = label.sequence;
+        let token = label.block.sequence;
         let since = Instant::now();
         self.slots.push_back(Slot {
             label,
@@ -469,10 +389,10 @@ impl Engine {
             let Some(Slot { label, landed: Some(block), .. }) = self.slots.pop_front() else {
                 break;
             };
-            let bytes = label.bytes;
-            let offset = label.sequence * u64::from(label.track.geometry.block_bytes);
+            let (sequence, bytes) = (label.block.sequence, label.block.bytes);
+            let offset = sequence * u64::from(label.track.geometry.block_bytes);
             // The round is known when the record is written.
-            self.fresh.push_back((label.record(0, offset), label.sequence));
+            self.fresh.push_back((record(&label.block, 0, offset), sequence));
             self.fresh_bytes += u64::from(bytes);
             self.base += 1;
             self.gauge.backlog_bytes.fetch_sub(bytes.into(), Relaxed);
@@ -600,5 +520,20 @@ impl Engine {
     fn report(&self, report: Report) {
         // A supervisor that is gone has no use for reports; the records say the same.
         let _ = self.reports.send(report);
+    }
+}
+
+/// The record of a block that lies at this offset of the stream.
+fn record(block: &index::Block, round: u32, offset: u64) -> BlockRecord {
+    BlockRecord {
+        number: block.sequence as u32,
+        round,
+        bytes: block.bytes,
+        crc: block.crc,
+        first: block.first,
+        frames: block.frames,
+        present: block.present,
+        time: block.time,
+        offset,
     }
 }

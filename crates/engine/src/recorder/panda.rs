@@ -410,7 +410,7 @@ impl Outlet for StoreOutlet {
         self.gauge.overrun.store(closed.account.terms.overrun, Relaxed);
         let mut account = closed.account.clone();
         account.bytes = account.terms.written * u64::from(open.sample_bytes);
-        self.dealer.finish(open.course.track(), Vec::new());
+        self.dealer.finish(&open.course, Vec::new());
         let settings = open.settings.wait(LAST_ANSWER).and_then(Result::ok);
         closed.notes.extend(open.settings.note());
         let (blocks, bytes) = open.course.written();

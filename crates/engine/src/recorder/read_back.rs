@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fullbore_core::account::Account;
+use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::Block;
 use fullbore_core::layout::chunk_file;
@@ -106,6 +106,12 @@ fn lose(account: &mut Account, block: &Block, stream: &Stream) {
     account.bytes = account.bytes.saturating_sub(bytes);
     // Where frames lie as they came, nobody knows which ones they were.
     if stream.fill == Fill::Omit {
+        let written = i64::try_from(account.terms.written).unwrap_or(i64::MAX);
+        // Those of several threads, and those that nothing counts, have the numbers in which they came.
+        let by_arrival = !account.flows.is_empty() || account.counted_by == CountedBy::Nothing;
+        if let Some(last) = account.last.as_mut().filter(|_| by_arrival) {
+            last.index = (written - 1).max(0);
+        }
         return;
     }
     let end = block.first.saturating_add(block.frames.into());
@@ -164,5 +170,23 @@ mod tests {
         stream.fill = Fill::Omit;
         lose(&mut account, &all[2], &stream);
         assert!(account.terms.balance());
+    }
+
+    #[test]
+    fn frames_that_are_counted_as_they_came_have_fewer_numbers() {
+        let store = Store::new(1);
+        for plan in [
+            StreamPlan::vdif("a").threads(&[1, 3]).fill(Fill::Omit),
+            StreamPlan::vdif("a").fill(Fill::Omit),
+            StreamPlan::raw("a"),
+        ] {
+            let laid = store.lay_down("r1_a", std::slice::from_ref(&plan));
+            let mut account = laid.accounts[0].clone();
+            let block = &laid.blocks[0][2].1;
+            lose(&mut account, block, &laid.manifest.streams[0]);
+            let by_arrival = !account.flows.is_empty() || account.counted_by == CountedBy::Nothing;
+            let lost = if by_arrival { i64::from(block.present) } else { 0 };
+            assert_eq!(account.last.unwrap().index, 999 - lost, "{plan:?}");
+        }
     }
 }

@@ -59,6 +59,63 @@ pub struct Filled {
     pub crc: Option<u32>,
 }
 
+/// A [`Filled`] without its memory, which the kernel has.
+#[derive(Debug)]
+pub struct Label {
+    /// Whose it is.
+    pub track: Arc<Track>,
+    /// What the index says of it.
+    pub block: index::Block,
+    /// Gaps that became certain with it.
+    pub gaps: Vec<Gap>,
+    /// Lengths of the frames that begin in it, where they vary.
+    pub lengths: Vec<u16>,
+}
+
+impl Label {
+    /// Takes the memory out of a block of this checksum.
+    pub fn split(filled: Filled, crc: u32) -> (Self, Block) {
+        let Filled { block, track, sequence, chunk, offset, bytes, .. } = filled;
+        let Filled { frames, present, invalid, first, time, seen, gaps, lengths, .. } = filled;
+        let record = index::Block {
+            sequence,
+            offset,
+            chunk,
+            bytes,
+            crc,
+            frames,
+            present,
+            invalid,
+            first,
+            time,
+            seen,
+        };
+        (Self { track, block: record, gaps, lengths }, block)
+    }
+
+    /// Puts it together again; whoever writes it next takes its checksum anew.
+    pub fn join(self, block: Block) -> Filled {
+        let Self { track, block: record, gaps, lengths } = self;
+        Filled {
+            block,
+            track,
+            sequence: record.sequence,
+            chunk: record.chunk,
+            offset: record.offset,
+            bytes: record.bytes,
+            frames: record.frames,
+            present: record.present,
+            invalid: record.invalid,
+            first: record.first,
+            time: record.time,
+            seen: record.seen,
+            gaps,
+            lengths,
+            crc: None,
+        }
+    }
+}
+
 /// What a capture thread asks of a writer.
 #[derive(Debug)]
 pub enum Command {

@@ -14,6 +14,6 @@ mod handoff;
 mod pool;
 mod wake;
 
-pub use handoff::{Command, Filled, Gauge, Report, Returned, Track};
+pub use handoff::{Command, Filled, Gauge, Label, Report, Returned, Track};
 pub use pool::{Block, Pool};
 pub use wake::Wake;

@@ -516,7 +516,10 @@ impl Arrived {
     /// Frames that were lost at boundaries between seconds and noticed since the last scan.
     fn newly_corrected(&mut self) -> u64 {
         let all: u64 = self.flows.iter().map(|flow| flow.count.correction()).sum();
-        all - std::mem::replace(&mut self.corrected, all)
+        // A rate that is lowered again takes back what another scan was told of: nothing is told twice.
+        let new = all.saturating_sub(self.corrected);
+        self.corrected += new;
+        new
     }
 
     /// Ends the scan: hands on what is held and closes the books.

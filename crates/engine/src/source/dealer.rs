@@ -10,7 +10,7 @@
 //! number; the rest of a chunk that was begun goes on in a new file under the next free number. Every file is
 //! one piece of the stream; where numbers are not in its order, files are renamed when the scan is sealed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -116,6 +116,8 @@ pub struct Course {
     dealt: u64,
     next_chunk: u32,
     current: Option<Chunk>,
+    /// Members that blocks were dealt to: only there is an index.
+    holders: BTreeSet<usize>,
     /// Blocks with the writers.
     outstanding: u64,
     /// Blocks that came back, until all have come to rest.
@@ -145,6 +147,7 @@ impl Course {
             dealt: 0,
             next_chunk: 0,
             current: None,
+            holders: BTreeSet::new(),
             outstanding: 0,
             refused: Vec::new(),
             held: VecDeque::new(),
@@ -214,6 +217,7 @@ impl Dealer {
         chunk.bytes += u64::from(filled.bytes);
         course.outstanding += 1;
         course.dealt = course.dealt.max(filled.sequence + 1);
+        course.holders.insert(chunk.member);
         self.lanes[chunk.member].write(filled);
     }
 
@@ -300,14 +304,16 @@ impl Dealer {
     }
 
     /// Tells every member that no more of this stream will come.
-    pub fn finish(&mut self, track: &Arc<Track>, gaps: Vec<Gap>) {
-        // The gaps are told to one member that can still write them down.
-        let taking = |lane: &Lane| !lane.gauge.refusing.load(Ordering::Relaxed);
-        let teller = self.lanes.iter().position(taking).unwrap_or(0);
+    pub fn finish(&mut self, course: &Course, gaps: Vec<Gap>) {
+        // The gaps are told to one member that has an index of the stream, and can still write them down; a full
+        // one has room for that.
+        let taking = |member: &usize| !self.lanes[*member].gauge.refusing.load(Ordering::Relaxed);
+        let holders = || course.holders.iter().copied();
+        let teller = holders().find(taking).or_else(|| holders().next()).unwrap_or(0);
         let mut gaps = Some(gaps);
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             let gaps = if number == teller { gaps.take().unwrap_or_default() } else { Vec::new() };
-            lane.finish(track.clone(), gaps);
+            lane.finish(course.track.clone(), gaps);
         }
     }
 }
@@ -526,7 +532,7 @@ mod tests {
         for number in 0..100 {
             let (directory, geometry) = ("s_a".to_owned(), course.track().geometry);
             let track = Track { scan: Uuid::nil(), number, directory, geometry };
-            dealer.finish(&Arc::new(track), Vec::new());
+            dealer.finish(&Course::new(Arc::new(track)), Vec::new());
         }
         assert!(!dealer.all_sent(), "64 places, of which 60 are for blocks");
         for _ in 0..60 {
@@ -553,10 +559,41 @@ mod tests {
     }
 
     #[test]
+    fn the_last_gaps_are_told_to_a_member_that_holds_blocks_of_the_stream() {
+        use fullbore_core::gap::Cause;
+
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let gaps = || vec![Gap { first: 8, count: 3, cause: Cause::Missing }];
+        for (refusing, teller) in [(None, 1), (Some(0), 1), (Some(1), 1)] {
+            let (mut dealer, mut writers) = disk_set(2);
+            // Another stream has had the first turn.
+            let mut other = course();
+            let block = filled(&mut pool, &mut other);
+            dealer.deal(&mut other, block);
+            let mut course = course();
+            let block = filled(&mut pool, &mut course);
+            dealer.deal(&mut course, block);
+            if let Some(member) = refusing {
+                writers[member].gauge.refusing.store(true, Ordering::Relaxed);
+            }
+            dealer.finish(&course, gaps());
+            for (member, writer) in writers.iter_mut().enumerate() {
+                let told =
+                    std::iter::from_fn(|| writer.commands.pop().ok()).find_map(|it| match it {
+                        Command::Finish { gaps, .. } => Some(gaps),
+                        Command::Write(_) => None,
+                    });
+                let expected = if member == teller { gaps() } else { Vec::new() };
+                assert_eq!(told, Some(expected), "{member} of {refusing:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_writer_that_has_gone_keeps_nobody_waiting() {
         let (mut dealer, writers) = disk_set(1);
         let course = course();
-        (0..100).for_each(|_| dealer.finish(course.track(), Vec::new()));
+        (0..100).for_each(|_| dealer.finish(&course, Vec::new()));
         drop(writers);
         assert!(dealer.take_returned().is_none());
         assert!(dealer.all_sent() && dealer.has_lost_a_writer());

@@ -577,7 +577,8 @@ impl Placed {
         });
         part.pending.extend(before);
         let time = |index: Option<i64>| index.and_then(|index| self.count.time(index));
-        let correction = self.count.correction() - self.corrected;
+        // A rate that is lowered again takes back what another scan was told of: nothing is told twice.
+        let correction = self.count.correction().saturating_sub(self.corrected);
         self.corrected += correction;
         part.sums = Some(Sums {
             placed: true,

@@ -702,7 +702,7 @@ fn close(
     lender: &mut Lender<'_>,
 ) {
     let gaps = std::mem::take(&mut part.pending);
-    lender.dealer.finish(part.course.track(), gaps);
+    lender.dealer.finish(&part.course, gaps);
     let (blocks, bytes) = part.course.written();
     let scan = part.opening.uuid;
     let mut account = Box::new(part.account(counted_by));

@@ -10,79 +10,13 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
-use fullbore_core::gap::Gap;
-use fullbore_core::index::{self, Entry, LENGTHS};
+use fullbore_core::index::{Entry, LENGTHS};
 use fullbore_core::layout::ALIGNMENT;
 
 use super::journal::Landed;
-use crate::ring::{Block, Filled, Track};
-
-/// A [`Filled`] without its memory, which the disk has.
-#[derive(Debug)]
-pub struct Label {
-    track: Arc<Track>,
-    /// What the index says of it.
-    block: index::Block,
-    gaps: Vec<Gap>,
-    lengths: Vec<u16>,
-}
-
-impl Label {
-    fn split(filled: Filled, crc: u32) -> (Self, Block) {
-        let Filled { block, track, sequence, chunk, offset, bytes, .. } = filled;
-        let Filled { frames, present, invalid, first, time, seen, gaps, lengths, .. } = filled;
-        let record = index::Block {
-            sequence,
-            offset,
-            chunk,
-            bytes,
-            crc,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
-        };
-        (Self { track, block: record, gaps, lengths }, block)
-    }
-
-    fn join(self, block: Block) -> Filled {
-        let Self { track, block: record, gaps, lengths } = self;
-        Filled {
-            block,
-            track,
-            sequence: record.sequence,
-            chunk: record.chunk,
-            offset: record.offset,
-            bytes: record.bytes,
-            frames: record.frames,
-            present: record.present,
-            invalid: record.invalid,
-            first: record.first,
-            time: record.time,
-            seen: record.seen,
-            gaps,
-            lengths,
-            crc: None,
-        }
-    }
-
-    /// What the index says of the block: itself, the gaps that became certain, lengths of its frames.
-    fn entries(self) -> Vec<Entry> {
-        let sequence = self.block.sequence;
-        let lengths = self.lengths.chunks(LENGTHS).enumerate().map(|(n, lengths)| Entry::Lengths {
-            sequence,
-            first: (n * LENGTHS) as u32,
-            lengths: lengths.to_vec(),
-        });
-        let gaps = self.gaps.into_iter().map(Entry::Gap);
-        [Entry::Block(self.block)].into_iter().chain(lengths).chain(gaps).collect()
-    }
-}
+use crate::ring::{Block, Filled, Label};
 
 /// How far the file of a chunk is.
 #[derive(Debug)]
@@ -291,7 +225,7 @@ impl<F: Clone> Chunk<F> {
             let landed = label.block;
             self.written = landed.offset + u64::from(landed.bytes);
             self.unpublished += 1;
-            leaving.push(Leaving::Written { lane, block, landed, entries: label.entries() });
+            leaving.push(Leaving::Written { lane, block, landed, entries: entries(label) });
         }
         leaving
     }
@@ -372,15 +306,29 @@ pub struct Flight {
     pub since: Duration,
 }
 
+/// What the index says of a block: itself, the gaps that became certain, lengths of its frames.
+fn entries(label: Label) -> Vec<Entry> {
+    let sequence = label.block.sequence;
+    let lengths = label.lengths.chunks(LENGTHS).enumerate().map(|(n, lengths)| Entry::Lengths {
+        sequence,
+        first: (n * LENGTHS) as u32,
+        lengths: lengths.to_vec(),
+    });
+    let gaps = label.gaps.into_iter().map(Entry::Gap);
+    [Entry::Block(label.block)].into_iter().chain(lengths).chain(gaps).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use fullbore_core::layout::Geometry;
     use fullbore_core::time::Tai;
     use proptest::prelude::*;
     use uuid::Uuid;
 
     use super::*;
-    use crate::ring::Pool;
+    use crate::ring::{Pool, Track};
     use crate::sys::memory::Region;
 
     fn filled(pool: &mut Pool, track: &Arc<Track>, sequence: u64) -> Filled {

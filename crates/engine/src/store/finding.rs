@@ -352,6 +352,14 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// Whether the account or the manifest tells something else than the data.
+    fn is_of_books(&self) -> bool {
+        use What::{AccountTerm, AccountUnbalanced, ManifestTerm};
+        matches!(self.what, AccountTerm { .. } | AccountUnbalanced { .. } | ManifestTerm { .. })
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.file, &self.member, &self.stream) {
@@ -359,6 +367,12 @@ impl fmt::Display for Finding {
             (None, Some(member), _) => write!(f, "{}: ", member.display())?,
             (None, None, Some(stream)) => write!(f, "stream {stream}: ")?,
             (None, None, None) => {}
+        }
+        // The path of a stream that is alone in its scan does not bear its name.
+        if let (true, true, Some(stream)) =
+            (self.is_of_books(), self.file.is_some() || self.member.is_some(), &self.stream)
+        {
+            write!(f, "stream {stream}: ")?;
         }
         write!(f, "{}", self.what)?;
         match &self.frames {
@@ -385,6 +399,14 @@ mod tests {
             finding.to_string(),
             "/mnt/disk0/a_b/a_b.00000003: block 3 from offset 4096: the checksum is wrong; \
              frames 512–1023 (512)"
+        );
+        let (stored, counted) = ("40".into(), "41".into());
+        let what = What::AccountTerm { term: "missing", stored, counted };
+        let file = Some("/mnt/disk0/a_b/.fullbore/account.json".into());
+        let term = Finding { file, frames: None, what, ..finding.clone() };
+        assert_eq!(
+            term.to_string(),
+            "/mnt/disk0/a_b/.fullbore/account.json: stream 46220: the account says missing 40, and the recording 41"
         );
         let json = serde_json::to_value(&finding).unwrap();
         assert_eq!(json["what"], "blocks-damaged");

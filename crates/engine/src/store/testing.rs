@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Terms};
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, Host, Terms};
 use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{Header, Second};
 use fullbore_core::gap::{Cause, Gap};
@@ -33,6 +33,9 @@ pub const BLOCK_FRAMES: u64 = 32;
 
 /// Blocks of a chunk in made-up streams.
 pub const CHUNK_BLOCKS: u32 = 3;
+
+/// The station of all frames.
+const STATION: u16 = 0x777A;
 
 /// Frames per second of each thread.
 pub const RATE: u64 = 100;
@@ -273,6 +276,46 @@ impl Store {
         }
     }
 
+    /// Lays down a scan of one stream just as it was captured: with these blocks, in order, on the first member, and with
+    /// gaps that were told behind the last of them. The manifest's counts are made to fit.
+    pub fn lay_captured(
+        &self,
+        name: &ScanName,
+        mut stream: Stream,
+        account: &Account,
+        mut blocks: Vec<MadeBlock>,
+        gaps: &[Gap],
+    ) {
+        let geometry = stream.geometry.expect("a stream that was captured is cut");
+        let mut end = (0, 0);
+        for (place, made) in blocks.iter_mut().enumerate() {
+            let chunk = place as u32 / geometry.chunk_blocks;
+            let offset = if chunk == end.0 { end.1 } else { 0 };
+            made.put_at(chunk, offset);
+            end = (chunk, offset + made.bytes.len() as u64);
+        }
+        stream.directory = name.directory(None);
+        (stream.blocks, stream.bytes) =
+            (blocks.len() as u64, blocks.iter().map(|made| made.bytes.len() as u64).sum());
+        stream.account = Some(Summary::from(account));
+        let mut manifest = self.manifest(name, &[], &[]);
+        manifest.streams.push(stream);
+        let path = self.members[0].0.path().join(name.to_string());
+        std::fs::create_dir_all(path.join(SIDE_DIRECTORY)).expect("a directory in our own one");
+        put(&side_file(&path, MANIFEST_FILE), &manifest.to_json());
+        put(&side_file(&path, ACCOUNT_FILE), &serde_json::to_vec(account).expect("plain fields"));
+        let own: Vec<&MadeBlock> = blocks.iter().collect();
+        for (chunk, bytes) in chunks_of(&own) {
+            put(&path.join(chunk_file(&name.to_string(), chunk)), &bytes);
+        }
+        let mut entries = vec![self.header(geometry, 0)];
+        entries.extend(blocks.iter().flat_map(MadeBlock::entries));
+        entries.extend(gaps.iter().copied().map(Entry::Gap));
+        let codec = Codec::of_scan(manifest.uuid);
+        let index: Vec<u8> = entries.iter().flat_map(|entry| codec.encode(0, entry)).collect();
+        put(&side_file(&path, INDEX_FILE), &index);
+    }
+
     /// Lays down so many sealed scans without data, `r1_n00000` and on.
     pub fn lay_down_many(&self, scans: usize) {
         let plans = [StreamPlan::vdif("46220").frames(64)];
@@ -372,25 +415,23 @@ impl Store {
         own: &[&MadeBlock],
         member: usize,
     ) -> Vec<u8> {
-        let Geometry { frame_bytes, block_bytes, chunk_blocks } = plan.geometry();
-        let member = self.members[member].1;
-        let mut entries = vec![Entry::Header { member, frame_bytes, block_bytes, chunk_blocks }];
+        let mut entries = vec![self.header(plan.geometry(), member)];
         let recorded = own.len() - plan.unrecorded.min(own.len());
         let durable = own.len() - (plan.unrecorded + plan.unmarked).min(own.len());
         let mark = |blocks: usize| Entry::Mark { blocks: blocks as u64, at: start() };
         for (at, made) in own.iter().take(recorded).enumerate() {
-            entries.push(Entry::Block(made.block));
-            for (part, lengths) in made.lengths.chunks(LENGTHS).enumerate() {
-                let first = (part * LENGTHS) as u32;
-                let (sequence, lengths) = (made.block.sequence, lengths.to_vec());
-                entries.push(Entry::Lengths { sequence, first, lengths });
-            }
-            entries.extend(made.gaps.iter().copied().map(Entry::Gap));
+            entries.extend(made.entries());
             if at + 1 == durable && durable > 0 {
                 entries.push(mark(durable));
             }
         }
         entries.iter().flat_map(|entry| codec.encode(number, entry)).collect()
+    }
+
+    fn header(&self, geometry: Geometry, member: usize) -> Entry {
+        let Geometry { frame_bytes, block_bytes, chunk_blocks } = geometry;
+        let member = self.members[member].1;
+        Entry::Header { member, frame_bytes, block_bytes, chunk_blocks }
     }
 }
 
@@ -422,10 +463,7 @@ fn put(path: &Path, bytes: &[u8]) {
 /// Chunks under their final names; what was being written when the recorder died under its working
 /// name, with preallocated zeroes behind.
 fn write_chunks(path: &Path, directory: &str, plan: &StreamPlan, own: &[&MadeBlock]) {
-    let mut chunks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-    for made in own {
-        chunks.entry(made.block.chunk).or_default().extend_from_slice(&made.bytes);
-    }
+    let chunks = chunks_of(own);
     let last = chunks.keys().last().copied();
     for (number, mut bytes) in chunks {
         let name = chunk_file(directory, number);
@@ -436,6 +474,15 @@ fn write_chunks(path: &Path, directory: &str, plan: &StreamPlan, own: &[&MadeBlo
             put(&path.join(name), &bytes);
         }
     }
+}
+
+/// What each chunk file holds.
+fn chunks_of(own: &[&MadeBlock]) -> BTreeMap<u32, Vec<u8>> {
+    let mut chunks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    for made in own {
+        chunks.entry(made.block.chunk).or_default().extend_from_slice(&made.bytes);
+    }
+    chunks
 }
 
 /// When made-up scans begin.
@@ -450,13 +497,39 @@ struct Made {
     account: Account,
 }
 
+/// A block with all that is told of it.
 #[derive(Debug)]
-struct MadeBlock {
-    member: usize,
-    block: Block,
-    bytes: Vec<u8>,
-    gaps: Vec<Gap>,
-    lengths: Vec<u16>,
+pub struct MadeBlock {
+    /// Which member it lies on.
+    pub member: usize,
+    /// Its record, but for place, length and checksum.
+    pub block: Block,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Gaps told with it.
+    pub gaps: Vec<Gap>,
+    /// Lengths of its frames, where they vary.
+    pub lengths: Vec<u16>,
+}
+
+impl MadeBlock {
+    fn put_at(&mut self, chunk: u32, offset: u64) {
+        (self.block.chunk, self.block.offset) = (chunk, offset);
+        self.block.bytes = self.bytes.len() as u32;
+        self.block.crc = crc32c::crc32c(&self.bytes);
+    }
+
+    /// What the index says of it.
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries = vec![Entry::Block(self.block)];
+        for (part, lengths) in self.lengths.chunks(LENGTHS).enumerate() {
+            let first = (part * LENGTHS) as u32;
+            let (sequence, lengths) = (self.block.sequence, lengths.to_vec());
+            entries.push(Entry::Lengths { sequence, first, lengths });
+        }
+        entries.extend(self.gaps.iter().copied().map(Entry::Gap));
+        entries
+    }
 }
 
 fn make(plan: &StreamPlan, members: usize) -> Made {
@@ -471,10 +544,7 @@ fn make(plan: &StreamPlan, members: usize) -> Made {
         let chunk = plan.numbers.get(place as usize).copied().unwrap_or(place);
         next.member = place as usize % members;
         next.block.sequence = sequence as u64;
-        next.block.chunk = chunk;
-        next.block.offset = offset;
-        next.block.bytes = next.bytes.len() as u32;
-        next.block.crc = crc32c::crc32c(&next.bytes);
+        next.put_at(chunk, offset);
         offset += next.bytes.len() as u64;
         made.push(next);
     }
@@ -518,8 +588,41 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
     for gap in gaps.iter() {
         account.push_gap(gap);
     }
+    if plan.vdif && plan.fill == Fill::Omit && plan.threads.len() > 1 {
+        account.flows = flows(plan, &gaps);
+        account.gaps.clear();
+        account.last = Some(edge(account.terms.written as i64 - 1));
+    }
+    // As every account that a recorder made, and none that `recover` made.
+    account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new() });
     account.verdict = account.judge();
     account
+}
+
+/// The balance of each thread of those that lie as they came.
+fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
+    let threads = plan.threads.len() as i64;
+    let all: Vec<Gap> = gaps.iter().collect();
+    let flow = |(rank, thread): (i64, u16)| {
+        let own = (rank..plan.frames as i64).step_by(threads as usize);
+        let cause = |index: i64| {
+            all.iter().find(|gap| (gap.first..gap.first + gap.count as i64).contains(&index))
+        };
+        let absent = own.clone().filter_map(|index| Some((index, cause(index)?.cause)));
+        let single = |(index, cause): (i64, Cause)| Gap { first: index / threads, count: 1, cause };
+        let gaps = Gaps::paint(absent.map(single));
+        let terms = Terms {
+            expected: own.count() as u64,
+            written: 0,
+            missing: gaps.total(Cause::Missing),
+            overrun: gaps.total(Cause::Overrun),
+            damaged: gaps.total(Cause::Damaged),
+            late: gaps.total(Cause::Late),
+        };
+        let terms = Terms { written: terms.expected - terms.sum(), ..terms };
+        Flow { station: STATION, thread, terms, gaps: gaps.iter().collect() }
+    };
+    (0..).zip(plan.threads.iter().copied()).map(flow).collect()
 }
 
 fn slot(plan: &StreamPlan, index: i64) -> (i64, usize) {
@@ -552,7 +655,7 @@ fn header(plan: &StreamPlan, index: i64) -> Header {
         .with_reference_epoch(53)
         .with_frame_bytes(FRAME_BYTES)
         .with_bits_per_sample(2)
-        .with_station(0x777A)
+        .with_station(STATION)
         .with_thread(plan.threads[rank]);
     header.set_time(second, slot.rem_euclid(rate) as u32);
     header

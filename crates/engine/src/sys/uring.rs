@@ -12,6 +12,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,13 +134,9 @@ impl Ring {
         (from, bytes): (u32, u32),
         flags: u32,
     ) {
-        let (region, start) = block.place();
-        let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
-        assert!(inside, "{from}+{bytes} leaves a block of {} bytes", block.len());
-        let (region, start) = (region.clone(), start + from as usize);
-        let pointer = region.pointer(start, bytes as usize).as_ptr().cast_const();
-        let descriptor = Fd(file.as_raw_fd());
-        let entry = match self.buffer(&region, start, bytes as usize) {
+        let (pointer, buffer) = self.part(&block, (from, bytes));
+        let (pointer, descriptor) = (pointer.as_ptr().cast_const(), Fd(file.as_raw_fd()));
+        let entry = match buffer {
             Some(buffer) => opcode::WriteFixed::new(descriptor, pointer, bytes, buffer)
                 .offset(offset)
                 .rw_flags(flags.cast_signed())
@@ -149,10 +146,7 @@ impl Ring {
                 .rw_flags(flags.cast_signed())
                 .build(),
         };
-        self.submit(entry, Pending { token, block: Some(block), _file: file });
-        // Handed on at once: the caller may checksum the next block first. What does not go now goes
-        // with the next wait.
-        let _ = self.uring.submit();
+        self.transfer(entry, Pending { token, block: Some(block), _file: file });
     }
 
     /// Reads into bytes `from..from + bytes` of a block from `offset` of a file.
@@ -165,13 +159,9 @@ impl Ring {
         (from, bytes): (u32, u32),
         flags: u32,
     ) {
-        let (region, start) = block.place();
-        let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
-        assert!(inside, "{from}+{bytes} leaves a block of {} bytes", block.len());
-        let (region, start) = (region.clone(), start + from as usize);
-        let pointer = region.pointer(start, bytes as usize).as_ptr();
-        let descriptor = Fd(file.as_raw_fd());
-        let entry = match self.buffer(&region, start, bytes as usize) {
+        let (pointer, buffer) = self.part(&block, (from, bytes));
+        let (pointer, descriptor) = (pointer.as_ptr(), Fd(file.as_raw_fd()));
+        let entry = match buffer {
             Some(buffer) => opcode::ReadFixed::new(descriptor, pointer, bytes, buffer)
                 .offset(offset)
                 .rw_flags(flags.cast_signed())
@@ -181,9 +171,7 @@ impl Ring {
                 .rw_flags(flags.cast_signed())
                 .build(),
         };
-        self.submit(entry, Pending { token, block: Some(block), _file: file });
-        // As with a write: handed on at once.
-        let _ = self.uring.submit();
+        self.transfer(entry, Pending { token, block: Some(block), _file: file });
     }
 
     /// Syncs a file's data and size, or, with `metadata`, all of it. Covers what completed before.
@@ -280,6 +268,22 @@ impl Ring {
             self.push(&entry.user_data(WAKE));
             self.listening = true;
         }
+    }
+
+    /// Where these bytes of a block lie, and the registered buffer that they lie in.
+    fn part(&mut self, block: &Block, (from, bytes): (u32, u32)) -> (NonNull<u8>, Option<u16>) {
+        let (region, start) = block.place();
+        let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
+        assert!(inside, "{from}+{bytes} leaves a block of {} bytes", block.len());
+        let (start, bytes) = (start + from as usize, bytes as usize);
+        (region.pointer(start, bytes), self.buffer(region, start, bytes))
+    }
+
+    /// Hands a write or a read on at once: the caller may checksum the next block first. What does not go now goes
+    /// with the next wait.
+    fn transfer(&mut self, entry: squeue::Entry, pending: Pending) {
+        self.submit(entry, pending);
+        let _ = self.uring.submit();
     }
 
     fn submit(&mut self, entry: squeue::Entry, pending: Pending) {

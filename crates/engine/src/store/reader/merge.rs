@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use fullbore_core::account::Account;
-use fullbore_core::gap::Gap;
+use fullbore_core::gap::Cause;
 use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{ACCOUNT_FILE, Fill, INDEX_FILE, State};
@@ -38,12 +38,16 @@ impl<'a> Merge<'a> {
         let account = self.account();
         let records = indexes.iter().flat_map(|(_, index)| index.gaps.iter().copied());
         let listed = account.iter().flat_map(|account| account.gaps.iter().copied());
-        // What stands in an index is what was done; the account helps out where that is not whole. Where
-        // frames lie as they came, its gaps are counted by time, and blocks by arrival.
-        let gaps: Gaps = if self.complete || told.fill == Fill::Omit {
-            Gaps::paint(records)
-        } else {
-            Gaps::paint(records.chain(listed).collect::<Vec<Gap>>())
+        // What stands in an index is what was done; the account helps out where that is not whole, and where a member
+        // failed: what it lost then, its index could not be told. Where frames lie as they came, its gaps are counted
+        // by time, and blocks by arrival.
+        let failed = self.inventory.manifest.members.iter().any(|member| member.failure.is_some());
+        let gaps: Gaps = match (told.fill, self.complete, failed) {
+            (Fill::Omit, ..) | (_, true, false) => Gaps::paint(records),
+            (_, true, true) => {
+                Gaps::paint(records.chain(listed.filter(|gap| gap.cause == Cause::Overrun)))
+            }
+            (_, false, _) => Gaps::paint(records.chain(listed)),
         };
         let found = indexes.iter().flat_map(|(_, index)| index.found.clone()).collect();
         let blocks = self.place(&indexes, geometry);

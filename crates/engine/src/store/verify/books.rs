@@ -1,13 +1,15 @@
 //! The account, counted again from index and frames.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use fullbore_core::account::Account;
-use fullbore_core::gap::Cause;
+use fullbore_core::account::{Account, Edge, Verdict, judge_together};
 use fullbore_core::index::Block;
-use fullbore_core::manifest::{ACCOUNT_FILE, Format, MANIFEST_FILE, State, Summary};
+use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, State, Summary};
+use fullbore_core::time::{Tai, frame_ns};
 
-use super::walk::{Clock, ThreadSpan, Walk};
+use super::listed::Listed;
+use super::walk::{Clock, ThreadSpan, Timed, Walk};
 use super::{Results, StreamResult};
 use crate::store::finding::{Finding, What};
 use crate::store::gaps::Gaps;
@@ -50,13 +52,13 @@ pub(super) fn account(
 }
 
 /// What the index says of a stream.
-struct Counted {
-    written: u64,
+pub(super) struct Counted {
+    pub(super) written: u64,
     filled: u64,
     invalid: u64,
     /// Gaps between the first and the last frame of the account, where indices are places.
-    gaps: Gaps,
-    absent: Option<u64>,
+    pub(super) gaps: Gaps,
+    pub(super) absent: Option<u64>,
 }
 
 impl Counted {
@@ -79,9 +81,9 @@ impl Counted {
     }
 }
 
-struct Books<'a> {
-    scan: &'a Scan,
-    stream: &'a Stream,
+pub(super) struct Books<'a> {
+    pub(super) scan: &'a Scan,
+    pub(super) stream: &'a Stream,
     findings: Vec<Finding>,
 }
 
@@ -116,7 +118,8 @@ impl<'a> Books<'a> {
             let (expected, sum) = (stored.terms.expected, stored.terms.sum());
             self.tell(ACCOUNT_FILE, What::AccountUnbalanced { expected, sum });
         }
-        self.compare("verdict", stored.verdict, stored.verdict.max(stored.judge()));
+        self.check_verdict(stored);
+        Listed::of(self, stored).check(self);
         self.check_manifest(stored);
         // With a part of the index away every sum differs, and the reason has been told.
         if self.stream.complete && self.stream.absent.is_empty() {
@@ -137,33 +140,25 @@ impl<'a> Books<'a> {
             self.compare("bytes", stored.bytes, self.stream.bytes());
         }
         // Of a stream without a block there is no index: its account alone says what was not written.
-        let indexed = !self.stream.blocks.is_empty();
-        if let Some(absent) = counted.absent.filter(|_| indexed) {
-            self.check_gaps(stored, counted, absent);
+        if !self.stream.blocks.is_empty() {
+            Listed::of(self, stored).check_index(self, counted);
         }
     }
 
-    /// Index and account may name different causes for one frame, as it became late what was missing
-    /// first; which frames are not there they must agree on.
-    fn check_gaps(&mut self, stored: &Account, counted: &Counted, absent: u64) {
-        let terms = &stored.terms;
-        // Where the rate was derived, frames may be missing that have no index: no gap tells of them.
-        let beyond = match self.is_derived() {
-            true => terms.expected.saturating_sub(counted.written + absent).min(terms.missing),
-            false => 0,
+    /// What the accounts of a scan allow.
+    fn check_verdict(&mut self, stored: &Account) {
+        let accounts = self.scan.streams.iter().map(|stream| stream.account.clone());
+        let judged = match accounts.collect::<Option<Vec<Account>>>() {
+            Some(mut accounts) => {
+                judge_together(&mut accounts);
+                accounts[self.stream.number].verdict
+            }
+            // Streams explain one another's losses: where an account is not there, a verdict may be worse.
+            None => stored.verdict.max(stored.judge()),
         };
-        self.compare("expected", terms.expected, counted.written + absent + beyond);
-        let listed = Gaps::paint(stored.gaps.iter().copied());
-        if stored.gaps_unlisted > 0 || listed.frames() != absent {
-            return;
+        if self.scan.manifest.state != State::Recovered || !may_stand_recovered(stored) {
+            self.compare("verdict", stored.verdict, judged);
         }
-        if listed.without_causes() != counted.gaps.without_causes() {
-            self.compare("gaps", describe(&listed), describe(&counted.gaps));
-        }
-        self.compare("missing", terms.missing, listed.total(Cause::Missing) + beyond);
-        self.compare("overrun", terms.overrun, listed.total(Cause::Overrun));
-        self.compare("damaged", terms.damaged, listed.total(Cause::Damaged));
-        self.compare("late", terms.late, listed.total(Cause::Late));
     }
 
     /// What the frames themselves say, where they say anything and all could be read.
@@ -189,10 +184,34 @@ impl<'a> Books<'a> {
                 self.compare("absent (by the time in the frames)", told, holes);
             }
         }
-        for flow in &stored.flows {
-            let frames = threads.get(&(flow.station, flow.thread)).map_or(0, |it| it.frames);
-            self.compare("written (of a thread, by the frames)", flow.terms.written, frames);
+        if clock.places {
+            let mut timed = walks().flat_map(|walk| &walk.threads).filter_map(|span| span.timed);
+            self.check_times(stored, clock, timed.next());
         }
+        let readable = sum(|it| it.bad.count) == 0;
+        Listed::of(self, stored).check_frames(self, &threads, readable);
+    }
+
+    /// The time of the first and the last frame, which follows from their places where the rate is certain.
+    fn check_times(&mut self, stored: &Account, clock: Clock, timed: Option<Timed>) {
+        /// What rounding may make of a time.
+        const ROUNDING_NS: u64 = 1000;
+        let Some((rate, timed)) = clock.rate.filter(|rate| *rate > 0).zip(timed) else { return };
+        let time = |index: i64| {
+            let frames = timed.offset.saturating_add(index.div_euclid(clock.threads));
+            let second = frames.div_euclid(rate).saturating_mul(1_000_000_000);
+            let number = frames.rem_euclid(rate).unsigned_abs();
+            Tai(second.saturating_add(frame_ns(number, rate.unsigned_abs())))
+        };
+        let mut check = |term, edge: Option<Edge>| {
+            let Some((edge, told)) = edge.and_then(|edge| Some((edge, edge.time?))) else { return };
+            let counted = time(edge.index);
+            if told.0.abs_diff(counted.0) > ROUNDING_NS {
+                self.compare(term, told, counted);
+            }
+        };
+        check("first.time", stored.first);
+        check("last.time", stored.last);
     }
 
     fn check_manifest(&mut self, stored: &Account) {
@@ -219,29 +238,48 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn compare<T: PartialEq + ToString>(&mut self, term: &'static str, stored: T, counted: T) {
+    pub(super) fn compare<T: PartialEq + ToString>(
+        &mut self,
+        term: &'static str,
+        stored: T,
+        counted: T,
+    ) {
         if stored != counted {
             let (stored, counted) = (stored.to_string(), counted.to_string());
             self.tell(ACCOUNT_FILE, What::AccountTerm { term, stored, counted });
         }
     }
-
-    fn is_derived(&self) -> bool {
-        matches!(self.stream.format, Format::Vdif { derived: true, .. })
-    }
 }
 
-fn describe(gaps: &Gaps) -> String {
-    let frames: u64 = gaps.iter().map(|gap| gap.count).sum();
-    let first = gaps.iter().next().map(|gap| format!(" from frame {} on", gap.first));
-    format!("{} of {frames} frames{}", gaps.len(), first.unwrap_or_default())
+/// Whether a verdict may stand in a scan that was recovered. An account that `recover` made was judged by itself, and is
+/// never proven. One that was kept was judged with the others, of which some may have lost their counters since.
+fn may_stand_recovered(stored: &Account) -> bool {
+    let alone = stored.judge();
+    if stored.host.is_none() {
+        return stored.verdict == alone.max(Verdict::Consistent);
+    }
+    let shared = stored.witnesses.iter().any(|witness| !witness.own && witness.moved() > 0);
+    let leans = alone == Verdict::Consistent && stored.terms.missing > 0 && shared;
+    stored.verdict == alone || (leans && stored.verdict == Verdict::Unexplained)
 }
 
 /// Each thread over all blocks.
-fn threads<'a>(walks: impl Iterator<Item = &'a Walk>) -> HashMap<(u16, u16), ThreadSpan> {
-    let mut all: HashMap<(u16, u16), ThreadSpan> = HashMap::new();
+fn threads<'a>(walks: impl Iterator<Item = &'a Walk>) -> Threads {
+    let mut all = Threads::new();
     for span in walks.flat_map(|walk| &walk.threads) {
-        all.entry((span.station, span.thread)).and_modify(|it| it.add(span)).or_insert(*span);
+        match all.entry((span.station, span.thread)) {
+            Entry::Occupied(mut known) => known.get_mut().add(span),
+            Entry::Vacant(place) => {
+                place.insert(span.clone());
+            }
+        }
+    }
+    for span in all.values_mut() {
+        span.numbers.settle();
+        span.doubtful.settle();
     }
     all
 }
+
+/// What frames say, by station and thread.
+pub(super) type Threads = HashMap<(u16, u16), ThreadSpan>;

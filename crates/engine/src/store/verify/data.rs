@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fullbore_core::manifest::Format;
 
-use super::walk::{Clock, Walk, walk_vdif};
+use super::walk::{Clock, OfSecond, Walk, walk_vdif};
 use super::{BlockResult, Results};
 use crate::store::finding::{Finding, What};
 use crate::store::read::{ExtentReader, Fault, Settings, StartError, pool};
@@ -161,6 +161,7 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
     let clock = Clock::of(stream);
     let mut findings = Vec::new();
     let mut offsets: HashMap<u16, i64> = HashMap::new();
+    let mut seconds = Seconds::new();
     for (position, BlockResult { walk, .. }) in results {
         let placed = &stream.blocks[*position];
         let root = &scan.inventory.roots[scan.inventory.holdings[placed.holding].root];
@@ -183,7 +184,32 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
                     tell(What::FramesMisplaced { count: timed.frames, why });
                 }
             }
+        } else if clock.places {
+            for span in &walk.threads {
+                let known = seconds.entry(span.thread).or_default();
+                if !span.seconds.iter().all(|second| fits(known, second)) {
+                    let (thread, count) = (span.thread, span.frames);
+                    let why = format!("thread {thread} is not where its second is");
+                    tell(What::FramesMisplaced { count, why });
+                }
+            }
         }
     }
     findings
+}
+
+/// Where the seconds of each thread begin, and behind which place the last of their frames lies.
+type Seconds = HashMap<u16, BTreeMap<i64, (i64, i64)>>;
+
+/// Whether a second begins where the other blocks have it, and overlaps no other. The number of places between two of
+/// them is not known where the rate was learnt from the frames.
+fn fits(known: &mut BTreeMap<i64, (i64, i64)>, more: &OfSecond) -> bool {
+    let &mut (start, ref mut end) = known.entry(more.second).or_insert((more.start, more.end));
+    *end = more.end.max(*end);
+    let end = *end;
+    let before = known.range(..more.second).next_back();
+    let after = known.range(more.second + 1..).next();
+    start == more.start
+        && before.is_none_or(|(_, earlier)| earlier.1 <= start)
+        && after.is_none_or(|(_, later)| end <= later.0)
 }

@@ -5,6 +5,7 @@
 //! frames    ── own time, marks ───► places, gaps  a frame is where it belongs, and only fill is fill
 //! sequences ── no hole, no twin ──► gaps          what no block holds is told of
 //! index     ── summed up anew ────► account       the books are those of the data
+//! gaps      ── index, numbers ────► account       what is not there is what the account lists, term by term
 //! account   ── in short ──────────► manifest      and every copy says the same
 //! files     ── names, sizes ──────► index         nothing too few, nothing too many
 //! ```
@@ -14,6 +15,8 @@
 mod books;
 mod data;
 mod files;
+mod listed;
+mod numbers;
 mod walk;
 
 use std::collections::BTreeMap;

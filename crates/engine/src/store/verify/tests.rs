@@ -2,9 +2,11 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::gap::Cause;
+use fullbore_core::account::{Account, CountedBy, Layer, Witness};
+use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::RECORD_BYTES;
-use fullbore_core::manifest::Fill;
+use fullbore_core::manifest::{Fill, Format, Summary};
+use proptest::prelude::*;
 
 use super::walk::walk_vdif;
 use super::*;
@@ -350,4 +352,293 @@ fn a_frame_in_the_wrong_place_is_found_though_its_checksum_is_right() {
     assert_eq!(walk.misplaced.count, 2);
     bytes[512 + 8] ^= 1;
     assert_eq!(walk_vdif(stream, &placed.block, &bytes).bad.count, 1);
+}
+
+/// A stream of every kind, the same frames of each not there.
+fn kinds(gaps: &[Gap]) -> Vec<(StreamPlan, Option<CountedBy>)> {
+    let sequence = Some(CountedBy::SequenceField);
+    let kinds = [
+        (StreamPlan::vdif("filled"), None),
+        (StreamPlan::vdif("filled2").threads(&[1, 3]), None),
+        (StreamPlan::vdif("omitted").fill(Fill::Omit), None),
+        (StreamPlan::vdif("together").threads(&[1, 3]).fill(Fill::Omit), None),
+        (StreamPlan::vdif("vtp").fill(Fill::Omit), Some(CountedBy::PacketNumber)),
+        (StreamPlan::vdif("vtpfilled"), Some(CountedBy::PacketNumber)),
+        (StreamPlan::raw("counted").fill(Fill::Pattern(7)), sequence),
+        (StreamPlan::raw("countedomitted"), sequence),
+    ];
+    let with = |plan: StreamPlan| {
+        gaps.iter().fold(plan, |plan, gap| plan.gap(gap.first, gap.count, gap.cause))
+    };
+    let uncounted = (StreamPlan::raw("uncounted"), None);
+    kinds.into_iter().map(|(plan, by)| (with(plan), by)).chain([uncounted]).collect()
+}
+
+/// Something that is changed in an account, and how.
+type Change = (&'static str, fn(&mut Account));
+
+/// The account with one thing changed, so that it balances all the same.
+fn changes(account: &Account) -> Vec<(&'static str, Account)> {
+    let changes: [Change; 30] = [
+        ("20 missing less", |it| {
+            let fewer = it.terms.missing.min(20);
+            (it.terms.missing, it.terms.expected) =
+                (it.terms.missing - fewer, it.terms.expected - fewer);
+        }),
+        ("50 missing more", |it| {
+            (it.terms.missing, it.terms.expected) = (it.terms.missing + 50, it.terms.expected + 50);
+        }),
+        ("missing is late", |it| {
+            let some = it.terms.missing.min(5);
+            (it.terms.missing, it.terms.late) = (it.terms.missing - some, it.terms.late + some);
+        }),
+        ("all missing is late", |it| {
+            it.terms.late += std::mem::take(&mut it.terms.missing);
+        }),
+        ("missing is overrun", |it| {
+            it.terms.overrun += std::mem::take(&mut it.terms.missing);
+        }),
+        ("overrun is damaged", |it| {
+            it.terms.damaged += std::mem::take(&mut it.terms.overrun);
+        }),
+        ("one written less", |it| {
+            (it.terms.written, it.terms.missing) = (it.terms.written - 1, it.terms.missing + 1);
+        }),
+        ("one overrun more", |it| {
+            (it.terms.overrun, it.terms.expected) = (it.terms.overrun + 1, it.terms.expected + 1);
+        }),
+        ("no gaps", |it| it.gaps.clear()),
+        ("a gap less", |it| it.gaps.truncate(it.gaps.len().saturating_sub(1))),
+        ("a gap less, in all that tells of it", |it| {
+            let Some(gone) = (!it.gaps.is_empty()).then(|| it.gaps.remove(0)) else { return };
+            let count = gone.count as i64;
+            it.gaps.iter_mut().for_each(|gap| gap.first -= count);
+            it.last.as_mut().unwrap().index -= count;
+            let terms = &mut it.terms;
+            (terms.missing, terms.expected) =
+                (terms.missing - gone.count, terms.expected - gone.count);
+        }),
+        ("a gap of a thread less, in all that tells of it", |it| {
+            let Some(flow) = it.flows.first_mut() else { return };
+            let gone = flow.gaps.remove(0).count;
+            flow.gaps.iter_mut().for_each(|gap| gap.first -= gone as i64);
+            for terms in [&mut flow.terms, &mut it.terms] {
+                (terms.missing, terms.expected) = (terms.missing - gone, terms.expected - gone);
+            }
+        }),
+        ("a gap more", |it| {
+            let gap = Gap { first: 990, count: 2, cause: Cause::Missing };
+            it.gaps.push(gap);
+        }),
+        ("a gap elsewhere", |it| it.gaps.iter_mut().take(1).for_each(|gap| gap.first += 1)),
+        ("a longer gap", |it| it.gaps.iter_mut().take(1).for_each(|gap| gap.count += 1)),
+        ("another cause", |it| {
+            for gap in it.gaps.iter_mut().take(1) {
+                let overrun = gap.cause == Cause::Overrun;
+                gap.cause = if overrun { Cause::Damaged } else { Cause::Overrun };
+            }
+        }),
+        ("an unlisted gap", |it| it.gaps_unlisted += 1),
+        ("a later first", |it| it.first.as_mut().unwrap().index += 1),
+        ("an earlier first", |it| it.first.as_mut().unwrap().index -= 1),
+        ("a later last", |it| it.last.as_mut().unwrap().index += 1),
+        ("an earlier last", |it| it.last.as_mut().unwrap().index -= 1),
+        ("proven", |it| it.verdict = Verdict::Proven),
+        ("consistent", |it| it.verdict = Verdict::Consistent),
+        ("unexplained", |it| it.verdict = Verdict::Unexplained),
+        ("unproven", |it| it.verdict = Verdict::Unproven),
+        ("filled", |it| it.filled += 1),
+        ("invalid", |it| it.invalid += 1),
+        ("no gaps of a thread", |it| it.flows.iter_mut().take(1).for_each(|it| it.gaps.clear())),
+        ("more of a thread", |it| {
+            for flow in it.flows.iter_mut().take(1) {
+                (flow.terms.missing, flow.terms.expected) =
+                    (flow.terms.missing + 1, flow.terms.expected + 1);
+            }
+        }),
+        ("no threads", |it| it.flows.clear()),
+    ];
+    let changed = changes.into_iter().map(|(name, change)| {
+        let mut changed = account.clone();
+        change(&mut changed);
+        (name, changed)
+    });
+    changed.filter(|(_, changed)| changed != account).collect()
+}
+
+/// Writes an account and what the manifest says of it, everywhere.
+fn put_account(laid: &Laid, members: usize, account: &Account, derived: bool) {
+    let mut manifest = laid.manifest.clone();
+    manifest.streams[0].account = Some(Summary::from(account));
+    if let Format::Vdif { derived: told, .. } = &mut manifest.streams[0].format {
+        *told = derived;
+    }
+    for member in 0..members {
+        fs::write(laid.manifest_path(0, member), manifest.to_json()).unwrap();
+        fs::write(laid.account_path(0, member), serde_json::to_vec(account).unwrap()).unwrap();
+    }
+}
+
+/// Whether a finding tells, in words, of which stream's account something is not as the data have it, and what.
+fn is_told(finding: &Finding, laid: &Laid) -> bool {
+    let stream = format!("stream {}: the account ", laid.manifest.streams[0].name);
+    let text = finding.to_string();
+    let told = match &finding.what {
+        What::AccountTerm { term, stored, counted } => {
+            text.contains(&format!("says {term} {stored}, and the recording {counted}"))
+        }
+        What::AccountUnbalanced { expected, sum } => {
+            text.contains(&format!("expects {expected} frames and tells of {sum}"))
+        }
+        _ => false,
+    };
+    told && text.contains(&stream)
+}
+
+fn absent() -> impl Strategy<Value = Vec<Gap>> {
+    let causes = [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late];
+    let gap = (5i64..70, 1u64..60, prop::sample::select(causes.to_vec()));
+    prop::collection::vec(gap, 1..7).prop_map(|list| {
+        // Some are missing in any case; the others lie behind, and none touches the next.
+        let mut gaps = vec![Gap { first: 30, count: 90, cause: Cause::Missing }];
+        for (apart, count, cause) in list {
+            let last = gaps.last().unwrap();
+            let first = last.first + last.count as i64 + apart;
+            gaps.push(Gap { first, count, cause });
+        }
+        gaps.retain(|gap| gap.first + (gap.count as i64) < 980);
+        gaps
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_is_changed_in_an_account_is_found(gaps in absent(), derived in any::<bool>()) {
+        for (plan, counted_by) in kinds(&gaps) {
+            let store = Store::in_memory(2);
+            let laid = store.lay_down("r1_a", std::slice::from_ref(&plan));
+            let mut account = laid.accounts[0].clone();
+            account.counted_by = counted_by.unwrap_or(account.counted_by);
+            account.verdict = account.judge();
+            put_account(&laid, 2, &account, derived);
+            let good = verified(&store, &laid);
+            prop_assert!(good.good, "{plan:?}: {:#?}", what(&good));
+            // Numbers that are not kept tell nothing of where a gap lies.
+            let by_time = account.counted_by == CountedBy::FrameTime;
+            let placed = by_time || laid.manifest.streams[0].fill != Fill::Omit;
+            for (name, changed) in changes(&account) {
+                // Nor does a learnt rate tell how many frames lie between those of two seconds.
+                let between = derived && laid.manifest.streams[0].fill == Fill::Omit;
+                let tells = match name {
+                    "a gap elsewhere" => placed,
+                    "a gap less, in all that tells of it" => placed && !between,
+                    _ => true,
+                };
+                if !tells {
+                    continue;
+                }
+                put_account(&laid, 2, &changed, derived);
+                let found = verified(&store, &laid);
+                let told = found.findings.iter().filter(|it| is_told(it, &laid)).count();
+                prop_assert!(told > 0, "{name} of {plan:?}: {:#?}", what(&found));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_came_late_or_has_no_number_is_no_fault() {
+    let gaps = [Gap { first: 40, count: 30, cause: Cause::Missing }];
+    for (plan, counted_by) in kinds(&gaps).into_iter().take(3) {
+        let store = Store::in_memory(1);
+        let laid = store.lay_down("r1_a", &[plan]);
+        let mut account = laid.accounts[0].clone();
+        account.counted_by = counted_by.unwrap_or(account.counted_by);
+        // One of them came when the index had been told, and a rate that was learnt late finds four more.
+        account.gaps.clear();
+        for (first, count, cause) in
+            [(40, 10, Cause::Missing), (50, 1, Cause::Late), (51, 19, Cause::Missing)]
+        {
+            account.push_gap(Gap { first, count, cause });
+        }
+        (account.terms.missing, account.terms.late) = (29 + 4, 1);
+        account.terms.expected += 4;
+        account.gaps_unlisted = 1;
+        account.verdict = account.judge();
+        put_account(&laid, 1, &account, true);
+        let good = verified(&store, &laid);
+        assert!(good.good, "{:#?}", what(&good));
+    }
+}
+
+#[test]
+fn a_verdict_that_was_given_together_with_streams_since_recovered_stands() {
+    let store = Store::in_memory(1);
+    let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").gap(40, 3, Cause::Missing)]);
+    laid.manifest.state = State::Recovered;
+    let shared = Witness {
+        layer: Layer::Device,
+        counter: "rx_dropped".into(),
+        scope: "eth0".into(),
+        own: false,
+        coarse: false,
+        before: 0,
+        after: 3,
+    };
+    let good = |verdict: Verdict, witnesses: &[Witness], host: bool| {
+        let mut account = laid.accounts[0].clone();
+        (account.verdict, account.witnesses) = (verdict, witnesses.to_vec());
+        account.host = account.host.filter(|_| host);
+        put_account(&laid, 1, &account, false);
+        verified(&store, &laid).good
+    };
+    let leaning = std::slice::from_ref(&shared);
+    assert!(good(Verdict::Consistent, leaning, true));
+    // Another stream leant on the same counter, and was counted anew when it was recovered.
+    assert!(good(Verdict::Unexplained, leaning, true));
+    assert!(!good(Verdict::Proven, leaning, true));
+    assert!(good(Verdict::Unexplained, &[], true));
+    assert!(!good(Verdict::Consistent, &[], true), "nothing explains it");
+    assert!(!good(Verdict::Unproven, &[], true));
+    assert!(good(Verdict::Unexplained, &[], false));
+    // One of which nothing was lost keeps its verdict, and one that was counted anew is not proven.
+    let store = Store::in_memory(1);
+    let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    laid.manifest.state = State::Recovered;
+    for (verdict, host, stands) in [
+        (Verdict::Proven, true, true),
+        (Verdict::Consistent, true, false),
+        (Verdict::Consistent, false, true),
+    ] {
+        let mut account = laid.accounts[0].clone();
+        account.verdict = verdict;
+        account.host = account.host.filter(|_| host);
+        put_account(&laid, 1, &account, false);
+        assert_eq!(verified(&store, &laid).good, stands, "{verdict} {host}");
+    }
+}
+
+#[test]
+fn what_a_member_lost_when_it_failed_its_index_could_not_be_told() {
+    let store = Store::in_memory(1);
+    let mut laid =
+        store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(1024).skip_blocks(30..32)]);
+    assert!(verified(&store, &laid).good);
+    // The last records are that of the gap and the mark behind it.
+    let path = laid.index_path(0, 0);
+    let records = fs::read(&path).unwrap();
+    fs::write(&path, &records[..records.len() - 2 * RECORD_BYTES]).unwrap();
+    assert!(!verified(&store, &laid).good);
+    laid.manifest.members[0].failure = Some("syncing a chunk: Input/output error".into());
+    let account = laid.accounts[0].clone();
+    put_account(&laid, 1, &account, false);
+    let good = verified(&store, &laid);
+    assert!(good.good, "{:#?}", what(&good));
+    // Of what is there no failure may say that it is not.
+    let mut less = account;
+    less.push_gap(Gap { first: 10, count: 5, cause: Cause::Overrun });
+    (less.terms.written, less.terms.overrun) = (less.terms.written - 5, less.terms.overrun + 5);
+    put_account(&laid, 1, &less, false);
+    assert!(!verified(&store, &laid).good);
 }

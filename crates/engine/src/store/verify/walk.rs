@@ -1,10 +1,12 @@
 //! What the frames of a block say of themselves: time, thread, marks.
 
 use fullbore_core::account::CountedBy;
+use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{self, Header};
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Fill, Format};
 
+use super::numbers::Numbers;
 use crate::store::reader::{Frame, Stream};
 
 /// What the frames of a block say of themselves.
@@ -35,7 +37,7 @@ impl Odd {
 }
 
 /// The frames of one thread in a block, by their own time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct ThreadSpan {
     pub(super) station: u16,
     pub(super) thread: u16,
@@ -43,6 +45,22 @@ pub(super) struct ThreadSpan {
     pub(super) frames: u64,
     /// Those that are valid: only their time is to be believed.
     pub(super) timed: Option<Timed>,
+    /// Where seconds begin, of frames that have places and no certain rate.
+    pub(super) seconds: Vec<OfSecond>,
+    /// The numbers of those that lie as they came.
+    pub(super) numbers: Numbers,
+    /// The numbers of those among them that are marked invalid.
+    pub(super) doubtful: Numbers,
+}
+
+/// The frames of one second, by their places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OfSecond {
+    pub(super) second: i64,
+    /// The place of its frame 0 among those of the thread.
+    pub(super) start: i64,
+    /// Behind that of the last one seen.
+    pub(super) end: i64,
 }
 
 /// Frames by their time: frames since 1970 where frames per second are certain.
@@ -60,6 +78,8 @@ pub(super) struct Timed {
 impl ThreadSpan {
     pub(super) fn add(&mut self, more: &ThreadSpan) {
         self.frames += more.frames;
+        self.numbers.add(&more.numbers);
+        self.doubtful.add(&more.doubtful);
         match (&mut self.timed, more.timed) {
             (Some(timed), Some(more)) => {
                 timed.frames += more.frames;
@@ -68,6 +88,28 @@ impl ThreadSpan {
             }
             (timed @ None, more) => *timed = more,
             (Some(_), None) => {}
+        }
+    }
+
+    fn new(station: u16, thread: u16) -> Self {
+        let (numbers, doubtful) = (Numbers::default(), Numbers::default());
+        Self { station, thread, frames: 0, timed: None, seconds: Vec::new(), numbers, doubtful }
+    }
+
+    /// Takes note of a frame that has a place; `false`: others of its second say that it begins elsewhere.
+    fn note_place(&mut self, second: i64, number: i64, place: i64) -> bool {
+        let start = place.saturating_sub(number);
+        let end = place.saturating_add(1);
+        // Frames come second by second.
+        match self.seconds.iter_mut().rev().find(|it| it.second == second) {
+            Some(known) => {
+                known.end = known.end.max(end);
+                known.start == start
+            }
+            None => {
+                self.seconds.push(OfSecond { second, start, end });
+                true
+            }
         }
     }
 
@@ -89,6 +131,8 @@ pub(super) struct Clock {
     pub(super) threads: i64,
     /// Whether places follow from time at all.
     pub(super) places: bool,
+    /// Whether frames lie as they came, so that only their numbers tell which are there.
+    pub(super) numbers: bool,
 }
 
 impl Clock {
@@ -101,8 +145,11 @@ impl Clock {
                 rate: frames_per_second.filter(|_| !derived).and_then(|it| it.try_into().ok()),
                 threads: threads.len().max(1) as i64,
                 places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
+                numbers: by_time && restarts == 0 && !stream.is_filled(),
             },
-            Format::Panda { .. } | Format::Raw => Self { rate: None, threads: 1, places: false },
+            Format::Panda { .. } | Format::Raw => {
+                Self { rate: None, threads: 1, places: false, numbers: false }
+            }
         }
     }
 }
@@ -125,13 +172,19 @@ pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
             Err(damage) => walk.bad.add(|| format!("frame {}: {damage}", frame.index)),
         }
     }
+    for span in &mut walk.threads {
+        span.numbers.settle();
+        span.doubtful.settle();
+    }
     walk
 }
 
 fn is_fill(fill: Fill, frame: &[u8]) -> bool {
+    let repeats = |word: u32| frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes());
     match fill {
-        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()),
-        Fill::Pattern(word) => frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes()),
+        // Without a frame that tells thread and time there is no header to be made up.
+        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()) || repeats(FILL),
+        Fill::Pattern(word) => repeats(word),
         Fill::Omit => false,
     }
 }
@@ -147,11 +200,19 @@ impl Walk {
         let (station, thread) = (header.station(), header.thread());
         let known = self.threads.iter().position(|it| (it.station, it.thread) == (station, thread));
         let at = known.unwrap_or_else(|| {
-            self.threads.push(ThreadSpan { station, thread, frames: 0, timed: None });
+            self.threads.push(ThreadSpan::new(station, thread));
             self.threads.len() - 1
         });
         let span = &mut self.threads[at];
         span.frames += 1;
+        let (second, number) = (header.second().0, i64::from(header.frame_number()));
+        if clock.numbers {
+            // Where frames lie as they came, an invalid one was counted by its time as well.
+            span.numbers.note(second, number);
+            if header.invalid() {
+                span.doubtful.note(second, number);
+            }
+        }
         // The time of an invalid frame may be wrong.
         if header.invalid() {
             return;
@@ -165,8 +226,12 @@ impl Walk {
                 return;
             }
         }
-        let second = header.second().0;
-        let number = i64::from(header.frame_number());
+        if clock.places && clock.rate.is_none() {
+            let place = frame.index.div_euclid(clock.threads);
+            if !span.note_place(second, number, place) {
+                self.misplaced.add(|| format!("frame {} is not where its second is", frame.index));
+            }
+        }
         let time = second.saturating_mul(clock.rate.unwrap_or(0)).saturating_add(number);
         let offset = time.saturating_sub(frame.index.div_euclid(clock.threads));
         let Some(timed) = &mut span.timed else {
@@ -178,7 +243,7 @@ impl Walk {
         if clock.rate.is_none() && timed.second != second {
             // Without a certain rate two seconds cannot be compared.
             (timed.second, timed.offset) = (second, offset);
-        } else if clock.places && timed.offset != offset {
+        } else if clock.places && clock.rate.is_some() && timed.offset != offset {
             let off = offset.saturating_sub(timed.offset);
             self.misplaced.add(|| format!("frame {} is {off:+} frames off", frame.index));
         }
