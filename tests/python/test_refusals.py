@@ -189,9 +189,10 @@ def test_other_bad_commands_are_refused_by_name(words, naming):
     refused(*words, naming=naming)
 
 
-def test_what_standard_output_does_not_take_is_told(store):
+def test_what_standard_output_does_not_take_is_told():
+    words = ["generate", "--to", f"udp://127.0.0.1:{free_port()}", "--frames", "1", "--fps", "9"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run([BINARY, "ls", "--store", store], stdout=full, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([BINARY, *words], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == REFUSED and b"standard output" in done.stderr
 
 
