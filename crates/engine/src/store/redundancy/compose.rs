@@ -89,6 +89,9 @@ impl Composer {
         next: u32,
         renamed: Option<Renamed>,
     ) {
+        if self.streams.contains_key(&number) {
+            return;
+        }
         let tail = |root: &PathBuf| {
             Tail::new(side_file(&root.join(directory), INDEX_FILE), self.scan, number)
         };
@@ -96,7 +99,7 @@ impl Composer {
         let directory = directory.to_owned();
         let (waiting, unnamed) = (Vec::new(), Vec::new());
         let series = Series { directory, tails, waiting, unnamed, done, renamed, next };
-        self.streams.entry(number).or_insert(series);
+        self.streams.insert(number, series);
     }
 
     /// The numbers that a stream's files bear now, if others than the index has.
@@ -229,7 +232,9 @@ impl Composer {
                 self.refusing.insert(targets[*at]);
             }
             Trouble::Beyond { faults, .. } if !faults.is_empty() => {
-                let bad: Vec<usize> = faults.iter().map(|(shard, _)| places[*shard]).collect();
+                // Behind the data chunks come parity chunks, of which there are none yet.
+                let bad = faults.iter().filter_map(|(shard, _)| places.get(*shard).copied());
+                let bad: Vec<usize> = bad.collect();
                 self.drop_waiting(number, &bad);
             }
             _ => {

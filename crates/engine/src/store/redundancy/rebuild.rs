@@ -18,7 +18,7 @@ use std::sync::Arc;
 use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{
-    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member as Listed, SIDE_DIRECTORY,
+    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member as Listed, SIDE_DIRECTORY, State,
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Followed;
@@ -531,7 +531,12 @@ impl Rebuilding<'_> {
             }
         }
         let mut followed = Followed::default();
-        if alone {
+        if alone && scan.manifest.state == State::Recording {
+            let name = &scan.manifest.scan;
+            self.rebuilt.left.push(format!(
+                "{name} was never sealed: once it is (`fullbore recover {name}`), chunks without parity get it"
+            ));
+        } else if alone {
             composer.look(true);
             let stop = self.options.stop;
             self.rebuilt.interrupted |= !composer.compose(true, &mut |_| !stop());

@@ -221,7 +221,7 @@ impl Rows {
         let wanted = |shard: &usize| !known_bad.contains(shard) || stripe.length(*shard, row) == 0;
         let mut next: Vec<usize> = (0..data).filter(wanted).collect();
         let mut others = (data..shards).filter(|shard| !known_bad.contains(shard));
-        while !next.is_empty() {
+        loop {
             let read = self.read(stripe, row, &next);
             for (shard, fault) in next.drain(..).zip(read) {
                 present[shard] = fault.is_none();
@@ -229,6 +229,9 @@ impl Rows {
             }
             let have = present.iter().filter(|present| **present).count();
             next.extend(others.by_ref().take(data.saturating_sub(have)));
+            if next.is_empty() {
+                break;
+            }
         }
         match self.code.complete(&mut self.rows, &present, aligned_row(stripe, row)) {
             true => Ok(()),

@@ -32,6 +32,7 @@ pub struct Recorded {
 #[derive(Debug)]
 pub struct Tail {
     path: PathBuf,
+    file: Option<File>,
     codec: Codec,
     stream: u16,
     /// Bytes that have been read.
@@ -49,6 +50,7 @@ impl Tail {
     pub fn new(path: PathBuf, scan: Uuid, stream: u16) -> Self {
         Self {
             path,
+            file: None,
             codec: Codec::of_scan(scan),
             stream,
             at: 0,
@@ -67,10 +69,19 @@ impl Tail {
 
     /// Reads on as far as records can be trusted. One that is just being written is read the next time.
     pub fn look(&mut self) -> io::Result<()> {
-        let file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            file => file?,
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                file => file?,
+            },
         };
+        self.read(&file)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn read(&mut self, file: &File) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
         loop {
             let got = file.read_at(&mut piece, self.at)?;

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use super::Composer;
 use super::rebuild::{self, Options, Rebuilt};
 use crate::store::finding::What;
+use crate::store::inventory::MEMBER_FILE;
 use crate::store::read::Settings;
 use crate::store::reader::{Item, Scan};
 use crate::store::remove;
@@ -78,6 +79,32 @@ fn verified(roots: &[PathBuf], laid: &Laid) -> Verification {
 fn rebuilt(roots: &[PathBuf], laid: &Laid, onto: &[PathBuf]) -> Rebuilt {
     let options = Options { onto: onto.to_vec(), progress: &|_, _| {}, stop: &|| false };
     rebuild::rebuild(roots, &laid.name, &options).unwrap()
+}
+
+/// Directories that nobody has been a member by.
+fn fresh(count: usize) -> (Store, Vec<PathBuf>) {
+    let store = Store::in_memory(count);
+    let roots = store.roots();
+    for root in &roots {
+        std::fs::remove_file(root.join(SIDE_DIRECTORY).join(MEMBER_FILE)).unwrap();
+    }
+    (store, roots)
+}
+
+/// A member's disk is not there any more.
+fn lose(root: &Path) {
+    std::fs::rename(root.join("r1_a"), root.join("away")).ok();
+    for entry in std::fs::read_dir(root).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("r1_a") {
+            std::fs::remove_dir_all(entry.path()).unwrap();
+        }
+    }
+}
+
+/// It is there again.
+fn find(root: &Path) {
+    std::fs::rename(root.join("away"), root.join("r1_a")).unwrap();
 }
 
 /// Chunk and parity files below a root.
@@ -178,7 +205,10 @@ proptest! {
             }
             hit.push(member);
             match fate {
-                Fate::Lost => roots.retain(|root| *root != all[member]),
+                Fate::Lost => {
+                    lose(&all[member]);
+                    roots.retain(|root| *root != all[member]);
+                }
                 Fate::Damaged(at) => {
                     for (number, path) in files(&all[member]).iter().enumerate() {
                         flip(path, at.wrapping_add(number * 7919));
@@ -195,8 +225,7 @@ proptest! {
         prop_assert_eq!((left.beyond, left.unprotected), (0, 0));
         prop_assert!(left.may_lose + hit.len() >= usize::from(parity));
 
-        let others = Store::in_memory(all.len() - roots.len());
-        let onto = others.roots();
+        let (_others, onto) = fresh(all.len() - roots.len());
         let done = rebuilt(&roots, &laid, &onto);
         prop_assert!(done.is_whole(), "{done:?}");
         prop_assert_eq!(done.gone.len(), all.len() - roots.len());
@@ -217,6 +246,7 @@ fn one_member_too_many_is_told_with_what_is_lost_and_the_rest_is_still_read() {
     let scheme = Scheme { data: 2, parity: 1 };
     let Made { store, laid, .. } = make(3, scheme, &[StreamPlan::vdif("a")]);
     let roots = &store.roots()[..1];
+    store.roots()[1..].iter().for_each(|root| lose(root));
     let (bytes, lost) = read(roots, &laid).remove(0);
     assert!(lost > 0 && bytes.len() < laid.bytes[0].len());
     let left = verified(roots, &laid).redundancy.unwrap();
@@ -228,6 +258,7 @@ fn one_member_too_many_is_told_with_what_is_lost_and_the_rest_is_still_read() {
     assert!(told.contains("parity makes up for 1") && told.contains("r1_a.0000"), "{told}");
     // What can be read stays what it was, and with the members back nothing has been lost.
     assert_eq!(read(roots, &laid).remove(0).0, bytes);
+    store.roots()[1..].iter().for_each(|root| find(root));
     assert_eq!(read(&store.roots(), &laid).remove(0), (laid.bytes[0].clone(), 0));
 }
 
@@ -235,6 +266,7 @@ fn one_member_too_many_is_told_with_what_is_lost_and_the_rest_is_still_read() {
 fn without_a_member_that_holds_nothing_of_a_stripe_another_is_asked_for() {
     let scheme = Scheme { data: 2, parity: 1 };
     let Made { store, laid, .. } = make(3, scheme, &[StreamPlan::vdif("a")]);
+    lose(&store.roots()[0]);
     let done = rebuilt(&store.roots()[1..], &laid, &[]);
     assert!(done.left.iter().any(|text| text.contains("--onto")), "{:?}", done.left);
     assert!(done.gone.is_empty(), "what lay on it is still missed");
@@ -262,13 +294,14 @@ fn wherever_it_is_interrupted_nothing_is_half_made_and_it_goes_on() {
     let scheme = Scheme { data: 2, parity: 1 };
     for steps in 0..40 {
         let Made { store, laid, .. } = make(3, scheme, &[StreamPlan::vdif("a")]);
-        let others = Store::in_memory(1);
+        let (_others, onto) = fresh(1);
         let roots = &store.roots()[1..];
+        lose(&store.roots()[0]);
         let asked = AtomicUsize::new(0);
         let stop = || asked.fetch_add(1, Ordering::SeqCst) >= steps;
-        let options = Options { onto: others.roots(), progress: &|_, _| {}, stop: &stop };
+        let options = Options { onto: onto.clone(), progress: &|_, _| {}, stop: &stop };
         let first = rebuild::rebuild(roots, &laid.name, &options).unwrap();
-        let now: Vec<PathBuf> = roots.iter().cloned().chain(others.roots()).collect();
+        let now: Vec<PathBuf> = roots.iter().chain(&onto).cloned().collect();
         let making = |root: &PathBuf| {
             let side = root.join("r1_a").join(SIDE_DIRECTORY);
             let names = std::fs::read_dir(side).into_iter().flatten().flatten();
