@@ -29,7 +29,8 @@ pub struct Left {
     pub unprotected: u64,
     /// Chunks, data or parity, that are damaged or not there.
     pub lost: u64,
-    /// Data chunks of which something cannot be read, not even through parity.
+    /// Data chunks of which something cannot be read, not even through parity; of blocks that nobody tells of, as many
+    /// chunks as they fill.
     pub beyond: u64,
     /// So many more members may be lost, whichever they are, and all that can be read now still be read.
     pub may_lose: usize,
@@ -246,6 +247,10 @@ impl Checked {
         }
         self.left.unprotected += unprotected.len() as u64;
         self.left.beyond += beyond.len() as u64;
+        // Of blocks that nobody tells of any more, only their number is known.
+        let absent: u64 = stream.absent.iter().map(|absent| absent.count).sum();
+        let chunk_blocks = stream.geometry.map_or(1, |it| u64::from(it.chunk_blocks).max(1));
+        self.left.beyond += absent.div_ceil(chunk_blocks);
         self.left.lost += beyond.intersection(&unprotected).count() as u64;
         self.tell(stream, missing, unprotected.len() as u64);
         debug_assert!(damaged <= bad_parity.len());
