@@ -16,7 +16,13 @@
 //! gap     8 i64 first index  16 u64 count  24 u8 cause
 //! mark    8 u64 blocks of this file made durable so far  16 i64 when (TAI ns)
 //! found   8 u64 first sequence  16 u64 count: blocks that `recover` found without a record
+//! stripe  8 u32 number  12 u32 row bytes  16 u16 data chunks  18 u16 parity chunks  20 u16 which of these  24 u64 bytes
+//!        32 u64 records behind this one
+//! rows    8 u64 first row  16 u32 count  20 u32 CRC32C of each, count ≤ 27
 //! ```
+//!
+//! The last two stand in no index: they open the records that lie beside a parity chunk, behind which those of its data
+//! chunks stand as their indexes have them.
 //!
 //! A record follows the data it speaks of. The first record that does not verify ends the index.
 
@@ -33,6 +39,9 @@ pub const VERSION: u8 = 1;
 
 /// The most frame lengths that one record holds.
 pub const LENGTHS: usize = (RECORD_BYTES - 24) / 2;
+
+/// The most checksums of rows that one record holds.
+pub const ROWS: usize = (RECORD_BYTES - 20) / 4;
 
 /// A block of a stream, as found in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +112,34 @@ pub enum Entry {
         /// How many.
         count: u64,
     },
+    /// Opens the records of a parity chunk.
+    Stripe(Stripe),
+    /// Checksums of rows of a parity chunk.
+    Rows {
+        /// Number of the first.
+        first: u64,
+        /// CRC32C of each.
+        crcs: Vec<u32>,
+    },
+}
+
+/// A parity chunk, and the stripe that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    /// Number of the stripe within its stream.
+    pub number: u32,
+    /// Bytes of each chunk that are computed and checked together.
+    pub row_bytes: u32,
+    /// How many data chunks.
+    pub data: u16,
+    /// How many parity chunks.
+    pub parity: u16,
+    /// Which of the parity chunks this is.
+    pub shard: u16,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Records behind this one, so that a file that was cut is known.
+    pub records: u64,
 }
 
 /// A record that cannot be trusted.
@@ -209,6 +246,8 @@ fn kind(entry: &Entry) -> u8 {
         Entry::Gap(_) => 4,
         Entry::Mark { .. } => 5,
         Entry::Found { .. } => 6,
+        Entry::Stripe(_) => 7,
+        Entry::Rows { .. } => 8,
     }
 }
 
@@ -254,6 +293,23 @@ fn encode_body(entry: &Entry, put: &mut Put<'_>) {
             put.bytes(&first.to_le_bytes());
             put.bytes(&count.to_le_bytes());
         }
+        Entry::Stripe(stripe) => {
+            put.bytes(&stripe.number.to_le_bytes());
+            put.bytes(&stripe.row_bytes.to_le_bytes());
+            for half in [stripe.data, stripe.parity, stripe.shard, 0] {
+                put.bytes(&half.to_le_bytes());
+            }
+            put.bytes(&stripe.bytes.to_le_bytes());
+            put.bytes(&stripe.records.to_le_bytes());
+        }
+        Entry::Rows { first, crcs } => {
+            assert!(crcs.len() <= ROWS, "{} rows in one record", crcs.len());
+            put.bytes(&first.to_le_bytes());
+            put.bytes(&(crcs.len() as u32).to_le_bytes());
+            for crc in crcs {
+                put.bytes(&crc.to_le_bytes());
+            }
+        }
     }
 }
 
@@ -294,6 +350,20 @@ fn decode_body(kind: u8, take: &mut Take<'_>) -> Option<Entry> {
         }
         5 => Entry::Mark { blocks: take.u64(), at: Tai(take.i64()) },
         6 => Entry::Found { first: take.u64(), count: take.u64() },
+        7 => {
+            let (number, row_bytes) = (take.u32(), take.u32());
+            let [data, parity, shard, _] =
+                std::array::from_fn(|_| u16::from_le_bytes(take.bytes()));
+            let (bytes, records) = (take.u64(), take.u64());
+            Entry::Stripe(Stripe { number, row_bytes, data, parity, shard, bytes, records })
+        }
+        8 => {
+            let (first, count) = (take.u64(), take.u32() as usize);
+            if count > ROWS {
+                return None;
+            }
+            Entry::Rows { first, crcs: (0..count).map(|_| take.u32()).collect() }
+        }
         _ => return None,
     })
 }
@@ -373,6 +443,19 @@ mod tests {
             (any::<u64>(), any::<i64>())
                 .prop_map(|(blocks, at)| Entry::Mark { blocks, at: Tai(at) }),
             any::<[u64; 2]>().prop_map(|[first, count]| Entry::Found { first, count }),
+            (any::<[u32; 2]>(), any::<[u16; 3]>(), any::<[u64; 2]>()).prop_map(|(a, b, c)| {
+                Entry::Stripe(Stripe {
+                    number: a[0],
+                    row_bytes: a[1],
+                    data: b[0],
+                    parity: b[1],
+                    shard: b[2],
+                    bytes: c[0],
+                    records: c[1],
+                })
+            }),
+            (any::<u64>(), prop::collection::vec(any::<u32>(), 0..=ROWS))
+                .prop_map(|(first, crcs)| Entry::Rows { first, crcs }),
         ]
     }
 

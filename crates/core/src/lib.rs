@@ -19,6 +19,7 @@ pub mod layout;
 pub mod manifest;
 pub mod name;
 pub mod pattern;
+pub mod redundancy;
 pub mod renamed;
 pub mod schedule;
 pub mod time;

@@ -13,6 +13,7 @@ use crate::format::panda::control::Settings;
 use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
 use crate::name::{Name, ScanName};
+use crate::redundancy::Redundancy;
 use crate::renamed::Renamed;
 use crate::time::Tai;
 
@@ -195,6 +196,9 @@ pub struct Manifest {
     /// What those two times are, if they are not the recorder's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+    /// What stands in for members that are lost, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Redundancy>,
     /// The disk set.
     pub members: Vec<Member>,
     /// The streams; a record's stream number in the index is the place here.

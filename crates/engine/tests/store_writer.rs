@@ -196,6 +196,7 @@ fn read_back(root: &Path, track: &Track) -> BTreeMap<u64, u32> {
             }
             Entry::Mark { blocks, .. } => marked = blocks,
             Entry::Header { .. } | Entry::Gap(_) | Entry::Lengths { .. } | Entry::Found { .. } => {}
+            Entry::Stripe(_) | Entry::Rows { .. } => panic!("{entry:?} in an index"),
         }
     }
     assert_eq!(marked, blocks.len() as u64, "the last mark covers every block");

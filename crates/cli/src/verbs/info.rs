@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::lock;
@@ -139,6 +140,7 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
             member.path.display()
         );
     }
+    text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it));
     text.push('\n');
     manifest.streams.iter().for_each(|stream| text += &described(stream));
     text.push('\n');
@@ -159,6 +161,33 @@ fn standing(info: &Info<'_>) -> &'static str {
         State::Aborted => "is sealed, by an abort",
         State::Recovered => "is sealed, by recover",
     }
+}
+
+/// What stands in for members that are lost.
+fn redundancy(redundancy: &Redundancy) -> String {
+    let scheme = redundancy.scheme();
+    let Some(followed) = redundancy.followed else {
+        return format!(
+            "  parity    {scheme}, not complete: `fullbore verify` tells how much there is\n"
+        );
+    };
+    let Followed { stripes, chunks, unprotected, bytes, most_behind, after_ms } = followed;
+    let without = match unprotected {
+        0 => String::new(),
+        chunks => format!(", {} WITHOUT", count(chunks as usize, "chunk")),
+    };
+    let rebuilt = match redundancy.rebuilt {
+        0 => String::new(),
+        times => format!(", rebuilt {}", count(times as usize, "time")),
+    };
+    format!(
+        "  parity    {scheme}: {} of {} in {}{without}; at most {} behind, complete {:.1} s after the end{rebuilt}\n",
+        ByteSize(bytes),
+        count(chunks as usize, "chunk"),
+        count(stripes as usize, "stripe"),
+        count(most_behind as usize, "chunk"),
+        after_ms as f64 / 1000.0,
+    )
 }
 
 /// What tells when it was recorded, where its recorder's word of it is lost.

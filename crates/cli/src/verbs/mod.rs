@@ -16,6 +16,7 @@ pub mod panda;
 pub mod place;
 pub mod play;
 pub mod protect;
+pub mod rebuild;
 pub mod record;
 pub mod recover;
 pub mod rm;

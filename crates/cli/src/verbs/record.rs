@@ -14,6 +14,7 @@ use fullbore_core::format::panda::PandaSource;
 use fullbore_core::keep::Keep;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{
@@ -170,6 +171,11 @@ pub struct Args {
     /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay, and so does the newest.
     #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
     keep: Option<Keep>,
+    /// Make up for members that are lost: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
+    /// chunks for K chunks, all on different members, so that any M of these can be lost. Chunks stay the plain files
+    /// that they are; parity follows as they are complete, and all of it is there when a scan is sealed.
+    #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
+    redundancy: Option<Scheme>,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
@@ -355,6 +361,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         capture_threads: args.capture_threads,
         cpus: args.cpus,
         sync_interval: args.sync,
+        redundancy: args.redundancy,
     })
 }
 

@@ -5,14 +5,16 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::Standing;
 use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::lock;
 use fullbore_engine::store::read::Settings;
+use fullbore_engine::store::redundancy::check::Left;
 use fullbore_engine::store::verify::{self, StreamResult, Verification};
 
-use crate::output::{self, Output};
+use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
 
@@ -24,6 +26,7 @@ use crate::verbs::scan_arg;
 ///   frames      are where their own time says (VDIF); what is called fill is fill
 ///   account     says what index and data say when they are counted again
 ///   manifests   agree on every member
+///   parity      is there and has its checksums: how many more members may be lost
 ///
 /// What is wrong is named: stream, file, blocks, frames.
 ///
@@ -104,10 +107,35 @@ fn text(verification: &Verification) -> String {
         ByteSize(rate as u64),
     );
     verification.streams.iter().for_each(|stream| text += &of_stream(stream));
+    text += &verification.redundancy.as_ref().map_or(String::new(), left);
     for finding in &verification.findings {
         text += &format!("! {finding}\n");
     }
     text + &advice(verification)
+}
+
+/// How much redundancy is left.
+pub(super) fn left(left: &Left) -> String {
+    let scheme = Scheme { data: left.data, parity: left.parity };
+    let may_lose = match (left.beyond, left.may_lose) {
+        (0, 0) => "no member may be lost".to_owned(),
+        (0, 1) => "may lose 1 more member, whichever it is".to_owned(),
+        (0, more) => format!("may lose {more} more members, whichever they are"),
+        (beyond, _) => format!("{} cannot be read any more", count(beyond as usize, "chunk")),
+    };
+    let lost = match left.lost {
+        0 => String::new(),
+        lost => format!(", {} damaged or lost", count(lost as usize, "chunk")),
+    };
+    let unprotected = match left.unprotected {
+        0 => String::new(),
+        chunks => format!(", {} without parity", count(chunks as usize, "chunk")),
+    };
+    format!(
+        "  {scheme}: {} in {}{lost}{unprotected}: {may_lose}\n",
+        count(left.chunks as usize, "chunk"),
+        count(left.stripes as usize, "stripe"),
+    )
 }
 
 /// What can be done about what was found.
@@ -118,9 +146,15 @@ fn advice(verification: &Verification) -> String {
         format!("  `fullbore recover {scan}` seals it\n")
     } else if verification.findings.iter().any(Finding::is_of_index) {
         format!("  `fullbore recover {scan} --reindex` builds a lost index anew from the chunks\n")
+    } else if verification.redundancy.as_ref().is_some_and(is_to_be_rebuilt) {
+        format!("  `fullbore rebuild {scan}` restores what redundancy makes up for\n")
     } else {
         String::new()
     }
+}
+
+fn is_to_be_rebuilt(left: &Left) -> bool {
+    left.lost > 0 || left.unprotected > 0
 }
 
 fn of_stream(stream: &StreamResult) -> String {

@@ -11,7 +11,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 
-use super::check::{check, check_chunk, check_space, fit_chunk, judge_space};
+use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy, judge_space};
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
 use super::plan::Plan;
@@ -54,6 +54,7 @@ impl Recorder {
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
         judge_space(&plan, &members, Clock::new().now(), tell);
+        judge_redundancy(&plan, &members, tell);
         for member in &members {
             for text in member.warnings() {
                 tell(&Event::Warning { text: text.clone() });

@@ -31,6 +31,11 @@ pub(super) fn check(plan: &Plan) -> Result<(), RecordError> {
     if plan.members.is_empty() {
         return Err(RecordError::NoMember);
     }
+    if let Some(scheme) = plan.redundancy
+        && scheme.members() > plan.members.len()
+    {
+        return Err(RecordError::Redundancy { scheme, members: plan.members.len() });
+    }
     check_inputs(plan)
 }
 
@@ -95,6 +100,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
         return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
+    let needed = needed.saturating_add(plan.redundancy.map_or(0, |it| it.extra(needed)));
     if needed > total {
         let members = members.iter().map(|member| member.root().to_owned()).collect();
         let (free, needed) = (ByteSize(total), ByteSize(needed));
@@ -107,6 +113,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
 /// is no refusal, since nobody has to send all the time.
 pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
     let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
+    let rate = rate.saturating_add(plan.redundancy.map_or(0, |it| it.extra(rate)));
     let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
     let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
@@ -121,6 +128,23 @@ pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut 
             in_words(Duration::from_secs(free / rate)),
         );
         tell(&Event::Warning { text });
+    }
+}
+
+/// Warns of members on one file system, which are lost together.
+pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<'_>) {
+    let Some(scheme) = plan.redundancy else { return };
+    let mut seen: BTreeMap<u64, &Member> = BTreeMap::new();
+    for member in members {
+        let Some(device) = device(member) else { continue };
+        if let Some(other) = seen.insert(device, member) {
+            let (one, two) = (other.root().display(), member.root().display());
+            let text = format!(
+                "{one} and {two} lie on one file system: {scheme} does not help where that is lost"
+            );
+            tell(&Event::Warning { text });
+            return;
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 
@@ -19,6 +20,17 @@ pub enum RecordError {
     /// Nothing to record to.
     #[error("no member of the disk set was given")]
     NoMember,
+    /// A stripe needs more members than there are.
+    #[error(
+        "{scheme} puts {} chunks on as many different members, and the disk set has {members}",
+        scheme.members()
+    )]
+    Redundancy {
+        /// What was asked for.
+        scheme: Scheme,
+        /// How many members there are.
+        members: usize,
+    },
     /// Two sources of one name.
     #[error("two sources are named `{name}`")]
     SameName {
@@ -180,6 +192,16 @@ impl RecordError {
         Some(match self {
             RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif".into(),
             RecordError::NoMember => "give a directory with --store".into(),
+            RecordError::Redundancy { scheme, members } => {
+                let data = members.saturating_sub(usize::from(scheme.parity));
+                match data {
+                    0 => "name more directories with --store, each on a disk of its own".into(),
+                    data => format!(
+                        "name more directories with --store, or take parity:{data}+{}",
+                        scheme.parity
+                    ),
+                }
+            }
             RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
             RecordError::SamePanda { .. } => {
                 "give each PandA once; its samples can go into one stream of a recording".into()

@@ -19,6 +19,7 @@ mod check;
 pub mod container;
 mod error;
 mod event;
+mod following;
 mod order;
 mod panda;
 mod plan;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::name::ScanName;
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 
@@ -34,6 +35,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// How often data is made durable at least.
     pub sync_interval: Option<Duration>,
+    /// What is to stand in for members that are lost.
+    pub redundancy: Option<Scheme>,
 }
 
 /// A PandA that is to be recorded.

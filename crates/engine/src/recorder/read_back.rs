@@ -80,6 +80,7 @@ fn not_there(unsure: &Unsure, stream: &Stream, scan: Uuid) -> Vec<Block> {
             offset: block.offset,
             bytes: block.bytes,
             crc: block.crc,
+            stripe: None,
         };
         known.get(&block.sequence) == Some(&block.crc) && reader.read(&extent, &mut memory).is_ok()
     };

@@ -13,16 +13,19 @@ use fullbore_core::manifest::{
     self, ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
 use fullbore_core::name::ScanName;
+use fullbore_core::redundancy::Redundancy;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::arm::manifest_member;
 use super::error::RecordError;
 use super::event::StreamState;
+use super::following::Following;
 use super::plan::Plan;
 use super::read_back::Unsure;
 use super::scribe::{Answers, Scribes, SideFile, Task};
 use crate::lifecycle::Lifecycle;
+use crate::ring::Gauge;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
 use crate::store::Member;
 use crate::store::inventory::side_file;
@@ -56,6 +59,8 @@ pub struct Scan {
     pub untold: bool,
     /// Blocks that were written to a member whose sync failed later.
     pub unsure: Vec<Unsure>,
+    /// What makes its redundancy, if it has any.
+    following: Option<Following>,
     /// Places of those members in the disk set.
     members: Vec<usize>,
     /// Whether it has begun, on those that had made its directories by then.
@@ -85,8 +90,12 @@ impl Scan {
             .zip(failures)
             .map(|(member, failure)| manifest_member(member, failure.clone()))
             .collect();
-        let roots = healthy.iter().map(|&member| members[member].root().to_owned()).collect();
-        Ok(Self { roots, members: healthy, ..Self::bare(name, plan, listed, scribes, armed) })
+        let roots: Vec<PathBuf> =
+            healthy.iter().map(|&member| members[member].root().to_owned()).collect();
+        let bare = Self::bare(name, plan, listed, scribes, armed);
+        let uuid = bare.opening.uuid;
+        let following = plan.redundancy.map(|it| Following::new(uuid, it, roots.clone()));
+        Ok(Self { roots, members: healthy, following, ..bare })
     }
 
     /// A scan that goes into a file, and lies on no member.
@@ -126,6 +135,7 @@ impl Scan {
             armed,
             stopped: None,
             times: None,
+            redundancy: plan.redundancy.map(Redundancy::of),
             members,
             streams,
         };
@@ -144,6 +154,7 @@ impl Scan {
             limited: false,
             untold: false,
             unsure: Vec::new(),
+            following: None,
             members: Vec::new(),
             begun: Arc::default(),
             telling: None,
@@ -291,6 +302,38 @@ impl Scan {
             ranges.insert(sequence as i64..sequence as i64 + 1);
         }
         *total += bytes;
+    }
+
+    /// Lets redundancy follow a stream that has durable blocks.
+    pub fn follow(&mut self, number: u16, gauges: &[Arc<Gauge>]) {
+        if let Some(following) = &mut self.following {
+            following.note(number, &self.manifest.streams[usize::from(number)].directory, gauges);
+        }
+    }
+
+    /// Makes what its redundancy lacks once it is sealed, and says so in its manifests. Tells of what could not be made.
+    pub fn complete_redundancy(&mut self) -> Vec<String> {
+        let Some(following) = self.following.take() else { return Vec::new() };
+        let streams = self.manifest.streams.iter().zip(0..);
+        let streams = streams.filter(|(stream, _)| stream.blocks > 0);
+        let streams = streams
+            .map(|(stream, number)| (number, stream.directory.clone(), stream.renamed.clone()))
+            .collect();
+        let (followed, mut told) = following.finish(streams);
+        if let Some(redundancy) = &mut self.manifest.redundancy {
+            redundancy.followed = followed;
+            if let Some(followed) = followed.filter(|it| it.unprotected > 0) {
+                let (name, chunks) = (&self.manifest.scan, followed.unprotected);
+                told.push(format!("{chunks} chunks of {name} have no parity"));
+            }
+        }
+        if followed.is_some() {
+            let places = self.put_manifests();
+            told.extend(places.iter().map(|path| {
+                format!("{}: not written: it does not tell of the redundancy", path.display())
+            }));
+        }
+        told
     }
 
     /// How its streams stand, and what `seconds` have added to the bytes of `before`.

@@ -1,5 +1,5 @@
 //! Scans that are being sealed, each by a thread of its own: files are read back, put in order and written,
-//! which lasts as long as the members take.
+//! redundancy is completed, which lasts as long as the members take.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -79,6 +79,7 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
     let sealed = seal(&mut scan, &basis.sources, &basis.writers, basis.aborted);
     let sealed = sealed.map(|mut sealed| {
         warnings.extend(order::carry_out(&mut scan));
+        warnings.extend(scan.complete_redundancy());
         sealed.manifest = scan.manifest.clone();
         sealed
     });

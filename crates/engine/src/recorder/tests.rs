@@ -54,6 +54,7 @@ impl Members {
             capture_threads: None,
             cpus: Vec::new(),
             sync_interval: None,
+            redundancy: None,
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Entry {
     pub start: Option<Tai>,
     /// From the first frame to the last, in nanoseconds; from arming to stopping where frames tell no time.
     pub duration_ns: Option<i64>,
-    /// Bytes recorded, fill included.
+    /// Bytes recorded, fill and parity included.
     pub bytes: u64,
     /// How many streams it has.
     pub streams: usize,
@@ -304,7 +304,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         state: standing(roots, manifest, places),
         start: Some(first.unwrap_or(manifest.armed)),
         duration_ns: by_frames.or(by_clock),
-        bytes: manifest.bytes(),
+        bytes: manifest.bytes().saturating_add(parity_bytes(manifest)),
         streams: manifest.streams.len(),
         verdict: manifest.verdict(),
         members: members(roots, places),
@@ -336,6 +336,10 @@ fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> Standing {
             if holders.any(held) { Standing::Recording } else { Standing::Unsealed }
         }
     }
+}
+
+fn parity_bytes(manifest: &Manifest) -> u64 {
+    manifest.redundancy.and_then(|it| it.followed).map_or(0, |it| it.bytes)
 }
 
 fn members(roots: &[Root], places: &Places) -> Vec<PathBuf> {

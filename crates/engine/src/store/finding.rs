@@ -186,6 +186,21 @@ pub enum What {
         /// How many.
         count: u64,
     },
+    /// Parity chunks that are not there.
+    ParityMissing {
+        /// How many.
+        chunks: u64,
+    },
+    /// A parity chunk that is not as it was written.
+    ParityDamaged {
+        /// How many rows of it.
+        rows: u64,
+    },
+    /// Data chunks of a scan with redundancy that have no parity.
+    ChunksUnprotected {
+        /// How many.
+        chunks: u64,
+    },
     /// Two records speak of one block, and differ.
     BlockTwice {
         /// Its sequence.
@@ -319,6 +334,11 @@ impl fmt::Display for What {
             BlocksAbsent { first, count } => {
                 write!(f, "{} were recorded and are nowhere", Blocks(*first, *count))
             }
+            ParityMissing { chunks } => write!(f, "{chunks} parity chunks are not there"),
+            ParityDamaged { rows } => {
+                write!(f, "{rows} rows of this parity chunk are not as they were written")
+            }
+            ChunksUnprotected { chunks } => write!(f, "{chunks} chunks have no parity"),
             BlockTwice { sequence } => write!(f, "two records differ about block {sequence}"),
             BlockAbsurd { sequence, why } => write!(f, "the record of block {sequence}: {why}"),
             FramesUnaccounted => write!(f, "no block holds them and no gap tells of them"),

@@ -9,6 +9,8 @@
 //!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
 //!                                  protected                      if the scan is not to be removed
 //!                                  spare               space for the next one
+//!                                  <scan-stream>.00000003.parity0     parity of chunks on other members
+//!                                  <scan-stream>.00000003.stripe0     which those are, and all that their indexes say of them
 //!                                  <scan-stream>.00000007.renaming    a chunk whose file is given another number
 //! ```
 //!
@@ -25,6 +27,7 @@
 //! - [`verify`]: every block, chunk, index and account held against the others
 //! - [`recover`]: an unsealed scan made a sealed one
 //! - [`renumber`]: chunk files given the order of the stream where a member died within a chunk
+//! - [`redundancy`]: parity of chunks on other members, and what was lost made of it again
 //! - [`remove`]: a scan's files taken away, and no others
 //! - [`keep`]: the oldest scans let go of, and scans protected from that
 //! - [`lock`]: who records a scan
@@ -45,6 +48,7 @@ mod pages;
 pub mod read;
 pub mod reader;
 pub mod recover;
+pub mod redundancy;
 pub mod remove;
 pub mod renumber;
 mod stream;

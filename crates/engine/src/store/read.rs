@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use fullbore_core::layout::ALIGNMENT;
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use super::redundancy::{InStripe, Mender};
 use crate::ring::{Block, Pool};
 use crate::sys::memory::Region;
 
@@ -58,6 +59,8 @@ pub struct Extent {
     pub bytes: u32,
     /// CRC32C of them.
     pub crc: u32,
+    /// What they can be made of again if they are not there as they were written.
+    pub stripe: Option<InStripe>,
 }
 
 /// Why an extent's bytes are not what was written.
@@ -376,8 +379,13 @@ fn lanes(extents: &[Extent]) -> Vec<VecDeque<usize>> {
 
 fn read_lane(shared: &Shared, lane: usize) {
     let mut reader = ExtentReader::default();
+    let mut mender = Mender::default();
     while let Some((position, mut block)) = claim(shared, lane) {
-        let fault = reader.read(&shared.extents[position], &mut block).err();
+        let extent = &shared.extents[position];
+        let mut fault = reader.read(extent, &mut block).err();
+        if fault.is_some() && mender.mend(extent, &mut block) {
+            fault = None;
+        }
         let wanted = match &fault {
             None => true,
             Some(Fault::Checksum { .. }) => shared.allow_damaged,
@@ -431,6 +439,7 @@ mod tests {
                 offset: u64::from(block) * BLOCK as u64,
                 bytes: BLOCK as u32,
                 crc: crc32c::crc32c(&vec![block; BLOCK]),
+                stripe: None,
             })
             .collect()
     }

@@ -159,8 +159,11 @@ fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<
 /// lock, it would be met.
 fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
     let open = |holding: &&Holding| {
-        let busy =
-            |it: &Manifest| it.state == State::Recording || it.streams.iter().any(is_to_be_renamed);
+        let follows = |it: &Manifest| it.redundancy.is_some_and(|it| it.followed.is_none());
+        let busy = |it: &Manifest| {
+            let renames = it.streams.iter().any(is_to_be_renamed);
+            it.state == State::Recording || renames || follows(it)
+        };
         holding.manifest.get().is_some_and(busy)
     };
     let locks =
@@ -169,7 +172,8 @@ fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
 }
 
 fn chunks_of(holding: &Holding) -> impl Iterator<Item = &PathBuf> {
-    holding.chunks.iter().map(|(_, chunk)| &chunk.path).chain(&holding.superseded)
+    let chunks = holding.chunks.iter().map(|(_, chunk)| &chunk.path);
+    chunks.chain(&holding.superseded).chain(&holding.redundant)
 }
 
 impl Removed {

@@ -406,6 +406,7 @@ fn record_once(
         capture_threads: None,
         cpus: Vec::new(),
         sync_interval: None,
+        redundancy: None,
     };
     let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();
     let sending = net::plan(&targets, net.frame_bytes, frames, Some(time))?;

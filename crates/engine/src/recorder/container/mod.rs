@@ -100,6 +100,7 @@ impl ContainerPlan {
             capture_threads: self.capture_threads,
             cpus: self.cpus.clone(),
             sync_interval: None,
+            redundancy: None,
         }
     }
 }

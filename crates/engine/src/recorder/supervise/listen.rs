@@ -194,8 +194,10 @@ impl Supervisor {
     fn report(&mut self, report: Report, tell: &mut Tell<'_>) {
         match report {
             Report::Durable { track, sequences, bytes } => {
+                let gauges = self.running.gauges.clone();
                 if let Some(scan) = self.scan_mut(track.scan) {
                     scan.blocks_durable(track.number, &sequences, bytes);
+                    scan.follow(track.number, &gauges);
                 }
             }
             Report::Failed { member, why, suspect } => {

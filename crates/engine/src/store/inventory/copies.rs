@@ -9,6 +9,7 @@ use fullbore_core::account::Account;
 use fullbore_core::layout::{ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM};
 use fullbore_core::manifest::{self, Manifest};
 use fullbore_core::name::ScanName;
+use fullbore_core::redundancy::Redundancy;
 use fullbore_core::renamed::Renamed;
 
 /// No manifest or member file is larger; an account of 100 000 gaps has about 8 MB.
@@ -62,6 +63,7 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
     read_copy(path, |json| {
         let manifest = Manifest::from_json(json).map_err(|error| error.to_string())?;
         check_directories(&manifest)?;
+        manifest.redundancy.as_ref().map_or(Ok(()), Redundancy::check)?;
         for stream in &manifest.streams {
             stream.geometry.as_ref().map_or(Ok(()), check_geometry)?;
             stream.renamed.as_ref().map_or(Ok(()), Renamed::check)?;

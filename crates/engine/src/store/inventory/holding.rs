@@ -10,6 +10,7 @@ use fullbore_core::renamed::Renamed;
 
 use super::copies::{Copy, read_account, read_manifest};
 use super::{PART_SUFFIX, RENAMING_SUFFIX, SUPERSEDED_SUFFIX, renamed_in};
+use crate::store::redundancy;
 
 /// The files beside the chunks of a stream's directory.
 pub fn side_file(directory: &Path, file: &str) -> PathBuf {
@@ -43,6 +44,8 @@ pub struct Holding {
     pub renamed: Option<Renamed>,
     /// Chunk files that `recover` moved out of sight, because another member holds them as well.
     pub superseded: Vec<PathBuf>,
+    /// Parity of the stream's chunks and the records beside it, finished or not.
+    pub redundant: Vec<PathBuf>,
     /// The manifest's copy.
     pub manifest: Copy<Manifest>,
     /// Entries that look like nothing of ours.
@@ -66,6 +69,7 @@ impl Holding {
             chunks: Vec::new(),
             renamed: None,
             superseded: Vec::new(),
+            redundant: Vec::new(),
             strangers: Vec::new(),
             unlisted: Vec::new(),
         };
@@ -135,6 +139,10 @@ impl Holding {
             let aside = name.strip_suffix(SUPERSEDED_SUFFIX);
             if aside.is_some_and(|name| chunk_number(&self.name, name).is_some()) {
                 self.superseded.push(path);
+                continue;
+            }
+            if redundancy::is_ours(&self.name, &name) {
+                self.redundant.push(path);
                 continue;
             }
             let renaming = name.strip_suffix(RENAMING_SUFFIX);

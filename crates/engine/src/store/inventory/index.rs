@@ -126,6 +126,8 @@ impl Index {
                 let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
                 self.durable = blocks.min(self.blocks.len());
             }
+            // These stand beside parity chunks, and say nothing of an index.
+            Entry::Stripe(_) | Entry::Rows { .. } => {}
             Entry::Found { first, count } => {
                 let at = self.found.partition_point(|&(other, _)| other < first);
                 self.found.insert(at, (first, count));

@@ -292,9 +292,9 @@ fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error>
     {
         return Err(Error::TwoScans { scan: scan.to_owned(), first, second: other });
     }
-    let best = copies
-        .into_iter()
-        .max_by_key(|(_, m)| (rank(m.state), m.blocks(), m.streams.len(), m.renaming()));
+    let best = copies.into_iter().max_by_key(|(_, m)| {
+        (rank(m.state), m.blocks(), m.streams.len(), m.renaming(), m.redundant())
+    });
     best.map(|(path, manifest)| (manifest, path)).ok_or_else(|| Error::NoManifest {
         scan: scan.to_owned(),
         why: holdings.iter().map(why_no_manifest).collect(),
@@ -315,6 +315,8 @@ trait Says {
     fn blocks(&self) -> u64;
     /// How far the renaming of each stream is.
     fn renaming(&self) -> Vec<Option<(u32, Stage)>>;
+    /// How often its redundancy was rebuilt, and whether it is told how it came to be.
+    fn redundant(&self) -> Option<(u32, bool)>;
 }
 
 impl Says for Manifest {
@@ -325,6 +327,10 @@ impl Says for Manifest {
     fn renaming(&self) -> Vec<Option<(u32, Stage)>> {
         let of = |renamed: &Renamed| (renamed.round, renamed.stage);
         self.streams.iter().map(|it| it.renamed.as_ref().map(of)).collect()
+    }
+
+    fn redundant(&self) -> Option<(u32, bool)> {
+        self.redundancy.map(|it| (it.rebuilt, it.followed.is_some()))
     }
 }
 

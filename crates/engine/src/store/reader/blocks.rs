@@ -16,7 +16,7 @@ impl Stream {
         let positions =
             positions.start.min(self.blocks.len())..positions.end.min(self.blocks.len());
         let blocks = &self.blocks[positions.clone()];
-        let whole = blocks.iter().filter(|placed| placed.presence == Presence::Whole);
+        let whole = blocks.iter().filter(|placed| placed.is_readable());
         let extents = whole.map(Placed::extent).collect();
         let ahead = Ahead::start(extents, self.block_bytes(), settings)?;
         let absent = self.absent.partition_point(|it| it.position < positions.start);
@@ -92,16 +92,20 @@ impl<'a> Iterator for StreamReader<'a> {
         self.position += 1;
         let lost = |what| Some(Item::Lost(placed.finding(stream, None, what)));
         let block = &placed.block;
-        match placed.presence {
-            Presence::Missing => {
+        let outcome = match placed.is_readable() {
+            true => Some(self.ahead.next()?),
+            false => None,
+        };
+        let (loan, fault) = match (placed.presence, outcome) {
+            (_, Some((Some(loan), fault))) => (Some(loan), fault),
+            (Presence::Missing, _) => {
                 return lost(What::ChunkMissing { blocks: 1, bytes: block.bytes.into() });
             }
-            Presence::Truncated => {
+            (Presence::Truncated, _) => {
                 return lost(placed.fault(&Fault::Short { got: 0 }));
             }
-            Presence::Whole => {}
-        }
-        let (loan, fault) = self.ahead.next()?;
+            (Presence::Whole, outcome) => outcome?,
+        };
         let damage = fault.map(|fault| placed.finding(stream, None, placed.fault(&fault)));
         match (loan, damage) {
             (Some(loan), damage) => Some(Item::Block(Delivered { placed, damage, loan })),

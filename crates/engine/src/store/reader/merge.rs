@@ -11,11 +11,12 @@ use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{ACCOUNT_FILE, Fill, INDEX_FILE, State};
 
-use super::about;
 use super::stream::{Absent, Placed, Presence, Stream};
+use super::{about, protected};
 use crate::store::finding::{Finding, What};
 use crate::store::gaps::Gaps;
 use crate::store::inventory::{BlockRecord, ChunkFile, Copy, Holding, Index, Inventory};
+use crate::store::redundancy::stripes_of;
 
 /// The making of one stream out of what its members hold.
 pub(super) struct Merge<'a> {
@@ -36,7 +37,14 @@ impl<'a> Merge<'a> {
         let geometry =
             told.geometry.or_else(|| indexes.iter().find_map(|(_, index)| index.geometry));
         let account = self.account();
+        let stripes = match self.inventory.manifest.redundancy {
+            Some(_) => stripes_of(self.inventory, self.number),
+            None => Vec::new(),
+        };
+        let told_by_stripes =
+            stripes.iter().flat_map(|it| &it.chunks).flat_map(|it| it.gaps.iter().copied());
         let records = indexes.iter().flat_map(|(_, index)| index.gaps.iter().copied());
+        let records = records.chain(told_by_stripes);
         let listed = account.iter().flat_map(|account| account.gaps.iter().copied());
         // What stands in an index is what was done; the account helps out where that is not whole, and where a member
         // failed: what it lost then, its index could not be told. Where frames lie as they came, its gaps are counted
@@ -51,6 +59,10 @@ impl<'a> Merge<'a> {
         };
         let found = indexes.iter().flat_map(|(_, index)| index.found.clone()).collect();
         let blocks = self.place(&indexes, geometry);
+        let blocks = match &stripes[..] {
+            [] => blocks,
+            stripes => protected::by(stripes, self.inventory, blocks, geometry),
+        };
         let mut stream = Stream {
             number: self.number,
             name: told.name.to_string(),
@@ -213,10 +225,14 @@ impl<'a> Merge<'a> {
                 None => What::ChunkMissing { blocks: lost.len() as u64, bytes: should },
             };
             let holding = &self.inventory.holdings[holding];
+            // Of a member that is not given, the member of whoever tells of it is another one.
+            let elsewhere = first.records.as_ref().and_then(|_| first.path.parent()?.parent());
+            let about = about(self.inventory, holding, None, what);
             self.findings.push(Finding {
                 file: Some(first.path.to_path_buf()),
                 frames: Some(frames.into()),
-                ..about(self.inventory, holding, None, what)
+                member: elsewhere.map(std::path::Path::to_owned).or(about.member.clone()),
+                ..about
             });
         }
     }
@@ -263,11 +279,12 @@ fn placed(
         Some(_) => Presence::Truncated,
         None => Presence::Missing,
     };
-    Placed { block: record.block, holding, path, device, presence, lengths: record.lengths }
+    let (block, lengths) = (record.block, record.lengths);
+    Placed { block, holding, path, device, presence, lengths, records: None, stripe: None }
 }
 
 /// Why a record that is whole cannot be true.
-fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
+pub(super) fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
     let end = block.offset.checked_add(block.bytes.into());
     let frames_bytes = u64::from(block.frames) * u64::from(geometry.frame_bytes);
     if block.bytes == 0 || block.bytes > geometry.block_bytes {

@@ -5,6 +5,7 @@
 //! checksum fails is returned unless it was asked for.
 //!
 //! - `merge`: one list of blocks out of the indexes of all members, and what is not where it should be
+//! - `protected`: the stripes that blocks are in, and blocks that only those tell of
 //! - `stream`: a stream's blocks and frames, found by index and by time
 //! - `blocks`: their bytes, read ahead
 //! - `clock`: the one clock that all blocks of a stream go by
@@ -12,6 +13,7 @@
 mod blocks;
 mod clock;
 mod merge;
+mod protected;
 mod stream;
 
 use std::io;
@@ -75,6 +77,9 @@ impl Scan {
 
     /// The index file that knows a block.
     pub fn index_path(&self, placed: &Placed) -> PathBuf {
+        if let Some(records) = &placed.records {
+            return records.to_path_buf();
+        }
         self.inventory.holdings[placed.holding].side(INDEX_FILE)
     }
 

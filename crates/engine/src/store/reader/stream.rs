@@ -14,6 +14,7 @@ use super::clock::{BlockClock, Clock};
 use crate::store::finding::{Finding, What};
 use crate::store::gaps::Gaps;
 use crate::store::read::{Extent, Fault};
+use crate::store::redundancy::{InStripe, Stripe};
 
 /// One stream of a scan.
 #[derive(Clone, Debug)]
@@ -59,6 +60,10 @@ pub struct Placed {
     pub presence: Presence,
     /// Where its index tells the lengths of its frames.
     pub lengths: Option<(u64, u32)>,
+    /// The records beside a parity chunk that tell of it, where its index does not.
+    pub records: Option<Arc<PathBuf>>,
+    /// What it can be made of again.
+    pub stripe: Option<InStripe>,
 }
 
 /// Whether a block's bytes are there, judged by name and size of its chunk.
@@ -111,6 +116,15 @@ impl Stream {
     /// Bytes that a block can have.
     pub fn block_bytes(&self) -> usize {
         self.geometry.map_or(ALIGNMENT as usize, |geometry| geometry.block_bytes as usize)
+    }
+
+    /// The stripes that its blocks are in, each once.
+    pub fn stripes(&self) -> Vec<Arc<Stripe>> {
+        let mut all: Vec<Arc<Stripe>> =
+            self.blocks.iter().filter_map(|it| Some(it.stripe.as_ref()?.stripe.clone())).collect();
+        all.sort_by_key(|stripe| stripe.number);
+        all.dedup_by_key(|stripe| stripe.number);
+        all
     }
 
     /// The frames of a block, for streams whose frames have one length.
@@ -273,7 +287,13 @@ impl Placed {
             offset: self.block.offset,
             bytes: self.block.bytes,
             crc: self.block.crc,
+            stripe: self.stripe.clone(),
         }
+    }
+
+    /// Whether it may be read: its file holds it, or parity may.
+    pub fn is_readable(&self) -> bool {
+        self.presence == Presence::Whole || self.stripe.is_some()
     }
 
     /// A finding about this block.

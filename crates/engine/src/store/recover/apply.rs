@@ -213,5 +213,6 @@ fn stays(entry: &Entry, dropped: &BTreeSet<u64>) -> bool {
         Entry::Block(block) => !dropped.contains(&block.sequence),
         Entry::Lengths { sequence, .. } => !dropped.contains(sequence),
         Entry::Header { .. } | Entry::Gap(_) | Entry::Mark { .. } | Entry::Found { .. } => true,
+        Entry::Stripe(_) | Entry::Rows { .. } => true,
     }
 }

@@ -70,7 +70,8 @@ impl Error {
             Error::Inventory(error) => error.hint(),
             Error::Lock(error) => error.hint(),
             Error::MembersAbsent { .. } => Some(
-                "give them with --store, or do without what they hold (--without-absent-members)",
+                "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or do without what they hold \
+                 (--without-absent-members)",
             ),
             Error::Write { .. } | Error::Renumber(_) => {
                 Some("mend that, and recover the scan again")

@@ -238,6 +238,7 @@ impl Examiner<'_> {
             offset: block.offset,
             bytes: block.bytes,
             crc: block.crc,
+            stripe: None,
         };
         let read = self.reader.read(&extent, &mut self.memory);
         self.tell(bytes);

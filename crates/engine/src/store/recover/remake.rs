@@ -41,6 +41,7 @@ use crate::clock::Clock;
 use crate::store::gaps::Gaps;
 use crate::store::inventory::{BlockRecord, Found, Holding, Index, is_of_later_version};
 use crate::store::lock::{put_file, sync_directory};
+use crate::store::redundancy;
 
 /// What stands where nothing is known.
 const NOT_KNOWN: &str = "not known";
@@ -503,6 +504,7 @@ fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) ->
         armed: Clock::new().now(),
         stopped: None,
         times: Some(Times::Files),
+        redundancy: redundancy::seen_in(&found.holdings, uuid),
         members: members(found),
         streams,
     };

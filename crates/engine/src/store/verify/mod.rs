@@ -7,6 +7,7 @@
 //! index     ── summed up anew ────► account       the books are those of the data
 //! gaps      ── index, numbers ────► account       what is not there is what the account lists, term by term
 //! account   ── in short ──────────► manifest      and every copy says the same
+//! parity    ── checksum ──────────► its records   how much redundancy is left
 //! files     ── names, sizes ──────► index         nothing too few, nothing too many
 //! ```
 //!
@@ -19,7 +20,7 @@ mod listed;
 mod numbers;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use fullbore_core::account::{Terms, Verdict};
@@ -33,7 +34,8 @@ use self::files::{continuity, files};
 use self::walk::Walk;
 use super::finding::{Finding, What};
 use super::read::{Fault, Settings, StartError};
-use super::reader::Scan;
+use super::reader::{Scan, Stream};
+use super::redundancy::check::{self, Left};
 use super::renumber;
 
 /// What verifying a scan found.
@@ -55,6 +57,9 @@ pub struct Verification {
     pub seconds: f64,
     /// Each stream.
     pub streams: Vec<StreamResult>,
+    /// How much redundancy is left, if it was recorded with any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Left>,
     /// What is not as it should be.
     pub findings: Vec<Finding>,
 }
@@ -113,7 +118,16 @@ pub fn verify(
             what: What::ChunksUnordered,
         });
     }
-    let read = read_all(scan, settings, progress)?;
+    let parity = check::parity_bytes(scan);
+    let read = read_all(scan, settings, &|done, total| progress(done, total + parity))?;
+    let data = read
+        .iter()
+        .flat_map(|results| results.values())
+        .map(|it| u64::from(it.length))
+        .sum::<u64>();
+    let bad = bad(scan, &read);
+    let redundancy = check::check(scan, &bad, &|done| progress(data + done, data + parity))?;
+    findings.extend(redundancy.iter().flat_map(|it| it.findings.clone()));
     let bytes = read.iter().flat_map(|results| results.values()).map(BlockResult::bytes).sum();
     let mut streams = Vec::new();
     for (stream, results) in scan.streams.iter().zip(&read) {
@@ -121,7 +135,11 @@ pub fn verify(
         findings.extend(continuity(stream));
         findings.extend(blocks(scan, stream, results));
         findings.extend(frames(scan, stream, results));
-        let (result, books) = account(scan, stream, results);
+        let (mut result, books) = account(scan, stream, results);
+        if let Some(mended) = redundancy.as_ref().map(|it| &it.mended[stream.number]) {
+            let present = mended.iter().map(|at| u64::from(stream.blocks[*at].block.present));
+            result.lost = result.lost.saturating_sub(present.sum());
+        }
         findings.extend(books);
         let named = findings.iter().any(|it| it.stream.as_ref() == Some(&stream.name));
         streams.push(StreamResult { good: stream.complete && !named, ..result });
@@ -135,8 +153,26 @@ pub fn verify(
         bytes,
         seconds: started.elapsed().as_secs_f64(),
         streams,
+        redundancy: redundancy.map(|it| it.left),
         findings,
     })
+}
+
+/// Reads every block of a scan and says which of each stream are not as they were written, or not there.
+pub(super) fn bad_blocks(
+    scan: &Scan,
+    settings: Settings,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Vec<BTreeSet<usize>>, StartError> {
+    Ok(bad(scan, &read_all(scan, settings, progress)?))
+}
+
+fn bad(scan: &Scan, read: &[Results]) -> Vec<BTreeSet<usize>> {
+    let of = |(stream, results): (&Stream, &Results)| {
+        let is_bad = |at: &usize| results.get(at).is_none_or(|result| result.fault.is_some());
+        (0..stream.blocks.len()).filter(is_bad).collect()
+    };
+    scan.streams.iter().zip(read).map(of).collect()
 }
 
 /// What reading one block showed.

@@ -98,6 +98,7 @@ fn extents(written: &Written) -> Result<Vec<Extent>, Error> {
             offset: laid.offset,
             bytes: laid.bytes,
             crc: laid.crc,
+            stripe: None,
         });
     }
     Ok(extents)

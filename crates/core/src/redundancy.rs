@@ -1,0 +1,154 @@
+//! How much of a scan is stored twice, or in parity, so that members can be lost.
+//!
+//! ```text
+//! mirror        chunk │ copy                              any 1 member may be lost
+//! parity:3+2    chunk │ chunk │ chunk │ parity │ parity   any 2 members may be lost
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The most chunks of a stripe, data and parity together.
+pub const MOST_SHARDS: usize = 64;
+
+/// So many parity chunks for so many data chunks, all on different members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// The most data chunks of a stripe.
+    pub data: u16,
+    /// Parity chunks of each: so many members may be lost.
+    pub parity: u16,
+}
+
+/// Text that names no scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no redundancy: it is `mirror` or `parity:K+M`, K and M from 1 on and {MOST_SHARDS} together"
+)]
+pub struct Error {
+    text: String,
+}
+
+impl Scheme {
+    /// Members that a stripe lies on.
+    pub fn members(self) -> usize {
+        usize::from(self.data) + usize::from(self.parity)
+    }
+
+    /// Bytes of parity for so many bytes of data, where stripes are full.
+    pub fn extra(self, bytes: u64) -> u64 {
+        let extra = u128::from(bytes) * u128::from(self.parity) / u128::from(self.data.max(1));
+        u64::try_from(extra).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parse = || {
+            if text == "mirror" {
+                return Some(Self { data: 1, parity: 1 });
+            }
+            let (data, parity) = text.strip_prefix("parity:")?.split_once('+')?;
+            let scheme = Self { data: data.parse().ok()?, parity: parity.parse().ok()? };
+            let can_be = scheme.data > 0 && scheme.parity > 0 && scheme.members() <= MOST_SHARDS;
+            can_be.then_some(scheme)
+        };
+        parse().ok_or_else(|| Error { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { data: 1, parity: 1 } => write!(f, "mirror"),
+            Self { data, parity } => write!(f, "parity:{data}+{parity}"),
+        }
+    }
+}
+
+/// What a manifest says of its scan's redundancy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redundancy {
+    /// The most data chunks of a stripe.
+    pub data: u16,
+    /// Parity chunks of each.
+    pub parity: u16,
+    /// How it came to be, once it is; a recorder that died leaves none.
+    #[serde(default)]
+    pub followed: Option<Followed>,
+    /// How often it was rebuilt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rebuilt: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// How redundancy followed the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Followed {
+    /// Stripes made.
+    pub stripes: u64,
+    /// Data chunks in them.
+    pub chunks: u64,
+    /// Data chunks that are in none.
+    pub unprotected: u64,
+    /// Bytes of parity.
+    pub bytes: u64,
+    /// The most complete chunks of the scan that waited for their parity at one time while it was recorded.
+    pub most_behind: u64,
+    /// How long after the last block was safe it was complete, in milliseconds.
+    pub after_ms: u64,
+}
+
+impl Redundancy {
+    /// That of a scan that begins.
+    pub fn of(scheme: Scheme) -> Self {
+        Self { data: scheme.data, parity: scheme.parity, followed: None, rebuilt: 0 }
+    }
+
+    /// What was asked for.
+    pub fn scheme(&self) -> Scheme {
+        Scheme { data: self.data, parity: self.parity }
+    }
+
+    /// Whether what was read can be.
+    pub fn check(&self) -> Result<(), String> {
+        let scheme = self.scheme();
+        match scheme.data > 0 && scheme.parity > 0 && scheme.members() <= MOST_SHARDS {
+            true => Ok(()),
+            false => Err(format!("a redundancy of {}+{}", self.data, self.parity)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_is_one_copy_of_each_chunk() {
+        assert_eq!("mirror".parse(), Ok(Scheme { data: 1, parity: 1 }));
+        assert_eq!("parity:1+1".parse::<Scheme>().unwrap().to_string(), "mirror");
+        assert_eq!("parity:8+2".parse::<Scheme>().unwrap().to_string(), "parity:8+2");
+        assert_eq!(Scheme { data: 4, parity: 2 }.extra(1000), 500);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_told() {
+        for text in
+            ["", "raid5", "parity", "parity:0+1", "parity:1+0", "parity:60+5", "parity:2+-1"]
+        {
+            let error = text.parse::<Scheme>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("`{text}`")) && error.contains("parity:K+M"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which chunks make the next stripe, and which members take its parity.
+//!
+//! No two chunks of a stripe, data or parity, lie on one member: else the loss of that member would take two of them.
+
+use std::collections::BTreeMap;
+
+use fullbore_core::redundancy::Scheme;
+
+/// So many stripes' worth of chunks may wait for one that is full; then a narrower one is made.
+const PATIENCE: usize = 2;
+
+/// Which of the chunks that wait make the next stripe, by their places, oldest first. `waiting` tells the member of
+/// each, of `members` that take data. None as long as it is better to wait, which ends with the recording (`last`).
+pub fn stripe(waiting: &[usize], scheme: Scheme, members: usize, last: bool) -> Option<Vec<usize>> {
+    let widest = usize::from(scheme.data).min(members.saturating_sub(usize::from(scheme.parity)));
+    let mut of_member: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (place, member) in waiting.iter().enumerate() {
+        of_member.entry(*member).or_default().push(place);
+    }
+    let mut queues: Vec<Vec<usize>> = of_member.into_values().collect();
+    // A member that has taken more chunks than others gives one to every stripe.
+    queues.sort_by_key(|queue| (std::cmp::Reverse(queue.len()), queue[0]));
+    queues.truncate(widest.max(1));
+    let full = queues.len() == usize::from(scheme.data);
+    let long = waiting.len() > PATIENCE * usize::from(scheme.data);
+    let due = full || long || last;
+    let mut chosen: Vec<usize> = queues.iter().map(|queue| queue[0]).collect();
+    chosen.sort_unstable();
+    (due && !chosen.is_empty()).then_some(chosen)
+}
+
+/// Which members take the parity of a stripe: those that hold nothing of it, the one with the least parity first.
+pub fn targets(holding: &[usize], taken: &[(usize, u64)], count: usize) -> Vec<usize> {
+    let mut free: Vec<&(usize, u64)> =
+        taken.iter().filter(|(member, _)| !holding.contains(member)).collect();
+    free.sort_by_key(|(member, bytes)| (*bytes, *member));
+    free.into_iter().take(count).map(|(member, _)| *member).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_order_chunks_come_in_each_ends_in_one_stripe_over_distinct_members(
+            data in 1..5u16,
+            parity in 1..3u16,
+            spare in 0..3usize,
+            chunks in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60),
+        ) {
+            let scheme = Scheme { data, parity };
+            let members = scheme.members() + spare;
+            let mut waiting: Vec<(usize, usize)> = Vec::new();
+            let mut taken: Vec<(usize, u64)> = (0..members).map(|member| (member, 0)).collect();
+            let mut seen = vec![0; chunks.len()];
+            let mut compose = |waiting: &mut Vec<(usize, usize)>, last| -> Result<(), TestCaseError> {
+                loop {
+                    let of: Vec<usize> = waiting.iter().map(|(_, member)| *member).collect();
+                    let Some(places) = stripe(&of, scheme, members, last) else { return Ok(()) };
+                    prop_assert!(places.len() <= usize::from(data) && places.is_sorted());
+                    let mut holding: Vec<usize> = places.iter().map(|place| of[*place]).collect();
+                    let parity_on = targets(&holding, &taken, usize::from(parity));
+                    prop_assert_eq!(parity_on.len(), usize::from(parity));
+                    parity_on.iter().for_each(|member| taken[*member].1 += 1);
+                    holding.extend(parity_on);
+                    let count = holding.len();
+                    holding.sort_unstable();
+                    holding.dedup();
+                    prop_assert_eq!(holding.len(), count, "two of a stripe on one member");
+                    for place in places.into_iter().rev() {
+                        seen[waiting.remove(place).0] += 1;
+                    }
+                }
+            };
+            for (number, (member, looked)) in chunks.iter().enumerate() {
+                waiting.push((number, member.index(members)));
+                if *looked {
+                    compose(&mut waiting, false)?;
+                    prop_assert!(waiting.len() <= PATIENCE * usize::from(data));
+                }
+            }
+            compose(&mut waiting, true)?;
+            prop_assert!(waiting.is_empty() && seen.iter().all(|times| *times == 1));
+        }
+    }
+
+    #[test]
+    fn parity_goes_to_the_member_that_has_least_of_it() {
+        assert_eq!(targets(&[0], &[(0, 0), (1, 5), (2, 3), (3, 3)], 2), [2, 3]);
+        assert_eq!(targets(&[0, 1], &[(0, 0), (1, 5)], 1), [] as [usize; 0]);
+    }
+}

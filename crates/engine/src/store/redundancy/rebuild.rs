@@ -1,0 +1,631 @@
+//! What was lost of a scan with redundancy, restored: onto the members that are left, or onto others.
+//!
+//! ```text
+//! check    every block and every row of parity is read
+//! restore  each chunk that is not as it was written, data or parity: in its place if its member is there, else on a
+//!          member that holds nothing of its stripe; then its records in that member's index
+//! compose  parity for chunks that have none
+//! tell     manifests and accounts beside every stream; members that nothing is missed of any more are let go
+//! ```
+//!
+//! A chunk is restored whole or not at all, so it can be interrupted at any time and run again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
+use fullbore_core::layout::chunk_file;
+use fullbore_core::manifest::{
+    ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member as Listed, SIDE_DIRECTORY, State,
+};
+use fullbore_core::name::ScanName;
+use fullbore_core::redundancy::Followed;
+use serde::Serialize;
+
+use super::check::{Standing, check, parity_bytes};
+use super::compose::{Composer, Place};
+use super::pour::{Output, Pouring, Trouble, finish, pour};
+use super::stripe::{Rows, Stripe};
+use super::{Told, is_unfinished, stripes_of};
+use crate::store::inventory::{self, Holding, Index, Inventory, side_file};
+use crate::store::lock::{self, ScanLock, put_file, sync_directory};
+use crate::store::member::{Member, MemberError};
+use crate::store::read::{Settings, StartError};
+use crate::store::reader::Scan;
+use crate::store::renumber;
+use crate::store::verify;
+
+/// So many restored chunks may wait for their records in the index.
+const MOST_UNRECORDED: usize = 32;
+
+/// What was restored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rebuilt {
+    /// The scan.
+    pub scan: String,
+    /// Data chunks of lost members, now on others.
+    pub restored: u64,
+    /// Data chunks that were damaged or not there, made again in their places.
+    pub mended: u64,
+    /// Parity chunks written anew.
+    pub parity: u64,
+    /// Stripes made of chunks that had none.
+    pub stripes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What could not be restored, and why.
+    pub left: Vec<String>,
+    /// Members that the scan does without now.
+    pub gone: Vec<PathBuf>,
+    /// Members that it lies on now and did not before.
+    pub joined: Vec<PathBuf>,
+    /// Whether it was interrupted: run again, it goes on.
+    pub interrupted: bool,
+}
+
+impl Rebuilt {
+    /// Whether nothing is left to be done.
+    pub fn is_whole(&self) -> bool {
+        self.left.is_empty() && !self.interrupted
+    }
+
+    /// Whether anything was done.
+    pub fn is_something(&self) -> bool {
+        self.restored + self.mended + self.parity + self.stripes > 0 || !self.gone.is_empty()
+    }
+}
+
+/// A scan that could not be rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its files.
+    #[error(transparent)]
+    Inventory(#[from] inventory::Error),
+    /// It is being recorded.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
+    /// A member to rebuild onto.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// What reading needs.
+    #[error(transparent)]
+    Read(#[from] StartError),
+    /// There is nothing to rebuild from.
+    #[error("{scan} was recorded without redundancy")]
+    None {
+        /// The scan.
+        scan: String,
+    },
+    /// Its chunk files are between two names.
+    #[error("{scan}: chunk files were not all put in the order of the stream")]
+    Unordered {
+        /// The scan.
+        scan: String,
+    },
+    /// A file could not be written.
+    #[error("{}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Inventory(error) => error.hint().map(Into::into),
+            Error::Lock(error) => error.hint().map(Into::into),
+            Error::Member(error) => error.hint(),
+            Error::None { .. } => {
+                Some("`fullbore record --redundancy` makes it while a scan is recorded".into())
+            }
+            Error::Unordered { scan } => Some(format!("`fullbore recover {scan}` finishes that")),
+            Error::Read(_) => None,
+            Error::Write { .. } => Some("what was restored before stays; run it again".into()),
+        }
+    }
+}
+
+/// How to rebuild.
+pub struct Options<'a> {
+    /// Members to restore onto; none: those that are given.
+    pub onto: Vec<PathBuf>,
+    /// Called with bytes read so far and those to be read in all.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Asked now and then whether to stop.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Restores what was lost of a scan.
+pub fn rebuild(
+    roots: &[PathBuf],
+    name: &ScanName,
+    options: &Options<'_>,
+) -> Result<Rebuilt, Error> {
+    refuse(&Inventory::take(roots, name)?)?;
+    let mut all = roots.to_vec();
+    for path in &options.onto {
+        let member = Member::open(path)?;
+        let same = |root: &PathBuf| {
+            std::fs::canonicalize(root).is_ok_and(|root| root == *member.root())
+                || root == member.root()
+        };
+        if !all.iter().any(same) {
+            all.push(member.root().to_owned());
+        }
+    }
+    let inventory = Inventory::take(&all, name)?;
+    let readable = inventory.holdings.iter().filter(|it| it.manifest.get().is_some());
+    let locks: Result<Vec<ScanLock>, lock::Error> =
+        readable.map(|it| ScanLock::take(&it.side(MANIFEST_FILE))).collect();
+    let locks = locks?;
+    // Whoever held it may have changed it while we waited.
+    let inventory = Inventory::take(&all, name)?;
+    refuse(&inventory)?;
+    remove_unfinished(&inventory);
+    let scan = Scan::of_inventory(inventory);
+    let onto: BTreeSet<usize> = options
+        .onto
+        .iter()
+        .filter_map(|path| {
+            let path = std::fs::canonicalize(path).ok()?;
+            let is = |root: &inventory::Root| {
+                std::fs::canonicalize(&root.path).ok() == Some(path.clone())
+            };
+            scan.inventory.roots.iter().position(is)
+        })
+        .collect();
+    Rebuilding {
+        options,
+        onto,
+        locks,
+        scan: &scan,
+        rebuilt: Rebuilt::default(),
+        unrecorded: BTreeMap::new(),
+        bytes: BTreeMap::new(),
+        refusing: BTreeSet::new(),
+    }
+    .carry_out()
+}
+
+fn refuse(inventory: &Inventory) -> Result<(), Error> {
+    let scan = || inventory.manifest.scan.to_string();
+    if inventory.manifest.redundancy.is_none() {
+        return Err(Error::None { scan: scan() });
+    }
+    if renumber::is_unfinished(inventory) {
+        return Err(Error::Unordered { scan: scan() });
+    }
+    Ok(())
+}
+
+/// Nobody else writes here: we hold its locks.
+fn remove_unfinished(inventory: &Inventory) {
+    let all = inventory.holdings.iter().flat_map(|it| &it.redundant);
+    for path in all.filter(|path| is_unfinished(path)) {
+        // What cannot be removed does no harm.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+struct Rebuilding<'a> {
+    options: &'a Options<'a>,
+    /// Roots that may take what is restored; none: all.
+    onto: BTreeSet<usize>,
+    locks: Vec<ScanLock>,
+    scan: &'a Scan,
+    rebuilt: Rebuilt,
+    /// Records of chunks that were restored onto a root, by root and stream.
+    unrecorded: BTreeMap<(usize, usize), Vec<Vec<u8>>>,
+    /// Bytes written onto each root.
+    bytes: BTreeMap<usize, u64>,
+    /// Roots that took no chunk.
+    refusing: BTreeSet<usize>,
+}
+
+/// A chunk of a stripe, and where it goes.
+struct Move {
+    shard: usize,
+    root: usize,
+    in_place: bool,
+}
+
+impl Rebuilding<'_> {
+    fn carry_out(mut self) -> Result<Rebuilt, Error> {
+        let scan = self.scan;
+        self.rebuilt.scan = scan.manifest.scan.to_string();
+        let parity = parity_bytes(scan);
+        let progress = self.options.progress;
+        let bad = verify::bad_blocks(scan, Settings::default(), &|done, total| {
+            progress(done, total + parity);
+        })?;
+        let data: u64 = scan.streams.iter().map(|stream| stream.bytes()).sum();
+        let checked = check(scan, &bad, &|done| progress(data + done, data + parity))?;
+        let standings = checked.map(|it| it.stripes).unwrap_or_default();
+        for (number, standings) in standings.iter().enumerate() {
+            let told = stripes_of(&scan.inventory, number);
+            for standing in standings.iter().filter(|it| !it.bad.is_empty()) {
+                let told = told.iter().find(|it| it.stripe.number == standing.stripe.number);
+                if let Some(told) = told
+                    && !self.restore(number, told, standing)?
+                {
+                    self.rebuilt.interrupted = true;
+                    return self.tell(None);
+                }
+            }
+            self.bad_without_stripe(number, &bad[number]);
+        }
+        self.record()?;
+        let followed = self.compose()?;
+        self.tell(Some(followed))
+    }
+
+    /// Chunks that are damaged or lost, and in no stripe.
+    fn bad_without_stripe(&mut self, number: usize, bad: &BTreeSet<usize>) {
+        let stream = &self.scan.streams[number];
+        let alone = bad.iter().map(|at| &stream.blocks[*at]).filter(|it| it.stripe.is_none());
+        let paths: BTreeSet<&Arc<PathBuf>> = alone.map(|placed| &placed.path).collect();
+        for path in paths {
+            self.rebuilt.left.push(format!("{}: it was in no stripe", path.display()));
+        }
+        for absent in &stream.absent {
+            self.rebuilt.left.push(absent.finding(stream).to_string());
+        }
+    }
+
+    /// Restores what is bad of a stripe. False if it was interrupted.
+    fn restore(&mut self, number: usize, told: &Told, standing: &Standing) -> Result<bool, Error> {
+        let stripe = &*standing.stripe;
+        let directory = self.scan.manifest.streams[number].directory.clone();
+        if !standing.beyond.is_empty() {
+            let lost = standing.bad.iter().filter_map(|shard| stripe.data.get(*shard));
+            let lost: Vec<String> = lost.map(|it| it.path.display().to_string()).collect();
+            self.rebuilt.left.push(format!(
+                "stripe {} of {directory}: {} of {} chunks are damaged or lost, and parity makes up for {}: {}",
+                stripe.number,
+                standing.bad.len(),
+                stripe.shards(),
+                stripe.parity.len(),
+                lost.join(", ")
+            ));
+            return Ok(true);
+        }
+        let mut rows = Rows::of(stripe)?;
+        loop {
+            let moves = self.moves(number, stripe, &standing.bad);
+            if moves.is_empty() {
+                break;
+            }
+            match self.write(number, told, stripe, &mut rows, &moves) {
+                Ok(()) => break,
+                Err(Failure::Interrupted) => return Ok(false),
+                Err(Failure::Target(root, why)) => {
+                    // Another member may take it.
+                    self.rebuilt.left.push(why);
+                    self.refusing.insert(root);
+                }
+                Err(Failure::Stripe(why)) => {
+                    self.rebuilt
+                        .left
+                        .push(format!("stripe {} of {directory}: {why}", stripe.number));
+                    break;
+                }
+            }
+        }
+        if self.unrecorded.values().map(Vec::len).sum::<usize>() >= MOST_UNRECORDED {
+            self.record()?;
+        }
+        Ok(true)
+    }
+
+    /// Where the bad chunks of a stripe go.
+    fn moves(&mut self, number: usize, stripe: &Stripe, bad: &BTreeSet<usize>) -> Vec<Move> {
+        let mut holding: BTreeSet<usize> = (0..stripe.shards())
+            .filter(|shard| !bad.contains(shard))
+            .filter_map(|shard| stripe.root_of(shard))
+            .collect();
+        let mut moves = Vec::new();
+        let mut homeless = Vec::new();
+        for &shard in bad {
+            match self.home_of(number, stripe, shard) {
+                Some(root) if !self.refusing.contains(&root) && holding.insert(root) => {
+                    moves.push(Move { shard, root, in_place: true });
+                }
+                _ => homeless.push(shard),
+            }
+        }
+        for shard in homeless {
+            let roots = 0..self.scan.inventory.roots.len();
+            let free = roots.filter(|root| {
+                let allowed = self.onto.is_empty() || self.onto.contains(root);
+                allowed && !holding.contains(root) && !self.refusing.contains(root)
+            });
+            let least = free.min_by_key(|root| self.bytes.get(root).copied().unwrap_or(0));
+            match least {
+                Some(root) => {
+                    holding.insert(root);
+                    moves.push(Move { shard, root, in_place: false });
+                }
+                None => {
+                    let text = format!(
+                        "{}: no member is left that holds nothing of the stripes of its lost chunks: name another with --onto",
+                        self.scan.manifest.streams[number].directory
+                    );
+                    if !self.rebuilt.left.contains(&text) {
+                        self.rebuilt.left.push(text);
+                    }
+                }
+            }
+        }
+        moves
+    }
+
+    /// The root that a chunk belongs to, if it is given.
+    fn home_of(&self, number: usize, stripe: &Stripe, shard: usize) -> Option<usize> {
+        let Some(chunk) = stripe.data.get(shard) else { return stripe.root_of(shard) };
+        let stream = &self.scan.streams[number];
+        let placed = stream.blocks.iter().find(|it| it.block.chunk == chunk.chunk)?;
+        // Where an index knows it, its file goes to where that says.
+        let known = placed.records.is_none();
+        known.then(|| self.scan.inventory.holdings[placed.holding].root)
+    }
+
+    fn write(
+        &mut self,
+        number: usize,
+        told: &Told,
+        stripe: &Stripe,
+        rows: &mut Rows,
+        moves: &[Move],
+    ) -> Result<(), Failure> {
+        let stream = &self.scan.manifest.streams[number];
+        let name = stream.directory.clone();
+        let codec = Codec::of_scan(self.scan.manifest.uuid);
+        let place = Place { codec, stream: number as u16, name: &name };
+        let mut into: Vec<Pouring> = Vec::with_capacity(moves.len());
+        for Move { shard, root, .. } in moves {
+            let directory =
+                self.prepare(number, *root).map_err(|error| Failure::of(*root, error))?;
+            let begun = match shard.checked_sub(stripe.data.len()) {
+                Some(parity) => place.begin_parity(stripe, parity, &directory),
+                None => {
+                    let chunk = stripe.data[*shard].chunk;
+                    let file =
+                        stream.renamed.as_ref().map_or(chunk, |it| it.in_sight().file_of(chunk));
+                    let path = directory.join(chunk_file(&name, file));
+                    let side = directory.join(SIDE_DIRECTORY);
+                    Output::begin(&side, &path, stripe.bytes_of(*shard))
+                        .map(|output| Pouring { shard: *shard, output, crcs: Vec::new() })
+                        .map_err(|source| (path, source))
+                }
+            };
+            into.push(begun.map_err(|(path, source)| Failure::of(*root, (path, source)))?);
+        }
+        let stop = self.options.stop;
+        let failed = |trouble: Trouble| match trouble {
+            Trouble::Stopped => Failure::Interrupted,
+            Trouble::Write { at, path, source } => Failure::of(moves[at].root, (path, source)),
+            other => Failure::Stripe(other.to_string()),
+        };
+        pour(stripe, rows, &mut into, &mut |_| !stop()).map_err(failed)?;
+        let crcs = finish(stripe, into).map_err(failed)?;
+        let raw: Vec<&[u8]> = told.chunks.iter().map(|it| it.raw.as_slice()).collect();
+        for (Move { shard, root, in_place }, crcs) in moves.iter().zip(&crcs) {
+            let bytes = stripe.bytes_of(*shard);
+            *self.bytes.entry(*root).or_default() += bytes;
+            self.rebuilt.bytes += bytes;
+            match shard.checked_sub(stripe.data.len()) {
+                Some(parity) => {
+                    let directory = self.directory(number, *root);
+                    place
+                        .put_records(stripe, parity, &directory, crcs, &raw)
+                        .map_err(|error| Failure::of(*root, error))?;
+                    self.rebuilt.parity += 1;
+                }
+                None if *in_place => self.rebuilt.mended += 1,
+                None => {
+                    let records = raw[*shard][RECORD_BYTES.min(raw[*shard].len())..].to_vec();
+                    self.unrecorded.entry((*root, number)).or_default().push(records);
+                    self.rebuilt.restored += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory(&self, number: usize, root: usize) -> PathBuf {
+        let directory = &self.scan.manifest.streams[number].directory;
+        self.scan.inventory.roots[root].path.join(directory)
+    }
+
+    /// Makes a stream's directory on a root where it has none, with the manifest and the account as they are.
+    fn prepare(&self, number: usize, root: usize) -> Result<PathBuf, (PathBuf, io::Error)> {
+        let directory = self.directory(number, root);
+        let side = directory.join(SIDE_DIRECTORY);
+        if side.is_dir() {
+            return Ok(directory);
+        }
+        std::fs::create_dir_all(&side).map_err(|source| (side.clone(), source))?;
+        let manifest = side.join(MANIFEST_FILE);
+        put_file(&manifest, &self.scan.manifest.to_json()).map_err(|source| (manifest, source))?;
+        if let Some(account) = self.account_of(number) {
+            let path = side.join(ACCOUNT_FILE);
+            put_file(&path, &account).map_err(|source| (path, source))?;
+        }
+        let root = self.scan.inventory.roots[root].path.clone();
+        for path in [directory.clone(), root] {
+            sync_directory(&path).map_err(|source| (path, source))?;
+        }
+        Ok(directory)
+    }
+
+    fn account_of(&self, number: usize) -> Option<Vec<u8>> {
+        let readable = |it: &&Holding| it.account().get().is_some();
+        let holding = self.scan.inventory.of_stream(number).find(readable)?;
+        std::fs::read(holding.side(ACCOUNT_FILE)).ok()
+    }
+
+    /// Puts the records of restored chunks into the indexes of the members that they lie on now.
+    fn record(&mut self) -> Result<(), Error> {
+        let codec = Codec::of_scan(self.scan.manifest.uuid);
+        for ((root, number), chunks) in std::mem::take(&mut self.unrecorded) {
+            let path = side_file(&self.directory(number, root), INDEX_FILE);
+            let failed = |source| Error::Write { path: path.clone(), source };
+            let mut records = match Index::read(&path, self.scan.manifest.uuid, number as u16) {
+                Ok(index) => {
+                    let mut bytes = std::fs::read(&path).map_err(failed)?;
+                    bytes.truncate(usize::try_from(index.trusted_bytes()).unwrap_or(usize::MAX));
+                    bytes
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(failed(error)),
+            };
+            if records.is_empty() {
+                records.extend(codec.encode(number as u16, &self.header(number, root)));
+            }
+            chunks.iter().for_each(|chunk| records.extend(chunk));
+            put_file(&path, &records).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn header(&self, number: usize, root: usize) -> Entry {
+        let geometry = self.scan.streams[number].geometry;
+        let (frame_bytes, block_bytes, chunk_blocks) =
+            geometry.map_or((0, 0, 0), |it| (it.frame_bytes, it.block_bytes, it.chunk_blocks));
+        let member = self.scan.inventory.roots[root].uuid.unwrap_or_default();
+        Entry::Header { member, frame_bytes, block_bytes, chunk_blocks }
+    }
+
+    /// Makes stripes of chunks that have none.
+    fn compose(&mut self) -> Result<Followed, Error> {
+        let scan = self.scan;
+        let Some(redundancy) = scan.manifest.redundancy else { return Ok(Followed::default()) };
+        let roots: Vec<PathBuf> = scan.inventory.roots.iter().map(|it| it.path.clone()).collect();
+        let mut composer = Composer::new(scan.manifest.uuid, redundancy.scheme(), roots.clone());
+        let mut alone = false;
+        for stream in &scan.streams {
+            let told = stripes_of(&scan.inventory, stream.number);
+            let done = told.iter().flat_map(|it| &it.chunks).map(|it| it.chunk).collect();
+            let next = told.last().map_or(0, |it| it.stripe.number + 1);
+            let listed = &scan.manifest.streams[stream.number];
+            let is_alone = stream.blocks.iter().any(|it| it.stripe.is_none());
+            if is_alone {
+                alone = true;
+                for root in 0..roots.len() {
+                    // A root that cannot be written is told of when it refuses a chunk.
+                    let _ = self.prepare(stream.number, root);
+                }
+                composer.add(
+                    stream.number as u16,
+                    &listed.directory,
+                    done,
+                    next,
+                    listed.renamed.clone(),
+                );
+            }
+        }
+        let mut followed = Followed::default();
+        if alone && scan.manifest.state == State::Recording {
+            let name = &scan.manifest.scan;
+            self.rebuilt.left.push(format!(
+                "{name} was never sealed: once it is (`fullbore recover {name}`), chunks without parity get it"
+            ));
+        } else if alone {
+            composer.look(true);
+            let stop = self.options.stop;
+            self.rebuilt.interrupted |= !composer.compose(true, &mut |_| !stop());
+            let (made, told) = composer.end();
+            followed = made;
+            self.rebuilt.stripes += made.stripes;
+            self.rebuilt.bytes += made.bytes;
+            self.rebuilt.left.extend(told);
+        }
+        Ok(followed)
+    }
+
+    /// Says in every manifest what the scan lies on now.
+    fn tell(mut self, followed: Option<Followed>) -> Result<Rebuilt, Error> {
+        self.record()?;
+        let mut manifest = self.scan.manifest.clone();
+        self.change_members(&mut manifest);
+        if let Some(redundancy) = &mut manifest.redundancy {
+            if self.rebuilt.is_something() {
+                redundancy.rebuilt += 1;
+            }
+            let before = redundancy.followed.unwrap_or_default();
+            if let Some(made) = followed.filter(|_| !self.rebuilt.interrupted) {
+                redundancy.followed = Some(Followed {
+                    stripes: before.stripes + made.stripes,
+                    chunks: before.chunks + made.chunks,
+                    unprotected: made.unprotected,
+                    bytes: before.bytes + made.bytes,
+                    ..before
+                });
+            }
+        }
+        if manifest != self.scan.manifest {
+            self.put_manifests(&manifest)?;
+        }
+        Ok(self.rebuilt)
+    }
+
+    fn change_members(&mut self, manifest: &mut Manifest) {
+        let roots = &self.scan.inventory.roots;
+        for (root, at) in roots.iter().zip(0..) {
+            let Some(uuid) = root.uuid else { continue };
+            let lies_there = (0..manifest.streams.len())
+                .any(|number| self.directory(number, at).join(SIDE_DIRECTORY).is_dir());
+            if lies_there && manifest.members.iter().all(|member| member.uuid != uuid) {
+                let path = root.path.clone();
+                self.rebuilt.joined.push(path.clone());
+                manifest.members.push(Listed { uuid, path, failure: None, buffered: false });
+            }
+        }
+        if self.rebuilt.is_whole() {
+            let absent = self.scan.inventory.absent_members();
+            self.rebuilt.gone = absent.iter().map(|member| member.path.clone()).collect();
+            manifest.members.retain(|member| absent.iter().all(|it| it.uuid != member.uuid));
+        }
+    }
+
+    fn put_manifests(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        let json = manifest.to_json();
+        for number in 0..manifest.streams.len() {
+            for root in 0..self.scan.inventory.roots.len() {
+                let path = side_file(&self.directory(number, root), MANIFEST_FILE);
+                if !path.parent().is_some_and(Path::is_dir) {
+                    continue;
+                }
+                match self.locks.iter_mut().find(|lock| lock.path() == path) {
+                    Some(lock) => lock.replace(&json)?,
+                    None => {
+                        put_file(&path, &json).map_err(|source| Error::Write { path, source })?
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why the chunks of a stripe were not restored.
+enum Failure {
+    /// It was to stop.
+    Interrupted,
+    /// A root takes no chunk.
+    Target(usize, String),
+    /// It cannot be made.
+    Stripe(String),
+}
+
+impl Failure {
+    fn of(root: usize, (path, source): (PathBuf, io::Error)) -> Self {
+        Failure::Target(root, format!("{}: {source}", path.display()))
+    }
+}

@@ -1,0 +1,151 @@
+//! The chunks of an index that grows: what its records say of each, until it is complete and durable.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
+use fullbore_core::layout::Geometry;
+use uuid::Uuid;
+
+use crate::store::inventory::check_geometry;
+
+/// Bytes of an index that are read at once.
+const PIECE: usize = 256 << 10;
+
+/// A chunk, and what its index says of it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Its number, as the index has it.
+    pub chunk: u32,
+    /// Its blocks.
+    pub blocks: Vec<Block>,
+    /// The index's header and the chunk's records, as they stand.
+    pub raw: Vec<u8>,
+    /// Number of its last block in the index.
+    last: usize,
+}
+
+/// An index that is read as it grows.
+#[derive(Debug)]
+pub struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    codec: Codec,
+    stream: u16,
+    /// Bytes that have been read.
+    at: u64,
+    /// Its header, and the geometry in it.
+    header: Option<(Vec<u8>, Geometry)>,
+    blocks: usize,
+    durable: usize,
+    open: BTreeMap<u32, Recorded>,
+    newest: Option<u32>,
+}
+
+impl Tail {
+    /// The index of a stream of a scan, at its beginning.
+    pub fn new(path: PathBuf, scan: Uuid, stream: u16) -> Self {
+        Self {
+            path,
+            file: None,
+            codec: Codec::of_scan(scan),
+            stream,
+            at: 0,
+            header: None,
+            blocks: 0,
+            durable: 0,
+            open: BTreeMap::new(),
+            newest: None,
+        }
+    }
+
+    /// How its stream is cut.
+    pub fn geometry(&self) -> Option<Geometry> {
+        Some(self.header.as_ref()?.1)
+    }
+
+    /// Reads on as far as records can be trusted. One that is just being written is read the next time.
+    pub fn look(&mut self) -> io::Result<()> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                file => file?,
+            },
+        };
+        self.read(&file)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn read(&mut self, file: &File) -> io::Result<()> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let got = file.read_at(&mut piece, self.at)?;
+            let mut taken = 0;
+            for record in piece[..got].chunks_exact(RECORD_BYTES) {
+                let whole = record.try_into().expect("chunks of the record's size");
+                match self.codec.decode(whole) {
+                    Ok((stream, entry)) if stream == self.stream => self.take(entry, record),
+                    _ => break,
+                }
+                taken += RECORD_BYTES;
+            }
+            self.at += taken as u64;
+            if taken == 0 || taken < got - got % RECORD_BYTES {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, entry: Entry, record: &[u8]) {
+        match entry {
+            Entry::Header { frame_bytes, block_bytes, chunk_blocks, .. } => {
+                let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks };
+                if check_geometry(&geometry).is_ok() {
+                    self.header = Some((record.to_vec(), geometry));
+                }
+            }
+            Entry::Block(block) => {
+                let Some((header, _)) = &self.header else { return };
+                let fresh = || Recorded {
+                    chunk: block.chunk,
+                    blocks: Vec::new(),
+                    raw: header.clone(),
+                    last: 0,
+                };
+                let chunk = self.open.entry(block.chunk).or_insert_with(fresh);
+                chunk.blocks.push(block);
+                chunk.raw.extend(record);
+                chunk.last = self.blocks;
+                self.blocks += 1;
+                self.newest = Some(block.chunk);
+            }
+            Entry::Lengths { .. } | Entry::Gap(_) => {
+                if let Some(chunk) = self.newest.and_then(|chunk| self.open.get_mut(&chunk)) {
+                    chunk.raw.extend(record);
+                }
+            }
+            Entry::Mark { blocks, .. } => {
+                self.durable = usize::try_from(blocks).unwrap_or(usize::MAX);
+            }
+            Entry::Found { .. } | Entry::Stripe(_) | Entry::Rows { .. } => {}
+        }
+    }
+
+    /// The chunks that are complete and durable; with `all`, whatever there is.
+    pub fn closed(&mut self, all: bool) -> Vec<Recorded> {
+        let Some(geometry) = self.geometry() else { return Vec::new() };
+        let is_closed = |chunk: &Recorded| {
+            let end = chunk.blocks.last().map_or(0, |it| it.offset + u64::from(it.bytes));
+            end == geometry.chunk_bytes() && chunk.last < self.durable
+        };
+        // A mark that covers a block comes after all of its records.
+        let ready = self.open.values().filter(|chunk| all || is_closed(chunk));
+        let ready: Vec<u32> = ready.map(|chunk| chunk.chunk).collect();
+        ready.iter().filter_map(|chunk| self.open.remove(chunk)).collect()
+    }
+}

@@ -1,0 +1,179 @@
+"""Members are lost, chunks are damaged: with redundancy every byte is read all the same, and restored."""
+
+import os
+import shutil
+import signal
+
+import pytest
+import wire
+from fullbore import (
+    AS_SEALED,
+    FOUND,
+    GOOD,
+    REFUSED,
+    Recording,
+    ask,
+    free_port,
+    free_ports,
+    play,
+    run,
+    text,
+)
+from test_documents import schema
+
+FRAMES = 800
+
+
+@pytest.fixture
+def members(tmp_path):
+    """A disk set of five members."""
+    made = [tmp_path / f"disk{n}" for n in range(5)]
+    for member in made:
+        member.mkdir()
+    return made
+
+
+def record(stores, redundancy, streams=8):
+    """So many streams of VDIF; the recording, what was sent of each, what was sealed."""
+    ports = free_ports(streams)
+    source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000&block=64KiB"
+    options = ["--chunk", "128KiB", "--redundancy", redundancy, "--buffer", f"{16 * streams}MiB"]
+    frames = wire.run_of_frames(FRAMES, payload_bytes=2000)
+    with Recording(source, store=stores, options=options) as recording:
+        sent = {port: b"".join(wire.send(frames, port, pause=1e-5)) for port in ports}
+        recording.process.send_signal(signal.SIGINT)
+        # One stream comes after the other, which is told.
+        sealed = recording.sealed(code=AS_SEALED)
+    return recording, sent, sealed
+
+
+def named(stores):
+    return ",".join(map(str, stores))
+
+
+def cat(scan, port, stores, code=GOOD):
+    return run("cat", f"{scan}/{port}", "--store", named(stores), code=code).stdout
+
+
+def verified(scan, stores, code):
+    return ask("verify", scan, "--store", named(stores), code=code)
+
+
+def test_any_two_of_five_disks_are_lost_and_no_byte_is(members, tmp_path):
+    recording, sent, sealed = record(members, "parity:3+2")
+    scan = recording.scan
+    schema("manifest").validate(sealed["manifest"])
+    redundancy = sealed["manifest"]["redundancy"]
+    assert (redundancy["data"], redundancy["parity"]) == (3, 2)
+    assert redundancy["followed"]["unprotected"] == 0 < redundancy["followed"]["stripes"]
+    assert b"parity:3+2" in run("info", scan, "--store", named(members)).stdout
+    # The chunks are the plain files that they are without it.
+    for port, bytes_sent in sent.items():
+        assert recording.on_disk().bytes(port) == bytes_sent
+    assert verified(scan, members, GOOD)["redundancy"]["may_lose"] == 2
+
+    for lost in (members[1], members[3]):
+        shutil.rmtree(lost)
+        lost.mkdir()
+    left = [members[0], members[2], members[4]]
+    for port, bytes_sent in sent.items():
+        assert cat(scan, port, left) == bytes_sent
+    told = verified(scan, left, FOUND)
+    assert told["redundancy"]["may_lose"] == 0 and told["redundancy"]["beyond"] == 0
+    assert all(stream["lost"] == 0 for stream in told["streams"])
+    advice = run("verify", scan, "--store", named(left), code=FOUND).stdout
+    assert b"no member may be lost" in advice and b"fullbore rebuild" in advice
+
+    # What was lost is played, too.
+    port = next(iter(sent))
+    there = free_port()
+    with Recording(f"udp://127.0.0.1:{there}?format=vdif", store=tmp_path, scan="again") as again:
+        play(f"{scan}/{port}", "--store", named(left), "--to", f"udp://127.0.0.1:{there}")
+    assert again.on_disk().bytes() == sent[port]
+
+    onto = [members[1], members[3]]
+    rebuilt = ask("rebuild", scan, "--store", named(left), "--onto", named(onto))
+    assert rebuilt["restored"] > 0 and rebuilt["parity"] > 0 and not rebuilt["left"]
+    assert len(rebuilt["gone"]) == len(rebuilt["joined"]) == 2
+    after = verified(scan, members, GOOD)
+    assert after["redundancy"]["may_lose"] == 2
+    for port, bytes_sent in sent.items():
+        assert cat(scan, port, members) == recording.on_disk().bytes(port) == bytes_sent
+    told = ask("info", scan, "--store", named(members))["manifest"]
+    schema("manifest").validate(told)
+    assert told["redundancy"]["rebuilt"] == 1
+    again = ask("rebuild", scan, "--store", named(members))
+    assert again["restored"] == again["mended"] == again["parity"] == 0
+
+
+def test_one_disk_too_many_is_told_with_what_is_lost(stores):
+    recording, sent, _ = record(stores, "parity:2+1", streams=2)
+    left = stores[2:]
+    told = verified(recording.scan, left, FOUND)
+    assert told["redundancy"]["beyond"] > 0
+    shown = run("verify", recording.scan, "--store", named(left), code=FOUND).stdout
+    assert b"cannot be read any more" in shown
+    port = next(iter(sent))
+    done = run("cat", f"{recording.scan}/{port}", "--store", named(left), code=FOUND)
+    # Which of the two depends on whether the disk that is left tells of the stripe.
+    told = text(done.stderr)
+    assert "chunk file is not there" in told or "recorded and are nowhere" in told
+    assert len(done.stdout) < len(sent[port])
+    rebuilt = ask("rebuild", recording.scan, "--store", named(left), code=FOUND)
+    assert any("parity makes up for 1" in why for why in rebuilt["left"])
+    # Nothing of what is left was touched: the disks that come back have it all.
+    for port, bytes_sent in sent.items():
+        assert cat(recording.scan, port, stores) == bytes_sent
+
+
+def test_silent_damage_is_read_through_and_mended_in_place(stores):
+    recording, sent, _ = record(stores, "mirror", streams=2)
+    port = next(iter(sent))
+    path = recording.on_disk().chunks(port)[1]
+    whole = path.read_bytes()
+    path.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    assert cat(recording.scan, port, stores) == sent[port]
+    told = verified(recording.scan, stores, FOUND)
+    assert [finding["what"] for finding in told["findings"]] == ["blocks-damaged"]
+    assert told["redundancy"]["may_lose"] == 0 and told["redundancy"]["lost"] == 1
+    # A mirror's copy is the plain chunk.
+    copies = [copy for store in stores for copy in store.glob("*/.fullbore/*.parity0")]
+    assert whole in [copy.read_bytes() for copy in copies]
+    rebuilt = ask("rebuild", recording.scan, "--store", named(stores))
+    assert rebuilt["mended"] == 1 and path.read_bytes() == whole
+    assert verified(recording.scan, stores, GOOD)["redundancy"]["may_lose"] == 1
+    run("rm", recording.scan, "--yes", "--store", named(stores))
+    assert not [left for store in stores for left in store.glob(f"{recording.scan}*")]
+
+
+def test_more_chunks_than_members_are_refused_and_both_numbers_named(stores):
+    source = f"udp://127.0.0.1:{free_port()}?format=vdif"
+    words = ["--store", named(stores), "--session", "s", "--scan", "a", "--redundancy"]
+    told = text(run("record", source, *words, "parity:3+1", code=REFUSED).stderr)
+    assert "parity:3+1 puts 4 chunks" in told and "has 3" in told and "parity:2+1" in told
+    assert "mirror" in text(run("record", source, *words, "raid5", code=REFUSED).stderr)
+    assert not list(stores[0].glob("s_a*"))
+
+
+def test_what_a_killed_recorder_left_without_parity_gets_it(stores):
+    port = free_port()
+    frames = wire.run_of_frames(3000, payload_bytes=2000)
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB"
+    options = ["--chunk", "128KiB", "--redundancy", "parity:2+1"]
+    with Recording(source, store=stores, options=options) as recording:
+        sent = b"".join(wire.send(frames, port, pause=1e-4))
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0.8 * len(sent))
+        recording.kill()
+    run("recover", recording.scan, "--store", named(stores), code=None)
+    # The chunk that was being filled has no parity, and is told of.
+    told = verified(recording.scan, stores, FOUND)
+    assert told["redundancy"]["unprotected"] > 0 == told["redundancy"]["may_lose"]
+    rebuilt = ask("rebuild", recording.scan, "--store", named(stores))
+    assert rebuilt["stripes"] > 0 and not rebuilt["left"]
+    assert verified(recording.scan, stores, GOOD)["redundancy"]["may_lose"] == 1
+    kept = recording.on_disk().bytes()
+    assert sent.startswith(kept) and len(kept) > 0.75 * len(sent)
+    shutil.rmtree(stores[0])
+    os.makedirs(stores[0])
+    done = run("cat", recording.scan, "--store", named(stores[1:]))
+    assert done.stdout == kept
