@@ -19,6 +19,7 @@ mod check;
 pub mod container;
 mod error;
 mod event;
+mod memory;
 mod order;
 mod panda;
 mod plan;
@@ -33,7 +34,7 @@ mod tests;
 
 pub use arm::Recorder;
 pub use error::RecordError;
-pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
+pub use event::{Armed, Event, MemberState, Memory, Progress, Sealed, StreamState, Tell};
 pub use plan::{Limit, PandaPlan, Plan};
 pub(crate) use seal::within_limits;
 pub use supervise::Control;

@@ -54,6 +54,8 @@ impl Members {
             capture_threads: None,
             cpus: Vec::new(),
             sync_interval: None,
+            stall: None,
+            goes_on_without: None,
         }
     }
 }

@@ -100,6 +100,8 @@ impl ContainerPlan {
             capture_threads: self.capture_threads,
             cpus: self.cpus.clone(),
             sync_interval: None,
+            stall: None,
+            goes_on_without: None,
         }
     }
 }
