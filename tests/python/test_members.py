@@ -220,7 +220,7 @@ def judge(station, manifest, accounts, fault):
     for it in told["findings"]:
         # No index tells of blocks that were lost at the very end, so the account counts more than verify.
         if it["what"] == "account-term":
-            assert 0 < int(it["stored"]) - int(it["counted"]) <= terms["overrun"], (it, terms)
+            assert abs(int(it["stored"]) - int(it["counted"])) <= terms["overrun"], (it, terms)
     lied = [it["count"] for it in told["findings"] if fault.lies and it["what"] == "blocks-damaged"]
     assert found <= allowed | ({"blocks-damaged"} if lied else set()), (told["findings"], station.warnings())
     (stream,) = told["streams"]
