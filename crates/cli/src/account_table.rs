@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use fullbore_core::account::{Account, CountedBy, Terms, Verdict};
 use fullbore_core::gap::{Cause, Gap};
+use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
 
 /// A column beyond the balance: its name, and what stands in it.
@@ -193,6 +194,7 @@ pub fn details(
             host.pool_blocks,
             longest as f64 / 1e6
         ));
+        lines.extend(host.tide.as_ref().and_then(|tide| high_water_line(tide, host.pool_blocks)));
     }
     let why = account.why_overrun();
     let gap = |gap: &Gap| match why.as_ref().filter(|_| gap.cause == Cause::Overrun) {
@@ -217,6 +219,20 @@ pub fn details(
         ));
     }
     lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+}
+
+/// Signs of a row of the high-water mark over time.
+const ROW: usize = 60;
+
+/// The high-water mark over time: a row from the scan's beginning to its end, and when it was highest.
+fn high_water_line(tide: &Tide, blocks: u64) -> Option<String> {
+    let (at_ms, most) = tide.peak()?;
+    let lasted = tide.step_ms as f64 * tide.blocks.len() as f64 / 1e3;
+    Some(format!(
+        "high water |{}| over {lasted:.1} s, {most} of {blocks} blocks at {:.1} s",
+        tide.row(ROW, blocks),
+        at_ms as f64 / 1e3
+    ))
 }
 
 fn told(gap: &Gap, time_of: &impl Fn(i64) -> Option<Tai>) -> String {
@@ -297,7 +313,8 @@ all         2000     1998        2        0        0     0       2  unexplained
         full.push_gap(Gap { first: 40, count: 7, cause: Cause::Overrun });
         let failure = Some("the disk is full".to_owned());
         let member = HostMember { path: "/data".into(), longest_write_ns: 2_500_000, failure };
-        full.host = Some(Host { pool_blocks: 64, high_water: 9, members: vec![member] });
+        full.host =
+            Some(Host { pool_blocks: 64, high_water: 9, members: vec![member], tide: None });
         let text = "  a: at most 9 of 64 blocks were in use, the longest write took 2.5 ms\n  \
                     a: 7 frames from 40 on overrun (no member took more: the disk is full)\n";
         assert_eq!(details("a", &full, |_| None, 5), text);

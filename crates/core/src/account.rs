@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::gap::{Cause, Gap};
+use crate::tide::Tide;
 use crate::time::Tai;
 
 /// The balance, in frames.
@@ -261,6 +262,9 @@ pub struct Host {
     pub high_water: u64,
     /// The members of the disk set.
     pub members: Vec<HostMember>,
+    /// The most blocks in use at once, over the time of the scan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tide: Option<Tide>,
 }
 
 /// How a member of the disk set stood.
@@ -685,7 +689,7 @@ mod tests {
             failure: failure.map(str::to_owned),
         };
         let mut full = account(0, &[]);
-        let host = |members| Some(Host { pool_blocks: 64, high_water: 64, members });
+        let host = |members| Some(Host { pool_blocks: 64, high_water: 64, members, tide: None });
         full.host = host(vec![member(Some("the disk is full"))]);
         assert_eq!(full.why_overrun(), None, "nothing was");
         full.terms.overrun = 7;

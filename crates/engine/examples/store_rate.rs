@@ -248,6 +248,7 @@ fn await_finish(reports: &mpsc::Receiver<Report>, mut finishes: usize) -> anyhow
         match reports.recv().context("a writer died")? {
             Report::Durable { bytes, .. } => durable += bytes,
             Report::Finished { .. } => finishes -= 1,
+            Report::Back { .. } => {}
             Report::Failed { why, .. } => bail!("{why}"),
             Report::Gone { .. } => bail!("a writer ended early"),
         }

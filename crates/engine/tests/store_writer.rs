@@ -36,6 +36,7 @@ struct Recorder {
     durable: Vec<(u16, u64)>,
     failures: Vec<String>,
     finished: Vec<u16>,
+    returns: usize,
 }
 
 impl Recorder {
@@ -63,6 +64,7 @@ impl Recorder {
             durable: vec![],
             failures: vec![],
             finished: vec![],
+            returns: 0,
         }
     }
 
@@ -100,6 +102,7 @@ impl Recorder {
             }
             Report::Failed { why, .. } => self.failures.push(why),
             Report::Finished { track, .. } => self.finished.push(track.number),
+            Report::Back { .. } => self.returns += 1,
             Report::Gone { member } => panic!("the writer of member {member} ended early"),
         }
     }
@@ -210,6 +213,51 @@ fn files_beside(root: &Path, track: &Track) -> Vec<String> {
     let side = root.join(&track.directory).join(SIDE_DIRECTORY);
     let entries = std::fs::read_dir(side).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// A track of another scan.
+fn track_of(scan: u128, directory: &str) -> Arc<Track> {
+    let like = track(0, 4);
+    let directory = directory.to_owned();
+    Arc::new(Track { scan: Uuid::from_u128(scan), number: 0, directory, geometry: like.geometry })
+}
+
+#[test]
+fn a_member_that_was_away_takes_data_again_when_it_is_recalled_and_not_before() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (root, aside) = (directory.path().join("member"), directory.path().join("aside"));
+    std::fs::create_dir(&root).unwrap();
+    let member = Member::open(&root).unwrap();
+    let mut recorder = Recorder::new(&member);
+    // Its file system goes, and its mount point stays.
+    std::fs::rename(&root, &aside).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    let away = track_of(1, "s_away");
+    recorder.send(&away, 0, BLOCK);
+    recorder.finish(std::slice::from_ref(&away));
+    assert_eq!((recorder.refused.len(), recorder.failures.len()), (1, 1));
+    assert!(recorder.failures[0].contains("not mounted"), "{:?}", recorder.failures);
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "nothing is written below");
+    // It comes back, and that alone changes nothing.
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&aside, &root).unwrap();
+    let ignored = track_of(2, "s_ignored");
+    recorder.send(&ignored, 0, BLOCK);
+    recorder.finish(std::slice::from_ref(&ignored));
+    assert_eq!((recorder.refused.len(), recorder.returns), (2, 0));
+    recorder.gauge.recalled.store(true, Relaxed);
+    recorder.wake.wake();
+    while recorder.returns == 0 {
+        let report = recorder.reports.recv_timeout(Duration::from_secs(60));
+        recorder.note(report.expect("a word that it is back"));
+    }
+    assert!(!recorder.gauge.refusing.load(Relaxed));
+    let back = track_of(3, "s_back");
+    (0..6).for_each(|sequence| recorder.send(&back, sequence, BLOCK));
+    recorder.finish(std::slice::from_ref(&back));
+    let (written, _, failures) = recorder.end();
+    assert_eq!((written, failures.len()), (6, 1));
+    assert_eq!(read_back(&root, &back).len(), 6);
 }
 
 fn streams_come_back_whole(member: &Member) {

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use console::{Term, measure_text_width};
 use fullbore_core::manifest::State;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Event, Progress, Sealed};
+use fullbore_engine::recorder::{Event, Memory, Progress, Sealed};
 
 use super::picture::picture;
 use crate::account_table;
@@ -55,13 +55,15 @@ impl Sheet {
                 self.draw("");
             }
             Event::Progress(_) => {}
-            Event::Sealed(sealed) => {
+            Event::Sealed(books) | Event::Unsealed { books, .. } => {
                 self.clear();
-                let _ = io::stdout().write_all(told(sealed).as_bytes());
+                let _ = io::stdout().write_all(told(books).as_bytes());
             }
-            Event::Armed(_) | Event::Opened { .. } | Event::Warning { .. } | Event::Note { .. } => {
-                self.say(lines(event))
-            }
+            Event::Memory(_)
+            | Event::Armed(_)
+            | Event::Opened { .. }
+            | Event::Warning { .. }
+            | Event::Note { .. } => self.say(lines(event)),
         }
     }
 
@@ -128,6 +130,7 @@ fn in_foreground() -> bool {
 /// What an event says, a line each.
 fn lines(event: &Event) -> Vec<String> {
     match event {
+        Event::Memory(memory) => vec![reckoned(memory)],
         Event::Armed(armed) => {
             let memory = if armed.locked { "locked" } else { "not locked" };
             let mut lines = vec![format!(
@@ -157,7 +160,7 @@ fn lines(event: &Event) -> Vec<String> {
         }
         Event::Warning { text } => vec![format!("warning: {text}")],
         Event::Note { text } => vec![text.clone()],
-        Event::Progress(_) | Event::Sealed(_) => Vec::new(),
+        Event::Progress(_) | Event::Sealed(_) | Event::Unsealed { .. } => Vec::new(),
     }
 }
 
@@ -167,7 +170,24 @@ pub fn plain(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// A sealed scan, for people.
+/// How much block memory there will be, and why.
+fn reckoned(memory: &Memory) -> String {
+    let bytes = ByteSize(memory.bytes);
+    match (memory.asked, &memory.sum, memory.rides_out_ms) {
+        (false, Some(sum), _) => sum.to_string(),
+        (true, Some(sum), Some(ms)) => format!(
+            "{bytes} of block memory, as asked: it rides out a stall of {ms} ms at {}; by its sum it would be {}",
+            sum.rate,
+            ByteSize(sum.bytes)
+        ),
+        (true, ..) => format!("{bytes} of block memory, as asked"),
+        (false, ..) => format!(
+            "{bytes} of block memory, a default: with fps= and frame= of every source it is reckoned from the rate"
+        ),
+    }
+}
+
+/// A scan that is over, for people.
 fn told(sealed: &Sealed) -> String {
     let names = sealed.manifest.streams.iter().map(|stream| stream.name.as_str());
     // A second Ctrl-C may come when all was written.
@@ -175,6 +195,7 @@ fn told(sealed: &Sealed) -> String {
     let end = match sealed.manifest.state {
         State::Aborted if lost => "aborted",
         State::Aborted => "aborted, and nothing that had come was lost by it",
+        State::Recording => "not sealed",
         _ => "sealed",
     };
     let size = ByteSize(sealed.manifest.bytes());

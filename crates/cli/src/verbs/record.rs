@@ -26,6 +26,7 @@ mod device;
 mod into;
 mod keeper;
 mod schedule;
+mod stall;
 
 use keeper::Keeper;
 
@@ -139,7 +140,9 @@ pub struct Args {
     /// End at this time, in UTC: `2026-11-21T18:00:00`.
     #[arg(long, value_name = "UTC")]
     until: Option<Tai>,
-    /// Block memory for all sources together [default: 2 GiB, or a quarter of what is free]
+    /// Block memory for all sources together [default: where every source says its rate (fps= and frame=), the
+    /// sum of what is being filled, in the kernel's hands, and queued while a member stands still for as long as
+    /// `fullbore bench disk` has measured twice over, else 1 s; without a rate 2 GiB, or a quarter of what is free]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
     /// About how large chunk files are: so many whole blocks as fit [default: 256 MB]
@@ -342,13 +345,15 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             "--until ends all scans: use --duration with --scans"
         );
     }
+    let members = args.store.members_to_write()?;
+    let stall = stall::measured(&members);
     Ok(Plan {
         sources,
         pandas: pandas
             .into_iter()
             .map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect })
             .collect(),
-        members: args.store.members_to_write()?,
+        members,
         scans,
         start: None,
         limit: Limit {
@@ -362,6 +367,8 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         cpus: args.cpus,
         sync_interval: args.sync,
         redundancy: args.redundancy,
+        stall,
+        goes_on_without: None,
     })
 }
 

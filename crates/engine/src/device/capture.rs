@@ -218,6 +218,8 @@ impl Watch<'_> {
                     self.failure.get_or_insert(why);
                 }
                 Ok(Report::Finished { .. }) => self.finished = true,
+                // Nobody recalls a drive.
+                Ok(Report::Back { .. }) => {}
                 Err(TryRecvError::Empty) => return Ok(()),
                 Ok(Report::Gone { .. }) | Err(TryRecvError::Disconnected) => {
                     self.broken |= !self.finished;
@@ -383,6 +385,7 @@ impl Watch<'_> {
         Some(Host {
             pool_blocks: stream.pool_blocks.load(Relaxed),
             high_water: stream.high_water.load(Relaxed),
+            tide: None,
             members: vec![HostMember {
                 path: self.setup.path.display().to_string(),
                 longest_write_ns: self.gauge.longest_write_ns.load(Relaxed),

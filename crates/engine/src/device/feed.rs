@@ -180,6 +180,8 @@ impl Feed<'_> {
             }
             Report::Finished { .. } => self.finished = true,
             Report::Gone { .. } => return Err(Error::Broken),
+            // Nobody recalls a drive.
+            Report::Back { .. } => {}
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Everything that can fail, before anything is promised.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
 
@@ -14,6 +14,7 @@ use fullbore_core::units::ByteSize;
 use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy, judge_space};
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
+use super::memory::{LEAST_POOL_BYTES, tell_of_it, wanted};
 use super::plan::Plan;
 use super::scan::Scan;
 use super::scribe::{Answers, Scribes};
@@ -25,17 +26,11 @@ use crate::source::{Capture, Lane, Notice, Port, Scratch, Settings};
 use crate::store::{self, Member};
 use crate::witness;
 
-/// Block memory if nothing is said, for all sources together.
-const POOL_BYTES: u64 = 2 << 30;
-
 /// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
 const PANDA_POOL_BYTES: u64 = 256 << 20;
 
 /// The least of it: the largest frame of today's servers, the one before it, and what is written.
 const LEAST_PANDA_POOL_BYTES: u64 = 32 << 20;
-
-/// The least block memory a source works with.
-const LEAST_POOL_BYTES: u64 = 16 << 20;
 
 /// Receive buffer of each socket if nothing is said: doubled by the kernel, 30 ms at 16 Gbit/s.
 const RECEIVE_BUFFER: u64 = 64 << 20;
@@ -49,7 +44,7 @@ impl Recorder {
     /// Opens, maps and faults in everything, makes the first scan's directories, and begins to listen.
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
-        let members = open_members(&plan.members)?;
+        let members = open_members(&plan, tell)?;
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
@@ -60,6 +55,7 @@ impl Recorder {
                 tell(&Event::Warning { text: text.clone() });
             }
         }
+        tell_of_it(&plan, available_memory(), tell)?;
         let pandas = super::panda::reach(&plan.pandas)?;
         let mut ports = open_ports(&plan)?;
         judge_buffers(&plan, &ports, tell);
@@ -138,10 +134,26 @@ pub(super) struct Running {
     pub reports: mpsc::Receiver<Report>,
 }
 
-fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
-    let mut members: Vec<Member> = Vec::with_capacity(paths.len());
-    for path in paths {
-        let member = Member::open(path)?;
+/// Opens the members. Where a plan goes on without those that cannot be, it needs one at least.
+fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordError> {
+    let mut members: Vec<Member> = Vec::with_capacity(plan.members.len());
+    let mut absent = None;
+    for path in &plan.members {
+        let known = plan.goes_on_without.as_ref().map(|known| known.get(path).copied());
+        let opened = match known.flatten() {
+            Some(uuid) => Member::open_again(path, uuid),
+            None => Member::open(path),
+        };
+        let member = match opened {
+            Ok(member) => member,
+            Err(error) if known.is_some() => {
+                let text = format!("{} takes no part: {error}", path.display());
+                tell(&Event::Warning { text });
+                absent.get_or_insert(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         if members.iter().any(|other| other.root() == member.root()) {
             return Err(RecordError::SameMember { path: path.clone() });
         }
@@ -151,7 +163,10 @@ fn open_members(paths: &[PathBuf]) -> Result<Vec<Member>, RecordError> {
         }
         members.push(member);
     }
-    Ok(members)
+    match absent.filter(|_| members.is_empty()) {
+        Some(error) => Err(error.into()),
+        None => Ok(members),
+    }
 }
 
 /// Opens every socket and maps its share of the block memory.
@@ -160,11 +175,7 @@ pub(super) fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
         return Ok(Vec::new());
     }
     let sources = plan.sources.len() as u64;
-    let available = available_memory();
-    let wanted = plan.share().map_or_else(
-        || POOL_BYTES.min(available / 4).max(sources * LEAST_POOL_BYTES),
-        |share| share * sources,
-    );
+    let wanted = wanted(plan, available_memory())?;
     let share = wanted / sources;
     if share < LEAST_POOL_BYTES {
         return Err(RecordError::SmallBuffer {
@@ -172,10 +183,6 @@ pub(super) fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
             sources: plan.sources.len(),
             least: ByteSize(LEAST_POOL_BYTES),
         });
-    }
-    if wanted > available {
-        let (wanted, available) = (ByteSize(wanted), ByteSize(available));
-        return Err(RecordError::Memory { wanted, available });
     }
     check_chunk(plan, share)?;
     let single = |source: &UdpSource| source.threads != Threads::Split;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::demand::Sum;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
@@ -127,6 +128,14 @@ pub enum RecordError {
         /// By the kernel's count.
         available: ByteSize,
     },
+    /// The sum of what block memory is needed for is more than the machine has.
+    #[error("the recording needs {sum}; {available} are available")]
+    MemorySum {
+        /// What is needed, and what for.
+        sum: Sum,
+        /// By the kernel's count.
+        available: ByteSize,
+    },
     /// Less block memory than the sources need.
     #[error("{given} of block memory for {sources} sources; each needs {least} at least")]
     SmallBuffer {
@@ -238,6 +247,11 @@ impl RecordError {
             },
             RecordError::Memory { .. } | RecordError::Port(PortError::Memory { .. }) => {
                 "ask for less with --buffer".into()
+            }
+            RecordError::MemorySum { .. } => {
+                "ride out shorter stalls with --buffer, measure the stalls of these disks with \
+                 `fullbore bench disk`, or record fewer sources"
+                    .into()
             }
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
             RecordError::Panda(error) => return error.hint().map(str::to_owned),

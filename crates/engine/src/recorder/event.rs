@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fullbore_core::account::Account;
+use fullbore_core::demand::Sum;
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
@@ -15,6 +16,8 @@ pub type Tell<'a> = dyn FnMut(&Event) + 'a;
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
+    /// How much block memory there will be, before any of it is taken.
+    Memory(Memory),
     /// Everything is mapped, faulted in and listening.
     Armed(Armed),
     /// A stream's first frames came.
@@ -42,6 +45,27 @@ pub enum Event {
     },
     /// A scan is finished.
     Sealed(Box<Sealed>),
+    /// A scan is over, and no member took its books: they are told here.
+    Unsealed {
+        /// Why it is not sealed.
+        why: String,
+        /// Its manifest and accounts as they would have been written down.
+        #[serde(flatten)]
+        books: Box<Sealed>,
+    },
+}
+
+/// How much block memory there will be, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    /// All of it.
+    pub bytes: u64,
+    /// Whether somebody asked for that much.
+    pub asked: bool,
+    /// The stall that it rides out, in milliseconds, where the rate is known beforehand.
+    pub rides_out_ms: Option<u64>,
+    /// What it should be by its reasons, where the rate is known beforehand.
+    pub sum: Option<Sum>,
 }
 
 /// What was prepared.

@@ -20,6 +20,7 @@ pub mod container;
 mod error;
 mod event;
 mod following;
+mod memory;
 mod order;
 mod panda;
 mod plan;
@@ -34,7 +35,7 @@ mod tests;
 
 pub use arm::Recorder;
 pub use error::RecordError;
-pub use event::{Armed, Event, MemberState, Progress, Sealed, StreamState, Tell};
+pub use event::{Armed, Event, MemberState, Memory, Progress, Sealed, StreamState, Tell};
 pub use plan::{Limit, PandaPlan, Plan};
 pub(crate) use seal::within_limits;
 pub use supervise::Control;

@@ -9,7 +9,8 @@ use crate::store::renumber::{self, Error, is_to_be_renamed};
 /// Says in the scan's manifest which files have to be renamed. Tells of what cannot be.
 pub fn plan(scan: &mut Scan) -> Vec<String> {
     // Numbers go up with the stream unless a member gave blocks back.
-    if scan.manifest.members.iter().all(|member| member.failure.is_none()) {
+    let failed = scan.manifest.members.iter().any(|member| member.failure.is_some());
+    if !failed || scan.roots.is_empty() {
         return Vec::new();
     }
     match Inventory::take(&scan.roots, &scan.manifest.scan) {

@@ -1,14 +1,17 @@
 //! What is to be recorded, from where, onto what, and for how long.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fullbore_core::demand::Stall;
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use uuid::Uuid;
 
 /// What is to be recorded.
 #[derive(Clone, Debug)]
@@ -37,6 +40,11 @@ pub struct Plan {
     pub sync_interval: Option<Duration>,
     /// What is to stand in for members that are lost.
     pub redundancy: Option<Scheme>,
+    /// How long a member is known to stand still, if that was measured.
+    pub stall: Option<Stall>,
+    /// With this, members that cannot be opened are left out as long as there is one, since nobody is there to be
+    /// asked; and so are those that had this identity before and have another now, or none.
+    pub goes_on_without: Option<BTreeMap<PathBuf, Uuid>>,
 }
 
 /// A PandA that is to be recorded.

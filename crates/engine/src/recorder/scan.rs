@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
@@ -14,6 +15,7 @@ use fullbore_core::manifest::{
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Redundancy;
+use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
@@ -45,6 +47,8 @@ pub struct Scan {
     pub gauges: BTreeMap<u16, Arc<StreamGauge>>,
     /// Durable blocks and bytes of each stream.
     pub durable: BTreeMap<u16, (Ranges, u64)>,
+    /// The high-water mark of each stream's memory over time.
+    pub tides: BTreeMap<u16, Tide>,
     /// Shared counters when it was armed.
     pub shared: witness::Reading,
     /// Shared counters when its last frame had been read.
@@ -71,7 +75,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A new scan, of which nothing is on any member yet.
+    /// A new scan, of which nothing is on any member yet. With no member that takes data it will be accounted for,
+    /// and kept nowhere.
     pub fn plan(
         name: ScanName,
         plan: &Plan,
@@ -82,9 +87,6 @@ impl Scan {
     ) -> Result<Self, RecordError> {
         let healthy: Vec<usize> =
             (0..members.len()).filter(|&member| failures[member].is_none()).collect();
-        if healthy.is_empty() {
-            return Err(RecordError::NoMemberLeft);
-        }
         let listed = members
             .iter()
             .zip(failures)
@@ -147,6 +149,7 @@ impl Scan {
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),
             durable: BTreeMap::new(),
+            tides: BTreeMap::new(),
             shared: witness::Reading::default(),
             shared_after: None,
             roots: Vec::new(),
@@ -191,12 +194,19 @@ impl Scan {
             told.push(format!("{} takes no part in {name} as it begins: {error}", root(*member)));
             failures.push((*member, error.to_string()));
         }
-        claimed.enough_made()?;
+        if !self.members.is_empty() {
+            claimed.enough_made()?;
+        }
         for (member, why) in failures {
             self.manifest.members[member].failure.get_or_insert(why);
         }
         self.begun.store(true, Ordering::SeqCst);
         Ok(told)
+    }
+
+    /// Whether there was no member for it when it began.
+    pub fn is_kept_nowhere(&self) -> bool {
+        self.members.is_empty() && self.manifest.members.iter().all(|it| it.failure.is_some())
     }
 
     /// Has the manifest written beside every stream on every member.
@@ -281,7 +291,7 @@ impl Scan {
         let directories = self.manifest.streams.iter().map(|stream| &stream.directory);
         let named: BTreeSet<&String> = directories.collect();
         // The notice of a stream with a lower number is still on its way.
-        if !self.untold || named.len() < self.manifest.streams.len() {
+        if !self.untold || named.len() < self.manifest.streams.len() || self.members.is_empty() {
             return Ok(());
         }
         self.untold = false;
@@ -334,6 +344,20 @@ impl Scan {
             }));
         }
         told
+    }
+
+    /// Enters into the high-water mark over time how full each stream's memory has been since this was asked last. Of
+    /// each: the most blocks that were in use, and blocks in all.
+    pub fn take_marks(&mut self, after: Duration) -> Vec<(u16, u64, u64)> {
+        let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        let mut marks = Vec::with_capacity(self.gauges.len());
+        for (&number, gauge) in &self.gauges {
+            let used = gauge.used_blocks.load(Ordering::Relaxed);
+            let most = gauge.peak_blocks.swap(0, Ordering::Relaxed).max(used);
+            self.tides.entry(number).or_default().rise(after_ms, most);
+            marks.push((number, most, gauge.pool_blocks.load(Ordering::Relaxed)));
+        }
+        marks
     }
 
     /// How its streams stand, and what `seconds` have added to the bytes of `before`.

@@ -35,6 +35,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the free space.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// The longest time between two looks at a member that failed: each tries to write there.
+const LONGEST_BETWEEN_TRIALS: Duration = Duration::from_secs(10);
+
 /// A file beside the chunks of a stream.
 #[derive(Clone, Debug)]
 pub struct SideFile {
@@ -100,7 +103,17 @@ pub struct Scribes {
 
 struct Scribe {
     errands: Sender<Errand>,
-    free_bytes: Arc<AtomicU64>,
+    seen: Arc<Seen>,
+}
+
+/// What a scribe sees of its member between errands.
+#[derive(Default)]
+struct Seen {
+    free_bytes: AtomicU64,
+    /// Room that a member which failed must have to be used again; 0 while it is used.
+    watched: AtomicU64,
+    /// Whether it has been found to be as it was.
+    back: AtomicBool,
 }
 
 impl Scribes {
@@ -108,15 +121,13 @@ impl Scribes {
     pub fn start(members: &[Member]) -> io::Result<Self> {
         let start = |(number, member): (usize, &Member)| -> io::Result<Scribe> {
             let (errands, receiver) = mpsc::channel();
-            let free_bytes = Arc::new(AtomicU64::new(member.free_bytes().unwrap_or(0)));
-            let desk = Desk {
-                number,
-                member: member.clone(),
-                books: BTreeMap::new(),
-                free_bytes: free_bytes.clone(),
-            };
+            let seen = Arc::new(Seen::default());
+            seen.free_bytes.store(member.free_bytes().unwrap_or(0), Ordering::Relaxed);
+            let (member, books) = (member.clone(), BTreeMap::new());
+            let trials = Trials { next: Instant::now(), wait: LOOK };
+            let desk = Desk { number, member, books, seen: seen.clone(), trials };
             Builder::new().name(format!("scribe{number}")).spawn(move || desk.serve(&receiver))?;
-            Ok(Scribe { errands, free_bytes })
+            Ok(Scribe { errands, seen })
         };
         let all: io::Result<Vec<Scribe>> = members.iter().enumerate().map(start).collect();
         Ok(Self { all: all?.into() })
@@ -136,7 +147,19 @@ impl Scribes {
 
     /// Bytes free on a member when it was last seen.
     pub fn free_bytes(&self, member: usize) -> u64 {
-        self.all[member].free_bytes.load(Ordering::Relaxed)
+        self.all[member].seen.free_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has a member that failed looked at from time to time, until it is as it was and has this much room.
+    pub fn watch(&self, member: usize, room: u64) {
+        let seen = &self.all[member].seen;
+        seen.back.store(false, Ordering::SeqCst);
+        seen.watched.store(room.max(1), Ordering::SeqCst);
+    }
+
+    /// Whether a member that failed can be used again. It is not watched any more then.
+    pub fn takes_back(&self, member: usize) -> bool {
+        self.all[member].seen.back.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -266,7 +289,14 @@ struct Desk {
     number: usize,
     member: Member,
     books: BTreeMap<Uuid, Book>,
-    free_bytes: Arc<AtomicU64>,
+    seen: Arc<Seen>,
+    trials: Trials,
+}
+
+/// When a member that failed is tried again: soon at first, and ever more rarely.
+struct Trials {
+    next: Instant,
+    wait: Duration,
 }
 
 /// What a scribe holds of a scan.
@@ -296,11 +326,25 @@ impl Desk {
         }
     }
 
-    fn look(&self) {
+    fn look(&mut self) {
         hanging::at(self.member.root());
-        if let Ok(free) = self.member.free_bytes() {
-            self.free_bytes.store(free, Ordering::Relaxed);
+        let free = self.member.is_there().ok().and_then(|()| self.member.free_bytes().ok());
+        self.seen.free_bytes.store(free.unwrap_or(0), Ordering::Relaxed);
+        let room = self.seen.watched.load(Ordering::SeqCst);
+        match room {
+            0 => self.trials = Trials { next: Instant::now(), wait: LOOK },
+            room if Instant::now() >= self.trials.next => self.try_again(room),
+            _ => {}
         }
+    }
+
+    fn try_again(&mut self, room: u64) {
+        if self.member.look_again(room).is_ok() {
+            self.seen.watched.store(0, Ordering::SeqCst);
+            self.seen.back.store(true, Ordering::SeqCst);
+        }
+        let wait = (self.trials.wait * 2).min(LONGEST_BETWEEN_TRIALS);
+        self.trials = Trials { next: Instant::now() + wait, wait };
     }
 
     fn perform(&mut self, Errand { scan, task, answer }: Errand) {
@@ -352,6 +396,9 @@ impl Desk {
             book.taken = Some(path.clone());
             return Err(exists(&path));
         }
+        let root = self.member.root();
+        let gone = |source| MemberError::Open { path: root.to_owned(), source };
+        self.member.is_there().map_err(gone)?;
         for directory in directories {
             match self.member.claim(directory) {
                 Ok(path) => book.claimed.push(path),
@@ -370,11 +417,18 @@ impl Desk {
 
     fn write(&mut self, scan: Uuid, files: &[SideFile]) -> Failed {
         let root = self.member.root();
+        let there = self.member.is_there();
         let book = self.books.entry(scan).or_default();
         let mut failed = Vec::new();
         for file in files {
             let path = side_file(&root.join(&file.directory), file.name);
-            let put = book.put(&path, &file.json, file.name == MANIFEST_FILE);
+            let put = match &there {
+                Ok(()) => book.put(&path, &file.json, file.name == MANIFEST_FILE),
+                Err(why) => {
+                    let source = io::Error::new(why.kind(), why.to_string());
+                    Err(RecordError::File { path: path.clone(), source })
+                }
+            };
             failed.extend(put.err().map(|error| (path, error)));
         }
         failed

@@ -48,6 +48,9 @@ pub fn seal(
 
 /// Writes the accounts, and then the manifests, which alone say that it is sealed.
 fn write_down(scan: &mut Scan, state: State) -> Result<(), RecordError> {
+    if scan.is_kept_nowhere() {
+        return Err(RecordError::NoMemberLeft);
+    }
     let accounts: Vec<Answers> =
         scan.accounts.iter().map(|(number, it)| scan.write_account(*number, it)).collect();
     for mut answers in accounts {
@@ -98,6 +101,7 @@ fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
                 pool_blocks: gauge.pool_blocks.load(Relaxed),
                 high_water: gauge.high_water.load(Relaxed),
                 members: members.clone(),
+                tide: scan.tides.get(number).cloned(),
             });
         }
     }

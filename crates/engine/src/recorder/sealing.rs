@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use fullbore_core::endpoint::UdpSource;
+use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
 
 use super::error::RecordError;
@@ -39,7 +40,15 @@ pub struct Done {
     /// What a user should know of it.
     pub warnings: Vec<String>,
     /// It as it is now, or why it is not sealed.
-    pub sealed: Result<Sealed, String>,
+    pub sealed: Result<Sealed, Unsealed>,
+}
+
+/// A scan that could not be sealed.
+pub struct Unsealed {
+    /// Why.
+    pub why: String,
+    /// What would have been written down, where its books were brought to an end.
+    pub books: Option<Sealed>,
 }
 
 impl Sealing {
@@ -63,7 +72,10 @@ impl Sealing {
 
     /// What came of it.
     pub fn end(self) -> Done {
-        let failed = |name, why| Done { name, warnings: Vec::new(), sealed: Err(why) };
+        let failed = |name, why| {
+            let unsealed = Unsealed { why, books: None };
+            Done { name, warnings: Vec::new(), sealed: Err(unsealed) }
+        };
         match self.thread {
             Ok(thread) => thread
                 .join()
@@ -92,5 +104,12 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
             scan.manifest.members[member].path.display()
         )
     }));
-    Done { name, warnings, sealed: sealed.map_err(|error| error.to_string()) }
+    let sealed = sealed.map_err(|error| Unsealed {
+        why: error.to_string(),
+        books: Some(Sealed {
+            manifest: Manifest { state: State::Recording, ..scan.manifest },
+            accounts: scan.accounts.into_values().collect(),
+        }),
+    });
+    Done { name, warnings, sealed }
 }

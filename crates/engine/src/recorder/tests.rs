@@ -55,6 +55,8 @@ impl Members {
             cpus: Vec::new(),
             sync_interval: None,
             redundancy: None,
+            stall: None,
+            goes_on_without: None,
         }
     }
 }

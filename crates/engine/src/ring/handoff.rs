@@ -168,6 +168,12 @@ pub enum Report {
         /// say: at the end they are read back.
         suspect: Vec<(Arc<Track>, Vec<index::Block>)>,
     },
+    /// A member that failed, and was to be used again, has closed all that was left of before: what fails from now
+    /// on is of the scans that were begun since.
+    Back {
+        /// Which member of the disk set.
+        member: usize,
+    },
     /// The one answer to `Finish`: all that a stream has on this member is durable, trimmed and closed,
     /// but for blocks that a `Failed` named as suspect before.
     Finished {
@@ -196,4 +202,6 @@ pub struct Gauge {
     pub longest_sync_ns: AtomicU64,
     /// Set once the member takes no more data.
     pub refusing: AtomicBool,
+    /// Set by the supervisor when a member that failed is to be used again, and cleared by its writer.
+    pub recalled: AtomicBool,
 }

@@ -705,7 +705,7 @@ fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
         let (pool_blocks, high_water) = (&gauge.pool_blocks, &gauge.high_water);
         let [pool_blocks, high_water] =
             [pool_blocks, high_water].map(|it| it.load(Ordering::Relaxed));
-        account.host = Some(Host { pool_blocks, high_water, members: Vec::new() });
+        account.host = Some(Host { pool_blocks, high_water, members: Vec::new(), tide: None });
         account.verdict = account.judge();
         let stream = Stream {
             name: shape.name.clone(),

@@ -58,6 +58,8 @@ pub struct StreamGauge {
     pub high_water: AtomicU64,
     /// Blocks of them in use.
     pub used_blocks: AtomicU64,
+    /// The most of them in use since whoever keeps the high-water mark over time has looked.
+    pub peak_blocks: AtomicU64,
     /// Frames of each thread per second, once that is known or was learnt; else 0.
     pub frames_per_second: AtomicU64,
     /// Time for which a sender that can be held was held, for want of a block.
@@ -68,6 +70,7 @@ impl StreamGauge {
     /// Brings every counter up to date.
     pub(super) fn tell(&self, terms: &Terms, bytes: u64, foreign: u64, pool: &Pool) {
         let used = (pool.blocks() - pool.free()) as u64;
+        self.peak_blocks.fetch_max(used, Ordering::Relaxed);
         for (counter, value) in [
             (&self.frames, terms.written),
             (&self.bytes, bytes),

@@ -180,7 +180,8 @@ impl Local {
         let (chores, receiver) = mpsc::channel();
         let (sender, answers) = mpsc::channel();
         let (root, nameless) = (member.root().to_owned(), member.nameless_files());
-        let (files, waker) = (Files { root, access, nameless }, wake.clone());
+        let member = member.clone();
+        let (files, waker) = (Files { root, access, nameless, member }, wake.clone());
         let helper = std::thread::Builder::new()
             .name("fb-files".into())
             .spawn(move || files.serve(&receiver, &sender, &waker))
@@ -265,6 +266,7 @@ struct Files {
     access: Access,
     /// Where files go that are to have no names.
     nameless: Option<Arc<Nameless>>,
+    member: Member,
 }
 
 impl Files {
@@ -293,9 +295,11 @@ impl Files {
     fn perform(&self, chore: Operation<Arc<OwnedFd>>) -> io::Result<Option<OwnedFd>> {
         match chore {
             Operation::MakeDirectories { directory } => {
+                self.member.is_there()?;
                 make_directories(&self.root, &directory, self.access, false).map(|()| None)
             }
             Operation::Create { path, bytes } => {
+                self.member.is_there()?;
                 create(&self.root.join(path), self.access.direct, bytes).map(Some)
             }
             Operation::OpenDirectory { path } => {

@@ -374,6 +374,7 @@ impl Recording {
             Report::Finished { track, .. } => {
                 assert!(self.finished.insert(track.number), "seed {}: finished twice", self.seed);
             }
+            Report::Back { .. } => panic!("seed {}: nobody recalled it", self.seed),
             Report::Gone { .. } => panic!("seed {}: the writer ended before its time", self.seed),
         }
     }

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::manifest::SIDE_DIRECTORY;
+use fullbore_core::units::ByteSize;
 use rustix::io::ReadWriteFlags;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -19,6 +21,9 @@ use crate::sys::uring::DONTCACHE;
 
 /// Where a member's identity is kept.
 const IDENTITY_FILE: &str = "member.json";
+
+/// Bytes at a time by which a member that failed is tried again: two such writes are a block.
+const TRIAL_BYTES: usize = 2 << 20;
 
 /// The most that an identity file may hold.
 const IDENTITY_BYTES: u64 = 64 << 10;
@@ -56,6 +61,14 @@ pub enum MemberError {
         /// What is wrong with it.
         why: String,
     },
+    /// It failed, and is not as it was.
+    #[error("{}: not back yet: {why}", path.display())]
+    NotBack {
+        /// The member.
+        path: PathBuf,
+        /// What is other than it was.
+        why: String,
+    },
     /// A scan of that name is there.
     #[error("{}: a scan of this name exists already", path.display())]
     ScanExists {
@@ -91,6 +104,7 @@ impl MemberError {
                 "if no recording on this disk is needed any more, remove {}",
                 path.display()
             )),
+            Self::NotBack { .. } => None,
             Self::ScanExists { .. } => {
                 Some("choose another scan name, or remove that scan with `fullbore rm`".into())
             }
@@ -107,6 +121,23 @@ pub struct Member {
     file_system: String,
     warnings: Vec<String>,
     nameless: Option<Arc<Nameless>>,
+    /// Where it is mounted now, for all who have it.
+    place: Arc<Mutex<Place>>,
+}
+
+/// Which directory a member's path led to when it was opened. Once its file system is taken away, the same path leads
+/// to the directory that it was mounted on, which lies on somebody else's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    device: u64,
+    inode: u64,
+}
+
+impl Place {
+    fn of(root: &Path) -> io::Result<Self> {
+        let metadata = root.metadata()?;
+        Ok(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -128,7 +159,52 @@ impl Member {
         make_if_missing(&side).map_err(not_writable)?;
         let uuid = identity(&side)?;
         let (access, warnings) = probe(&side, &file_system).map_err(not_writable)?;
-        Ok(Self { root, uuid, access, file_system, warnings, nameless: None })
+        let place = Arc::new(Mutex::new(Place::of(&root).map_err(open)?));
+        Ok(Self { root, uuid, access, file_system, warnings, nameless: None, place })
+    }
+
+    /// Opens a member that was there before, and nothing else: where its file system is not mounted, nothing is made.
+    pub fn open_again(path: &Path, uuid: Uuid) -> Result<Self, MemberError> {
+        let not = |why: &str| MemberError::NotBack { path: path.to_owned(), why: why.to_owned() };
+        let side = path.join(SIDE_DIRECTORY);
+        if !side.join(IDENTITY_FILE).is_file() {
+            return Err(not("it has lost its identity, or is not mounted"));
+        }
+        match identity(&side)? == uuid {
+            true => Self::open(path),
+            false => Err(not("another member is mounted there")),
+        }
+    }
+
+    /// Whether its directory is still the one that was opened: an error where its file system was taken away, so
+    /// that nothing is ever written to the disk below.
+    pub fn is_there(&self) -> io::Result<()> {
+        let now = Place::of(&self.root)?;
+        if now == *self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
+            return Ok(());
+        }
+        let why = "its file system is not mounted there any more";
+        Err(io::Error::new(io::ErrorKind::NotFound, why))
+    }
+
+    /// Looks at a member that failed, as if it were new: whether it is the same one, has this much room, and takes a
+    /// block and its sync. From then on it is there again, wherever it is mounted now.
+    pub fn look_again(&self, room: u64) -> Result<(), MemberError> {
+        let again = Self::open_again(&self.root, self.uuid)?;
+        let not = |why: String| MemberError::NotBack { path: self.root.clone(), why };
+        if again.access.direct != self.access.direct {
+            return Err(not("its files are to be written in another way".to_owned()));
+        }
+        let free = again.free_bytes()?;
+        if free < room {
+            return Err(not(format!("{} are free of {} needed", ByteSize(free), ByteSize(room))));
+        }
+        let side = self.root.join(SIDE_DIRECTORY);
+        try_block(&side, self.access)
+            .map_err(|source| MemberError::NotWritable { path: side, source })?;
+        let now = *again.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = now;
+        Ok(())
     }
 
     /// A directory that is written to as a member is, and of which nothing stays: neither identity nor
@@ -152,7 +228,8 @@ impl Member {
         let warnings = warnings(&file_system, no_cow, &direct, uncached);
         let access = Access { direct: direct.is_ok(), uncached, no_cow };
         let nameless = Some(Arc::default());
-        Ok(Self { root, uuid: Uuid::now_v7(), access, file_system, warnings, nameless })
+        let place = Arc::new(Mutex::new(Place::of(&root).map_err(open)?));
+        Ok(Self { root, uuid: Uuid::now_v7(), access, file_system, warnings, nameless, place })
     }
 
     /// The files of a member without names.
@@ -322,6 +399,26 @@ fn takes(file: &OwnedFd, flags: ReadWriteFlags) -> io::Result<()> {
     }
 }
 
+/// Writes and syncs as much as a block has, in a file without a name.
+fn try_block(side: &Path, access: Access) -> io::Result<()> {
+    let file = open_nameless(side, Access { no_cow: false, ..access })?;
+    let mut pool = Pool::new(Arc::new(Region::new(1)?), TRIAL_BYTES, 0);
+    let block = pool.take().expect("a region holds 2 MiB");
+    for offset in [0, TRIAL_BYTES] {
+        let bytes = [io::IoSlice::new(&block)];
+        match rustix::io::pwritev2(&file, &bytes, offset as u64, NO_FLAGS)? {
+            written if written == block.len() => {}
+            written => {
+                return Err(io::Error::other(format!(
+                    "{written} of {} bytes written",
+                    block.len()
+                )));
+            }
+        }
+    }
+    Ok(rustix::fs::fdatasync(&file)?)
+}
+
 fn file_system(root: &Path) -> io::Result<String> {
     let magic = rustix::fs::statfs(root)?.f_type as u32;
     Ok(match magic {
@@ -362,6 +459,48 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(left, ["member.json"], "nothing but the identity is left behind");
+    }
+
+    #[test]
+    fn another_directory_in_its_place_is_not_the_member() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("member");
+        std::fs::create_dir(&path).unwrap();
+        let member = Member::open(&path).unwrap();
+        assert!(member.is_there().is_ok());
+        let aside = directory.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        assert!(member.is_there().is_err());
+        // As a mount point without its disk.
+        std::fs::create_dir(&path).unwrap();
+        assert!(member.is_there().is_err());
+        assert!(matches!(member.look_again(1), Err(MemberError::NotBack { .. })));
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing is made there");
+        // Another member.
+        let other = Member::open(&path).unwrap();
+        assert!(matches!(member.look_again(1), Err(MemberError::NotBack { .. })));
+        assert!(other.is_there().is_ok() && member.is_there().is_err());
+    }
+
+    #[test]
+    fn a_member_is_back_when_it_is_the_same_and_has_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("member");
+        std::fs::create_dir(&path).unwrap();
+        let member = Member::open(&path).unwrap();
+        let writers = member.clone();
+        // A copy is another directory of the same identity, as a disk that is mounted again.
+        let copy = directory.path().join("copy");
+        std::fs::create_dir_all(copy.join(SIDE_DIRECTORY)).unwrap();
+        let identity = Path::new(SIDE_DIRECTORY).join(IDENTITY_FILE);
+        std::fs::copy(path.join(&identity), copy.join(&identity)).unwrap();
+        std::fs::rename(&path, directory.path().join("aside")).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        assert!(writers.is_there().is_err());
+        assert!(matches!(member.look_again(u64::MAX), Err(MemberError::NotBack { .. })));
+        assert!(writers.is_there().is_err());
+        member.look_again(1).unwrap();
+        assert!(writers.is_there().is_ok(), "all who have it know");
     }
 
     #[test]

@@ -595,7 +595,7 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
         account.last = Some(edge(account.terms.written as i64 - 1));
     }
     // As every account that a recorder made, and none that `recover` made.
-    account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new() });
+    account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new(), tide: None });
     account.verdict = account.judge();
     account
 }

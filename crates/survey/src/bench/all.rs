@@ -311,7 +311,7 @@ fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
             Ok(Report::Failed { member, why, .. }) => {
                 return Err(failed(members[member].root(), why));
             }
-            Ok(Report::Durable { .. }) => {}
+            Ok(Report::Durable { .. } | Report::Back { .. }) => {}
             Ok(Report::Gone { .. }) | Err(_) => return Err(Error::Failed),
         }
     }
@@ -407,6 +407,8 @@ fn record_once(
         cpus: Vec::new(),
         sync_interval: None,
         redundancy: None,
+        stall: None,
+        goes_on_without: None,
     };
     let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();
     let sending = net::plan(&targets, net.frame_bytes, frames, Some(time))?;

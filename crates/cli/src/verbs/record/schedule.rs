@@ -3,8 +3,9 @@
 //! Every scan is a recording of its own, armed ahead of its start and sealed before the next is armed, so
 //! one that fails takes no other with it. SIGHUP reads the file again: what lies ahead is replaced.
 
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{Control, Event, Limit, Plan, Recorder, Sealed};
 use serde::Serialize;
+use uuid::Uuid;
 
 use super::keeper::Keeper;
 use super::{Args, finish, judge, resolve, tell_of};
@@ -84,7 +86,7 @@ pub fn run(args: &Args, file: &Path, output: Output) -> anyhow::Result<ExitCode>
     let session = session_of(args, &schedule)?;
     // What is wrong with the rest of the command is told now, and not at three in the morning.
     let first = schedule.scans.first().expect("a schedule has a scan");
-    let members = plan(args, &session, first)?.members;
+    let members = plan(args, &session, first, &BTreeMap::new())?.members;
     let keeper = args.keep.map(|keep| Keeper::start(members, keep)).transpose()?;
     let control = Arc::new(Control::default());
     let again = Arc::new(AtomicBool::new(false));
@@ -98,6 +100,7 @@ pub fn run(args: &Args, file: &Path, output: Output) -> anyhow::Result<ExitCode>
         keeper,
         clock: HostClock::new(),
         code: output::GOOD,
+        known: BTreeMap::new(),
         done: Session {
             event: "session",
             session,
@@ -131,7 +134,12 @@ fn session_of(args: &Args, schedule: &Schedule) -> anyhow::Result<Name> {
     named.context("the schedule names no session\n  give one with --session")
 }
 
-fn plan(args: &Args, session: &Name, scan: &Planned) -> anyhow::Result<Plan> {
+fn plan(
+    args: &Args,
+    session: &Name,
+    scan: &Planned,
+    known: &BTreeMap<PathBuf, Uuid>,
+) -> anyhow::Result<Plan> {
     let mut words = args.clone();
     words.session = session.to_string();
     words.scan = scan.name.to_string();
@@ -141,8 +149,9 @@ fn plan(args: &Args, session: &Name, scan: &Planned) -> anyhow::Result<Plan> {
         "a PandA's acquisitions begin when it is armed, and not by a schedule"
     );
     let limit = Limit { until: Some(scan.end), ..Limit::default() };
+    let goes_on_without = Some(known.clone());
     let scans = vec![ScanName { session: session.clone(), scan: scan.name.clone() }];
-    Ok(Plan { scans, start: Some(scan.start), limit, ..plan })
+    Ok(Plan { scans, start: Some(scan.start), limit, goes_on_without, ..plan })
 }
 
 struct Runner<'a> {
@@ -154,6 +163,8 @@ struct Runner<'a> {
     keeper: Option<Keeper>,
     clock: HostClock,
     code: u8,
+    /// What members were in the scans before.
+    known: BTreeMap<PathBuf, Uuid>,
     done: Session,
 }
 
@@ -230,14 +241,17 @@ impl Runner<'_> {
                 late.as_secs_f64()
             ));
         }
-        let plan = plan(self.args, &self.done.session, &scan)?;
+        let plan = plan(self.args, &self.done.session, &scan, &self.known)?;
+        let given = plan.members.clone();
         let mut screen = Screen::new(self.output, self.args.quiet)?;
         let mut sealed: Option<Sealed> = None;
         let mut begun = scan.start;
         let mut tell = |event: &Event| {
             match event {
                 Event::Armed(armed) => begun = begun.max(armed.at),
-                Event::Sealed(what) => sealed = Some((**what).clone()),
+                Event::Sealed(books) | Event::Unsealed { books, .. } => {
+                    sealed = Some((**books).clone());
+                }
                 _ => {}
             }
             screen.event(event);
@@ -246,6 +260,7 @@ impl Runner<'_> {
         let ended = Recorder::arm(plan, &mut tell)
             .and_then(|recorder| recorder.run(&self.control, &mut tell));
         screen.end();
+        self.get_to_know(&given, sealed.as_ref());
         if ended.is_ok() && sealed.is_none() {
             // It was stopped before it began.
             self.done.left.push(scan.name);
@@ -258,6 +273,17 @@ impl Runner<'_> {
         let came = self.enter(sealed, failure, begun.since(scan.start));
         self.done.scans.push(Outcome { scan: scan.name, start: scan.start, came });
         Ok(())
+    }
+
+    /// Remembers which members these are. The next scan takes no others in their places.
+    fn get_to_know(&mut self, given: &[PathBuf], sealed: Option<&Sealed>) {
+        let members = sealed.map_or(&[][..], |sealed| &sealed.manifest.members);
+        for path in given {
+            let root = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if let Some(member) = members.iter().find(|member| member.path == root) {
+                self.known.insert(path.clone(), member.uuid);
+            }
+        }
     }
 
     /// Enters a scan that is over into the books of the session.

@@ -684,6 +684,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn look_at_counters(&self) {
         let (used, high, blocks) = self.intake.usage();
         self.gauge.used_blocks.store(used, Relaxed);
+        self.gauge.peak_blocks.fetch_max(used, Relaxed);
         self.gauge.high_water.store(high, Relaxed);
         self.gauge.pool_blocks.store(blocks, Relaxed);
     }

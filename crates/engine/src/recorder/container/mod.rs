@@ -101,6 +101,8 @@ impl ContainerPlan {
             cpus: self.cpus.clone(),
             sync_interval: None,
             redundancy: None,
+            stall: None,
+            goes_on_without: None,
         }
     }
 }

@@ -220,12 +220,10 @@ impl Supervisor {
                         scan.unsure.push(unsure);
                     }
                 }
-                for scan in &mut self.scans {
-                    scan.manifest.members[member].failure.get_or_insert_with(|| why.clone());
-                }
-                self.failures[member].get_or_insert(why);
+                self.member_failed(member, why);
                 tell(&Event::Warning { text });
             }
+            Report::Back { member } => self.returning[member] = false,
             Report::Finished { member, track } => {
                 if let Some(scan) = self.scan_mut(track.scan) {
                     scan.life.step(Step::Finished { member, stream: track.number });

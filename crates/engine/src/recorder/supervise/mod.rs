@@ -1,7 +1,9 @@
 //! The thread that decides: when scans end, when they are sealed, what is told.
 
 mod listen;
+mod marks;
 mod progress;
+mod returning;
 mod standstill;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 
+use self::marks::Marks;
 use self::standstill::Standstill;
 use super::arm::{Recorder, Running, undone};
 use super::check::{device, known_rate};
@@ -21,7 +24,7 @@ use super::event::{Event, Progress, Tell};
 use super::plan::Plan;
 use super::scan::Scan;
 use super::scribe::{Answers, Scribes};
-use super::sealing::{Basis, Done, Sealing};
+use super::sealing::{Basis, Done, Sealing, Unsealed};
 use crate::clock::Clock;
 use crate::lifecycle::Event as Step;
 use crate::source::Order;
@@ -91,6 +94,10 @@ pub struct Supervisor {
     /// The file system of each.
     devices: Vec<Option<u64>>,
     failures: Vec<Option<String>>,
+    /// Members that failed and are used again, until their writers have done with what was before.
+    returning: Vec<bool>,
+    /// How often each came back.
+    returns: Vec<u32>,
     running: Running,
     scribes: Scribes,
     /// Scans that are not sealed; the newest is being recorded.
@@ -113,6 +120,7 @@ pub struct Supervisor {
     /// When it was last told how all stands.
     reported: Instant,
     standstill: Standstill,
+    marks: Marks,
     captures_left: usize,
     broken: Vec<String>,
     /// Whether a source can give nothing more, so that no further scan begins with it.
@@ -149,6 +157,8 @@ impl Supervisor {
         let now = Instant::now();
         Self {
             failures: vec![None; members.len()],
+            returning: vec![false; members.len()],
+            returns: vec![0; members.len()],
             devices: members.iter().map(device).collect(),
             short_of_room: plan.sources.iter().any(|it| known_rate(it).is_none()).then_some(0),
             captures_left: running.captures.len(),
@@ -174,6 +184,7 @@ impl Supervisor {
             stopping: 0,
             reported: now,
             standstill: Standstill::new(now),
+            marks: Marks::default(),
             broken: Vec::new(),
             source_broken: false,
         }
@@ -249,6 +260,11 @@ impl Supervisor {
             return;
         }
         let (name, now) = (self.plan.scans[self.begun].clone(), self.clock.now());
+        self.take_back(&name, tell);
+        if self.failures.iter().all(Option::is_some) {
+            let text = format!("no member takes data: {name} is counted, and kept nowhere");
+            tell(&Event::Warning { text });
+        }
         let (plan, members, failures) = (&self.plan, &self.members, &self.failures);
         match Scan::plan(name, plan, members, failures, &self.scribes, now) {
             Ok(scan) => {
@@ -298,7 +314,9 @@ impl Supervisor {
         for (member, failure) in next.manifest.members.iter_mut().zip(&self.failures) {
             member.failure = member.failure.take().or_else(|| failure.clone());
         }
+        let lasted = self.since.elapsed();
         let before = self.newest();
+        before.take_marks(lasted);
         next.go_on_from(before);
         (0..next.manifest.streams.len() as u16).for_each(|number| {
             next.life.step(Step::Opened(number));
@@ -338,7 +356,10 @@ impl Supervisor {
         while self.sealings.len() < MOST_SEALINGS
             && let Some(at) = self.scans.iter().position(|scan| scan.life.is_sealed())
         {
-            let scan = self.scans.remove(at).expect("just seen");
+            let mut scan = self.scans.remove(at).expect("just seen");
+            if self.scans.is_empty() {
+                scan.take_marks(self.since.elapsed());
+            }
             if self.source_broken && scan.came_to_nothing() {
                 self.discarded = Some(scan.discard());
             } else if scan.life.is_whole() {
@@ -361,13 +382,20 @@ impl Supervisor {
             warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
             match sealed {
                 Ok(sealed) => tell(&Event::Sealed(Box::new(sealed))),
-                Err(why) => self.not_sealed(&name, &why, tell),
+                Err(Unsealed { why, books }) => {
+                    self.not_sealed(&name, &why, tell);
+                    if let Some(books) = books {
+                        tell(&Event::Unsealed { why, books: Box::new(books) });
+                    }
+                }
             }
         }
     }
 
     fn not_sealed(&mut self, name: &ScanName, why: &str, tell: &mut Tell<'_>) {
-        let text = format!("{name} is not sealed: {why}; `fullbore recover {name}` seals it");
+        let text = format!(
+            "{name} is not sealed: {why}; `fullbore recover {name}` seals what its members hold"
+        );
         self.broken.push(text.clone());
         tell(&Event::Warning { text });
     }
@@ -408,6 +436,7 @@ impl Supervisor {
             return;
         }
         self.reported = Instant::now();
+        self.take_marks(tell);
         if let Some(progress) = self.progress() {
             self.judge_room(&progress, tell);
             tell(&Event::Progress(progress));

@@ -60,6 +60,16 @@ impl<D: Disk> Engine<D> {
         self.report(Report::Failed { member, why, suspect: vec![] });
     }
 
+    /// Takes data again if the member was recalled, once nothing is left of the streams that it failed: what still
+    /// goes wrong with those has nothing to do with what comes.
+    pub(super) fn come_back(&mut self) {
+        if self.streams.is_empty() && self.gauge.recalled.swap(false, Relaxed) {
+            self.standing = Standing::Taking;
+            self.gauge.refusing.store(false, Relaxed);
+            self.report(Report::Back { member: self.settings.member });
+        }
+    }
+
     /// A file could not be made: for want of space, or because the member is broken.
     pub(super) fn not_made(&mut self, path: String, source: io::Error) {
         let root = self.root.clone();

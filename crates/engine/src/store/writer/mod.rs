@@ -352,6 +352,7 @@ impl<D: Disk> Engine<D> {
 
     /// One pass of the loop; `false` when there is nothing left to do, ever.
     pub(super) fn turn(&mut self) -> bool {
+        self.come_back();
         self.take_commands();
         self.send_ready();
         self.start_rounds();

@@ -68,7 +68,7 @@ impl Members {
                 Err(Error::Failed { why: format!("the writer of member {member} failed") })
             }
             Report::Finished { .. } => Ok(true),
-            Report::Durable { .. } => Ok(false),
+            Report::Durable { .. } | Report::Back { .. } => Ok(false),
         }
     }
 

@@ -1,0 +1,91 @@
+//! How much block memory a recording gets: the sum of its reasons, what was asked for, or a default.
+
+use fullbore_core::demand::{Demand, Stall, Sum};
+use fullbore_core::layout::BLOCK_BYTES;
+use fullbore_core::units::{ByteRate, ByteSize};
+
+use super::check::known_rate;
+use super::error::RecordError;
+use super::event::{Event, Memory, Tell};
+use super::plan::Plan;
+use crate::store;
+
+/// Block memory if no rate is known, for all sources together.
+const POOL_BYTES: u64 = 2 << 30;
+
+/// The least block memory a source works with.
+pub(super) const LEAST_POOL_BYTES: u64 = 16 << 20;
+
+/// What the sources ask for together, if each says beforehand how much it sends. All of them get the same share, so
+/// all are reckoned as the fastest.
+fn demand(plan: &Plan) -> Option<Demand> {
+    if plan.members.is_empty() {
+        // A container keeps blocks for longer than a disk takes to write them.
+        return None;
+    }
+    let rates: Option<Vec<u64>> = plan.sources.iter().map(known_rate).collect();
+    let fastest = rates?.into_iter().max()?;
+    let sources = plan.sources.len() as u64;
+    let block = |size: Option<ByteSize>| size.map_or(BLOCK_BYTES, |size| size.0);
+    Some(Demand {
+        sources,
+        rate: ByteRate(fastest.saturating_mul(sources)),
+        block_bytes: plan.sources.iter().map(|it| block(it.block)).max().unwrap_or(BLOCK_BYTES),
+        members: plan.members.len() as u64,
+        depth_bytes: store::Settings::of_member(0).depth_bytes,
+        stall: plan.stall.clone().unwrap_or_else(Stall::assumed),
+    })
+}
+
+/// Block memory of all sources of datagrams together.
+pub(super) fn wanted(plan: &Plan, available: u64) -> Result<u64, RecordError> {
+    let sources = plan.sources.len() as u64;
+    let least = sources.saturating_mul(LEAST_POOL_BYTES);
+    let wanted = match (plan.share(), demand(plan)) {
+        (Some(share), _) => share.saturating_mul(sources),
+        (None, Some(demand)) => {
+            let sum = demand.sum();
+            if sum.bytes > available {
+                return Err(RecordError::MemorySum { sum, available: ByteSize(available) });
+            }
+            sum.bytes.max(least)
+        }
+        (None, None) => POOL_BYTES.min(available / 4).max(least),
+    };
+    match wanted > available {
+        true => {
+            Err(RecordError::Memory { wanted: ByteSize(wanted), available: ByteSize(available) })
+        }
+        false => Ok(wanted),
+    }
+}
+
+/// Tells how much there will be, and why, before any of it is taken. A warning if less was asked for than the sum.
+pub(super) fn tell_of_it(
+    plan: &Plan,
+    available: u64,
+    tell: &mut Tell<'_>,
+) -> Result<(), RecordError> {
+    if plan.sources.is_empty() {
+        return Ok(());
+    }
+    let bytes = wanted(plan, available)?;
+    let demand = demand(plan);
+    let rides_out_ms = demand.as_ref().map(|demand| demand.rides_out_ms(bytes));
+    let sum: Option<Sum> = demand.as_ref().map(Demand::sum);
+    if let (Some(sum), Some(ms)) = (&sum, rides_out_ms)
+        && bytes < sum.bytes
+        && ms < sum.stall.ms
+    {
+        let text = format!(
+            "{} of block memory ride out a stall of {ms} ms; one of {} ms is reckoned with, which takes {}",
+            ByteSize(bytes),
+            sum.stall.ms,
+            ByteSize(sum.bytes)
+        );
+        tell(&Event::Warning { text });
+    }
+    let asked = plan.buffer.is_some();
+    tell(&Event::Memory(Memory { bytes, asked, rides_out_ms, sum }));
+    Ok(())
+}
