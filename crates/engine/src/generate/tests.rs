@@ -183,7 +183,7 @@ fn plans_that_cannot_be_are_refused_with_the_reason() {
     };
     assert!(refused(vdif_form(false), &[], 1000).contains("no threads"));
     assert!(refused(vdif_form(false), &[1024], 1000).contains("1024"));
-    assert!(refused(vdif_form(false), &[0], 0).contains("0 frames a second"));
+    assert!(refused(vdif_form(false), &[0], 0).contains("would come 0 times"));
     let raw = |frame_bytes, sequence: &str| Form::Raw {
         frame_bytes,
         sequence: Some(sequence.parse().unwrap()),
