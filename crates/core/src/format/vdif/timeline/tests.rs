@@ -556,7 +556,7 @@ fn frame_bytes() -> impl Strategy<Value = u32> {
     prop_oneof![usual, (5u32..1100).prop_map(|words| words * 8)]
 }
 
-/// The end of a second is seen where it takes no more than this to show it.
+/// Enough of them that one number that every second ends at is lost in few.
 const SECONDS: u32 = 9;
 
 proptest! {
