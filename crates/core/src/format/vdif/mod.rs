@@ -9,9 +9,11 @@ mod extended;
 mod golden;
 mod header;
 mod mode;
+mod second;
 mod timeline;
 
 pub use extended::{Backend, Extended, SampleRate};
 pub use header::{Header, HeaderError, StationError, check, station_number};
 pub use mode::{Mode, ModeError};
-pub use timeline::{NOWHERE, Second, Timeline};
+pub use second::Second;
+pub use timeline::{NOWHERE, Timeline};
