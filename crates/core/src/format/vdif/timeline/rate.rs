@@ -38,6 +38,13 @@ const ALIKE: u32 = 2;
 /// … or so many, where what would lack is no more than chance takes now and then.
 const ALIKE_NEARBY: u32 = 3;
 
+/// Frames that lack at the end lack in a row at least this many times as long as any row that lacks elsewhere …
+const PLAINLY: u32 = 3;
+
+/// … or, once so many seconds have ended alike, only longer than it: what is lost at the same place in every
+/// second is no chance, and its rows are no measure for what chance takes.
+const ALIKE_PLAINLY: u32 = 4;
+
 /// Frame numbers have 24 bits.
 pub(super) const HIGHEST_RATE: u64 = 1 << 24;
 
@@ -134,7 +141,7 @@ impl Numbers {
     pub fn rate_of(&self, shown: u64) -> u64 {
         let round = snap(shown, self.round);
         let is_last = shown == u64::from(self.last) + 1;
-        if is_last && show_end(self.came, round - shown) { shown } else { round }
+        if is_last && show_end(self.came, round - shown, PLAINLY) { shown } else { round }
     }
 
     /// The true rate, where seconds that ended alike refute a higher one. The newest second counts as if it
@@ -143,10 +150,11 @@ impl Numbers {
         let ends = self.ends_now();
         let lack = rate.checked_sub(ends.shown).filter(|&lack| lack > 0)?;
         let enough = if lack > BOUNDARY { ALIKE } else { ALIKE_NEARBY };
+        let times = if ends.alike < ALIKE_PLAINLY { PLAINLY } else { 1 };
         let refuted = ends.alike >= enough
             && ends.alike > ends.earlier
             && ends.shown >= self.proven
-            && show_end(ends.came, lack);
+            && show_end(ends.came, lack, times);
         refuted.then_some(ends.shown)
     }
 
@@ -169,8 +177,9 @@ impl Numbers {
     }
 }
 
-/// Whether a second ends behind frames of which these came, rather than so many frames later.
-fn show_end(came: u128, lack: u64) -> bool {
+/// Whether a second ends behind frames of which these came, rather than so many frames later: those are more than
+/// so many times the longest row that did not come.
+fn show_end(came: u128, lack: u64, times: u32) -> bool {
     let looked_at = u64::from(ROW).max(2 * lack).min(LOOKED_AT);
     let mut absent = !came & lowest(looked_at);
     let few = 4 * u64::from(absent.count_ones()) <= looked_at;
@@ -179,7 +188,7 @@ fn show_end(came: u128, lack: u64) -> bool {
         absent &= absent >> 1;
         in_a_row += 1;
     }
-    few && 3 * in_a_row < lack
+    few && u64::from(times) * in_a_row < lack
 }
 
 /// So many of the lowest bits.
@@ -233,9 +242,11 @@ mod tests {
             ((60..128).collect(), 25, true),
             ((60..128).collect(), 64, false),
         ] {
-            assert_eq!(show_end(all_but(&back), lack), shown, "{back:?} of {lack}");
+            assert_eq!(show_end(all_but(&back), lack, PLAINLY), shown, "{back:?} of {lack}");
         }
-        assert!(!show_end(lowest(15), 1), "there must be some frames");
+        assert!(!show_end(lowest(15), 1, PLAINLY), "there must be some frames");
+        let run = all_but(&(10..20).collect::<Vec<_>>());
+        assert!(show_end(run, 25, 1) && !show_end(run, 25, PLAINLY) && !show_end(run, 10, 1));
     }
 
     #[test]
