@@ -34,8 +34,21 @@ pub struct Place {
     pub notes: Vec<Note>,
     /// Whether the kernel takes `RWF_DONTCACHE` there.
     pub uncached: bool,
+    /// Tells it from every other file and directory: where it lies, and its number there.
+    identity: (u64, u64),
+    /// Tells its file system from every other one.
+    room: Room,
     /// Keeps others from mounting a block device meanwhile.
     _claim: Option<File>,
+}
+
+/// Whose free space it is that a place takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Room {
+    /// That of a file system, or of a target in whose place nothing else lies.
+    Device(u64),
+    /// That of a pool, whose parts have numbers of their own: the subvolumes of a btrfs.
+    Pool(String),
 }
 
 /// How a place is written.
@@ -76,17 +89,19 @@ impl Place {
         let root = member.root().to_owned();
         let cannot = |source| Error::Open { path: root.clone(), source };
         let status = rustix::fs::statvfs(&root).map_err(|error| cannot(error.into()))?;
-        let device = fs::metadata(&root).map_err(cannot)?.dev();
+        let metadata = fs::metadata(&root).map_err(cannot)?;
+        let (device, identity) = (metadata.dev(), (metadata.dev(), metadata.ino()));
         let mut facts = facts(roots, &root, device);
         facts.kind = TargetKind::Directory;
         facts.file_system = Some(member.file_system().to_owned());
+        let room = room_of(roots, &root, device, member.file_system());
         facts.capacity = ByteSize(status.f_blocks.saturating_mul(status.f_frsize));
         facts.free = ByteSize(member.free_bytes()?);
         facts.direct = !member.buffered();
         let warning = |text: &String| Note { level: Level::Warning, text: text.clone() };
         let notes = member.warnings().iter().map(warning).collect();
         let kind = PlaceKind::Directory(member);
-        let mut place = Self { kind, facts, notes, uncached: false, _claim: None };
+        let mut place = Self { kind, facts, notes, uncached: false, identity, room, _claim: None };
         place.try_out().map_err(cannot)?;
         Ok(place)
     }
@@ -114,7 +129,9 @@ impl Place {
         facts.direct = open_as(&root, true).is_ok();
         open_as(&root, false).map_err(cannot)?;
         let kind = PlaceKind::Plain(root);
-        let mut place = Self { kind, facts, notes: vec![], uncached: false, _claim: claim };
+        let (identity, room) = ((metadata.dev(), metadata.ino()), Room::Device(number));
+        let mut place =
+            Self { kind, facts, notes: vec![], uncached: false, identity, room, _claim: claim };
         place.try_out().map_err(cannot)?;
         Ok(place)
     }
@@ -201,6 +218,32 @@ impl Place {
             self.path().display()
         )
     }
+}
+
+/// One directory given twice is no disk set.
+pub fn refuse_twice(places: &[Place]) -> Result<(), Error> {
+    for (number, place) in places.iter().enumerate() {
+        let same = places[..number].iter().find(|before| before.identity == place.identity);
+        if let Some(before) = same {
+            let (first, second) = (before.path().to_owned(), place.path().to_owned());
+            return Err(Error::Twice { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// For each place the first before it that takes the same free space.
+pub fn shared(places: &[Place]) -> Vec<Option<usize>> {
+    let first = |(number, place): (usize, &Place)| {
+        places[..number].iter().position(|before| before.room == place.room)
+    };
+    places.iter().enumerate().map(first).collect()
+}
+
+/// For each place how many there are, itself included, that take the same free space.
+pub fn sharers(places: &[Place]) -> Vec<u64> {
+    let alike = |place: &Place| places.iter().filter(|other| other.room == place.room).count();
+    places.iter().map(|place| alike(place) as u64).collect()
 }
 
 /// Has the guard say that a file or block device may be written from its first byte on.
@@ -328,6 +371,16 @@ fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
     target
 }
 
+/// Whose free space a directory takes.
+fn room_of(roots: &Roots, path: &Path, device: u64, file_system: &str) -> Room {
+    let table = || roots.proc("self/mountinfo");
+    match file_system {
+        "btrfs" => table().and_then(|table| mount_above(&table, path)).map(|it| it.source),
+        _ => None,
+    }
+    .map_or(Room::Device(device), Room::Pool)
+}
+
 /// The whole disk's directory below `/sys`, for a disk or a partition of it.
 fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
     let by_number = roots.sysfs.join("dev/block").join(number);
@@ -348,6 +401,15 @@ struct Mount {
 
 /// The mount that a path lies on, from `/proc/self/mountinfo`.
 fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
+    deepest(table, path, |device| device == number)
+}
+
+/// The same of a subvolume, which no line may have the number of.
+fn mount_above(table: &str, path: &Path) -> Option<Mount> {
+    deepest(table, path, |_| true)
+}
+
+fn deepest(table: &str, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Mount> {
     let mut best: Option<(usize, Mount)> = None;
     for line in table.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -360,7 +422,7 @@ fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
         };
         let point = point.replace("\\040", " ");
         let deeper = best.as_ref().is_none_or(|(length, _)| point.len() >= *length);
-        if device == number && path.starts_with(&point) && deeper {
+        if is_wanted(device) && path.starts_with(&point) && deeper {
             let own = right.get(2).filter(|own| **own != options);
             let options = match own {
                 Some(own) => format!("{options},{own}"),
@@ -391,6 +453,42 @@ mod tests {
         assert_eq!(mount("0:44", "/mnt/b/deep").unwrap().file_system, "btrfs");
         assert_eq!(mount("8:1", "/mnt/b").unwrap().source, "/dev/sda1");
         assert_eq!(mount("9:9", "/"), None);
+    }
+
+    #[test]
+    fn subvolumes_of_one_pool_take_its_room_though_their_numbers_differ() {
+        let saved = tempfile::tempdir().unwrap();
+        fs::create_dir_all(saved.path().join("self")).unwrap();
+        let table = "\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+32 22 0:44 /a /mnt/a rw - btrfs /dev/sdc rw
+33 22 0:45 /b /mnt/b rw - btrfs /dev/sdc rw
+34 22 0:46 / /mnt/c rw - btrfs /dev/sdd rw";
+        fs::write(saved.path().join("self/mountinfo"), table).unwrap();
+        let roots = Roots { procfs: saved.path().to_owned(), ..Roots::default() };
+        let room = |path: &str, number| room_of(&roots, Path::new(path), number, "btrfs");
+        assert_eq!(room("/mnt/a", 44), room("/mnt/b/deep", 45));
+        assert_eq!(room("/mnt/a/nested", 77), room("/mnt/b", 45), "not mounted by itself");
+        assert_ne!(room("/mnt/a", 44), room("/mnt/c", 46));
+        let plain = |number| room_of(&roots, Path::new("/x"), number, "ext4");
+        assert_eq!(plain(7), plain(7));
+        assert_ne!(plain(7), plain(8));
+    }
+
+    #[test]
+    fn directories_of_one_file_system_are_known_and_one_given_twice_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        let link = directory.path().join("link");
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let open = |path: &Path| Place::open(path, None, &Roots::default()).unwrap();
+        let places = [open(&one), open(&other)];
+        assert_eq!((shared(&places), sharers(&places)), (vec![None, Some(0)], vec![2, 2]));
+        assert!(refuse_twice(&places).is_ok());
+        let again = [open(&one), open(&other), open(&link)];
+        assert!(matches!(refuse_twice(&again), Err(Error::Twice { .. })));
     }
 
     #[test]
