@@ -17,7 +17,9 @@ use fullbore_engine::ring::Pool;
 use fullbore_engine::store::{Access, Member, open_nameless};
 use fullbore_engine::sys::memory::Region;
 use fullbore_engine::sys::uring::DONTCACHE;
-use rustix::fs::{FallocateFlags, OFlags, fallocate, ftruncate, major, minor};
+use rustix::fs::{
+    FallocateFlags, IFlags, OFlags, fallocate, ftruncate, ioctl_getflags, major, minor,
+};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::error::Error;
@@ -102,7 +104,7 @@ impl Place {
         let notes = member.warnings().iter().map(warning).collect();
         let kind = PlaceKind::Directory(member);
         let mut place = Self { kind, facts, notes, uncached: false, identity, room, _claim: None };
-        place.try_out().map_err(cannot)?;
+        place.try_out(roots).map_err(cannot)?;
         Ok(place)
     }
 
@@ -132,7 +134,7 @@ impl Place {
         let (identity, room) = ((metadata.dev(), metadata.ino()), Room::Device(number));
         let mut place =
             Self { kind, facts, notes: vec![], uncached: false, identity, room, _claim: claim };
-        place.try_out().map_err(cannot)?;
+        place.try_out(roots).map_err(cannot)?;
         Ok(place)
     }
 
@@ -171,7 +173,7 @@ impl Place {
 
     /// Finds out by trying what a file system does not say: the smallest direct request, and whether
     /// direct ones really pass by the page cache.
-    fn try_out(&mut self) -> io::Result<()> {
+    fn try_out(&mut self, roots: &Roots) -> io::Result<()> {
         let told = self.facts.sector_bytes.max(512);
         self.facts.sector_bytes = told;
         let scratch = self.scratch()?;
@@ -179,6 +181,11 @@ impl Place {
         let mut pool = Pool::new(Arc::new(Region::new(1)?), TRIAL_BYTES, 0);
         let mut block = pool.take().expect("a region holds a block");
         if !self.facts.direct {
+            return Ok(());
+        }
+        if self.is_copied(&scratch.file, roots) {
+            self.facts.direct = false;
+            self.notes.push(Note { level: Level::Warning, text: self.not_direct() });
             return Ok(());
         }
         let direct = scratch.open(Mode::Direct)?;
@@ -201,6 +208,21 @@ impl Place {
             })
             .unwrap_or(ALIGNMENT as u32);
         Ok(())
+    }
+
+    /// Whether btrfs copies what is written directly through the page cache. It takes it out of there again at
+    /// once, so that no trial shows it.
+    fn is_copied(&self, file: &OwnedFd, roots: &Roots) -> bool {
+        let release = roots.proc("sys/kernel/osrelease").unwrap_or_default();
+        // By its path: a subvolume has another number than its mount.
+        let table = roots.proc("self/mountinfo").unwrap_or_default();
+        let options = mount_above(&table, self.path()).map(|mount| mount.options);
+        let in_place = ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::NOCOW));
+        let is_btrfs = self.facts.file_system.as_deref() == Some("btrfs");
+        is_btrfs
+            && !in_place
+            && !is_without_checksums(&options.unwrap_or_default())
+            && is_since(&release, (6, 15))
     }
 
     fn not_direct(&self) -> String {
@@ -381,6 +403,18 @@ fn room_of(roots: &Roots, path: &Path, device: u64, file_system: &str) -> Room {
     .map_or(Room::Device(device), Room::Pool)
 }
 
+/// Whether a btrfs is mounted so that its new files have no checksums.
+fn is_without_checksums(options: &str) -> bool {
+    options.split(',').any(|option| matches!(option, "nodatasum" | "nodatacow"))
+}
+
+/// Whether a release of Linux, `6.18.44-cloud`, is this one or a later one.
+fn is_since(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = numbers.next().zip(numbers.next());
+    version.is_some_and(|version| version >= wanted)
+}
+
 /// The whole disk's directory below `/sys`, for a disk or a partition of it.
 fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
     let by_number = roots.sysfs.join("dev/block").join(number);
@@ -404,7 +438,7 @@ fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
     deepest(table, path, |device| device == number)
 }
 
-/// The same of a subvolume, which no line may have the number of.
+/// The same of a subvolume of a btrfs, which no line may have the number of.
 fn mount_above(table: &str, path: &Path) -> Option<Mount> {
     deepest(table, path, |_| true)
 }
@@ -453,6 +487,18 @@ mod tests {
         assert_eq!(mount("0:44", "/mnt/b/deep").unwrap().file_system, "btrfs");
         assert_eq!(mount("8:1", "/mnt/b").unwrap().source, "/dev/sda1");
         assert_eq!(mount("9:9", "/"), None);
+    }
+
+    #[test]
+    fn releases_of_linux_are_told_apart_and_mounts_without_checksums_known() {
+        for release in ["6.15", "6.15.0", "6.18.44-cloud", "7.0-rc1"] {
+            assert!(is_since(release, (6, 15)), "{release}");
+        }
+        for release in ["6.14.9", "6.9.1", "5.19", "", "none"] {
+            assert!(!is_since(release, (6, 15)), "{release}");
+        }
+        assert!(is_without_checksums("rw,nodatasum,relatime"));
+        assert!(!is_without_checksums("rw,relatime") && !is_without_checksums("nodatasum2"));
     }
 
     #[test]
