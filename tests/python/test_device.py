@@ -209,7 +209,7 @@ def test_after_stop_and_abort_all_up_to_the_captured_address_is_new(way, device)
 
 
 def test_an_aborted_scan_is_in_the_index_as_far_as_its_captured_address(device):
-    source = "pattern:prbs31?bytes=1GiB&rate=40MB/s"
+    source = "pattern:prbs31?bytes=80MiB&rate=20MB/s"
     with Onto(source, end(device, scan="r1_a", block="256KiB")) as recording:
         recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
         told = recording.abort()
