@@ -117,7 +117,17 @@ def test_a_disk_is_measured_in_every_way_and_left_as_it_was(kind, tmp_path):
     rings = [row["ring"] for row in long["ring_for_rate"]]
     assert rings == sorted(rings), "more rate never needs less"
     assert result["spec"]["continuous_ratio"] == pytest.approx(long["write"]["rate"] / 1e9)
-    assert result["endurance"]["tbw"] == 600
+    fastest = max(p["rate"]["mean"] for p in result["sweep"] if p["direction"] == "write")
+    assert result["spec"]["peak_ratio"] == pytest.approx(fastest / 1e9)
+    best = long["recommended"]
+    assert best["rate"] <= best["sustained"] <= long["write"]["rate"], "with the last sync, no more was written"
+    life = result["endurance"]
+    assert life["rate"] == best["rate"]
+    assert life["tb_per_day"] == pytest.approx(best["rate"] * 86400 / 1e12)
+    assert life["tbw"] == 600 and life["days"] == pytest.approx(600 / life["tb_per_day"])
+    assert life["drive_writes_per_day"] == pytest.approx(life["tb_per_day"] / (target["capacity"] / 1e12))
+    ratio = odd["read_modify_write"]["ratio_to_aligned"]
+    assert ratio == pytest.approx(odd["rate"]["mean"] / aligned["rate"]["mean"])
 
 
 @needs_root
@@ -144,6 +154,42 @@ def test_several_members_share_the_stream(tmp_path):
     assert len(shares) == 2 and all(share["bytes"] > 0 for share in shares)
     assert sum(share["bytes"] for share in shares) == 200 * MIB
     assert result["continuous"]["verification"]["wrong_blocks"] == 0
+
+
+@needs_root
+def test_directories_of_one_disk_count_its_room_once_and_keep_the_reserve(tmp_path):
+    reserve = 60 * MIB
+    with mounted(tmp_path, "ext4", 400 * MIB) as place:
+        names = [place / "a", place / "b"]
+        for name in names:
+            name.mkdir()
+        free = lambda: os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+        before, least = free(), []
+        words = ["--full", "--skip", "peak,read,fio", "--chunk", "8MiB", "--dwpd", "1"]
+        words = command(names[0], *words, "--rate", "200MB/s", "--ring", "128MiB", "--json", bytes=None)
+        words = [*words[:3], names[1], *words[3:]]
+        words[words.index("--reserve") + 1] = f"{reserve}B"
+        with subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            while process.poll() is None:
+                least.append(free())
+                time.sleep(0.002)
+            out, complaints = process.communicate(timeout=PATIENCE)
+        assert process.returncode in (GOOD, FOUND), text(complaints)
+        result = json.loads(out)
+        schema("bench").validate(result)
+        twice = run("bench", "disk", names[0], place / "b/../a", "--quick", "--no-history", code=REFUSED)
+        for name in names:
+            name.rmdir()
+    assert min(least) >= reserve, "what was to stay free did"
+    came = result["continuous"]["write"]["bytes"] + result["continuous"]["overrun_bytes"]
+    assert (before - reserve) * 0.6 < came < before - reserve
+    first, second = result["targets"]
+    assert "shares_with" not in first and second["shares_with"] == first["path"]
+    assert any("share a file system" in note for note in notes(result)), notes(result)
+    # One drive write a day for five years, of the one drive there is.
+    capacity = first["capacity"] / 1e12
+    assert result["endurance"]["tbw"] == pytest.approx(capacity * 365 * 5)
+    assert "are one directory" in text(twice.stderr)
 
 
 @needs_root
@@ -249,6 +295,191 @@ def test_results_are_kept_and_written_where_they_are_wanted(memory, tmp_path):
     assert json.loads(kept.read_text()) == written
     assert written["id"].replace("-", "") in kept.name
     schema("bench").validate(written)
+
+
+@pytest.mark.parametrize("option", ["--output", "--html"])
+def test_where_a_result_cannot_be_written_nothing_is_measured(option, memory, tmp_path):
+    result = tmp_path / "none/result"
+    for words in (command(memory, "--skip", "fio"), ["bench", "memory"], ["bench", "ring"], ["bench", "all", memory]):
+        refused = run(*words, option, result, code=REFUSED)
+        assert "result" in text(refused.stderr) and "directory" in text(refused.stderr)
+        assert refused.stdout == b""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_that_cannot_be_written_in_the_end_is_told_nevertheless(memory, tmp_path):
+    """The place for it is taken away while it is measured."""
+    place = tmp_path / "results"
+    place.mkdir()
+    words = command(memory, "--skip", "peak,read,fio", "--rate", "20MB/s", "--ring", "64MiB", "--output", place / "result.json", bytes="60MiB")
+    with subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        # It was tried out before the first byte was written.
+        descriptors = f"/proc/{process.pid}/fd"
+        deadline = time.monotonic() + PATIENCE
+        while not any("fullbore-test" in link(entry.path) for entry in os.scandir(descriptors)):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        place.rmdir()
+        out, complaints = process.communicate(timeout=PATIENCE)
+    assert process.returncode == REFUSED
+    assert "result.json" in text(complaints)
+    assert "sustained" in text(out) and "recommended" in text(out)
+
+
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(("option", "years"), [("--warranty", 3), (None, 5)])
+def test_drive_writes_per_day_and_years_are_reckoned_into_terabytes(option, years, memory):
+    words = ["--skip", "peak,read,fio", "--require", "1MB/s", "--dwpd", "0.8"]
+    words += [option, str(years)] if option else []
+    result = bench(memory, *words, bytes="16MiB")
+    life, capacity = result["endurance"], result["targets"][0]["capacity"] / 1e12
+    assert life["rate"] == 1_000_000 and life["tb_per_day"] == pytest.approx(0.0864)
+    assert life["tbw"] == pytest.approx(0.8 * capacity * 365 * years)
+    assert life["days"] == pytest.approx(life["tbw"] / 0.0864)
+    assert life["drive_writes_per_day"] == pytest.approx(0.0864 / capacity)
+    refused = run(*command(memory, "--dwpd", "1", "--tbw", "600"), code=REFUSED)
+    assert "--tbw" in text(refused.stderr)
+
+
+RWF_DONTCACHE = 0x80
+
+
+def takes_uncached(place):
+    """Whether the kernel takes the flag there, asked without fullbore."""
+    path = os.path.join(place, "asked")
+    try:
+        with open(path, "w+b") as file:
+            file.write(bytes(4096))
+            file.flush()
+            try:
+                os.preadv(file.fileno(), [bytearray(512)], 0, RWF_DONTCACHE)
+                return True
+            except OSError:
+                return False
+    finally:
+        os.unlink(path)
+
+
+def measured_uncached(place):
+    """Measures what the kernel has, and is told of what it has not."""
+    is_there = takes_uncached(place)
+    words = ["--skip", "continuous,fio", "--modes", "uncached,buffered", "--blocks", "1MiB", "--depths", "4"]
+    result = bench(place, *words, "--sessions", "8", bytes=None)
+    seen = {(p["mode"], p["direction"]) for p in result["sweep"] if "mode" in p["curves"]}
+    uncached = {("uncached", "write"), ("uncached", "read")}
+    assert seen == {("buffered", "write"), ("buffered", "read")} | (uncached if is_there else set())
+    assert any("RWF_DONTCACHE" in note for note in notes(result)) == (not is_there), notes(result)
+    return is_there
+
+
+def test_a_kernel_or_file_system_without_uncached_writing_is_told(memory):
+    assert not measured_uncached(memory), "memory is a page cache and nothing else"
+
+
+@needs_root
+def test_uncached_writing_is_a_mode_where_the_kernel_has_it(tmp_path):
+    with mounted(tmp_path, "xfs") as place:
+        if not measured_uncached(place):
+            pytest.skip("this kernel has no RWF_DONTCACHE, and bench disk said so")
+
+
+def linux():
+    return tuple(int(part) for part in os.uname().release.split(".")[:2])
+
+
+@needs_root
+def test_direct_writing_that_btrfs_puts_into_the_page_cache_all_the_same_is_told(tmp_path):
+    """Copy-on-write is switched off for our files, and cannot be where a directory has its files compressed."""
+    words = ["--skip", "peak,read,fio"]
+    with mounted(tmp_path, "btrfs") as place:
+        plain, squeezed = place / "plain", place / "squeezed"
+        plain.mkdir()
+        squeezed.mkdir()
+        subprocess.run(["chattr", "+c", squeezed], check=True)
+        direct = bench(plain, *words, bytes="32MiB")
+        cached = bench(squeezed, *words, bytes="32MiB")
+    said = lambda result: any("page cache all the same" in note and "chattr +C" in note for note in notes(result))
+    assert direct["targets"][0]["file_system"] == cached["targets"][0]["file_system"] == "btrfs"
+    assert direct["targets"][0]["direct"] and not said(direct)
+    if linux() < (6, 15):
+        pytest.skip("before Linux 6.15 btrfs wrote past the page cache with checksums too")
+    assert not cached["targets"][0]["direct"] and said(cached)
+
+
+@contextmanager
+def loops(tmp_path, count, size=256 * MIB):
+    """Loop devices that write past the page cache."""
+    call = lambda *words: subprocess.run(list(map(str, words)), check=True, capture_output=True)
+    made = []
+    try:
+        for number in range(count):
+            image = tmp_path / f"disk{number}.img"
+            with image.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+            try:
+                loop = call("losetup", "--direct-io=on", "--show", "-f", image)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"no loop device here: {text(error.stderr)}")
+            made.append(loop.stdout.decode().strip())
+        yield made
+    finally:
+        for loop in made:
+            call("losetup", "-d", loop)
+
+
+def measured_as_a_target(path, *options):
+    result = bench(path, "--skip", "fio", "--blocks", "1MiB", "--sessions", "64", *options, bytes="64MiB")
+    assert result["continuous"]["verification"] == {"compared_bytes": 64 * MIB, "wrong_blocks": 0}
+    assert {p["direction"] for p in result["sweep"]} == {"write", "read"}
+    return result
+
+
+@needs_root
+@pytest.mark.skipif(not os.path.exists("/proc/mdstat"), reason="this kernel has no md: no RAID to be had")
+@pytest.mark.skipif(shutil.which("mdadm") is None, reason="mdadm is not here")
+@pytest.mark.parametrize("level", ["0", "1"])
+def test_a_raid_of_the_kernel_is_a_target_like_any_other(level, tmp_path):
+    with loops(tmp_path, 2) as disks:
+        array = "/dev/md/fullbore-test"
+        words = ["mdadm", "--create", array, "--run", "--metadata=1.2", f"--level={level}", "--raid-devices=2", *disks]
+        subprocess.run(words, check=True, capture_output=True, input=b"y\n")
+        try:
+            result = measured_as_a_target(array, "--overwrite", array)
+        finally:
+            subprocess.run(["mdadm", "--stop", array], check=True, capture_output=True)
+    (target,) = result["targets"]
+    assert target["kind"] == "block-device" and target["device"].startswith("md")
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("mkfs.btrfs") is None, reason="mkfs.btrfs is not here")
+def test_a_raid_of_a_file_system_is_a_target_and_its_subvolumes_share_its_room(tmp_path):
+    with loops(tmp_path, 2) as disks:
+        subprocess.run(["mkfs.btrfs", "-q", "-f", "-d", "raid0", "-m", "raid1", *disks], check=True)
+        place = tmp_path / "raid"
+        place.mkdir()
+        devices = ",".join(f"device={disk}" for disk in disks)
+        subprocess.run(["mount", "-o", devices, disks[0], place], check=True)
+        try:
+            for name in ("one", "other"):
+                subprocess.run(["btrfs", "subvolume", "create", place / name], check=True, capture_output=True)
+            result = measured_as_a_target(place / "one")
+            words = command(place / "one", "--skip", "peak,read,fio", bytes="32MiB")
+            both = ask(*words[:3], place / "other", *words[3:])
+        finally:
+            for _ in range(50):
+                if subprocess.run(["umount", place], capture_output=True).returncode == 0:
+                    break
+                time.sleep(0.1)
+    assert result["targets"][0]["file_system"] == "btrfs"
+    assert result["targets"][0]["capacity"] >= 400 * MIB, "that of both disks"
+    assert both["targets"][1]["shares_with"] == both["targets"][0]["path"]
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not here")

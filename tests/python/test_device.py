@@ -208,6 +208,40 @@ def test_after_stop_and_abort_all_up_to_the_captured_address_is_new(way, device)
     assert found["findings"][0]["chunk"] == whole, "the first chunk that is not wholly new"
 
 
+def test_an_aborted_scan_is_in_the_index_as_far_as_its_captured_address(device):
+    source = "pattern:prbs31?bytes=80MiB&rate=20MB/s"
+    with Onto(source, end(device, scan="r1_a", block="256KiB")) as recording:
+        recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
+        told = recording.abort()
+    status, (entry,) = told["status"], ask("ls", end(device))["scans"]
+    assert entry == told["scan"], "what was told is what the index says"
+    assert (entry["state"], entry["ending"]) == ("aborted", "aborted")
+    assert entry["bytes"] == status["bytes"] and status["bytes"] + status["dropped_bytes"] > 4 * CHUNK
+    last = entry["first"] + (entry["bytes"] - 1) // CHUNK * CHUNK
+    assert (status["captured_last"], entry["limit"]) == (last, last)
+    assert ask("info", end(device, scan="r1_a"))["scans"][0]["last"] == last
+    run("verify", end(device, scan="r1_a"), code=GOOD)
+
+
+def test_info_tells_what_the_index_knows_and_protect_takes_no_device(device):
+    record("pattern:prbs31?bytes=1000000", end(device, scan="r1_a"))
+    record("pattern:counter?bytes=3MiB", end(device, scan="r1_b", block="1MiB"))
+    listed = {"_".join(scan["name"].values()): scan for scan in ask("ls", end(device))["scans"]}
+    told = ask("info", end(device, scan="r1_b"))
+    (scan,) = told["scans"]
+    assert {key: scan[key] for key in listed["r1_b"]} == listed["r1_b"]
+    assert scan["last"] == scan["first"] + (3 << 20) - CHUNK
+    assert (told["bytes"], told["chunk_bytes"], told["damage"]) == (MEDIA, CHUNK, None)
+    assert [len(ask("info", end(device))["scans"]), len(listed)] == [2, 2]
+    words = text(run("info", end(device, scan="r1_a")).stdout)
+    for word in ("r1_a is sealed", "ended: complete", f"first {listed['r1_a']['first']:#x}", listed["r1_a"]["uuid"], "pattern:prbs31"):
+        assert word in words, (word, words)
+    assert "r1_b" in text(run("info", end(device, scan="r1_none"), code=REFUSED).stderr)
+    assert "no index" in text(run("info", end(device, first=0), code=REFUSED).stderr)
+    refused = text(run("protect", end(device, scan="r1_a"), code=REFUSED).stderr)
+    assert "does not take devices" in refused and "no scan" not in refused
+
+
 def test_scans_are_listed_verified_exported_and_removed(device, tmp_path):
     made = {}
     for number, size in enumerate([5_000_000, 1, 3 << 20]):

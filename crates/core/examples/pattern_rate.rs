@@ -1,12 +1,15 @@
 //! How fast one core makes and checks patterns: from the cache, in a block of a recorder, and from memory.
 //!
-//! `pattern_rate [--megabytes N] [--runs N] [--output FILE.json]`
+//! `pattern_rate [--megabytes N] [--runs N] [--output FILE.json] [--require GB/s]`
 //!
 //! Each figure is the middle of the runs, in GB/s (10⁹), by the time that the core worked for it: what else
 //! the machine does counts only as far as it takes memory bandwidth. *Memory* is a buffer of --megabytes (default
 //! 1024), larger than the caches of most machines; *block* is one of 4 MiB, used again and again as a
 //! pool does. Beside them a shift register that is moved bit by bit, and the machine's own `memset`,
 //! `memcpy` and a sum over memory: what no pattern can outrun.
+//!
+//! `--require 15` wants PRBS-31 made and checked from memory at 15 GB/s, or at nine tenths of what this memory
+//! gives to `memset` and to the sum, if that is less; the exit code is 1 if it is neither.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -35,21 +38,50 @@ struct Result {
     cpu: String,
     runs: usize,
     rows: Vec<Row>,
+    /// What was asked of PRBS-31 from memory, in GB/s, and what came of it.
+    required: Option<Required>,
+}
+
+/// A rate that was asked for.
+#[derive(Serialize)]
+struct Required {
+    gb_per_s: f64,
+    reached: Vec<Reached>,
+    holds: bool,
+}
+
+/// How far one way has come.
+#[derive(Serialize)]
+struct Reached {
+    what: &'static str,
+    gb_per_s: f64,
+    /// What memory itself gives the same way.
+    memory_gb_per_s: f64,
+    holds: bool,
 }
 
 struct Arguments {
     megabytes: usize,
     runs: usize,
     output: Option<PathBuf>,
+    require: Option<f64>,
 }
+
+/// What is asked for is asked of this one.
+const HARDEST: &str = "prbs31";
+
+/// Where memory itself is slower than what is asked for, this share of it is as good.
+const SHARE_OF_MEMORY: f64 = 0.9;
 
 fn main() {
     let arguments = parse().unwrap_or_else(|wrong| {
         eprintln!("pattern_rate: {wrong}");
         std::process::exit(2)
     });
-    let result = measure(&arguments);
+    let mut result = measure(&arguments);
+    result.required = arguments.require.map(|asked| judge(&result.rows, asked));
     print(&result);
+    result.required.iter().for_each(tell);
     if let Some(path) = &arguments.output {
         let written = path
             .parent()
@@ -63,10 +95,45 @@ fn main() {
             }
         }
     }
+    if result.required.is_some_and(|required| !required.holds) {
+        std::process::exit(1);
+    }
+}
+
+/// Holds what was reached from memory, the largest buffer, against what was asked for.
+fn judge(rows: &[Row], asked: f64) -> Required {
+    let memory = rows.iter().map(|row| row.buffer_bytes).max().unwrap_or(0);
+    let rate = |name: &str, what: &str| {
+        let is_it =
+            |row: &&Row| (row.name.as_str(), row.what, row.buffer_bytes) == (name, what, memory);
+        rows.iter().find(is_it).map_or(0.0, |row| row.gb_per_s[0])
+    };
+    let reached = [("made", "memset"), ("checked", "sum")].map(|(what, limit)| {
+        let (gb_per_s, memory_gb_per_s) = (rate(HARDEST, what), rate(limit, what));
+        let holds = gb_per_s >= asked.min(SHARE_OF_MEMORY * memory_gb_per_s);
+        Reached { what, gb_per_s, memory_gb_per_s, holds }
+    });
+    let holds = reached.iter().all(|it| it.holds);
+    Required { gb_per_s: asked, reached: reached.into(), holds }
+}
+
+fn tell(required: &Required) {
+    println!();
+    for it in &required.reached {
+        let verdict = match (it.gb_per_s >= required.gb_per_s, it.holds) {
+            (true, _) => "held",
+            (false, true) => "held as far as memory allows",
+            (false, false) => "MISSED",
+        };
+        println!(
+            "{HARDEST} {} at {:.1} GB/s from memory, {:.1} asked for, memory itself {:.1}: {verdict}",
+            it.what, it.gb_per_s, required.gb_per_s, it.memory_gb_per_s
+        );
+    }
 }
 
 fn parse() -> std::result::Result<Arguments, String> {
-    let mut arguments = Arguments { megabytes: 1024, runs: 5, output: None };
+    let mut arguments = Arguments { megabytes: 1024, runs: 5, output: None, require: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
@@ -75,6 +142,11 @@ fn parse() -> std::result::Result<Arguments, String> {
             "--megabytes" => arguments.megabytes = number()?.clamp(1, 1 << 20),
             "--runs" => arguments.runs = number()?.clamp(1, 1000),
             "--output" => arguments.output = Some(value.into()),
+            "--require" => {
+                let rate = value.parse::<f64>().ok().filter(|rate| *rate > 0.0);
+                let rate = rate.ok_or_else(|| format!("{word} {value}: not a rate in GB/s"))?;
+                arguments.require = Some(rate);
+            }
             _ => return Err(format!("{word} is not known")),
         }
     }
@@ -113,6 +185,7 @@ fn measure(arguments: &Arguments) -> Result {
         cpu: cpu(),
         runs: arguments.runs,
         rows,
+        required: None,
     }
 }
 

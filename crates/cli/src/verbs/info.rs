@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
+use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::redundancy::{Followed, Redundancy};
@@ -39,12 +40,14 @@ use crate::verbs::scan_arg;
 /// counter of this host explains: lost before it), unproven (the format carries
 /// nothing to count by).
 ///
+/// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, what its index says.
+///
 /// Exit codes: 0 it was told, whatever the verdict; 2 it could not be.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The scan: `session_scan`, or as much of its name as tells it from others; or one stream of it,
-    /// `session_scan/stream`.
+    /// `session_scan/stream`; or a device.
     #[arg(value_name = "SCAN")]
     scan: String,
     /// How many gaps of each stream to show.
@@ -77,6 +80,9 @@ struct Place {
 
 /// Tells.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if DeviceEnd::is_meant(&args.scan) {
+        return super::device::info(&args.scan, output);
+    }
     let (mut scan, stream) = scan_arg::open(&args.store.members()?, &args.scan)?;
     if let Some(stream) = stream {
         keep_only(&mut scan, stream.as_str())?;

@@ -11,7 +11,7 @@ use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
 
-/// Protect scans from being removed, by `rm` as well as by `record --keep`.
+/// Protect scans of a store from being removed, by `rm` as well as by `record --keep`.
 #[derive(ClapArgs)]
 pub struct Args {
     /// The scans: `session_scan`, or as much of each name as tells it from others.
@@ -33,6 +33,8 @@ struct Told {
 
 /// Protects.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let why = "their index has no such mark: what shall stay on a device is not given to `rm` or --overwrite";
+    super::device::refuse(&args.scan, "protect", why)?;
     let roots = args.store.members()?;
     let find = |text: &String| scan_arg::find_whole(&roots, text, "protected");
     let scans = args.scan.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fullbore_core::device::{AddressError, DeviceEnd, Ending, Word};
 use fullbore_core::manifest::State;
@@ -164,6 +166,116 @@ fn after_a_stop_and_after_an_abort_everything_up_to_the_last_address_is_new_and_
         assert!(content[behind..].iter().all(|&byte| byte == 0xA5), "urgency {urgency}");
         let flushed = recorded.status.has(Word::FlushFinished);
         assert_eq!(flushed, urgency > 1, "an abort flushes by itself, a stop does not");
+    }
+}
+
+/// Gives whole chunks, waits until they are written, and then gives a part of one more while an abort comes.
+struct Aborting {
+    given: u64,
+    written: Arc<AtomicU64>,
+    control: Arc<Control>,
+}
+
+impl Aborting {
+    const WHOLE: u64 = 5 * CHUNK;
+    const PART: u64 = 1000;
+}
+
+impl Input for Aborting {
+    fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
+        if self.given < Self::WHOLE {
+            let bytes = into.len().min((Self::WHOLE - self.given) as usize);
+            Pattern::Counter.fill(&mut into[..bytes], self.given);
+            self.given += bytes as u64;
+            return Ok(Taken::Bytes(bytes));
+        }
+        if self.control.asked() > 0 {
+            return Ok(Taken::End);
+        }
+        if self.written.load(Relaxed) < Self::WHOLE {
+            return Ok(Taken::NotYet);
+        }
+        self.control.abort();
+        into[..Self::PART as usize].fill(0x77);
+        Ok(Taken::Bytes(Self::PART as usize))
+    }
+}
+
+/// Aborts just when five chunks are written and a part of the sixth is held.
+fn aborted(end: DeviceEnd) -> Recorded {
+    let (written, control) = (Arc::new(AtomicU64::new(0)), Arc::new(Control::default()));
+    let input = Aborting { given: 0, written: written.clone(), control: control.clone() };
+    record(plan(end, input), &control, &mut |stage| {
+        if let Stage::Progress(progress) = stage {
+            written.store(progress.bytes, Relaxed);
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn an_abort_captures_the_last_chunk_that_was_written_and_drops_what_was_held() {
+    let file = device(8 << 20);
+    let recorded = aborted(end(file.path(), "first=0x40000&block=128KiB"));
+    let status = &recorded.status;
+    assert_eq!(status.words, [Word::Finished, Word::Aborted, Word::FlushFinished]);
+    assert_eq!((status.bytes, status.dropped_bytes), (Aborting::WHOLE, Aborting::PART));
+    assert_eq!(status.captured_last, Some(0x4_0000 + 4 * CHUNK));
+    assert_eq!(recorded.durable_bytes, Aborting::WHOLE, "what was written is safe");
+    let content = std::fs::read(file.path()).unwrap();
+    let behind = (0x4_0000 + Aborting::WHOLE) as usize;
+    assert!(content[0x4_0000..behind] == expected(Aborting::WHOLE as usize));
+    assert!(content[behind..].iter().all(|&byte| byte == 0xA5), "nothing that was held");
+}
+
+#[test]
+fn an_aborted_scan_is_in_the_index_as_far_as_it_was_written_and_frees_the_rest() {
+    let file = device(64 << 20);
+    let path = file.path();
+    write(plan(end(path, "scan=r1_before"), pattern(Some(1 << 20)))).unwrap();
+    let recorded = aborted(end(path, "scan=r1_aborted&block=128KiB"));
+    let mut volume = Volume::open_to_read(path).unwrap();
+    let stored = volume.scan(&name("r1_aborted")).unwrap().clone();
+    assert_eq!(recorded.scan.as_ref(), Some(&stored), "what is told is what the index says");
+    assert_eq!((stored.state, stored.ending), (State::Aborted, Ending::Aborted));
+    assert_eq!((stored.bytes, stored.blocks), (Aborting::WHOLE, 5));
+    let last = stored.first + 4 * CHUNK;
+    assert_eq!(recorded.status.captured_last, Some(last));
+    assert_eq!((stored.last(CHUNK as u32), stored.limit), (Some(last), last));
+    assert!(verified(&mut volume, "r1_aborted").unwrap().good);
+    drop(volume);
+    let next = write(plan(end(path, "scan=r1_next"), pattern(Some(1 << 20)))).unwrap();
+    let behind = stored.first + 64 * CHUNK;
+    assert_eq!(next.scan.unwrap().first, behind, "the next multiple of 64 chunks is free");
+    let mut volume = Volume::open_to_read(path).unwrap();
+    for scan in ["r1_before", "r1_aborted", "r1_next"] {
+        assert!(verified(&mut volume, scan).unwrap().good, "{scan}");
+    }
+}
+
+#[test]
+fn a_partition_table_is_not_written_over_unless_the_device_is_named_again() {
+    let tables: [(u64, &[u8]); 3] =
+        [(510, b"\x55\xaa"), (512, b"EFI PART"), ((8 << 20) - 512, b"EFI PART")];
+    for (place, table) in tables {
+        let file = device(8 << 20);
+        let path = file.path();
+        file.as_file().write_all_at(table, place).unwrap();
+        let before = std::fs::read(path).unwrap();
+        for parameters in ["first=0&last=0", "first=0x100000&last=0x100000", "scan=r1_a"] {
+            let to = || plan(end(path, parameters), pattern(Some(CHUNK)));
+            for typed in [None, Some("/dev/other".into())] {
+                let error = write(Plan { overwrite: typed, ..to() }).unwrap_err();
+                assert!(matches!(error, Error::Guard(_)), "{place}, {parameters}: {error}");
+            }
+        }
+        assert!(std::fs::read(path).unwrap() == before, "nothing was written: {place}");
+        let named = Plan {
+            overwrite: Some(path.to_owned()),
+            ..plan(end(path, "scan=r1_a"), pattern(Some(CHUNK)))
+        };
+        write(named).unwrap();
+        assert!(verified(&mut Volume::open_to_read(path).unwrap(), "r1_a").unwrap().good);
     }
 }
 

@@ -25,6 +25,9 @@ use fullbore_engine::ring::Report;
 use fullbore_engine::store::{self, Member, MemberError, WriterError};
 use rustix::fs::{FlockOperation, flock};
 
+use super::disk;
+use super::disk::target::{self as place, Place};
+use super::environment::Roots;
 use super::memory::{self, Kernel, process_cpu_seconds};
 use super::net::receive::{self, Caught};
 use super::net::search::{Range, search};
@@ -75,6 +78,9 @@ pub enum Error {
     /// A writer.
     #[error(transparent)]
     Writer(#[from] WriterError),
+    /// The directories together.
+    #[error(transparent)]
+    Place(#[from] disk::Error),
     /// The disk took no more.
     #[error("{}: {why}", path.display())]
     Disk {
@@ -118,6 +124,7 @@ impl Error {
             Self::Net(error) => error.hint().map(Into::into),
             Self::Member(error) => error.hint(),
             Self::Writer(error) => Some(error.hint().into()),
+            Self::Place(error) => error.hint(),
             Self::NoSpace { .. } => Some("free some space, or measure for a shorter --time".into()),
             Self::Record(error) => error.hint(),
             Self::Ring(_) | Self::Disk { .. } | Self::Directory { .. } | Self::Failed => None,
@@ -169,8 +176,11 @@ pub fn measure(
     }
     let members = settings.targets.iter().map(|path| Member::nameless(path));
     let members = members.collect::<Result<Vec<Member>, _>>()?;
-    let mut found =
-        Measured { targets: members.iter().map(target).collect(), ..Measured::default() };
+    let disks = Disk::all(members)?;
+    let mut found = Measured {
+        targets: disks.iter().map(|disk| target(&disk.member)).collect(),
+        ..Measured::default()
+    };
     heard(Heard::Now("memory"));
     let memory = memory::Settings {
         kernels: vec![Kernel::Copy, Kernel::Checksum],
@@ -203,7 +213,7 @@ pub fn measure(
         return Ok(found);
     }
     heard(Heard::Now("disk"));
-    let disk = disks(settings, &members, stop)?;
+    let disk = written_alone(settings, &disks, stop)?;
     heard(Heard::Stage(&disk));
     let written = disk.rate.mean;
     found.stages.push(disk);
@@ -212,11 +222,31 @@ pub fn measure(
     }
     heard(Heard::Now("the path whole"));
     let least = received.min(written);
-    let whole = path(settings, least, stop, |trial| heard(Heard::Trial(trial)))?;
+    let whole = path(settings, &disks, least, stop, |trial| heard(Heard::Trial(trial)))?;
     heard(Heard::Stage(&whole.stage));
     found.notes.extend(whole.notes);
     found.stages.push(whole.stage);
     Ok(found)
+}
+
+/// A member, and how many of them take the same free space.
+struct Disk {
+    member: Member,
+    sharers: u64,
+}
+
+impl Disk {
+    fn all(members: Vec<Member>) -> Result<Vec<Self>, Error> {
+        let open = |member: &Member| Place::open(member.root(), None, &Roots::default());
+        let places = members.iter().map(open).collect::<Result<Vec<Place>, _>>()?;
+        place::refuse_twice(&places)?;
+        let sharers = place::sharers(&places);
+        Ok(members
+            .into_iter()
+            .zip(sharers)
+            .map(|(member, sharers)| Self { member, sharers })
+            .collect())
+    }
 }
 
 fn target(member: &Member) -> Target {
@@ -230,14 +260,14 @@ fn target(member: &Member) -> Target {
 }
 
 /// All disks at once, through their writers, blocks dealt to whichever has the fewest.
-fn disks(settings: &Settings, members: &[Member], stop: &AtomicBool) -> Result<Stage, Error> {
+fn written_alone(settings: &Settings, disks: &[Disk], stop: &AtomicBool) -> Result<Stage, Error> {
     let mut rates = Vec::new();
     let (mut cpu, mut bytes, mut longest) = (0.0, 0u64, 0u64);
     for _ in 0..settings.runs.max(1) {
         if stop.load(Relaxed) {
             break;
         }
-        let run = write_all(settings.time, members)?;
+        let run = write_all(settings.time, disks)?;
         rates.push(run.bytes as f64 / run.seconds);
         cpu += run.cpu_seconds;
         bytes += run.bytes;
@@ -246,14 +276,14 @@ fn disks(settings: &Settings, members: &[Member], stop: &AtomicBool) -> Result<S
     let figures = [
         ("longest_write_ns", longest as f64),
         ("block_bytes", f64::from(BLOCK_BYTES)),
-        ("members", members.len() as f64),
+        ("members", disks.len() as f64),
     ];
     Ok(Stage {
         name: "disk".into(),
         what: "blocks of 4 MiB with their checksums written by the writers of a recording".into(),
         rate: Spread::of(&rates),
         cpu_s_per_gb: (bytes > 0).then(|| cpu * 1e9 / bytes as f64),
-        threads: members.len() as u32,
+        threads: disks.len() as u32,
         figures: figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
     })
 }
@@ -267,12 +297,12 @@ struct Written {
 }
 
 /// Writes for a time, or until half of what is free is taken, to all members at once.
-fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
+fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     let failed = |path: &Path, why: String| Error::Disk { path: path.to_owned(), why };
     let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
     let (tell, reports) = mpsc::channel();
     let mut lanes = Vec::new();
-    for (number, member) in members.iter().enumerate() {
+    for (number, Disk { member, sharers }) in disks.iter().enumerate() {
         let io = |source| Error::Directory { path: member.root().to_owned(), source };
         let way = Way::new(BLOCKS).map_err(io)?;
         let gauge = way.gauge.clone();
@@ -280,7 +310,7 @@ fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
         let writer =
             store::spawn(member, vec![way.taker], way.gauge, tell.clone(), way.wake, settings)?;
         let feeder = Feeder::new(way.feeder, BLOCKS, geometry).map_err(io)?;
-        let free = member.free_bytes()? as f64 * SHARE_OF_FREE;
+        let free = (member.free_bytes()? / sharers) as f64 * SHARE_OF_FREE;
         let most = free as u64 / u64::from(BLOCK_BYTES);
         lanes.push((feeder, writer, gauge, most, 0u64));
     }
@@ -290,10 +320,10 @@ fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
     while going {
         let mut moved = 0;
         going = began.elapsed() < time && lanes.iter().any(|lane| lane.4 < lane.3);
-        for ((feeder, _, _, most, handed), member) in lanes.iter_mut().zip(members) {
+        for ((feeder, _, _, most, handed), disk) in lanes.iter_mut().zip(disks) {
             moved += feeder
                 .take_back()
-                .map_err(|_| failed(member.root(), "its writer refused blocks".into()))?;
+                .map_err(|_| failed(disk.member.root(), "its writer refused blocks".into()))?;
             while going && *handed < *most && feeder.hand_over(0, unlike_the_last) {
                 *handed += 1;
                 moved += 1;
@@ -305,11 +335,11 @@ fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
     }
     lanes.iter_mut().for_each(|lane| lane.0.finish());
     let mut finished = 0;
-    while finished < members.len() {
+    while finished < disks.len() {
         match reports.recv_timeout(Duration::from_secs(120)) {
             Ok(Report::Finished { .. }) => finished += 1,
             Ok(Report::Failed { member, why, .. }) => {
-                return Err(failed(members[member].root(), why));
+                return Err(failed(disks[member].member.root(), why));
             }
             Ok(Report::Durable { .. } | Report::Back { .. }) => {}
             Ok(Report::Gone { .. }) | Err(_) => return Err(Error::Failed),
@@ -324,7 +354,8 @@ fn write_all(time: Duration, members: &[Member]) -> Result<Written, Error> {
         written.longest_write_ns =
             written.longest_write_ns.max(gauge.longest_write_ns.load(Relaxed));
     }
-    members.iter().filter_map(Member::nameless_files).for_each(|files| files.clear());
+    let files = disks.iter().filter_map(|disk| disk.member.nameless_files());
+    files.for_each(|files| files.clear());
     Ok(written)
 }
 
@@ -339,11 +370,12 @@ fn unlike_the_last(block: &mut fullbore_engine::ring::Block, sequence: u64) {
 /// The whole path: streams over loopback into a store on all targets.
 fn path(
     settings: &Settings,
+    disks: &[Disk],
     least: f64,
     stop: &AtomicBool,
     mut heard: impl FnMut(&Trial),
 ) -> Result<net::Measured, Error> {
-    let places = settings.targets.iter().map(|path| WorkPlace::make(path));
+    let places = disks.iter().map(|disk| WorkPlace::make(disk.member.root(), disk.sharers));
     let places = places.collect::<Result<Vec<WorkPlace>, _>>()?;
     let mut net = settings.net.clone();
     net.range = Range { start: least * 0.5, most: least * 1.05, ..net.range };
@@ -449,7 +481,8 @@ fn check_space(places: &[WorkPlace], rate: f64, time: Duration) -> Result<(), Er
     let needed = rate * time.as_secs_f64() * 1.2 + (1u64 << 30) as f64;
     let free = |place: &WorkPlace| {
         let status = rustix::fs::statvfs(&place.path);
-        status.map_or(u64::MAX, |status| status.f_bavail.saturating_mul(status.f_frsize))
+        let free = status.map_or(u64::MAX, |it| it.f_bavail.saturating_mul(it.f_frsize));
+        free / place.sharers
     };
     let total = places.iter().map(free).fold(0, u64::saturating_add);
     if total as f64 >= needed {
@@ -462,12 +495,14 @@ fn check_space(places: &[WorkPlace], rate: f64, time: Duration) -> Result<(), Er
 /// A directory of our own on a target, gone when this is.
 struct WorkPlace {
     path: PathBuf,
+    /// How many there are on its file system.
+    sharers: u64,
     /// Locked for as long as it is in use.
     _lock: File,
 }
 
 impl WorkPlace {
-    fn make(target: &Path) -> Result<Self, Error> {
+    fn make(target: &Path, sharers: u64) -> Result<Self, Error> {
         clear_of_the_dead(target);
         let path = target.join(format!("{PREFIX}{}", std::process::id()));
         let cannot = |source| Error::Directory { path: path.clone(), source };
@@ -475,7 +510,7 @@ impl WorkPlace {
         let lock = File::open(&path).map_err(cannot)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| cannot(error.into()))?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, sharers, _lock: lock })
     }
 
     /// Takes away what was recorded, so that the next trial has the same room.
@@ -532,7 +567,7 @@ mod tests {
         std::fs::create_dir(&dead).unwrap();
         std::fs::write(dead.join("chunk"), "left").unwrap();
         std::fs::create_dir(target.path().join("mine")).unwrap();
-        let first = WorkPlace::make(target.path()).unwrap();
+        let first = WorkPlace::make(target.path(), 1).unwrap();
         let own = first.path.file_name().unwrap().to_owned();
         assert_eq!(names(), [own.clone(), "mine".into()]);
         clear_of_the_dead(target.path());
@@ -588,8 +623,20 @@ mod tests {
         let members: Vec<Member> =
             places.iter().map(|place| Member::nameless(place.path()).unwrap()).collect();
         let settings = settings(vec![]);
-        let stage = disks(&settings, &members, &AtomicBool::new(false)).unwrap();
+        let disks = Disk::all(members).unwrap();
+        assert!(disks.iter().all(|disk| disk.sharers == 2));
+        let stage = written_alone(&settings, &disks, &AtomicBool::new(false)).unwrap();
         assert!(stage.rate.mean > 0.0 && stage.threads == 2, "{stage:?}");
+    }
+
+    #[test]
+    fn a_directory_given_twice_is_refused_before_anything_is_measured() {
+        let place = tempfile::tempdir().unwrap();
+        let twice = settings(vec![place.path().into(), place.path().join(".")]);
+        let mut heard = 0;
+        let found = measure(&twice, &AtomicBool::new(false), |_| heard += 1);
+        assert!(matches!(found.map(|_| ()), Err(Error::Place(disk::Error::Twice { .. }))));
+        assert_eq!(heard, 0);
     }
 
     #[test]

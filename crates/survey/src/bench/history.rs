@@ -47,7 +47,10 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NoPlace => Some("name a file with --output"),
-            Self::Write { .. } => Some("name another file with --output"),
+            Self::Write { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Some("make its directory first, or name another file")
+            }
+            Self::Write { .. } => Some("name another file"),
             Self::Read { .. } => None,
             Self::NotAResult { .. } => {
                 Some("it should be what `fullbore bench … --output FILE` has written")
@@ -82,21 +85,63 @@ pub fn keep(directory: &Path, result: &BenchResult) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
+/// Whether something can be written there: asked before a benchmark, which may take hours.
+pub fn try_out(path: &Path) -> Result<(), Error> {
+    let cannot = |source| Error::Write { path: path.to_owned(), source };
+    if path.is_dir() {
+        return Err(cannot(io::ErrorKind::IsADirectory.into()));
+    }
+    if is_no_plain_file(path) {
+        return fs::OpenOptions::new().write(true).open(path).map(drop).map_err(cannot);
+    }
+    let draft = draft(path);
+    fs::File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(cannot)
+}
+
 /// Writes a result to a file, whole or not at all.
 pub fn write(path: &Path, result: &BenchResult) -> Result<(), Error> {
-    let draft = path.with_extension(format!("{}.draft", std::process::id()));
+    write_whole(path, &|file| {
+        serde_json::to_writer_pretty(&mut *file, result)?;
+        file.write_all(b"\n")
+    })
+}
+
+/// The same with a text.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
+    write_whole(path, &|file| file.write_all(text.as_bytes()))
+}
+
+fn write_whole(
+    path: &Path,
+    fill: &dyn Fn(&mut io::BufWriter<fs::File>) -> io::Result<()>,
+) -> Result<(), Error> {
+    let cannot = |source| Error::Write { path: path.to_owned(), source };
+    if is_no_plain_file(path) {
+        let file = fs::OpenOptions::new().write(true).open(path).map_err(cannot)?;
+        let mut file = io::BufWriter::new(file);
+        return fill(&mut file).and_then(|()| file.flush()).map_err(cannot);
+    }
+    let draft = draft(path);
     let write = || -> io::Result<()> {
         let mut file = io::BufWriter::new(fs::File::create(&draft)?);
-        serde_json::to_writer_pretty(&mut file, result)?;
-        file.write_all(b"\n")?;
+        fill(&mut file)?;
         file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         fs::rename(&draft, path)
     };
     write().map_err(|source| {
         // What is left of the draft is of no use; the error that matters is the one before.
         let _ = fs::remove_file(&draft);
-        Error::Write { path: path.to_owned(), source }
+        cannot(source)
     })
+}
+
+/// A terminal, a pipe, /dev/null: there is nothing to be put in its place.
+fn is_no_plain_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+fn draft(path: &Path) -> PathBuf {
+    path.with_extension(format!("{}.draft", std::process::id()))
 }
 
 /// Reads a result.
@@ -153,6 +198,33 @@ mod tests {
         let paths = [keep(&directory, &late).unwrap(), keep(&directory, &early).unwrap()];
         assert_eq!(list(&directory).unwrap(), [paths[1].clone(), paths[0].clone()]);
         assert_eq!(read(&paths[0]).unwrap(), late);
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_is_known_before_and_nothing_is_left_by_asking() {
+        let place = tempfile::tempdir().unwrap();
+        let good = place.path().join("result.json");
+        try_out(&good).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        fs::write(&good, "before").unwrap();
+        try_out(&good).unwrap();
+        assert_eq!(fs::read(&good).unwrap(), b"before");
+        let error = try_out(&place.path().join("none/result.json")).unwrap_err();
+        assert!(matches!(error, Error::Write { .. }));
+        assert!(error.hint().unwrap().contains("directory"), "{error}");
+        assert!(try_out(place.path()).is_err(), "a directory is no file");
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_written_to_and_stays_what_it_is() {
+        use std::os::unix::fs::FileTypeExt;
+        let null = Path::new("/dev/null");
+        let is_device = || fs::metadata(null).unwrap().file_type().is_char_device();
+        try_out(null).unwrap();
+        write_text(null, "gone").unwrap();
+        assert!(is_device());
+        write(null, &BenchResult::new(Kind::Net, Default::default())).unwrap();
+        assert!(is_device());
     }
 
     #[test]

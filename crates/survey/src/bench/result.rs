@@ -206,6 +206,9 @@ pub struct Target {
     pub free: ByteSize,
     /// Whether writes go past the page cache.
     pub direct: bool,
+    /// The target before it that lies on the same file system: capacity and free space are those of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares_with: Option<String>,
 }
 
 /// What a target is.
@@ -356,7 +359,8 @@ pub struct ReadModifyWrite {
     pub extra_read_bytes: u64,
     /// Bytes that were written beyond those of the blocks; 0 where the kernel does not say.
     pub extra_written_bytes: u64,
-    /// Rate over that of the next smaller block that is whole sectors, when it was measured too.
+    /// Rate over that of the same block rounded down to whole pages (whole sectors, if it is smaller than a
+    /// page), all else being equal; absent where that was not measured too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_aligned: Option<f64>,
 }
@@ -571,7 +575,8 @@ pub struct Recommendation {
     pub rate: ByteRate,
     /// With a ring of so many bytes.
     pub ring: ByteSize,
-    /// The highest rate that this ring would have held in this run: the sustained rate.
+    /// The highest rate that this ring would have held in this run, and never more than the mean of it with
+    /// the last sync: the sustained rate.
     pub sustained: ByteRate,
     /// What lies between the two, in words.
     pub margin: String,

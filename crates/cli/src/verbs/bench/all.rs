@@ -42,6 +42,7 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    args.leave.try_out()?;
     let stop = signals::stop_flag()?;
     let mut result = leave::begun(Kind::All);
     let began = Instant::now();

@@ -11,11 +11,10 @@ use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
 use fullbore_survey::bench::environment::Roots;
-use fullbore_survey::bench::history;
 use fullbore_survey::bench::result::{BenchResult, Direction, Mode};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{leave, table};
+use super::leave;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::signals;
@@ -406,6 +405,7 @@ impl DirectionArg {
 /// Measures.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
+    leave::try_out(args.output.as_deref(), args.html.as_deref())?;
     let stop = signals::stop_flag()?;
     let bar = bar(output);
     let mut tell = |what: &str, share: f64| {
@@ -418,26 +418,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let measured = disk::run(&settings, &mut watcher);
     bar.finish_and_clear();
     let result = measured.map_err(explained)?;
-    if let Some(path) = &args.output {
-        history::write(path, &result).map_err(explained)?;
-    }
-    if let Some(path) = &args.html {
-        leave::write_page(&result, path)?;
-    }
-    output.tell(&result, || table::text(&result))?;
-    if !args.no_history {
-        keep(&result);
-    }
+    let files = (args.output.as_deref(), args.html.as_deref());
+    leave::everywhere(&result, files, !args.no_history, output)?;
     Ok(ExitCode::from(code(&result, settings.require.is_some())))
-}
-
-/// What was measured has been told already, so a history that cannot be kept is only worth a word.
-fn keep(result: &BenchResult) {
-    let kept = history::directory().and_then(|directory| history::keep(&directory, result));
-    match kept {
-        Ok(path) => eprintln!("kept as {}", path.display()),
-        Err(error) => eprintln!("not kept: {error}"),
-    }
 }
 
 fn code(result: &BenchResult, required: bool) -> u8 {

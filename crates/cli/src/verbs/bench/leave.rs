@@ -1,9 +1,8 @@
 //! What becomes of a result: told, kept, written to files, judged.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args as Arguments;
 use fullbore_core::units::ByteRate;
 use fullbore_survey::bench::result::{BenchResult, Kind, Level, Verdict};
@@ -54,22 +53,51 @@ pub fn judge(result: &mut BenchResult, required: Option<ByteRate>, what: &str, s
     result.verdict = Some(Verdict { required, sustained, holds, margin, sentence });
 }
 
-/// Writes, keeps and tells a result.
+impl Leave {
+    /// Refuses what a result could not be left in, before anything is measured.
+    pub fn try_out(&self) -> anyhow::Result<()> {
+        try_out(self.output.as_deref(), self.html.as_deref())
+    }
+}
+
+/// Refuses files that cannot be written, before anything is measured.
+pub fn try_out(output: Option<&Path>, html: Option<&Path>) -> anyhow::Result<()> {
+    [output, html]
+        .into_iter()
+        .flatten()
+        .try_for_each(|path| history::try_out(path).map_err(explained))
+}
+
+/// Writes a result, keeps it in the history and tells it. What cannot be written is told nevertheless: to
+/// measure it has cost more than anything that can be wrong now.
+pub fn everywhere(
+    result: &BenchResult,
+    (json, html): (Option<&Path>, Option<&Path>),
+    in_history: bool,
+    output: Output,
+) -> anyhow::Result<()> {
+    let json = json.map_or(Ok(()), |path| history::write(path, result).map_err(explained));
+    let html = html.map_or(Ok(()), |path| write_page(result, path));
+    let told = output.tell(result, || told(result));
+    if in_history {
+        keep(result);
+    }
+    json.and(html).and(told)
+}
+
+/// What was measured has been told already, so a history that cannot be kept is only worth a word.
+fn keep(result: &BenchResult) {
+    let kept = history::directory().and_then(|directory| history::keep(&directory, result));
+    match kept {
+        Ok(path) => eprintln!("kept as {}", path.display()),
+        Err(error) => eprintln!("fullbore: not kept: {error}"),
+    }
+}
+
+/// The same for what is judged by a rate only.
 pub fn leave(result: &BenchResult, leave: &Leave, output: Output) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &leave.output {
-        history::write(path, result).map_err(explained)?;
-    }
-    if let Some(path) = &leave.html {
-        write_page(result, path)?;
-    }
-    output.tell(result, || told(result))?;
-    if !leave.no_history {
-        let kept = history::directory().and_then(|place| history::keep(&place, result));
-        if let Err(error) = kept {
-            // What was measured has been told: that it is not kept is no failure of the benchmark.
-            eprintln!("fullbore: {error}");
-        }
-    }
+    let files = (leave.output.as_deref(), leave.html.as_deref());
+    everywhere(result, files, !leave.no_history, output)?;
     let missed = result.verdict.as_ref().is_some_and(|verdict| !verdict.holds);
     Ok(ExitCode::from(if missed { FOUND } else { GOOD }))
 }
@@ -83,9 +111,8 @@ pub fn told(result: &BenchResult) -> String {
 }
 
 /// Writes the page.
-pub fn write_page(result: &BenchResult, path: &std::path::Path) -> anyhow::Result<()> {
-    std::fs::write(path, report::html(result))
-        .with_context(|| format!("writing the report {}", path.display()))
+pub fn write_page(result: &BenchResult, path: &Path) -> anyhow::Result<()> {
+    history::write_text(path, &report::html(result)).map_err(explained)
 }
 
 /// A line that says what is being measured, for whoever watches.

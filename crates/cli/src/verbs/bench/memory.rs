@@ -37,6 +37,7 @@ pub struct Args {
 
 /// Measures.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    args.leave.try_out()?;
     let stop = signals::stop_flag()?;
     let mut result = leave::begun(Kind::Memory);
     let began = Instant::now();

@@ -116,6 +116,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         wire::serve(args.listen, args.once, &stop, |told| say(output, &told)).map_err(explained)?;
         return Ok(ExitCode::from(GOOD));
     }
+    args.leave.try_out()?;
     let settings = args.stream.settings()?;
     let mut result = leave::begun(Kind::Net);
     let began = Instant::now();

@@ -36,6 +36,7 @@ const SLOW_NS: f64 = 1e6;
 
 /// Measures.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    args.leave.try_out()?;
     let stop = signals::stop_flag()?;
     let mut result = leave::begun(Kind::Ring);
     let began = Instant::now();

@@ -2,6 +2,7 @@
 //!
 //! No verb of its own: a device is recorded to, listed, verified and played like a store.
 
+mod info;
 mod read;
 mod record;
 
@@ -22,6 +23,7 @@ use crate::account_table::columns;
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 
+pub use info::info;
 #[cfg(feature = "hdf5")]
 pub use read::convert;
 pub use read::{cat, verify};
@@ -40,6 +42,14 @@ pub fn are_meant(texts: &[String]) -> anyhow::Result<bool> {
         "scans of a store and devices are not taken together\n  name them in two commands"
     );
     Ok(devices > 0)
+}
+
+/// Refuses devices to a verb that is for scans of a store; `why` says what devices have in its place.
+pub fn refuse(texts: &[String], verb: &str, why: &str) -> anyhow::Result<()> {
+    match texts.iter().find(|text| DeviceEnd::is_meant(text)) {
+        Some(text) => anyhow::bail!("`{verb}` does not take devices, such as {text}\n  {why}"),
+        None => Ok(()),
+    }
 }
 
 /// A device's index, for people and programs.

@@ -61,6 +61,14 @@ pub enum Error {
     /// Files, devices and directories are written in different ways.
     #[error("several targets must be directories, one for each disk of a set")]
     Mixed,
+    /// One target given twice.
+    #[error("{} and {} are one directory", first.display(), second.display())]
+    Twice {
+        /// As given.
+        first: PathBuf,
+        /// As given.
+        second: PathBuf,
+    },
     /// Not enough room.
     #[error(
         "{}: {} can be written there (with {reserve} left free), and {needed} are needed",
@@ -134,6 +142,9 @@ impl Error {
                 _ => None,
             },
             Self::NotATarget { .. } | Self::Mixed => None,
+            Self::Twice { .. } => {
+                Some("name each directory once: one for each disk of a set".into())
+            }
             Self::Holds { path, .. } => Some(format!(
                 "if nothing of it is needed any more, type its name again: --overwrite {}; a \
                  directory is measured without overwriting anything",

@@ -185,8 +185,9 @@ impl Lane {
         Ok(back)
     }
 
-    /// Blocks that end within a sector. Each is a read of the sectors that it shares with its
-    /// neighbours, then a write of all that it touches; the next waits for it, since it shares one too.
+    /// Blocks that end within a sector, dealt over the files like others. Each is a read of the sectors that
+    /// it shares with its neighbours, then a write of all that it touches; the next waits for it, since the
+    /// next of its file shares one too.
     fn run_by_sectors(
         &mut self,
         session: &Session,
@@ -198,12 +199,13 @@ impl Lane {
         let blocks = (session.bytes / length).max(1);
         let mut moved = Moved::default();
         let start = Instant::now();
-        let file = &session.files[0];
+        let files = session.files.len() as u64;
         let mut block = pool.take().expect("a pool of one block at least");
         let payload = block[..length as usize].to_vec();
         for number in 0..blocks {
             let begun = Instant::now();
-            let (from, to) = (number * length, (number + 1) * length);
+            let file = &session.files[(number % files) as usize];
+            let (from, to) = (number / files * length, (number / files + 1) * length);
             let first = from / sector * sector;
             let span = to.next_multiple_of(sector) - first;
             if session.direction == Direction::Read {
@@ -355,6 +357,20 @@ mod tests {
         assert!(bytes[..1400].iter().all(|&byte| byte == 7));
         assert!(bytes[1400..1536].iter().all(|&byte| byte == 1), "nor what shares a sector");
         assert!(bytes[1536..].iter().all(|&byte| byte == 1), "what no block touched is as it was");
+    }
+
+    #[test]
+    fn blocks_that_end_within_a_sector_are_dealt_over_all_files() {
+        let (directory, files) = files(2);
+        let path = |n: u32| directory.path().join(n.to_string());
+        (0..2).for_each(|n| std::fs::write(path(n), vec![1; 4096]).unwrap());
+        let (mut lane, mut pool, stop) = (Lane::new().unwrap(), pool(), AtomicBool::new(false));
+        let mut wish = session(&files, Direction::Write, 700);
+        (wish.mode, wish.bytes) = (Mode::Direct, 2100);
+        let moved = lane.run_by_sectors(&wish, &mut pool, &stop).unwrap();
+        assert_eq!(moved.bytes, 2100);
+        let sevens = |n| std::fs::read(path(n)).unwrap().iter().filter(|it| **it == 7).count();
+        assert_eq!((sevens(0), sevens(1)), (1400, 700));
     }
 
     #[test]

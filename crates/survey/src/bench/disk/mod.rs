@@ -33,7 +33,7 @@ use self::target::{Place, PlaceKind};
 use super::environment::Roots;
 use super::health;
 use super::result::{
-    BenchResult, Continuous, Kind, Level, MemberShare, Mode, Pass, Temperature, Throttling,
+    BenchResult, Continuous, Kind, Level, MemberShare, Mode, Pass, Target, Temperature, Throttling,
     Verification,
 };
 
@@ -110,6 +110,12 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
     let mut result = BenchResult::new(Kind::Disk, settings.roots.environment());
     let places = open(settings)?;
     result.targets = places.iter().map(|place| place.facts.clone()).collect();
+    result.targets.iter_mut().zip(target::shared(&places)).for_each(|(target, first)| {
+        target.shares_with = first.map(|first| places[first].facts.path.clone());
+    });
+    if let Some(text) = told_of_sharing(&result.targets) {
+        result.note(Level::Warning, text);
+    }
     for note in places.iter().flat_map(|place| &place.notes) {
         result.note(note.level, &note.text);
     }
@@ -158,13 +164,28 @@ fn open(settings: &Settings) -> Result<Vec<Place>, Error> {
     if places.is_empty() || plain && places.len() > 1 {
         return Err(Error::Mixed);
     }
+    target::refuse_twice(&places)?;
     Ok(places)
 }
 
-/// Bytes that can be written to each place.
+/// Members of one disk are a set of one disk: that is no error, but their rates do not add up.
+fn told_of_sharing(targets: &[Target]) -> Option<String> {
+    let sharing = targets.iter().filter_map(|target| {
+        target.shares_with.as_ref().map(|with| format!("{} with {with}", target.path))
+    });
+    let sharing: Vec<String> = sharing.collect();
+    (!sharing.is_empty()).then(|| {
+        format!(
+            "targets share a file system ({}): its room is counted once, and they are no faster than one",
+            sharing.join(", ")
+        )
+    })
+}
+
+/// Bytes that can be written to each place. Those of one file system divide its free space between them.
 fn room(places: &[Place], settings: &Settings) -> Result<u64, Error> {
     let mut least = u64::MAX;
-    for place in places {
+    for (place, sharers) in places.iter().zip(target::sharers(places)) {
         let free = place.facts.free;
         let reserve = match place.kind {
             PlaceKind::Plain(_) => settings.reserve.unwrap_or(0),
@@ -172,7 +193,7 @@ fn room(places: &[Place], settings: &Settings) -> Result<u64, Error> {
                 (place.facts.capacity.0 / RESERVE_SHARE).max(LEAST_RESERVE_BYTES)
             }),
         };
-        let room = free.0.saturating_sub(reserve);
+        let room = free.0.saturating_sub(reserve) / sharers;
         if room == 0 {
             let (reserve, needed) = (ByteSize(reserve), ByteSize(sweep::CHUNK_BYTES));
             let path = place.path().to_owned();
@@ -228,11 +249,18 @@ fn summary(
     settings: &Settings,
 ) -> Continuous {
     let in_hand = wish.depth_bytes * places.len() as u64 + u64::from(wish.block_bytes);
-    let service = Service::new(analysis::released(&written.trace, written.in_order), in_hand);
+    let released = analysis::released(&written.trace, written.in_order);
+    let service = Service::new(released, in_hand).synced_at(written.elapsed.as_nanos() as u64);
     let write = pass(&written.trace, written.bytes, written.elapsed, written.cpu_seconds);
     let rotational = places.iter().any(|place| place.facts.rotational == Some(true));
     let cliffs = cliff::cliffs(&write.over_position, rotational, &temperatures, &throttling);
-    let recommended = verdict::recommend(&service, long.ring_bytes, written, wish);
+    let run = verdict::Run {
+        pace: wish.pace,
+        overrun_bytes: written.overrun_bytes,
+        bytes: written.bytes,
+        seconds: written.elapsed.as_secs_f64(),
+    };
+    let recommended = verdict::recommend(&service, long.ring_bytes, &run);
     let (read, verification) = reading.unzip();
     Continuous {
         block_bytes: wish.block_bytes.into(),
@@ -408,5 +436,48 @@ pub fn mode_word(mode: Mode) -> &'static str {
         Mode::Direct => "direct",
         Mode::Buffered => "buffered",
         Mode::Uncached => "uncached",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_one_file_system_divide_what_is_free_and_keep_one_reserve() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["a", "b", "c"].map(|name| directory.path().join(name));
+        names.iter().for_each(|name| std::fs::create_dir(name).unwrap());
+        let open = |path: &PathBuf| {
+            let mut place = Place::open(path, None, &Roots::default()).unwrap();
+            (place.facts.free, place.facts.capacity) = (ByteSize(10 << 30), ByteSize(16 << 30));
+            place
+        };
+        let settings = Settings {
+            targets: names.to_vec(),
+            overwrite: None,
+            roots: Roots::default(),
+            reserve: Some(1 << 30),
+            sweep: None,
+            continuous: None,
+            fio: None,
+            spec: None,
+            require: None,
+            tbw: None,
+            drive_writes: None,
+        };
+        let places: Vec<Place> = names.iter().map(open).collect();
+        assert_eq!(room(&places[..1], &settings).unwrap(), 9 << 30);
+        assert_eq!(room(&places, &settings).unwrap(), 3 << 30);
+        let found =
+            run(&settings, &mut Watcher { stop: &AtomicBool::new(false), tell: &mut |_, _| {} });
+        let found = found.unwrap();
+        let with: Vec<_> = found.targets.iter().map(|it| it.shares_with.is_some()).collect();
+        assert_eq!(with, [false, true, true]);
+        assert!(found.notes.iter().any(|note| note.text.contains("share a file system")));
+        let twice = Settings { targets: vec![names[0].clone(), names[0].clone()], ..settings };
+        let refused =
+            run(&twice, &mut Watcher { stop: &AtomicBool::new(false), tell: &mut |_, _| {} });
+        assert!(matches!(refused.map(|_| ()), Err(Error::Twice { .. })));
     }
 }

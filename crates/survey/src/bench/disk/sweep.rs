@@ -2,6 +2,9 @@
 //!
 //! All writing comes first, each run into space that nothing was written to, as the chunks of a
 //! recording have it; then files are written once in full, and all reading reads those.
+//!
+//! Beside each block that ends within a sector the same is measured with that block rounded down to whole
+//! pages: else its cost would be set against a block of another kind.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -183,7 +186,7 @@ fn feasible(
         }
         taken
     });
-    let mut points = possible.points();
+    let mut points = with_partners(possible.points(), places[0].facts.sector_bytes);
     points.retain(|point| {
         if plain && point.files > 1 {
             note("several files are left out: the target is one file or device".into());
@@ -413,19 +416,40 @@ pub fn filled_region(bytes: u64) -> Result<Arc<Region>, Error> {
     Ok(region)
 }
 
-/// Sets blocks that end within a sector beside the next smaller ones that do not.
+/// The block that one ending within a sector is fairly set beside: rounded down to whole pages, for that is
+/// what file systems and most drives take without a detour; to whole sectors, if it is smaller than a page.
+fn rounded_down(block_bytes: u64, sector_bytes: u32) -> Option<u64> {
+    let sector = u64::from(sector_bytes).max(1);
+    let unit = if block_bytes > ALIGNMENT { ALIGNMENT.max(sector) } else { sector };
+    let whole = block_bytes / unit * unit;
+    (whole > 0 && !block_bytes.is_multiple_of(sector)).then_some(whole)
+}
+
+/// Adds what is to be measured beside blocks that end within a sector, each just before the first of them.
+fn with_partners(points: Vec<Point>, sector_bytes: u32) -> Vec<Point> {
+    let mut all: Vec<Point> = vec![];
+    for point in &points {
+        let partner = rounded_down(point.block_bytes, sector_bytes)
+            .map(|block_bytes| Point { block_bytes, ..point.clone() });
+        let is_known =
+            |partner: &Point| points.iter().chain(&all).any(|known| known.is_shaped_like(partner));
+        all.extend(partner.filter(|partner| !is_known(partner)));
+        all.push(point.clone());
+    }
+    all
+}
+
+/// Sets blocks that end within a sector beside those rounded down, where all else is the same.
 fn compare_with_aligned(points: &mut [SweepPoint], sector: u32) {
     let known: Vec<SweepPoint> = points.to_vec();
     for point in points {
         let Some(modified) = &mut point.read_modify_write else { continue };
-        let beside = known.iter().filter(|other| {
-            other.direction == point.direction
-                && other.mode == point.mode
-                && other.session_bytes == point.session_bytes
-                && other.block_bytes <= point.block_bytes
-                && other.block_bytes.is_multiple_of(sector.into())
+        let Some(partner) = rounded_down(point.block_bytes, sector) else { continue };
+        let beside = known.iter().find(|other| {
+            (other.direction, other.mode) == (point.direction, point.mode)
+                && (other.depth, other.files) == (point.depth, point.files)
+                && (other.session_bytes, other.block_bytes) == (point.session_bytes, partner)
         });
-        let beside = beside.max_by_key(|other| other.block_bytes);
         modified.ratio_to_aligned = beside
             .filter(|other| other.rate.mean > 0.0)
             .map(|other| point.rate.mean / other.rate.mean);
@@ -505,6 +529,75 @@ mod tests {
         assert_eq!(modified.by, Modifier::Kernel);
         assert!(modified.ratio_to_aligned.unwrap() > 0.0);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_fair_partner_is_the_block_rounded_down_to_whole_pages() {
+        let partner = |block, sector| rounded_down(block, sector);
+        assert_eq!(partner(4097, 512), Some(4096));
+        assert_eq!(partner(5000, 512), Some(4096));
+        assert_eq!(partner(1_000_000, 4096), Some(244 * 4096));
+        assert_eq!(partner(3000, 512), Some(2560), "smaller than a page: whole sectors");
+        assert_eq!((partner(100, 512), partner(1000, 4096)), (None, None), "nothing is left");
+        assert_eq!((partner(512, 512), partner(4608, 512)), (None, None), "whole as they are");
+    }
+
+    #[test]
+    fn the_partner_is_measured_too_and_only_once() {
+        let few = Wish { blocks: vec![512, 4097, 5000, 100], ..wish() };
+        let points = with_partners(few.points(), 512);
+        let blocks = |direction| -> Vec<u64> {
+            let on = points.iter().filter(|it| it.direction == direction);
+            let on = on.filter(|it| it.curves.contains(&Curve::Block));
+            on.map(|it| it.block_bytes).collect()
+        };
+        assert_eq!(blocks(Direction::Write), [512, 4096, 4097, 5000, 100]);
+        assert_eq!(blocks(Direction::Read), blocks(Direction::Write));
+    }
+
+    fn measured(block_bytes: u64, depth: u32, files: u32, rate: f64, odd: bool) -> SweepPoint {
+        SweepPoint {
+            curves: vec![Curve::Block],
+            direction: Direction::Write,
+            mode: Mode::Direct,
+            session_bytes: 1 << 20,
+            block_bytes,
+            depth,
+            files,
+            moved_bytes: 1 << 20,
+            rate: Spread::of(&[rate]),
+            cpu_s_per_gb: 0.0,
+            slowest_ms: 0.0,
+            read_modify_write: odd.then_some(ReadModifyWrite {
+                by: Modifier::Program,
+                extra_read_bytes: 512,
+                extra_written_bytes: 0,
+                ratio_to_aligned: None,
+            }),
+            cut_by_time: false,
+        }
+    }
+
+    #[test]
+    fn the_cost_of_parts_of_sectors_is_told_only_beside_a_fair_partner() {
+        let ratio = |others: &[SweepPoint]| {
+            let mut points = vec![measured(4097, 8, 1, 50.0, true)];
+            points.extend_from_slice(others);
+            compare_with_aligned(&mut points, 512);
+            points[0].read_modify_write.unwrap().ratio_to_aligned
+        };
+        let fair = measured(4096, 8, 1, 100.0, false);
+        let others = [
+            measured(4096, 1, 1, 25.0, false),
+            measured(4096, 8, 4, 400.0, false),
+            measured(512, 8, 1, 10.0, false),
+            SweepPoint { mode: Mode::Buffered, ..fair.clone() },
+            SweepPoint { direction: Direction::Read, ..fair.clone() },
+            SweepPoint { session_bytes: 2 << 20, ..fair.clone() },
+        ];
+        assert_eq!(ratio(&others), None, "none of them is the same but for the block");
+        let with = [&others[..], &[fair]].concat();
+        assert_eq!(ratio(&with), Some(0.5));
     }
 
     #[test]

@@ -17,7 +17,9 @@ use fullbore_engine::ring::Pool;
 use fullbore_engine::store::{Access, Member, open_nameless};
 use fullbore_engine::sys::memory::Region;
 use fullbore_engine::sys::uring::DONTCACHE;
-use rustix::fs::{FallocateFlags, OFlags, fallocate, ftruncate, major, minor};
+use rustix::fs::{
+    FallocateFlags, IFlags, OFlags, fallocate, ftruncate, ioctl_getflags, major, minor,
+};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::error::Error;
@@ -34,8 +36,21 @@ pub struct Place {
     pub notes: Vec<Note>,
     /// Whether the kernel takes `RWF_DONTCACHE` there.
     pub uncached: bool,
+    /// Tells it from every other file and directory: where it lies, and its number there.
+    identity: (u64, u64),
+    /// Tells its file system from every other one.
+    room: Room,
     /// Keeps others from mounting a block device meanwhile.
     _claim: Option<File>,
+}
+
+/// Whose free space it is that a place takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Room {
+    /// That of a file system, or of a target in whose place nothing else lies.
+    Device(u64),
+    /// That of a pool, whose parts have numbers of their own: the subvolumes of a btrfs.
+    Pool(String),
 }
 
 /// How a place is written.
@@ -76,18 +91,20 @@ impl Place {
         let root = member.root().to_owned();
         let cannot = |source| Error::Open { path: root.clone(), source };
         let status = rustix::fs::statvfs(&root).map_err(|error| cannot(error.into()))?;
-        let device = fs::metadata(&root).map_err(cannot)?.dev();
+        let metadata = fs::metadata(&root).map_err(cannot)?;
+        let (device, identity) = (metadata.dev(), (metadata.dev(), metadata.ino()));
         let mut facts = facts(roots, &root, device);
         facts.kind = TargetKind::Directory;
         facts.file_system = Some(member.file_system().to_owned());
+        let room = room_of(roots, &root, device, member.file_system());
         facts.capacity = ByteSize(status.f_blocks.saturating_mul(status.f_frsize));
         facts.free = ByteSize(member.free_bytes()?);
         facts.direct = !member.buffered();
         let warning = |text: &String| Note { level: Level::Warning, text: text.clone() };
         let notes = member.warnings().iter().map(warning).collect();
         let kind = PlaceKind::Directory(member);
-        let mut place = Self { kind, facts, notes, uncached: false, _claim: None };
-        place.try_out().map_err(cannot)?;
+        let mut place = Self { kind, facts, notes, uncached: false, identity, room, _claim: None };
+        place.try_out(roots).map_err(cannot)?;
         Ok(place)
     }
 
@@ -114,8 +131,10 @@ impl Place {
         facts.direct = open_as(&root, true).is_ok();
         open_as(&root, false).map_err(cannot)?;
         let kind = PlaceKind::Plain(root);
-        let mut place = Self { kind, facts, notes: vec![], uncached: false, _claim: claim };
-        place.try_out().map_err(cannot)?;
+        let (identity, room) = ((metadata.dev(), metadata.ino()), Room::Device(number));
+        let mut place =
+            Self { kind, facts, notes: vec![], uncached: false, identity, room, _claim: claim };
+        place.try_out(roots).map_err(cannot)?;
         Ok(place)
     }
 
@@ -154,7 +173,7 @@ impl Place {
 
     /// Finds out by trying what a file system does not say: the smallest direct request, and whether
     /// direct ones really pass by the page cache.
-    fn try_out(&mut self) -> io::Result<()> {
+    fn try_out(&mut self, roots: &Roots) -> io::Result<()> {
         let told = self.facts.sector_bytes.max(512);
         self.facts.sector_bytes = told;
         let scratch = self.scratch()?;
@@ -162,6 +181,11 @@ impl Place {
         let mut pool = Pool::new(Arc::new(Region::new(1)?), TRIAL_BYTES, 0);
         let mut block = pool.take().expect("a region holds a block");
         if !self.facts.direct {
+            return Ok(());
+        }
+        if self.is_copied(&scratch.file, roots) {
+            self.facts.direct = false;
+            self.notes.push(Note { level: Level::Warning, text: self.not_direct() });
             return Ok(());
         }
         let direct = scratch.open(Mode::Direct)?;
@@ -186,6 +210,21 @@ impl Place {
         Ok(())
     }
 
+    /// Whether btrfs copies what is written directly through the page cache. It takes it out of there again at
+    /// once, so that no trial shows it.
+    fn is_copied(&self, file: &OwnedFd, roots: &Roots) -> bool {
+        let release = roots.proc("sys/kernel/osrelease").unwrap_or_default();
+        // By its path: a subvolume has another number than its mount.
+        let table = roots.proc("self/mountinfo").unwrap_or_default();
+        let options = mount_above(&table, self.path()).map(|mount| mount.options);
+        let in_place = ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::NOCOW));
+        let is_btrfs = self.facts.file_system.as_deref() == Some("btrfs");
+        is_btrfs
+            && !in_place
+            && !is_without_checksums(&options.unwrap_or_default())
+            && is_since(&release, (6, 15))
+    }
+
     fn not_direct(&self) -> String {
         let file_system = self.facts.file_system.as_deref().unwrap_or("the file system");
         let why = match file_system {
@@ -201,6 +240,32 @@ impl Place {
             self.path().display()
         )
     }
+}
+
+/// One directory given twice is no disk set.
+pub fn refuse_twice(places: &[Place]) -> Result<(), Error> {
+    for (number, place) in places.iter().enumerate() {
+        let same = places[..number].iter().find(|before| before.identity == place.identity);
+        if let Some(before) = same {
+            let (first, second) = (before.path().to_owned(), place.path().to_owned());
+            return Err(Error::Twice { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// For each place the first before it that takes the same free space.
+pub fn shared(places: &[Place]) -> Vec<Option<usize>> {
+    let first = |(number, place): (usize, &Place)| {
+        places[..number].iter().position(|before| before.room == place.room)
+    };
+    places.iter().enumerate().map(first).collect()
+}
+
+/// For each place how many there are, itself included, that take the same free space.
+pub fn sharers(places: &[Place]) -> Vec<u64> {
+    let alike = |place: &Place| places.iter().filter(|other| other.room == place.room).count();
+    places.iter().map(|place| alike(place) as u64).collect()
 }
 
 /// Has the guard say that a file or block device may be written from its first byte on.
@@ -328,6 +393,28 @@ fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
     target
 }
 
+/// Whose free space a directory takes.
+fn room_of(roots: &Roots, path: &Path, device: u64, file_system: &str) -> Room {
+    let table = || roots.proc("self/mountinfo");
+    match file_system {
+        "btrfs" => table().and_then(|table| mount_above(&table, path)).map(|it| it.source),
+        _ => None,
+    }
+    .map_or(Room::Device(device), Room::Pool)
+}
+
+/// Whether a btrfs is mounted so that its new files have no checksums.
+fn is_without_checksums(options: &str) -> bool {
+    options.split(',').any(|option| matches!(option, "nodatasum" | "nodatacow"))
+}
+
+/// Whether a release of Linux, `6.18.44-cloud`, is this one or a later one.
+fn is_since(release: &str, wanted: (u32, u32)) -> bool {
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    let version = numbers.next().zip(numbers.next());
+    version.is_some_and(|version| version >= wanted)
+}
+
 /// The whole disk's directory below `/sys`, for a disk or a partition of it.
 fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
     let by_number = roots.sysfs.join("dev/block").join(number);
@@ -348,6 +435,15 @@ struct Mount {
 
 /// The mount that a path lies on, from `/proc/self/mountinfo`.
 fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
+    deepest(table, path, |device| device == number)
+}
+
+/// The same of a subvolume of a btrfs, which no line may have the number of.
+fn mount_above(table: &str, path: &Path) -> Option<Mount> {
+    deepest(table, path, |_| true)
+}
+
+fn deepest(table: &str, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Mount> {
     let mut best: Option<(usize, Mount)> = None;
     for line in table.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -360,7 +456,7 @@ fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
         };
         let point = point.replace("\\040", " ");
         let deeper = best.as_ref().is_none_or(|(length, _)| point.len() >= *length);
-        if device == number && path.starts_with(&point) && deeper {
+        if is_wanted(device) && path.starts_with(&point) && deeper {
             let own = right.get(2).filter(|own| **own != options);
             let options = match own {
                 Some(own) => format!("{options},{own}"),
@@ -391,6 +487,54 @@ mod tests {
         assert_eq!(mount("0:44", "/mnt/b/deep").unwrap().file_system, "btrfs");
         assert_eq!(mount("8:1", "/mnt/b").unwrap().source, "/dev/sda1");
         assert_eq!(mount("9:9", "/"), None);
+    }
+
+    #[test]
+    fn releases_of_linux_are_told_apart_and_mounts_without_checksums_known() {
+        for release in ["6.15", "6.15.0", "6.18.44-cloud", "7.0-rc1"] {
+            assert!(is_since(release, (6, 15)), "{release}");
+        }
+        for release in ["6.14.9", "6.9.1", "5.19", "", "none"] {
+            assert!(!is_since(release, (6, 15)), "{release}");
+        }
+        assert!(is_without_checksums("rw,nodatasum,relatime"));
+        assert!(!is_without_checksums("rw,relatime") && !is_without_checksums("nodatasum2"));
+    }
+
+    #[test]
+    fn subvolumes_of_one_pool_take_its_room_though_their_numbers_differ() {
+        let saved = tempfile::tempdir().unwrap();
+        fs::create_dir_all(saved.path().join("self")).unwrap();
+        let table = "\
+22 1 8:1 / / rw - ext4 /dev/sda1 rw
+32 22 0:44 /a /mnt/a rw - btrfs /dev/sdc rw
+33 22 0:45 /b /mnt/b rw - btrfs /dev/sdc rw
+34 22 0:46 / /mnt/c rw - btrfs /dev/sdd rw";
+        fs::write(saved.path().join("self/mountinfo"), table).unwrap();
+        let roots = Roots { procfs: saved.path().to_owned(), ..Roots::default() };
+        let room = |path: &str, number| room_of(&roots, Path::new(path), number, "btrfs");
+        assert_eq!(room("/mnt/a", 44), room("/mnt/b/deep", 45));
+        assert_eq!(room("/mnt/a/nested", 77), room("/mnt/b", 45), "not mounted by itself");
+        assert_ne!(room("/mnt/a", 44), room("/mnt/c", 46));
+        let plain = |number| room_of(&roots, Path::new("/x"), number, "ext4");
+        assert_eq!(plain(7), plain(7));
+        assert_ne!(plain(7), plain(8));
+    }
+
+    #[test]
+    fn directories_of_one_file_system_are_known_and_one_given_twice_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        let link = directory.path().join("link");
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&one, &link).unwrap();
+        let open = |path: &Path| Place::open(path, None, &Roots::default()).unwrap();
+        let places = [open(&one), open(&other)];
+        assert_eq!((shared(&places), sharers(&places)), (vec![None, Some(0)], vec![2, 2]));
+        assert!(refuse_twice(&places).is_ok());
+        let again = [open(&one), open(&other), open(&link)];
+        assert!(matches!(refuse_twice(&again), Err(Error::Twice { .. })));
     }
 
     #[test]

@@ -226,7 +226,7 @@ fn modify_table(result: &BenchResult) -> Markup {
         })
         .collect();
     let heads =
-        ["block", "rate", "of the next whole one", "read besides", "written besides", "done by"];
+        ["block", "rate", "beside whole pages", "read besides", "written besides", "done by"];
     page::table("Blocks that end within a sector: it is read, changed and written", &heads, &rows)
 }
 
