@@ -389,14 +389,14 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     }
 }
 
-/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open.
+/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open. What is to
+/// be continued must be a file that can be.
 pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), RecordError> {
-    if files.options.existing != Existing::Refuse {
-        return Ok(());
-    }
-    match files.taken(acquisitions) {
-        Some(path) => Err(RecordError::Exists { path }),
-        None => Ok(()),
+    match (files.options.existing, files.taken(acquisitions)) {
+        (Existing::Overwrite, _) | (_, None) => Ok(()),
+        (Existing::Refuse, Some(path)) => Err(RecordError::Exists { path }),
+        (Existing::Append, Some(path)) => hdf5::check_continuable(&path)
+            .map_err(|error| RecordError::File { error: Arc::new(error) }),
     }
 }
 
