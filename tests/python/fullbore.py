@@ -64,6 +64,9 @@ def code_of(sealed):
             any(account["terms"]["written"] != account["terms"]["expected"] for account in accounts)
             or any(account.get("astray") for account in accounts)
             or any(account["verdict"] == "unexplained" for account in accounts)
+            or any(
+                account["counted_by"] == "server-count" and account["verdict"] == "unproven" for account in accounts
+            )
             or any(member["failure"] for member in scan["manifest"]["members"])
             or scan["manifest"]["state"] == "aborted"
         )

@@ -254,13 +254,30 @@ def test_a_full_disk_under_a_stream_is_counted_and_what_was_seen_is_there(tmp_pa
         (account,) = into.all("sealed")[0]["accounts"]
         terms = account["terms"]
         assert 0 < terms["written"] < terms["expected"] and terms["overrun"] > 0
-        run("recover", path)
         with h5py.File(path) as file:
             have = len(file["frames"])
-            assert have >= terms["written"]
+            assert have == len(file["time"]) == file.attrs["samples"] == terms["written"]
             assert file["frames"][()].tobytes() == b"".join(frames)[: have * len(frames[0])]
+            assert json.loads(file.attrs["account"])["terms"] == terms
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_scans_are_recorded_one_after_the_other_into_the_same_files(tmp_path):
+    ports = free_ports(2)
+    frames = wire.run_of_frames(400)
+    sources = [f"udp://127.0.0.1:{ports[0]}?format=vdif&fps=1000", f"udp://127.0.0.1:{ports[1]}?format=raw&name=bytes"]
+    for _ in range(2):
+        with Into(sources, f"hdf5:{tmp_path}/all.h5?existing=append") as into:
+            wire.send(frames, ports[0])
+            wire.send([b"abcd" * 100] * 50, ports[1])
+            into.sealed()
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file[str(ports[0])]["frames"][()].tobytes() == b"".join(frames) * 2
+        assert list(file[str(ports[0])]["acquisitions/first_row"]) == [0, 400]
+        assert file["bytes"]["data"][()].tobytes() == b"abcd" * 10_000
+        rows = list(file["bytes"]["blocks/row"])
+        assert rows == sorted(set(rows)) and 20_000 in rows
 
 
 def test_a_file_that_is_there_is_not_recorded_over(tmp_path):
@@ -268,7 +285,7 @@ def test_a_file_that_is_there_is_not_recorded_over(tmp_path):
     path.write_bytes(b"precious")
     source = f"udp://127.0.0.1:{free_port()}?format=vdif"
     for to, words in [
-        (path, b"is there already"), (f"hdf5:{path}?existing=append", b"not added"),
+        (path, b"is there already"), (f"hdf5:{path}?existing=append", b"opening it to continue"),
         (tmp_path / "none/a.h5", b"No such file"),
     ]:  # fmt: skip
         done = run("record", source, "--to", to, "--duration", "1s", code=REFUSED)

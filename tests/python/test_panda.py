@@ -174,20 +174,21 @@ def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(
     assert any("Data overrun" in note for note in done["notes"])
     with h5py.File(tmp_path / "x.h5") as file:
         assert file.attrs["verdict"] == "consistent" and file.attrs["end_reason"] == done["reason"]
-        assert file.attrs["missed"] == terms["missing"]
+        # What the header says stays; how many are missing in all is another number.
+        assert (file.attrs["missed"], file.attrs["missing"]) == (0, terms["missing"])
 
 
 @pytest.mark.parametrize("fault", ["die@700000", "rubbish@700000", "length@700000"])
 def test_a_connection_that_dies_costs_no_sample_it_can_have_again(fault, tmp_path):
+    """The ring holds all of them, so a connection that is made again gets all of them again."""
     with Panda("--samples", 1_500_000, "--fault", fault) as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            done = record.ends(code=None)[0]
-    terms = done["terms"]
-    assert record.process.returncode == (GOOD if terms["written"] == terms["expected"] else FOUND)
-    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
-    check_raw(tmp_path / "x.h5", count=terms["written"], gaps=gaps)
-    assert terms["expected"] == terms["written"] + sum(count for _, count in gaps)
-    assert done["verdict"] in ("proven", "consistent"), done
+            done = record.ends(code=GOOD)[0]
+            assert len(record.all("lost")) == 1 and len(record.all("rejoined")) == 1
+    assert done["terms"]["expected"] == done["terms"]["written"] == 1_500_000
+    assert (done["verdict"], done["reason"], done["gaps"]) == ("proven", "Ok", [])
+    assert len(done["connections"]) == 2 and done["duplicates"] > 0
+    check_raw(tmp_path / "x.h5", count=1_500_000)
 
 
 def test_a_stall_is_waited_for(tmp_path):
@@ -266,11 +267,75 @@ def test_a_stop_leaves_what_others_have_armed(tmp_path):
             run("panda", "arm", panda.endpoint)
             record.wait("progress", lambda told: told["samples"] > 50_000)
             record.interrupt()
-            done = record.ends()[0]
-        assert done["terms"]["damaged"] == 0 and done["verdict"] == "proven"
-        # It goes on without us.
+            done = record.ends(code=FOUND)[0]
+        # It goes on without us, so nobody knows yet how many samples it will have.
+        assert done["terms"]["damaged"] == 0 and done["verdict"] == "unproven"
+        assert done["reason"] == "left by the recorder" and done["captured"] is None
         run("panda", "disarm", panda.endpoint)
     check_raw(tmp_path / "x.h5", count=done["samples"])
+
+
+def stalled():
+    """A PandA that has more samples than it sends before it is disarmed, and stops sending."""
+    return Panda("--samples", 200_000, "--fault", "stall@120000:60000")
+
+
+def test_a_stop_says_what_an_armed_panda_took_and_did_not_send(tmp_path):
+    with stalled() as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            record.wait("progress", lambda told: told["samples"] > 30_000)
+            record.interrupt()
+            done = record.ends(code=FOUND)[0]
+    terms = done["terms"]
+    assert (done["verdict"], done["reason"]) == ("consistent", "left by the recorder"), done
+    assert terms["expected"] == done["captured"] > terms["written"] > 30_000
+    assert terms["missing"] + terms["damaged"] == terms["expected"] - terms["written"]
+    check_raw(tmp_path / "x.h5", count=terms["written"])
+
+
+def test_a_stop_into_the_store_says_it_too(store, tmp_path):
+    with stalled() as panda:
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.wait("progress", lambda told: told["bytes"] > 2_000_000)
+            record.stop(code=FOUND)
+    scan = record.on_disk()
+    account = scan.document("account.json")
+    assert account["verdict"] == "consistent" and account["terms"]["missing"] > 0
+    np.testing.assert_array_equal(words(scan), np.arange(account["terms"]["written"]))
+
+
+def test_a_stop_receives_all_that_the_panda_still_holds(tmp_path):
+    """The files are slower than the samples, so the ring holds more than comes in any few seconds."""
+    with Panda("--rate", 400_000, "--ring", "1GiB") as panda:
+        options = ("--raw", "--arm", "--buffer", "34MB", "--compression", "gzip:9")
+        with recording(panda, tmp_path / "x.h5", *options) as record:
+            record.wait("progress", lambda told: told["held_seconds"] > 0.5 or told["samples"] > 1_500_000)
+            record.interrupt()
+            done = record.ends()[0]
+        (ended,) = panda.all("ended")
+    assert (done["reason"], done["verdict"]) == ("Disarmed", "proven")
+    assert done["captured"] == done["samples"] == ended["captured"]
+    check_raw(tmp_path / "x.h5", count=done["samples"])
+
+
+def test_an_end_before_all_acquisitions_have_come_is_told(tmp_path):
+    with Panda("--samples", 1000, "--rate", 1e5) as panda:
+        for number, wanted in ((1, 1), (0, None)):
+            # Nobody arms it.
+            with recording(panda, tmp_path / "never-%03d.h5", "--num", number) as record:
+                record.wait("connected")
+                record.interrupt()
+                assert record.ends(code=FOUND) == []
+                assert record.all("short") == [{"event": "short", "acquisitions": 0, "wanted": wanted}]
+        with recording(panda, tmp_path / "a-%03d.h5", "--num", 50, "--arm") as record:
+            record.wait("ended", lambda told: told["number"] == 3)
+            record.interrupt()
+            ended = record.ends(code=FOUND)
+        (short,) = record.all("short")
+    assert 3 <= short["acquisitions"] == len(ended) < 50 and short["wanted"] == 50
+    assert not list(tmp_path.glob("never*"))
+    names = [f"a-{number:03}.h5" for number in range(1, len(ended) + 1)]
+    assert sorted(path.name for path in tmp_path.glob("a-*")) == names
 
 
 def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
@@ -361,10 +426,13 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
                 done = record.ends(code=FOUND)[0]
                 assert "full" in record.said()
         assert done["terms"]["overrun"] > 0
-        with h5py.File(path, "r", libver="latest", swmr=True) as file:
-            words = file["PCAP.BITS0.Value"][()]
-            np.testing.assert_array_equal(words, np.arange(len(words)))
-            assert len(words) >= done["samples"] > 100_000
+        # Every column ends with what readers had seen, and the file says how it ended.
+        assert check_raw(path, count=done["samples"]) > 100_000
+        with h5py.File(path) as file:
+            assert file.attrs["samples"] == done["samples"]
+            assert file.attrs["verdict"] == done["verdict"] != "recording"
+            assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
+        assert ask("recover", path)["ended"]
     finally:
         subprocess.run(["umount", mount], check=True)
 
@@ -373,6 +441,9 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
     "bytes_, word",
     [
         (b"OK\n<header>\n<data sample_bytes='4' format='Framed' process='Raw'/>\n</header>\n\n", "missed"),
+        (b"OK\n<header>\n<data missed='18446744073709551615' sample_bytes='4' format='Framed' process='Raw'/>"
+         b"\n<fields><field name='A.B' type='int32' capture='Value'/></fields>\n</header>\n\n"
+         b"BIN \x0c\0\0\0abcdEND 1 Ok\n", "no PandA takes so many"),
         (b"OK\n<header>\nnonsense <<<\n</header>\n\n", "header"),
         (b"ERR Invalid data capture option\n", "refused"),
         (b"SSH-2.0-OpenSSH\r\n", "OK"),
@@ -675,6 +746,103 @@ def test_scans_are_converted_into_one_file_or_one_each(store, tmp_path):
         np.testing.assert_array_equal(
             file["COUNTER3.OUT.Value"][()], np.tile(np.arange(30_000), 2)
         )
+
+
+def test_scans_of_several_streams_follow_one_another_in_one_file(store, tmp_path):
+    """In a folder and under a name with percent signs, which HDF5 has a meaning for in names of sources."""
+    port = free_port()
+    folder = tmp_path / "100%b"
+    folder.mkdir()
+    frames = wire.run_of_frames(200)
+    for number in (1, 2):
+        with Panda("--samples", 30_000 * number, "--rate", 3e4 * number) as panda:
+            sources = [panda.endpoint, f"udp://127.0.0.1:{port}?format=vdif&fps=1000"]
+            options = ("--arm",)
+            with Recording(*sources, store=store, options=options, scan=f"no{number}") as record:
+                wire.send(frames, port)
+                record.sealed()
+        to = f"hdf5:{folder}/all-%03d%%25b.h5?existing=append"
+        told = ask("convert", f"store:{record.scan}", to, "--store", store)
+        assert told["joined"] == f"{folder}/all-001%b.h5"
+    with h5py.File(told["joined"]) as file:
+        wanted = np.concatenate([np.arange(30_000), np.arange(60_000)])
+        np.testing.assert_array_equal(file["panda/COUNTER3.OUT.Value"][()], wanted)
+        assert file[str(port)]["frames"][()].tobytes() == b"".join(frames) * 2
+        assert list(file["panda/acquisitions/first_row"]) == [0, 30_000]
+        assert list(file[f"{port}/acquisitions/first_row"]) == [0, 200]
+        assert file["panda"].attrs["samples"] == 90_000
+    # Another file of that name is not put aside for it, and nothing is added to the streams before that is seen.
+    master = folder / "all-001%b.h5"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with h5py.File(master, "w") as file:
+        file["precious"] = 1
+    before[master] = master.read_bytes()
+    done = run("convert", f"store:{record.scan}", to, "--store", store, code=REFUSED)
+    assert b"not a file that shows others" in done.stderr
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["%s.h5", "a-%3d.h5", "%d-%d.h5", "50%.h5"])
+def test_what_is_no_template_is_refused_before_anything_is_armed(name, tmp_path):
+    with Panda("--samples", 1000) as panda:
+        done = run("panda", "record", panda.endpoint, tmp_path / name, "--arm", code=REFUSED)
+        assert name.encode() in done.stderr and b"capture-%03d.h5" in done.stderr
+        assert not panda.all("begun")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_recorded_alone_keeps_its_account_when_it_is_continued(tmp_path):
+    path = tmp_path / "all.h5"
+    with Panda("--samples", 300_000, "--fault", "end@200000:Framing error") as panda:
+        with recording(panda, path, "--raw", "--arm") as record:
+            (first,) = record.ends(code=FOUND)
+    with Panda("--samples", 5000) as panda:
+        with recording(panda, path, "--raw", "--arm", "--existing", "append") as record:
+            (second,) = record.ends()
+    with h5py.File(path) as file:
+        index = file["acquisitions"]
+        assert list(index["rows"]) == [first["samples"], second["samples"]]
+        assert [text.decode() for text in index["verdict"]] == [first["verdict"], "proven"]
+        assert [text.decode() for text in index["end_reason"]] == ["Framing error", "Ok"]
+        accounts = [json.loads(text)["account"]["terms"] for text in index["account"]]
+        assert accounts == [first["terms"], second["terms"]]
+        assert file.attrs["verdict"] == first["verdict"] != "proven"
+        assert file.attrs["missing"] == first["terms"]["missing"]
+
+
+def test_what_a_dead_recorder_left_is_recovered_before_more_is_added(tmp_path):
+    path = tmp_path / "all.h5"
+    with Panda("--rate", 400_000) as panda:
+        with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
+            record.wait("progress", lambda told: told["visible"] > 100_000)
+            record.process.kill()
+            record.process.wait()
+        run("panda", "disarm", panda.endpoint)
+    with Panda("--samples", 5000) as panda:
+        words = ("panda", "record", panda.endpoint, path, "--raw", "--arm", "--existing", "append")
+        done = run(*words, code=REFUSED)
+        assert f"fullbore recover {path}".encode() in done.stderr
+        assert not panda.all("begun")
+        rows = ask("recover", path)["rows"]
+        run(*words)
+    with h5py.File(path) as file:
+        assert list(file["acquisitions/rows"]) == [rows, 5000]
+        assert [text.decode() for text in file["acquisitions/verdict"]] == ["unproven", "proven"]
+        assert "died" in file["acquisitions/end_reason"][0].decode()
+        for name, values in columns(file).items():
+            assert len(values) == rows + 5000, name
+
+
+def test_a_link_that_leads_nowhere_is_a_name_that_is_taken(tmp_path):
+    path = tmp_path / "x.h5"
+    path.symlink_to("nowhere")
+    with Panda("--samples", 1000) as panda:
+        done = run("panda", "record", panda.endpoint, path, "--arm", code=REFUSED)
+        assert b"is there already" in done.stderr
+        assert not panda.all("begun")
+    words = ("record", f"udp://127.0.0.1:{free_port()}?format=vdif", "--to", f"hdf5:{path}", "--duration", "1s")
+    assert b"is there already" in run(*words, code=REFUSED).stderr
+    assert path.is_symlink()
 
 
 def test_a_recording_that_is_served_can_go_wrong_like_any_other(store, tmp_path):

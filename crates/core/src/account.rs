@@ -426,6 +426,14 @@ impl Account {
             && self.verdict != Verdict::Unexplained
     }
 
+    /// The same, and nothing is in doubt. What a server counts and could not be asked for is; a stream that
+    /// nothing counts can have no better account.
+    pub fn is_surely_whole(&self) -> bool {
+        let doubted =
+            self.counted_by == CountedBy::ServerCount && self.verdict == Verdict::Unproven;
+        self.is_whole() && !doubted
+    }
+
     /// Frames listed in the gaps for `cause`.
     pub fn listed(&self, cause: Cause) -> u64 {
         let gaps = self.gaps.iter().filter(|gap| gap.cause == cause);

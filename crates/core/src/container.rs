@@ -5,8 +5,11 @@
 //! hdf5:all.h5?scaled=false&flush=200ms     integers with scale and offset beside them, seen sooner
 //! hdf5:all.h5?existing=append              continued with one more acquisition
 //! ```
+//!
+//! In a file's name `%d` is the number of the acquisition, `%03d` the same with zeros before it, as the PandABlocks
+//! client has them; `%%` is a percent sign.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, Error, Parameter, Query, parameter};
@@ -38,7 +41,7 @@ pub enum Compression {
 /// An HDF5 file, or a template for several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hdf5Target {
-    /// The file; `%d` in its name is the number of the acquisition.
+    /// The file, or a [`Template`] in its name.
     pub path: PathBuf,
     /// Positions as doubles, else the integers as they were captured.
     pub scaled: bool,
@@ -88,10 +91,15 @@ impl Hdf5Target {
     /// Reads an `hdf5:` endpoint. A text without a scheme is the path of a file.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.split_once(':') {
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("hdf5") => Self::read(&text.parse()?),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("hdf5") => {
+                Self::read(&format!("hdf5:{}", without_escapes(rest)).parse()?)
+            }
             Some((scheme, _)) if is_other_scheme(scheme) => Self::read(&text.parse()?),
             _ if text.is_empty() => Err(Error::Form { text: text.to_owned() }),
-            _ => Ok(Self::of_path(PathBuf::from(text))),
+            _ => {
+                Template::of(Path::new(text))?;
+                Ok(Self::of_path(PathBuf::from(text)))
+            }
         }
     }
 
@@ -105,6 +113,7 @@ impl Hdf5Target {
             return Err(Error::Form { text: endpoint.to_string() });
         }
         let query = Query::new(endpoint, Self::PARAMETERS)?;
+        Template::of(Path::new(&endpoint.path))?;
         let plain = Self::of_path(PathBuf::from(&endpoint.path));
         Ok(Hdf5Target {
             scaled: query.flag("scaled")?.unwrap_or(plain.scaled),
@@ -114,6 +123,104 @@ impl Hdf5Target {
             rate: query.value("rate", rate)?,
             ..plain
         })
+    }
+}
+
+/// `%03d` stands for a number: it is not an escape of an endpoint, which has two hexadecimal digits as well.
+fn without_escapes(text: &str) -> String {
+    let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
+    let mut parts = path.split('%');
+    let mut spelt = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_number = part.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with('d');
+        let is_number = is_number && (part.starts_with('0') || part.starts_with('d'));
+        spelt += if is_number { "%25" } else { "%" };
+        spelt += part;
+    }
+    spelt + query
+}
+
+/// The name of a file, or of one for each acquisition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    before: String,
+    /// Digits at least, where a number stands in it at all.
+    digits: Option<usize>,
+    after: String,
+}
+
+/// More digits than a number of acquisitions has.
+const MOST_DIGITS: usize = 20;
+
+impl Template {
+    /// Reads the last part of a path; directories are taken as they are.
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        Self::read(&name).map_err(|why| Error::Template { name: name.into_owned(), why })
+    }
+
+    fn read(name: &str) -> Result<Self, &'static str> {
+        let mut template = Template { before: String::new(), digits: None, after: String::new() };
+        let mut rest = name;
+        while let Some((plain, behind)) = rest.split_once('%') {
+            template.push(plain);
+            let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+            let (width, behind) = behind.split_at(digits);
+            rest = match (width, behind.strip_prefix('d'), behind.strip_prefix('%')) {
+                ("", _, Some(rest)) => {
+                    template.push("%");
+                    rest
+                }
+                (_, Some(_), _) if template.digits.is_some() => {
+                    return Err("the number of the acquisition stands in it twice");
+                }
+                (width, Some(rest), _) if width.is_empty() || width.starts_with('0') => {
+                    let width = width.parse().unwrap_or(0);
+                    if width > MOST_DIGITS {
+                        return Err("a number has at most 20 digits");
+                    }
+                    template.digits = Some(width);
+                    rest
+                }
+                _ => {
+                    return Err(
+                        "behind % stands d for the number of the acquisition, 03d for it in three digits, or % for a \
+                         percent sign",
+                    );
+                }
+            };
+        }
+        template.push(rest);
+        Ok(template)
+    }
+
+    fn push(&mut self, text: &str) {
+        match self.digits {
+            None => self.before.push_str(text),
+            Some(_) => self.after.push_str(text),
+        }
+    }
+
+    /// Whether each acquisition has a name of its own.
+    pub fn is_of_several(&self) -> bool {
+        self.digits.is_some()
+    }
+
+    /// The name of acquisition `number`.
+    pub fn name(&self, number: u64) -> String {
+        let Template { before, digits, after } = self;
+        match digits {
+            None => before.clone(),
+            Some(digits) => format!("{before}{number:0digits$}{after}"),
+        }
+    }
+
+    /// Which acquisition has this name.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        let digits = name.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
+        let number = digits.parse().ok()?;
+        // `+7` and `07` are numbers too, and no names that are given.
+        (self.is_of_several() && self.name(number) == name).then_some(number)
     }
 }
 
@@ -171,6 +278,38 @@ mod tests {
         assert_eq!(target, Hdf5Target::of_path("/data/capture-%d.h5".into()));
         assert_eq!(Hdf5Target::parse("hdf5:/data/capture-%d.h5").unwrap(), target);
         assert_eq!(Hdf5Target::parse("a:b.h5").unwrap().path, PathBuf::from("a:b.h5"));
+    }
+
+    #[test]
+    fn numbers_stand_in_names_as_the_panda_client_has_them() {
+        for (text, first, later) in [
+            ("run_%d.h5", "run_1.h5", "run_1234.h5"),
+            ("run_%03d.h5", "run_001.h5", "run_1234.h5"),
+            ("/data/%x/100%%_%05d", "100%_00001", "100%_01234"),
+            ("plain.h5", "plain.h5", "plain.h5"),
+            ("50%%.h5", "50%.h5", "50%.h5"),
+        ] {
+            let template = Template::of(Path::new(text)).unwrap();
+            assert_eq!((template.name(1).as_str(), template.name(1234).as_str()), (first, later));
+            let several = template.is_of_several();
+            assert_eq!(several, first != later);
+            assert_eq!(template.number(later), several.then_some(1234));
+        }
+        let three = Template::of(Path::new("a%03d")).unwrap();
+        for name in ["a7", "a+07", "a0007", "a", "b007"] {
+            assert_eq!(three.number(name), None, "{name}");
+        }
+        for text in
+            ["%s.h5", "%3d.h5", "50%.h5", "%", "%-3d", "%d_%d.h5", "%0999d.h5", "%i", "%x.h5"]
+        {
+            let refused = Hdf5Target::parse(text).unwrap_err().to_string();
+            assert!(refused.contains(text), "{refused}");
+            assert!(Hdf5Target::parse(&format!("hdf5:{text}")).is_err());
+        }
+        for text in ["/data/a-%03d.h5", "%012d", "%dab.h5", "a%20b%d.h5"] {
+            let target = Hdf5Target::parse(&format!("hdf5:{text}?flush=1s")).unwrap();
+            assert_eq!(target.path, PathBuf::from(text.replace("%20", " ")));
+        }
     }
 
     #[test]

@@ -63,13 +63,18 @@ fn record(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let (started, cpu) = (Instant::now(), cpu_seconds());
     let mut file = told(PandaFile::create(&arguments.file, &header, &arguments.options))?;
-    match &arguments.samples {
-        Some(path) => give(&mut file, &std::fs::read(path)?, header.sample_bytes as usize)?,
-        None => make(&mut file, arguments)?,
+    let written = match &arguments.samples {
+        Some(path) => give(&mut file, &std::fs::read(path)?, header.sample_bytes as usize),
+        None => make(&mut file, arguments),
+    };
+    if let Err(error) = written {
+        let ending = Ending::given_up(format!("{error:#}"));
+        println!("kept {}", told(file.abandon(&ending))?);
+        return Err(error);
     }
     let ending = Ending {
         reason: arguments.reason.clone(),
-        missed: header.missed,
+        missing: header.missed,
         verdict: Some(Verdict::Proven),
         account: Some("{}".to_owned()),
     };

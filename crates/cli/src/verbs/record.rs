@@ -78,15 +78,18 @@ use crate::store_arg::StoreArg;
 ///
 /// A VDIF stream becomes its frames, one a row, and the time of each; others
 /// become their bytes, with the time at which each block came. Of several streams
-/// each has a file of its own, now_46220.h5, and now.h5 shows all of them.
+/// each has a file of its own, now_46220.h5, and now.h5 shows all of them. With
+/// ?existing=append the scan is added to those that the files have already, and
+/// /acquisitions in each says which rows are whose.
 ///
 /// Several scans follow one another without a frame lost between them with
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
 ///
 /// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
 /// overrun, damaged or late, explained or not, or a stream never came, or lacks
-/// an end that others have, or a member failed, or it was aborted; 2 the recording
-/// could not be made, or not be ended properly.
+/// an end that others have, or a PandA could not be asked how many samples it took,
+/// or a member failed, or it was aborted; 2 the recording could not be made, or not
+/// be ended properly.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -419,10 +422,10 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that are not there, a stream of which an end is, a member that failed,
-/// an abort.
+/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a member that
+/// failed, an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
-    let found = !sealed.accounts.iter().all(Account::is_whole)
+    let found = !sealed.accounts.iter().all(Account::is_surely_whole)
         || sealed.manifest.members.iter().any(|member| member.failure.is_some())
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }

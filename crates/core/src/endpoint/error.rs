@@ -73,6 +73,14 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// A file's name that is no template of names.
+    #[error("`{name}` cannot name files: {why}")]
+    Template {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A percent escape that does not make UTF-8.
     #[error("`{text}` does not spell UTF-8")]
     Escape {
@@ -96,6 +104,7 @@ impl Error {
             Error::Address { .. } => for_example(
                 "0.0.0.0 for any IPv4 address of this host, [::] for any, or 239.1.1.1 for a group",
             ),
+            Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),
             Error::Value { name, example, .. } => for_example(&format!("{name}={example}")),
             Error::Length { .. }
             | Error::Unknown { .. }

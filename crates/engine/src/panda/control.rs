@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::control::{
     self as lines, Answer, Answers, Captured, Identity, MOST_SETTINGS_BYTES, Request, Settings,
     Status,
 };
+use fullbore_core::format::panda::{MOST_SAMPLES, PandaSource};
 
 use super::{Error, Patience, connect, is_timeout, left};
 
@@ -108,7 +108,8 @@ impl Control {
     /// Samples taken in this acquisition or the latest: `*PCAP.CAPTURED?`
     pub fn captured(&mut self) -> Result<u64, Error> {
         let text = self.value("*PCAP.CAPTURED")?;
-        text.trim().parse().map_err(|_| unexpected("*PCAP.CAPTURED?", &text))
+        let samples = text.trim().parse().ok().filter(|&samples| samples <= MOST_SAMPLES);
+        samples.ok_or_else(|| unexpected("*PCAP.CAPTURED?", &text))
     }
 
     /// Samples of the acquisition once it is over, or nothing if it is not over in time. To be asked

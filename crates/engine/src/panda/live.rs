@@ -7,7 +7,8 @@
 //! ```
 //!
 //! libhdf5 lets one thread in at a time, so one thread owns the file. When a write fails it stops
-//! writing, gives every block back, and the capture thread ends with books that say what no file took.
+//! writing, gives every block back, and the capture thread ends with books that say what no file took; the file ends
+//! with what readers have seen.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_chann
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fullbore_core::container::Template;
 use fullbore_core::format::panda::Closed;
 
 use super::capture::{Acquisition, Asked, Batch, Halted, Outlet};
 use crate::recorder::Control;
 use crate::ring::Block;
-use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, numbered};
+use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, is_there, numbered};
 
 /// How long a file waits for the settings that it begins with: blocks and the server hold the samples.
 const SETTINGS_COME: Duration = Duration::from_secs(2);
@@ -29,7 +31,7 @@ const SETTINGS_COME: Duration = Duration::from_secs(2);
 /// How files are named and written.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// The file, or a template: `%d` is the number of the acquisition.
+    /// The file, or a [`Template`]: `%d` is the number of the acquisition.
     pub template: PathBuf,
     /// Layout, compression, and how often readers see what is new.
     pub options: Options,
@@ -56,7 +58,7 @@ impl Files {
     pub fn taken(&self, acquisitions: Option<u64>) -> Option<PathBuf> {
         let (first, most) = (self.path(1), acquisitions.unwrap_or(u64::MAX));
         if self.is_one() || most == 1 {
-            return first.exists().then_some(first);
+            return is_there(&first).then_some(first);
         }
         // What lies there is looked through, since any number of acquisitions may be asked for.
         let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -67,12 +69,7 @@ impl Files {
 
     /// Which acquisition would have a file of this name.
     fn number_of(&self, name: &OsStr) -> Option<u64> {
-        let template = self.template.file_name()?.to_string_lossy();
-        let (before, after) = template.split_once("%d")?;
-        let number = name.to_str()?.strip_prefix(before)?.strip_suffix(after)?;
-        let number = number.parse().ok()?;
-        // `+7` and `07` are numbers too, and no names that are given.
-        (self.path(number).file_name() == Some(name)).then_some(number)
+        Template::of(&self.template).ok()?.number(name.to_str()?)
     }
 
     /// How the file of an acquisition is opened: a second one continues the file of the first.
@@ -83,7 +80,7 @@ impl Files {
                 // What cannot be removed cannot be continued either, and then the file says so.
                 let _ = std::fs::remove_file(path);
             }
-            if number > 1 || !path.exists() {
+            if number > 1 || !is_there(path) {
                 options.existing = Existing::Append;
             }
         }
@@ -322,10 +319,10 @@ impl Work {
         };
         let made = match create(&path, &options) {
             // What is there stays; a file that could not be begun leaves nothing behind.
-            Err(error) if self.files.beside && path.exists() => {
+            Err(error) if self.files.beside && is_there(&path) => {
                 options.existing = Existing::Refuse;
                 match make_beside(&path, |path| create(path, &options)) {
-                    Some(made) => Ok((made, Some(error.to_string()))),
+                    Some(made) => Ok((made, Some(hdf5::in_full(&error)))),
                     None => Err(error),
                 }
             }
@@ -385,6 +382,8 @@ impl Work {
 
     fn end(&mut self, mut closed: Closed) {
         self.make(0);
+        // What cannot be made visible now is no part of the account that the file ends with.
+        self.flush();
         let Some(current) = self.current.take() else { return };
         let Current { acquisition, path, file, visible, .. } = current;
         closed.notes.extend(acquisition.settings.note());
@@ -400,8 +399,8 @@ impl Work {
         } else if let Some(file) = file {
             let failed = self.failed.as_ref().map_or_else(String::new, ToString::to_string);
             closed.keep(visible, &failed);
-            // It stays as the last flush left it; if its ending can still be written, so much the better.
-            let _ = file.finish(&ending(&closed));
+            // Where there is no room for an ending either, `recover` makes one.
+            let _ = file.abandon(&ending(&closed));
         }
         if let (None, Some(failed)) = (&report, &self.failed) {
             closed.keep(visible, &failed.to_string());
@@ -440,7 +439,7 @@ fn make_beside<T>(path: &Path, make: impl Fn(&Path) -> Result<T, hdf5::Error>) -
 pub fn ending(closed: &Closed) -> hdf5::Ending {
     hdf5::Ending {
         reason: closed.ending.to_string(),
-        missed: closed.account.terms.missing,
+        missing: closed.account.terms.missing,
         verdict: Some(closed.account.verdict),
         account: serde_json::to_string(closed).ok(),
     }
@@ -471,6 +470,10 @@ mod tests {
         assert_eq!(taken("a-%d.h5", None), Some("a-7.h5".into()));
         assert_eq!(taken("a-%d.h5", Some(u64::MAX)), Some("a-7.h5".into()));
         assert_eq!(taken("c-%d.h5", None), None);
+        assert_eq!(taken("a-%02d.h5", Some(3)), Some("a-03.h5".into()));
+        // A link that leads nowhere is a name that is taken too.
+        std::os::unix::fs::symlink("nowhere", folder.path().join("d.h5")).unwrap();
+        assert_eq!(taken("d.h5", Some(1)), Some("d.h5".into()));
         assert_eq!(taken("b.h5", Some(3)), Some("b.h5".into()));
     }
 }

@@ -92,6 +92,16 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
+    /// Connections that bring nothing, one after the other.
+    #[error(
+        "nothing came over {count} connections to the data port, one after the other; of the last: {why}"
+    )]
+    Fruitless {
+        /// How many.
+        count: u32,
+        /// What became of the last one.
+        why: String,
+    },
     /// It will not do it.
     #[error("the PandA refused `{request}`: {text}")]
     Refused {
@@ -123,6 +133,9 @@ impl Error {
             Error::Refused { request, .. } if request.contains("PCAP.ARM") => Some(
                 "an acquisition is still going on, a reader still drains the last one, or nothing is captured",
             ),
+            Error::Fruitless { .. } => {
+                Some("see whether another program reads from it, and how it is by its web page")
+            }
             Error::Data(error) => error.hint(),
             _ => None,
         }

@@ -162,10 +162,22 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// What was armed began and ended while there was no connection: nothing of it is in any file.
+    /// Nothing came of what was armed: it began and ended while there was no connection, or was disarmed first.
     Unseen {
-        /// Samples that the PandA took of it.
-        samples: u64,
+        /// Samples that the PandA took of it, if it could be asked.
+        samples: Option<u64>,
+    },
+    /// What was armed could not be disarmed.
+    StaysArmed {
+        /// Why not.
+        why: String,
+    },
+    /// An end was asked for before all acquisitions had come.
+    Short {
+        /// Those that did, whole or in part.
+        acquisitions: u64,
+        /// Those that were asked for, if there was to be an end to them.
+        wanted: Option<u64>,
     },
     /// An acquisition goes into another file than was meant, because that one cannot take it.
     Beside {
@@ -281,8 +293,10 @@ impl From<Finished> for Recorded {
 pub struct Outcome {
     /// What was recorded.
     pub recorded: Vec<Recorded>,
-    /// Acquisitions that were armed and came and went while there was no connection.
+    /// Acquisitions that were armed and of which nothing came, though the PandA took samples of them.
     pub unseen: u64,
+    /// Whether it was ended before all acquisitions had come, or with `None` wanted before any had.
+    pub short: bool,
     /// Why there is no more.
     pub error: Option<RecordError>,
 }
@@ -324,6 +338,7 @@ pub fn record_from<D: Device<Data: Send> + Send + 'static>(
         // The way to the file thread closes with the source, so that it ends too.
         .spawn(move || source.run().1)
         .map_err(RecordError::Thread)?;
+    let acquisitions_wanted = plan.acquisitions;
     let mut watch = Watch {
         host: plan.source.host,
         pool_bytes: wanted,
@@ -348,7 +363,12 @@ pub fn record_from<D: Device<Data: Send> + Send + 'static>(
             Some(RecordError::Thread(source))
         }
     };
-    Ok(Outcome { recorded: watch.recorded, unseen: watch.unseen, error })
+    let acquisitions = watch.recorded.len() as u64;
+    let short = error.is_none() && acquisitions < acquisitions_wanted.unwrap_or(1);
+    if short {
+        tell(&Event::Short { acquisitions, wanted: acquisitions_wanted });
+    }
+    Ok(Outcome { recorded: watch.recorded, unseen: watch.unseen, short, error })
 }
 
 /// Refuses at once what would be refused when an acquisition begins.
@@ -369,14 +389,14 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     }
 }
 
-/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open.
+/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open. What is to
+/// be continued must be a file that can be.
 pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), RecordError> {
-    if files.options.existing != Existing::Refuse {
-        return Ok(());
-    }
-    match files.taken(acquisitions) {
-        Some(path) => Err(RecordError::Exists { path }),
-        None => Ok(()),
+    match (files.options.existing, files.taken(acquisitions)) {
+        (Existing::Overwrite, _) | (_, None) => Ok(()),
+        (Existing::Refuse, Some(path)) => Err(RecordError::Exists { path }),
+        (Existing::Append, Some(path)) => hdf5::check_continuable(&path)
+            .map_err(|error| RecordError::File { error: Arc::new(error) }),
     }
 }
 
@@ -443,6 +463,7 @@ impl Watch {
                 self.unseen += 1;
                 tell(&Event::Unseen { samples });
             }
+            Happening::StaysArmed { why } => tell(&Event::StaysArmed { why }),
             // The file thread tells of these, once its file is there or finished.
             Happening::Began(_) | Happening::Over { .. } => {}
         }

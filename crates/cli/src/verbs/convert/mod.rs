@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
-use fullbore_core::container::Hdf5Target;
+use fullbore_core::container::{Existing, Hdf5Target};
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
 use fullbore_core::format::panda::PandaSource;
@@ -50,9 +50,10 @@ use pour::{Extent, Pouring};
 /// what has become durable, for readers to see (SWMR), and end when it is sealed.
 /// Recording does not wait for them.
 ///
-/// Several scans follow one another in one file with ?existing=append, for those
-/// of a PandA: /acquisitions says which rows are whose, and what the PandA was
-/// set to. A file of each scan is its own command.
+/// Several scans follow one another in one file with ?existing=append:
+/// /acquisitions says which rows are whose, how sure the account of each is, and
+/// what a PandA was set to. Of several streams each one's file is continued, and
+/// the file that shows them is renewed. A file of each scan is its own command.
 ///
 ///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
 ///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
@@ -184,9 +185,7 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     }
     let streams = chosen(&scan, named.as_ref())?;
     let single = is_single(args, &scan, streams.len(), named.is_some());
-    if !single {
-        ensure!(!target.path.exists(), "{} is there already", target.path.display());
-    }
+    check_files(&streams, target, single, &pourings).map_err(explained)?;
     let bar = bar(streams.iter().map(|stream| stream.bytes()).sum(), output, args.quiet);
     let mut converted = Vec::new();
     for stream in &streams {
@@ -200,8 +199,13 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     if !single {
         let files: Vec<(&str, &Path)> =
             converted.iter().map(|it| (it.stream.as_str(), it.file.as_path())).collect();
-        hdf5::join(&target.path, &files).map_err(explained)?;
-        joined = Some(target.path.clone());
+        let master = hdf5::numbered(&target.path, 1);
+        match target.existing {
+            Existing::Refuse => hdf5::join(&master, &files),
+            Existing::Append | Existing::Overwrite => hdf5::join_anew(&master, &files),
+        }
+        .map_err(explained)?;
+        joined = Some(master);
     }
     let whole = converted.iter().all(|it| it.whole && it.recorded_whole);
     let told = Told {
@@ -274,11 +278,41 @@ fn taken(
     if let Some(at) = pourings.iter().position(|pouring| pouring.stream == stream.name) {
         return pourings.swap_remove(at);
     }
-    let path = match single {
-        true => hdf5::numbered(&target.path, 1),
-        false => hdf5::beside(&target.path, &stream.name),
-    };
-    Pouring::new(stream.name.clone(), path, options(target))
+    Pouring::new(stream.name.clone(), file_of(stream, target, single), options(target))
+}
+
+/// The file of a stream.
+fn file_of(stream: &Stream, target: &Hdf5Target, single: bool) -> PathBuf {
+    let path = hdf5::numbered(&target.path, 1);
+    if single { path } else { hdf5::beside(&path, &stream.name) }
+}
+
+/// Refuses what cannot be made or continued before anything is poured, so that no stream is left without the others.
+fn check_files(
+    streams: &[&Stream],
+    target: &Hdf5Target,
+    single: bool,
+    begun: &[Pouring],
+) -> Result<(), hdf5::Error> {
+    let new = |stream: &&&Stream| !begun.iter().any(|pouring| pouring.stream == stream.name);
+    let files = streams.iter().filter(new).map(|stream| file_of(stream, target, single));
+    let files: Vec<PathBuf> = files.filter(|path| hdf5::is_there(path)).collect();
+    let master = (!single).then(|| hdf5::numbered(&target.path, 1)).filter(|it| hdf5::is_there(it));
+    match target.existing {
+        Existing::Refuse => match files.into_iter().chain(master).next() {
+            Some(path) => Err(hdf5::Error::Exists { path }),
+            None => Ok(()),
+        },
+        Existing::Append | Existing::Overwrite => {
+            if let Some(master) = &master {
+                hdf5::check_master(master)?;
+            }
+            match target.existing {
+                Existing::Append => files.iter().try_for_each(|path| hdf5::check_continuable(path)),
+                _ => Ok(()),
+            }
+        }
+    }
 }
 
 fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fullbore_core::account::{Account, CountedBy, Verdict};
+use fullbore_core::account::Account;
 use fullbore_core::format::panda::{self, Closed, Header};
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Format, State};
@@ -85,7 +85,9 @@ impl Pouring {
                 Item::Lost(_) if extent == Extent::SoFar => break,
                 Item::Lost(finding) => Some(finding),
                 Item::Block(block) => {
-                    file.append(stream, &block).map_err(explained)?;
+                    if let Err(error) = file.append(stream, &block) {
+                        return Err(file.give_up(error));
+                    }
                     let taken = block.bytes().len() as u64;
                     self.blocks += 1;
                     self.bytes += taken;
@@ -95,7 +97,9 @@ impl Pouring {
             };
             if self.flushed.elapsed() >= self.options.flush {
                 self.flushed = Instant::now();
-                file.flush().map_err(explained)?;
+                if let Err(error) = file.flush() {
+                    return Err(file.give_up(error));
+                }
             }
             if let Some(finding) = wrong {
                 bar.suspend(|| eprintln!("fullbore: {finding}"));
@@ -106,8 +110,10 @@ impl Pouring {
                 }
             }
         }
-        if extent == Extent::SoFar {
-            file.flush().map_err(explained)?;
+        if extent == Extent::SoFar
+            && let Err(error) = file.flush()
+        {
+            return Err(file.give_up(error));
         }
         self.file = Some(file);
         Ok(())
@@ -141,17 +147,9 @@ impl Pouring {
             verdict: stream.account.as_ref().map(|account| account.verdict),
             whole: self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len(),
             recorded_whole: scan.manifest.state == State::Sealed
-                && stream.account.as_ref().is_some_and(is_all_there),
+                && stream.account.as_ref().is_some_and(Account::is_surely_whole),
         })
     }
-}
-
-/// Whether an account says that nothing lacks. A PandA's that cannot say so is in doubt; a stream that nothing
-/// counts can have none that is not.
-fn is_all_there(account: &Account) -> bool {
-    let doubted =
-        account.counted_by == CountedBy::ServerCount && account.verdict == Verdict::Unproven;
-    account.is_whole() && !doubted
 }
 
 /// Up to which position blocks follow one another, from a position up to which they do.
@@ -199,6 +197,18 @@ impl File {
             File::Columns(file) => file.flush(),
             File::Stream(file) => file.flush(),
         }
+    }
+
+    /// Ends a file that can take no more, with what has been flushed to it. Gives why.
+    fn give_up(self, error: hdf5::Error) -> anyhow::Error {
+        let ending =
+            Ending::given_up(format!("the conversion was given up: {}", hdf5::in_full(&error)));
+        // Where there is no room for an ending either, `recover` makes one.
+        let _ = match self {
+            File::Columns(file) => file.abandon(&ending),
+            File::Stream(file) => file.abandon(&ending),
+        };
+        explained(error)
     }
 
     fn finish(self, scan: &Scan, stream: &Stream) -> Result<(u64, Report), hdf5::Error> {

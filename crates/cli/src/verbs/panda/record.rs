@@ -42,8 +42,11 @@ use crate::signals;
 /// goes on after an overrun is joined again, and the account says what lies
 /// between.
 ///
-/// Ctrl-C stops: what --arm has armed is disarmed and received to its end; what
-/// others armed is left.
+/// Ctrl-C stops: what --arm has armed is disarmed and received to its end, for as
+/// long as the PandA still has something to send. What others armed is left, and
+/// goes on, so that nobody knows how many samples it had: its account is unproven.
+/// A second Ctrl-C ends at once; what the PandA says it took and did not come is
+/// then missing.
 ///
 /// Names of all acquisitions are looked at before anything is armed. A file that
 /// appears later, or cannot take an acquisition, stays as it is: the acquisition
@@ -53,8 +56,8 @@ use crate::signals;
 /// the link carries it, or what to average.
 ///
 /// Exit codes: 0 every sample of every acquisition is in its file; 1 samples are
-/// missing or damaged, or may be, or it ended before its time; 2 it could not be
-/// recorded.
+/// missing or damaged, or may be, or it was ended before all acquisitions that were
+/// asked for had come; 2 it could not be recorded.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -193,7 +196,8 @@ fn judge(outcome: &Outcome) -> u8 {
     match &outcome.error {
         Some(_) if outcome.recorded.iter().all(|recorded| recorded.samples == 0) => output::REFUSED,
         Some(_) => output::FOUND,
-        None if outcome.unseen > 0 || !outcome.recorded.iter().all(is_whole) => output::FOUND,
+        None if outcome.short || outcome.unseen > 0 => output::FOUND,
+        None if !outcome.recorded.iter().all(is_whole) => output::FOUND,
         None => output::GOOD,
     }
 }
@@ -297,8 +301,21 @@ impl Screen {
                 self.say(format!("acquisition {number} goes on, {gap} samples further"));
             }
             Event::Lost { why } => self.say(format!("connection lost: {why}")),
-            Event::Unseen { samples } => self.say(format!(
-                "what was armed began and ended while there was no connection: {samples} samples, none of them recorded"
+            Event::Unseen { samples: Some(samples) } => self.say(format!(
+                "nothing came of what was armed, and the PandA took {samples} samples of it: none of them is recorded"
+            )),
+            Event::Unseen { samples: None } => self.say(
+                "nothing came of what was armed; how many samples the PandA took of it is not known".to_owned(),
+            ),
+            Event::StaysArmed { why } => self.say(format!(
+                "the PandA could not be disarmed, and goes on: {why}\n  `fullbore panda disarm` ends it"
+            )),
+            Event::Short { acquisitions: 0, wanted: None } => {
+                self.say("ended before any acquisition came: nothing is recorded".to_owned());
+            }
+            Event::Short { acquisitions, wanted } => self.say(format!(
+                "ended before its time: {acquisitions} of {} acquisitions came",
+                wanted.unwrap_or(1)
             )),
             Event::Beside { number, meant, file, why } => self.say(format!(
                 "acquisition {number} goes into {}: {} stays as it is, for {why}",

@@ -9,6 +9,8 @@
 //! A sample's index is `missed` of the header plus its place after it, so a connection that joins an
 //! acquisition again says to the sample what lies between. What it sends twice is skipped by the
 //! reader and counted as duplicates.
+//!
+//! No count of a PandA is believed beyond [`MOST_SAMPLES`](super::MOST_SAMPLES), so sums of two of them fit 64 bits.
 
 use serde::{Deserialize, Serialize};
 
@@ -108,8 +110,8 @@ impl Books {
 
     /// A connection ended, and brought this. The acquisition may go on over another one.
     pub fn left(&mut self, tally: Tally) {
-        let certified_to = tally.missed.saturating_add(tally.certified);
-        let came_to = tally.missed.saturating_add(tally.received);
+        let certified_to = tally.missed + tally.certified;
+        let came_to = tally.missed + tally.received;
         self.account.duplicates += tally.received.min(self.skipped);
         self.write_to(certified_to);
         self.withheld = came_to.saturating_sub(self.next);
@@ -151,10 +153,13 @@ impl Books {
     /// when the first and the last sample came.
     pub fn close(mut self, captured: Option<u64>, seen: Option<(Tai, Tai)>) -> Closed {
         let last = self.tallies.last().cloned().unwrap_or_else(|| nothing_came(self.joined_at));
-        let sent_to = last.sent_by_server.map(|sent| last.missed.saturating_add(sent));
+        let sent_to = last.sent_by_server.map(|sent| last.missed + sent);
         let came_to = self.next + self.withheld;
         // A count below what came here is that of another acquisition.
         let captured = captured.filter(|&captured| captured >= came_to);
+        if last.ending == Ending::Left && captured.is_none() {
+            self.notes.push("how many samples the PandA took in all is not known".to_owned());
+        }
         let end = [captured, sent_to, Some(came_to)].into_iter().flatten().max().unwrap_or(0);
         self.pass_to(end);
         if let (Some(captured), Some(sent_to)) = (captured, sent_to)
@@ -271,17 +276,18 @@ impl Closed {
     ///
     /// *Proven*: all from the first sample to the last, by the server's own counts. *Consistent*: some
     /// are lost, and the server or the connection says why and how many. *Unexplained*: counts that
-    /// should be equal are not, or trigger times fall. *Unproven*: nobody says how many there were after the last that came.
+    /// should be equal are not, or trigger times fall. *Unproven*: nobody says how many there were after the last that
+    /// came, be it that the connection died or that we left.
     fn judge(&self) -> Verdict {
         let terms = &self.account.terms;
         let sums_differ = self.connections.iter().any(|tally| !tally.agrees());
         let end = self
             .connections
             .last()
-            .and_then(|tally| tally.sent_by_server.map(|sent| tally.missed.saturating_add(sent)));
+            .and_then(|tally| tally.sent_by_server.map(|sent| tally.missed + sent));
         let good = is_good(&self.ending);
         let captured_differs = good && self.captured.zip(end).is_some_and(|(a, b)| a != b);
-        let end_known = good || self.captured.is_some() || self.ending == Ending::Left;
+        let end_known = good || self.captured.is_some();
         if sums_differ || captured_differs || self.times_fell > 0 {
             Verdict::Unexplained
         } else if !end_known {
@@ -294,9 +300,9 @@ impl Closed {
     }
 }
 
-/// Whether it ended as somebody wished.
+/// Whether the server says that it has sent all there was, and that it can be trusted.
 fn is_good(ending: &Ending) -> bool {
-    matches!(ending, Ending::End(EndReason::Ok | EndReason::Disarmed) | Ending::Left)
+    matches!(ending, Ending::End(EndReason::Ok | EndReason::Disarmed))
 }
 
 fn is_none(count: &u64) -> bool {
@@ -394,8 +400,18 @@ mod tests {
         assert_eq!(lost.account.verdict, Verdict::Unproven);
         // A count below what came is that of another acquisition.
         assert_eq!(close(overrun(), Some(7)).captured, None);
-        let left = close(tally(0, 100, 0, Ending::Left), None);
-        assert_eq!(left.account.verdict, Verdict::Proven);
+    }
+
+    #[test]
+    fn what_was_left_is_proven_only_if_the_panda_took_no_more() {
+        let left = |captured| close(tally(0, 100, 0, Ending::Left), captured);
+        assert_eq!(left(None).account.verdict, Verdict::Unproven);
+        assert!(left(None).notes.iter().any(|note| note.contains("not known")));
+        assert_eq!(left(Some(100)).account.verdict, Verdict::Proven);
+        let more = left(Some(150));
+        assert_eq!(more.account.terms, terms(150, 100, 50, 0));
+        assert_eq!(more.account.verdict, Verdict::Consistent);
+        assert!(more.notes[0].contains("left by the recorder"), "{:?}", more.notes);
     }
 
     #[test]

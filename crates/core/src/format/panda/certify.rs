@@ -138,7 +138,7 @@ impl Certifier {
 
     /// Index of the first sample that follows the certified ones.
     pub fn next_index(&self) -> u64 {
-        self.missed.saturating_add(self.certified)
+        self.missed + self.certified
     }
 
     /// The end of the acquisition. The tally's `certified` includes what this certifies.

@@ -13,7 +13,7 @@
 use std::fmt;
 
 use super::draft::{HeaderError, LONGEST_HEADER};
-use super::header::Header;
+use super::header::{Header, MOST_SAMPLES};
 use super::text::FIRST_WORDS;
 
 /// The longest frame that is believed, its head included. Those of server 4.1 fit 4 MiB.
@@ -461,7 +461,8 @@ impl Decoder {
         let words = line.strip_prefix("END ").and_then(|line| line.split_once(' '));
         let parsed = words.and_then(|(samples, reason)| {
             let plain = samples.bytes().all(|byte| byte.is_ascii_digit());
-            samples.parse().ok().filter(|_| plain && !reason.is_empty()).map(|n| (n, reason))
+            let samples = samples.parse().ok().filter(|&samples| samples <= MOST_SAMPLES);
+            samples.filter(|_| plain && !reason.is_empty()).map(|samples| (samples, reason))
         });
         let Some((samples, reason)) = parsed else {
             return Err(Error::End { text: line, at: self.tag_at });

@@ -1,6 +1,6 @@
 //! What both forms of a header say, word by word, before it is believed.
 
-use super::header::{Field, Header, Kind, Process, Scaling};
+use super::header::{Field, Header, Kind, MOST_SAMPLES, Process, Scaling};
 use crate::time::Tai;
 
 /// The longest header that is read, and the most that is skipped before one, in bytes.
@@ -85,11 +85,15 @@ pub(super) fn header(data: &Words, fields: &[Words]) -> Result<Header, HeaderErr
         let value = sample_bytes.to_string();
         return Err(bad("sample_bytes", "", &value, "a sample has 1 to 4096 bytes"));
     }
+    let missed: u64 = number(data, "missed", "")?;
+    if missed > MOST_SAMPLES {
+        return Err(bad("missed", "", &missed.to_string(), "no PandA takes so many samples"));
+    }
     let mut header = Header {
         arm_time: time(data, "arm_time")?,
         start_time: time(data, "start_time")?,
         hw_time_offset_ns: optional(data, "hw_time_offset_ns", "")?,
-        missed: number(data, "missed", "")?,
+        missed,
         process,
         sample_bytes,
         fields: fields.iter().map(|words| field(words, process)).collect::<Result<_, _>>()?,

@@ -392,6 +392,8 @@ fn a_header_that_lies_is_refused_and_the_lie_is_named() {
         ("\"4\"", "\"99999999999\"", "sample_bytes"),
         ("\"0\" process", "\"-1\" process", "missed"),
         ("missed=\"0\"", "", "missed"),
+        ("missed=\"0\"", "missed=\"18446744073709551615\"", "no PandA takes so many"),
+        ("missed=\"0\"", "missed=\"4611686018427387905\"", "no PandA takes so many"),
         ("Raw", "Cooked", "Cooked"),
         ("Framed", "ASCII", "framed"),
         ("format=\"Framed\"", "", "format"),
@@ -474,6 +476,7 @@ fn anything_else_at_a_boundary_is_damage_and_nothing_after_it_is_believed() {
         (b"BIN \x0c\0\0\0abcdEND \n", "END"),
         (b"BIN \x0c\0\0\0abcdEND x Ok\n", "END x Ok"),
         (b"BIN \x0c\0\0\0abcdEND 99999999999999999999999 Ok\n", "END 999"),
+        (b"BIN \x0c\0\0\0abcdEND 18446744073709551615 Ok\n", "END 184"),
     ] {
         let seen = after_start(rest);
         let error = seen.error.expect("an error").to_string();

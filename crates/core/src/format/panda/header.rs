@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::draft::HeaderError;
 use crate::time::Tai;
 
+/// The most samples that any count of an acquisition can say: at the fastest trigger there is they would take a
+/// thousand years, and two such counts still have a sum.
+pub const MOST_SAMPLES: u64 = 1 << 62;
+
 /// The header of one acquisition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
@@ -14,7 +18,8 @@ pub struct Header {
     pub start_time: Option<Tai>,
     /// System time minus hardware time at the start, in nanoseconds.
     pub hw_time_offset_ns: Option<i64>,
-    /// Index of the first sample that follows: how many were taken before this reader joined.
+    /// Index of the first sample that follows: how many were taken before this reader joined. At most
+    /// [`MOST_SAMPLES`].
     pub missed: u64,
     /// Whether the server has scaled the samples.
     pub process: Process,

@@ -35,7 +35,7 @@ pub use books::{Books, Closed};
 pub use certify::{Certifier, Ending, Tally};
 pub use codec::{Decoder, EndReason, Event, Want};
 pub use draft::HeaderError;
-pub use header::{Field, Header, Kind, Process, Scaling};
+pub use header::{Field, Header, Kind, MOST_SAMPLES, Process, Scaling};
 pub use source::PandaSource;
 pub use text::general;
 pub use triggers::Triggers;

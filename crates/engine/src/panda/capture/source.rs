@@ -27,7 +27,8 @@ const NAP: Duration = Duration::from_millis(50);
 /// A data port that says nothing for so long has its control port asked whether it is alive.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How long a stop waits for what certifies the last frame, or for the end after a disarm.
+/// How long a stop waits for what certifies the last frame; after a disarm, how long nothing at all may come
+/// before what is left of the acquisition is given up.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
 /// An acquisition that was left, and of which nothing comes on a new connection for so long, may be over.
@@ -85,10 +86,15 @@ pub enum Happening {
         /// Why.
         why: String,
     },
-    /// What was armed came and went while there was no connection.
+    /// Nothing came of what was armed: it came and went while there was no connection, or was disarmed first.
     Unseen {
-        /// Samples that the PandA took of it.
-        samples: u64,
+        /// Samples that the PandA took of it, if it could be asked.
+        samples: Option<u64>,
+    },
+    /// What we have armed could not be disarmed.
+    StaysArmed {
+        /// Why not.
+        why: String,
     },
     /// An acquisition has ended, by the thread's books.
     Over {
@@ -125,8 +131,14 @@ pub struct Source<D: Device, O: Outlet> {
     away: Option<(Instant, Instant, Duration)>,
     looked: Instant,
     heard: Instant,
+    /// When something was last looked for, and for how long nothing has come since something last did. Time in
+    /// which nobody looked is no silence.
+    sought: Instant,
+    silence: Duration,
     /// Since when a stop is under way.
     stopping: Option<Instant>,
+    /// Whether it could be disarmed, once it was to be.
+    disarmed: Option<bool>,
     /// Why it ends before all was done.
     failed: Option<Ended>,
 }
@@ -196,7 +208,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
             away: None,
             looked: now,
             heard: now,
+            sought: now,
+            silence: Duration::ZERO,
             stopping: None,
+            disarmed: None,
             failed: None,
         }
     }
@@ -213,7 +228,12 @@ impl<D: Device, O: Outlet> Source<D, O> {
 
     fn is_done(&self) -> bool {
         let enough = self.settings.acquisitions.is_some_and(|wanted| self.ended >= wanted);
-        self.failed.is_some() || enough || (self.stopping.is_some() && self.running.is_none())
+        self.failed.is_some() || enough || (self.stopping.is_some() && self.is_idle())
+    }
+
+    /// Whether nothing is being received, nor to come of what was armed.
+    fn is_idle(&self) -> bool {
+        self.running.is_none() && self.arming == Arming::Not
     }
 
     /// One step of whatever is due.
@@ -247,6 +267,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             self.wait_for_a_block();
             return;
         };
+        self.sought = Instant::now();
         match data.next(room) {
             Ok(step) => self.took(step),
             Err(Error::Data(error)) => {
@@ -261,6 +282,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn took(&mut self, step: Step) {
         if !matches!(step, Step::Quiet | Step::Closed) {
             self.heard = Instant::now();
+            self.silence = Duration::ZERO;
         }
         match step {
             Step::Payload(bytes) => self.payload(bytes),
@@ -359,7 +381,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let now = Instant::now();
         let (since, due, pause) = *self.away.get_or_insert((now, now, Duration::ZERO));
         if self.stopping.is_some() {
-            self.finish();
+            self.leave();
             return;
         }
         if now < due {
@@ -433,21 +455,32 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Captured::Busy | Captured::Unknown => return false,
             Captured::Over(samples) => samples,
         };
-        self.arming = Arming::Not;
-        if samples > 0 {
-            let text = format!(
-                "what was armed began and ended while the connection was lost: {samples} samples, none of them here"
-            );
-            self.outlet.warn(&text);
-            self.say(Happening::Unseen { samples });
-        }
+        self.settle(Captured::Over(samples));
         true
+    }
+
+    /// Nothing will come any more of what was armed: says what is lost with it.
+    fn settle(&mut self, captured: Captured) {
+        if std::mem::replace(&mut self.arming, Arming::Not) == Arming::Not {
+            return;
+        }
+        let (samples, what) = match captured {
+            Captured::Over(0) => return,
+            Captured::Over(samples) => {
+                (Some(samples), format!("the PandA took {samples} samples of it"))
+            }
+            Captured::Busy | Captured::Unknown => {
+                (None, "how many samples the PandA took of it is not known".to_owned())
+            }
+        };
+        self.outlet.warn(&format!("nothing has come of what was armed, and {what}"));
+        self.say(Happening::Unseen { samples });
     }
 
     /// A header came: of a new acquisition, or of the one that was left.
     fn started(&mut self, header: Header, text: String) {
-        self.arming = Arming::Not;
         if self.running.as_ref().is_some_and(|running| running.is_the_same(&header)) {
+            self.arming = Arming::Not;
             self.rejoined(&header);
             return;
         }
@@ -468,6 +501,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             self.failed = Some(Ended::Halted);
             return;
         }
+        self.arming = Arming::Not;
         self.say(Happening::Began(acquisition.clone()));
         self.running = Some(Running {
             acquisition,
@@ -565,8 +599,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             in_vain.is_some_and(|(since, ..)| since.elapsed() >= self.settings.reconnect);
         if self.fruitless >= FRUITLESS || too_long {
             self.finish();
-            let request = "data, several times over".to_owned();
-            self.give_up(Error::Refused { request, text });
+            self.give_up(Error::Fruitless { count: self.fruitless.max(1), why: text });
         }
     }
 
@@ -624,19 +657,56 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.say(Happening::Over { number: running.acquisition.number });
     }
 
-    /// Goes away from an acquisition that others may go on with.
+    /// Goes away from an acquisition that has not ended: what we armed is disarmed, and what others armed goes on.
+    /// The PandA is asked how many samples it took, for nobody else says so any more.
     fn leave(&mut self) {
         self.data = None;
+        if self.is_idle() {
+            return;
+        }
+        if self.settings.arm {
+            self.disarm();
+        }
         if let Some(running) = &mut self.running
             && let Some(certifier) = running.certifier.take()
         {
             running.books.left(certifier.lost(Ending::Left));
         }
-        self.finish_with(None);
+        let captured = match self.disarmed {
+            Some(true) => self.device.captured(),
+            Some(false) => Captured::Unknown,
+            None => self.device.captured_by_now(),
+        };
+        self.settle(captured);
+        self.finish_with(match captured {
+            Captured::Over(samples) => Some(samples),
+            Captured::Busy | Captured::Unknown => None,
+        });
+    }
+
+    /// Ends what we have armed, and says whether it did. It is asked for once.
+    fn disarm(&mut self) -> bool {
+        if let Some(disarmed) = self.disarmed {
+            return disarmed;
+        }
+        let refused = self.device.disarm().err();
+        self.silence = Duration::ZERO;
+        if let Some(error) = &refused {
+            let why = with_cause(error);
+            self.outlet.warn(&format!("the PandA could not be disarmed: {why}"));
+            self.say(Happening::StaysArmed { why });
+        }
+        *self.disarmed.insert(refused.is_none())
     }
 
     /// Nothing came for a moment.
     fn quiet(&mut self) {
+        // A thread that was not let run heard nothing either.
+        self.silence += self.sought.elapsed().min(NAP);
+        if self.disarmed == Some(true) && self.silence >= LAST_WORD {
+            self.leave();
+            return;
+        }
         let quiet = self.heard.elapsed();
         let left = self.running.as_ref().is_some_and(|running| running.certifier.is_none());
         if left && quiet >= SILENT {
@@ -689,20 +759,17 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.gauge.pool_blocks.store(blocks, Relaxed);
     }
 
-    /// Somebody asked for an end: what we armed is disarmed, and ends with an END; what others armed is
-    /// left where a frame is certified.
+    /// Somebody asked for an end: what we armed is disarmed, and ends with an END once all has come that the
+    /// PandA still holds; what others armed is left where a frame is certified.
     fn stop(&mut self) {
-        let first = self.stopping.is_none();
         let since = *self.stopping.get_or_insert_with(Instant::now);
         // Between ARM and the header it waits for its enable: it is armed all the same.
-        let begun = self.running.is_some() || self.arming != Arming::Not;
-        if first && self.settings.arm && begun && self.device.disarm().is_ok() {
+        if self.is_idle() || (self.settings.arm && self.disarm()) {
             return;
         }
         let held = self.running.as_ref().and_then(|running| running.certifier.as_ref());
         let waits = held.is_some_and(|certifier| certifier.held() > 0);
-        let disarmed = self.settings.arm && self.data.is_some();
-        if since.elapsed() >= LAST_WORD || !(waits || disarmed) {
+        if since.elapsed() >= LAST_WORD || !waits {
             self.leave();
         }
     }

@@ -101,13 +101,15 @@ enum Hold {
     Quiet(u32),
     /// Until it was armed so often.
     Armed(Arc<Mutex<u32>>, u32),
+    /// Not at all, but every piece takes so long.
+    Slow(Duration),
 }
 
 impl Wire {
     fn is_held(&self) -> bool {
         self.at >= 3
             && match &self.hold {
-                Hold::Not => false,
+                Hold::Not | Hold::Slow(_) => false,
                 Hold::Quiet(left) => *left > 0,
                 Hold::Armed(armed, wanted) => *armed.lock().unwrap() < *wanted,
             }
@@ -116,6 +118,9 @@ impl Wire {
     fn receive(&mut self, most: usize) -> Option<Vec<u8>> {
         if self.is_held() {
             return None;
+        }
+        if let Hold::Slow(pause) = self.hold {
+            std::thread::sleep(pause);
         }
         let most = if self.at == 0 { most.min(3) } else { most };
         let piece = self.pieces[self.turn % self.pieces.len()].max(1);
@@ -357,6 +362,59 @@ fn a_stop_before_the_first_header_disarms_what_was_armed() {
     assert!(run.kept.closed.is_empty());
 }
 
+#[test]
+fn what_was_armed_and_disarmed_before_its_header_is_told_of_if_samples_were_taken() {
+    let arming = Settings { arm: true, ..settings(1) };
+    for (captured, told) in
+        [(Captured::Over(0), 0), (Captured::Over(77), 1), (Captured::Unknown, 1)]
+    {
+        let kept = Kept { stop_after: Some(0), ..Kept::default() };
+        let header = header(0, 0, Process::Raw).to_xml().into_bytes();
+        // The header has come in part.
+        let sent = Sent([Sent::new().0, header[..header.len() / 2].to_vec()].concat());
+        let run = record_into(kept, vec![sent], &[4096], captured, arming);
+        assert!(run.kept.closed.is_empty() && run.disarmed == 1);
+        assert_eq!(run.kept.warned.len(), told, "{:?}", run.kept.warned);
+    }
+}
+
+#[test]
+fn a_stop_receives_what_was_armed_to_its_end_however_long_that_takes() {
+    let arming = Settings { arm: true, ..settings(1) };
+    let mut sent = Sent::new().header(&header(0, 0, Process::Raw));
+    for n in 0..300 {
+        sent = sent.frame(n * 10, 10, 3000);
+    }
+    let wires = vec![(sent.end(3000, EndReason::Disarmed), Hold::Slow(Duration::from_millis(9)))];
+    let early = Some(Duration::ZERO);
+    let kept = Kept { early, stop_after: Some(10), ..Kept::default() };
+    let run = record_held(kept, wires, Arc::default(), &[128], Captured::Over(3000), arming);
+    let closed = &run.kept.closed[0];
+    assert_eq!(closed.ending, Ending::End(EndReason::Disarmed));
+    assert_eq!((closed.account.verdict, run.disarmed), (Verdict::Proven, 1));
+    assert_eq!(run.kept.rows[0].len(), 3000);
+}
+
+#[test]
+fn what_does_not_come_any_more_after_a_stop_is_asked_for_and_missing() {
+    let sent = Sent::new().header(&header(0, 0, Process::Raw)).frame(0, 500, 500);
+    let sent = sent.frame(500, 20, 520);
+    let run = |captured, arm| {
+        let settings = Settings { arm, ..settings(1) };
+        let early = Some(Duration::ZERO);
+        let kept = Kept { early, stop_after: Some(500), ..Kept::default() };
+        let run = record_into(kept, vec![sent.clone()], &[999], captured, settings);
+        assert_eq!(run.disarmed, u32::from(arm));
+        assert_eq!(run.kept.closed[0].ending, Ending::Left);
+        run.kept.closed[0].account.clone()
+    };
+    let armed = run(Captured::Over(9000), true);
+    assert_eq!((armed.verdict, armed.terms.missing), (Verdict::Consistent, 9000 - 520));
+    assert_eq!(run(Captured::Unknown, true).verdict, Verdict::Unproven);
+    // What somebody else has armed goes on, and nobody knows how far.
+    assert_eq!(run(Captured::Busy, false).verdict, Verdict::Unproven);
+}
+
 /// A connection that is lost right after its OK, and another one of one good acquisition.
 fn lost_before_the_header() -> (Sent, Sent) {
     let sent = Sent::new().header(&header(0, 0, Process::Raw));
@@ -485,6 +543,7 @@ fn a_stop_leaves_where_a_frame_is_certified() {
     let run = record_into(kept, vec![sent], &[100], Captured::Busy, settings(9));
     let account = &run.kept.closed[0].account;
     assert_eq!(run.kept.closed[0].ending, Ending::Left);
+    assert_eq!(account.verdict, Verdict::Unproven);
     assert_eq!(account.terms.damaged, 0, "{:?}", account.terms);
     assert_eq!(run.kept.rows[0].len() as u64, account.terms.written);
     all_true(&run.kept.rows[0]);

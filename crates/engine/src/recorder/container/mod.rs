@@ -130,13 +130,14 @@ pub fn record(
 /// to be discovered are looked for when they are made.
 fn make_way(plan: &ContainerPlan) -> Result<(), RecordError> {
     let known = plan.sources.iter().map(|source| plan.file_of(source.name.as_str()));
-    for path in known.chain([plan.path.clone()]).filter(|path| path.exists()) {
+    let master = [plan.path.clone()].into_iter().filter(|_| !plan.is_single());
+    for path in known.chain(master).filter(|path| hdf5::is_there(path)) {
         match plan.options.existing {
             Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
-            Existing::Append => {
-                let what = "frames are not added to a file that is there".to_owned();
-                return Err(hdf5::Error::Differs { path, what }.into());
+            Existing::Append if path == plan.path && !plan.is_single() => {
+                hdf5::check_master(&path)?;
             }
+            Existing::Append => hdf5::check_continuable(&path)?,
             // Those who read the old file keep it.
             Existing::Overwrite => std::fs::remove_file(&path)
                 .map_err(|source| RecordError::File { path: path.clone(), source })?,
@@ -451,6 +452,12 @@ impl Work {
         sealed: &Sealed,
     ) -> Result<(), hdf5::Error> {
         if self.failed.is_some() {
+            for (number, file) in files {
+                let ending =
+                    Ending::of_stream(sealed.manifest.state, self.scan.accounts.get(&number));
+                // Where there is no room for an ending either, `recover` makes one.
+                let _ = file.abandon(&ending);
+            }
             return Ok(());
         }
         let mut joined: Vec<(String, PathBuf)> = Vec::new();
@@ -458,6 +465,10 @@ impl Work {
             let path = self.plan.file_of(stream.name.as_str());
             let file = match files.remove(&number) {
                 Some(file) => file,
+                // There is nothing to add to it.
+                None if self.plan.options.existing == Existing::Append && hdf5::is_there(&path) => {
+                    continue;
+                }
                 None => self.empty_file(&path, stream)?,
             };
             let account = self.scan.accounts.get(&number);
@@ -470,7 +481,10 @@ impl Work {
         }
         let joined: Vec<(&str, &Path)> =
             joined.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect();
-        hdf5::join(&self.plan.path, &joined)
+        match self.plan.options.existing {
+            Existing::Append => hdf5::join_anew(&self.plan.path, &joined),
+            Existing::Refuse | Existing::Overwrite => hdf5::join(&self.plan.path, &joined),
+        }
     }
 
     /// Of a stream that never came.

@@ -139,8 +139,8 @@ impl Writer {
         }
     }
 
-    /// Writes until the capture threads have gone. Gives the files, which can be ended then; none if a write
-    /// has failed, since they stay as the last flush left them.
+    /// Writes until the capture threads have gone. Gives the files, which can be ended then: if a write has failed, with
+    /// what the last flush has shown.
     pub fn run(mut self) -> BTreeMap<u16, StreamFile> {
         while !self.is_over() {
             self.listen();
@@ -153,9 +153,7 @@ impl Writer {
                 self.rest();
             }
         }
-        let failed = self.failed;
-        let files = self.outs.into_iter().filter_map(|(number, out)| Some((number, out.file?)));
-        files.filter(|_| !failed).collect()
+        self.outs.into_iter().filter_map(|(number, out)| Some((number, out.file?))).collect()
     }
 
     fn is_over(&self) -> bool {

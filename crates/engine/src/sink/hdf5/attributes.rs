@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fullbore_core::account::Verdict;
 use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{File, H5Type, Location};
 
@@ -58,21 +59,46 @@ pub(super) fn read_number<T: H5Type>(of: &Location, name: &str) -> Option<T> {
 }
 
 /// Keeps places for what is known at the end.
-pub(super) fn reserve(file: &File, missed: u64, path: &Path) -> Result<(), Error> {
+pub(super) fn reserve(file: &File, path: &Path) -> Result<(), Error> {
     text(file, "end_reason", "", path)?;
     text(file, "verdict", RECORDING, path)?;
     text(file, "account", "", path)?;
-    number(file, "missed", missed, path)?;
+    number(file, "missing", 0u64, path)?;
     number(file, "samples", 0u64, path)
 }
 
-/// Says how it ended.
-pub(super) fn end(file: &File, ending: &Ending, samples: u64, path: &Path) -> Result<(), Error> {
-    let verdict =
-        ending.verdict.map_or_else(|| "unproven".to_owned(), |verdict| verdict.to_string());
+/// What a file says of the recordings that it has, for another one to be added to them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Earlier {
+    missing: u64,
+    verdict: Option<Verdict>,
+}
+
+impl Earlier {
+    /// Of a file that was ended.
+    pub(super) fn of(file: &File) -> Self {
+        let said = read_text(file, "verdict");
+        let verdict = VERDICTS.into_iter().find(|it| said.as_deref() == Some(&it.to_string()));
+        Earlier { missing: read_number(file, "missing").unwrap_or(0), verdict }
+    }
+}
+
+const VERDICTS: [Verdict; 4] =
+    [Verdict::Proven, Verdict::Consistent, Verdict::Unexplained, Verdict::Unproven];
+
+/// Says how it ended. Where others are in the file already, its verdict is that of the least sure of all, and what is
+/// missing is counted together, as samples are.
+pub(super) fn end(
+    file: &File,
+    ending: &Ending,
+    earlier: &Earlier,
+    samples: u64,
+    path: &Path,
+) -> Result<(), Error> {
+    let verdict = ending.verdict().max(earlier.verdict.unwrap_or(Verdict::Proven));
     text(file, "end_reason", &ending.reason, path)?;
     text(file, "account", ending.account.as_deref().unwrap_or(""), path)?;
-    number(file, "missed", ending.missed, path)?;
+    number(file, "missing", earlier.missing.saturating_add(ending.missing), path)?;
     number(file, "samples", samples, path)?;
-    text(file, "verdict", &verdict, path)
+    text(file, "verdict", &verdict.to_string(), path)
 }

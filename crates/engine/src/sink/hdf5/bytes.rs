@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use fullbore_core::time::Tai;
 use hdf5_metno::types::{IntSize, TypeDescriptor};
-use hdf5_metno::{File, Group};
+use hdf5_metno::{Dataset, File, Group};
 use zerocopy::IntoBytes;
 
-use super::attributes;
-use super::container::{Begun, Container, refused};
+use super::attributes::{self, Earlier};
+use super::container::{Begun, Container, check_ended, refused};
+use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
-use super::{Compression, Ending, Error, Options, Report};
+use super::{Compression, Ending, Error, Existing, Options, Report};
 
 /// Bytes of an HDF5 chunk of frames, about.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -42,7 +43,22 @@ pub struct BytesFile {
     frames: Filling,
     times: Axis,
     unit: usize,
+    /// Frames, or bytes, of this recording.
     written: u64,
+    /// Rows of the frames and of their times that the last flush has shown, those from before among them.
+    seen: (u64, u64),
+    about: About,
+}
+
+/// What the file says of its recording at the end.
+#[derive(Debug)]
+struct About {
+    /// Rows that were in the file before, and what it says of them.
+    first: u64,
+    earlier: Earlier,
+    /// The scan, for a file that has several.
+    scan: String,
+    indexed: bool,
 }
 
 /// When rows were.
@@ -79,15 +95,19 @@ impl BytesFile {
         if unit == 0 || unit > MOST_FRAME_BYTES {
             return Err(Error::Ragged { path: path.to_owned(), length: unit, unit });
         }
-        let (container, (frames, times)) =
+        let (mut container, (frames, times, earlier)) =
             Container::create(path, options, |file, begun| match begun {
                 Begun::New => begin(file, shape, unit, attributes, options, path),
-                Begun::Continued => {
-                    let what = "frames are not added to a file that is there".to_owned();
-                    Err(Error::Differs { path: path.to_owned(), what })
-                }
+                Begun::Continued => resume(file, shape, unit, options, path),
             })?;
-        Ok(BytesFile { container, frames, times, unit, written: 0 })
+        container.keep_room([&frames, &times.times].map(|it| it.rows.room_to_cut()).iter().sum());
+        let first = frames.rows.length();
+        let scan = attributes.iter().find(|(name, _)| *name == "scan");
+        let scan = scan.map_or_else(String::new, |(_, scan)| (*scan).to_owned());
+        let indexed = options.existing == Existing::Append;
+        let seen = (first, times.times.rows.length());
+        let about = About { first, earlier, scan, indexed };
+        Ok(BytesFile { container, frames, times, unit, written: 0, seen, about })
     }
 
     /// Takes whole frames and the time of each, or bytes and the one time of all of them.
@@ -97,11 +117,12 @@ impl BytesFile {
         if !length.is_multiple_of(unit) || times.len() != wanted {
             return Err(Error::Ragged { path: self.container.path.clone(), length, unit });
         }
-        let BytesFile { container, frames: filling, times: axis, written, .. } = self;
+        let BytesFile { container, frames: filling, times: axis, written, about, .. } = self;
+        let row = about.first + *written;
         container.guard(|path| {
             filling.append(frames, path)?;
             if let Some(rows) = &mut axis.rows {
-                rows.append(written.as_bytes(), path)?;
+                rows.append(row.as_bytes(), path)?;
             }
             times.iter().try_for_each(|time| axis.times.append(time.0.as_bytes(), path))
         })?;
@@ -111,14 +132,16 @@ impl BytesFile {
 
     /// Makes all frames visible to readers.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let BytesFile { container, frames, times, .. } = self;
+        let BytesFile { container, frames, times, seen, .. } = self;
         container.flush(|path| {
             frames.flush(path)?;
             if let Some(rows) = &mut times.rows {
                 rows.flush(path)?;
             }
             times.times.flush(path)
-        })
+        })?;
+        *seen = (frames.rows.length(), times.times.rows.length());
+        Ok(())
     }
 
     /// Brings what was flushed to the disk.
@@ -137,27 +160,54 @@ impl BytesFile {
         ending: &Ending,
         attributes: &[(&str, &str)],
     ) -> Result<Report, Error> {
-        let flushed = self.flush();
-        let (path, rows) = (self.container.path.clone(), self.written);
+        if let Err(error) = self.flush() {
+            // The first error says more than what comes of it.
+            let _ = self.abandon(ending);
+            return Err(error);
+        }
+        let (path, rows, about) = (self.container.path.clone(), self.written, self.about);
         let Axis { times, rows: of_runs } = self.times;
         let fillings = [self.frames, times].into_iter().chain(of_runs);
         let datasets: Vec<Rows> = fillings.map(|filling| filling.rows).collect();
         let longest_write = datasets.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
-        let closed = self.container.close(datasets, |file| {
+        let flushes = self.container.close(datasets, |file| {
             for (name, text) in attributes {
                 attributes::text(file, name, text, &path)?;
             }
-            attributes::end(file, ending, rows, &path)
-        });
-        flushed?;
+            about.end(file, ending, rows, &path)
+        })?;
         Ok(Report {
             rows,
             bytes_in: rows * self.unit as u64,
             file_bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
             path,
-            flushes: closed?,
+            flushes,
             longest_write,
         })
+    }
+
+    /// Ends a recording of which no more can be written: every dataset is cut to what the last flush has shown, and the
+    /// ending written where there is room. Says how many rows of it there are.
+    pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
+        let (path, (rows, runs), about) = (self.container.path.clone(), self.seen, self.about);
+        let Axis { times, rows: of_runs } = self.times;
+        let axis = [times].into_iter().chain(of_runs).map(|filling| (filling.rows, runs));
+        let datasets = [(self.frames.rows, rows)].into_iter().chain(axis).collect();
+        let rows = rows - about.first;
+        self.container.abandon(datasets, |file| about.end(file, ending, rows, &path))?;
+        Ok(rows)
+    }
+}
+
+impl About {
+    /// Says how it ended, with so many rows.
+    fn end(&self, file: &File, ending: &Ending, rows: u64, path: &Path) -> Result<(), Error> {
+        attributes::end(file, ending, &self.earlier, self.first + rows, path)?;
+        if !self.indexed {
+            return Ok(());
+        }
+        let recording = Acquisition::new(ending, self.first, rows).of_scan(self.scan.clone());
+        index::add(file, &recording).map_err(refused(path, "adding to its index"))
     }
 }
 
@@ -165,6 +215,46 @@ impl Filling {
     fn new(rows: Rows, row_bytes: usize) -> Self {
         let chunk = vec![0; rows.chunk_rows() * row_bytes];
         Filling { rows, chunk, row_bytes, filled: 0 }
+    }
+
+    /// Takes up a dataset whose rows have so many bytes, with its last rows; nothing if they have another number of
+    /// them.
+    fn resume(
+        set: Dataset,
+        name: &str,
+        row_bytes: usize,
+        compression: Compression,
+    ) -> Option<hdf5_metno::Result<Self>> {
+        let element = set.dtype().ok()?.size();
+        let (rows, values) = match set.shape().as_slice() {
+            [rows] => (*rows, 1),
+            [rows, width] => (*rows, *width),
+            _ => return None,
+        };
+        let resumed =
+            Rows::resume(set, name, compression).filter(|_| values * element == row_bytes)?;
+        let mut filling = Filling::new(resumed, row_bytes);
+        let filled = rows % filling.rows.chunk_rows();
+        let first = rows - filled;
+        let read = || -> hdf5_metno::Result<Vec<u8>> {
+            let set = filling.rows.dataset();
+            Ok(match (values, element) {
+                _ if filled == 0 => Vec::new(),
+                (1, 8) => set
+                    .read_slice_1d::<i64, _>(first..rows)?
+                    .iter()
+                    .flat_map(|it| it.to_le_bytes())
+                    .collect(),
+                (1, _) => set.read_slice_1d::<u8, _>(first..rows)?.into_iter().collect(),
+                _ => set.read_slice_2d::<u8, _>((first..rows, ..))?.into_iter().collect(),
+            })
+        };
+        match read() {
+            Ok(bytes) => filling.chunk[..bytes.len()].copy_from_slice(&bytes),
+            Err(error) => return Some(Err(error)),
+        }
+        filling.filled = filled * row_bytes;
+        Some(Ok(filling))
     }
 
     fn append(&mut self, mut bytes: &[u8], path: &Path) -> Result<(), Error> {
@@ -202,7 +292,7 @@ fn begin(
     attributes: &[(&str, &str)],
     options: &Options,
     path: &Path,
-) -> Result<(Filling, Axis), Error> {
+) -> Result<(Filling, Axis, Earlier), Error> {
     let (name, width) = match shape {
         Shape::Bytes => ("data", None),
         Shape::Frames { frame_bytes } => ("frames", Some(frame_bytes)),
@@ -230,8 +320,49 @@ fn begin(
     for (name, text) in attributes {
         attributes::text(file, name, text, path)?;
     }
-    attributes::reserve(file, 0, path)?;
-    Ok((Filling::new(frames, unit), times))
+    attributes::reserve(file, path)?;
+    Ok((Filling::new(frames, unit), times, Earlier::default()))
+}
+
+/// Finds the datasets of a file that is continued, each at the HDF5 chunk that is not full.
+fn resume(
+    file: &File,
+    shape: Shape,
+    unit: usize,
+    options: &Options,
+    path: &Path,
+) -> Result<(Filling, Axis, Earlier), Error> {
+    let differs = |what: &str| Error::Differs { path: path.to_owned(), what: what.to_owned() };
+    check_ended(file, path)?;
+    let found = |group: &Group, name: &'static str, row_bytes| {
+        let set = group.dataset(name).map_err(|_| differs("it holds another kind of stream"))?;
+        Filling::resume(set, name, row_bytes, options.compression)
+            .ok_or_else(|| differs("its frames are of another length"))?
+            .map_err(refused(path, "reading its last rows"))
+    };
+    let (frames, axis) = match shape {
+        Shape::Frames { .. } => {
+            let axis = Axis { times: found(file, "time", 8)?, rows: None };
+            (found(file, "frames", unit)?, axis)
+        }
+        Shape::Bytes => {
+            let group =
+                file.group(BLOCKS).map_err(|_| differs("it holds another kind of stream"))?;
+            let axis =
+                Axis { times: found(&group, "time", 8)?, rows: Some(found(&group, "row", 8)?) };
+            (found(file, "data", unit)?, axis)
+        }
+    };
+    let (rows, times) = (frames.rows.length(), axis.times.rows.length());
+    let fits = axis.rows.as_ref().map_or(rows == times, |runs| runs.rows.length() == times);
+    if !fits {
+        return Err(Error::Unended { path: path.to_owned() });
+    }
+    let earlier = Earlier::of(file);
+    // From now on the root speaks of what is added.
+    index::complete(file, rows, path)?;
+    attributes::text(file, "verdict", attributes::RECORDING, path)?;
+    Ok((frames, axis, earlier))
 }
 
 fn time_axis(group: &Group, compression: Compression, path: &Path) -> Result<Filling, Error> {

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use hdf5_metno::File;
 use hdf5_metno::file::{FileBuilder, LibraryVersion};
+use hdf5_metno::{Dataset, File};
 use hdrhistogram::Histogram;
 
 use super::rows::Rows;
-use super::{Error, Existing, Options, guard, histogram};
+use super::{Error, Existing, Options, attributes, describe, guard, histogram, is_there, reserve};
+use crate::sys::hdf5::open_abandoned;
 
 /// HDF5 chunks of so many bytes begin on a page, so that the kernel copies whole pages.
 const ALIGN_FROM: u64 = 64 * 1024;
@@ -21,6 +22,8 @@ pub(super) struct Container {
     file: File,
     /// The same file for the kernel: libhdf5's flush does not reach the disk. It also shows that there is a writer.
     disk: std::fs::File,
+    /// Room for the ending.
+    reserve: Option<std::fs::File>,
     pub flushes: Histogram<u64>,
     failed: bool,
 }
@@ -55,7 +58,13 @@ impl Container {
         let disk = std::fs::File::open(path).map_err(kernel(path, "opening it to sync"))?;
         guard::show(&disk);
         let path = path.to_owned();
-        Ok((Container { path, file, disk, flushes: histogram(), failed: false }, inside))
+        let flushes = histogram();
+        Ok((Container { path, file, disk, reserve: None, flushes, failed: false }, inside))
+    }
+
+    /// Keeps room on the disk for the ending, and so many bytes for what is written anew when datasets are cut.
+    pub(super) fn keep_room(&mut self, to_cut: u64) {
+        self.reserve = reserve::take(&self.path, to_cut);
     }
 
     /// Refuses once a write has failed; what the caller does after this may fail in turn.
@@ -87,14 +96,15 @@ impl Container {
 
     /// Closes the file to live writing, lets `seal` write what is known at the end, and syncs it.
     ///
-    /// By then every row is in the file and flushed, so a death in between costs the ending at most.
+    /// By then every row is in the file and flushed, so a death in between costs the ending at most. One of which a
+    /// write has failed is for [`Container::abandon`].
     pub(super) fn close(
         self,
         datasets: Vec<Rows>,
         seal: impl FnOnce(&File) -> Result<(), Error>,
     ) -> Result<Histogram<u64>, Error> {
-        let Container { path, file, disk, flushes, failed } = self;
-        drop(datasets);
+        let Container { path, file, disk, reserve, flushes, failed } = self;
+        drop((datasets, reserve));
         let closed = file.close().map_err(refused(&path, "closing it"));
         if failed {
             return Err(Error::Failed { path });
@@ -110,10 +120,72 @@ impl Container {
     }
 }
 
+impl Container {
+    /// Closes a file that can take no more: each dataset is cut to the rows that readers have seen, since what came
+    /// after the last flush is in some of them only, and `seal` writes what is known at the end.
+    pub(super) fn abandon(
+        self,
+        datasets: Vec<(Rows, u64)>,
+        seal: impl FnOnce(&File) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Container { path, file, disk, reserve, .. } = self;
+        let seen: Vec<(String, u64)> =
+            datasets.iter().map(|(rows, seen)| (rows.place(), *seen)).collect();
+        drop((datasets, reserve));
+        // What libhdf5 cannot write any more is of rows that are cut off next.
+        let _ = file.close();
+        let file = open_abandoned(&path).map_err(refused(&path, "opening it for the ending"))?;
+        for (place, rows) in seen {
+            let cut = file.dataset(&place).and_then(|set| cut(&set, rows as usize));
+            cut.map_err(refused(&path, "cutting a dataset"))?;
+        }
+        seal(&file)?;
+        file.close().map_err(refused(&path, "closing it"))?;
+        disk.sync_all().map_err(kernel(&path, "syncing it"))
+    }
+}
+
+/// Makes a dataset as long as so many rows.
+pub(super) fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
+    match set.shape().as_slice() {
+        [length] if *length == rows => Ok(()),
+        [length, _] if *length == rows => Ok(()),
+        [_] => set.resize(rows),
+        [_, width] => set.resize((rows, *width)),
+        _ => Err("a dataset of a kind that is not written here".into()),
+    }
+}
+
+/// Looks whether a file could be continued, as far as that is seen before anything is known of what will come: it can be
+/// opened, nobody writes it, and its last recording was ended.
+pub fn check_continuable(path: &Path) -> Result<(), Error> {
+    let _alone = guard::take(path)?;
+    let opened =
+        access(&mut File::with_options()).with_fapl(|list| list.file_locking(false)).open(path);
+    let file = match opened {
+        Err(error) if MARKED.iter().any(|word| describe(&error).contains(word)) => {
+            return Err(Error::Unended { path: path.to_owned() });
+        }
+        opened => opened.map_err(refused(path, "opening it to continue"))?,
+    };
+    check_ended(&file, path)
+}
+
+/// What libhdf5 says of a file that bears the mark of being written.
+pub(super) const MARKED: &[&str] = &["already open for write", "consistency flags"];
+
+/// Refuses a file whose last recording was not ended.
+pub(super) fn check_ended(file: &File, path: &Path) -> Result<(), Error> {
+    match attributes::read_text(file, "verdict").as_deref() {
+        Some(attributes::RECORDING) => Err(Error::Unended { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 fn open(path: &Path, existing: Existing) -> Result<(File, Begun), Error> {
     let mut builder = File::with_options();
     access(&mut builder);
-    if path.exists() {
+    if is_there(path) {
         match existing {
             Existing::Refuse => return Err(Error::Exists { path: path.to_owned() }),
             // Those who read the old file keep it.
@@ -121,6 +193,7 @@ fn open(path: &Path, existing: Existing) -> Result<(File, Begun), Error> {
                 std::fs::remove_file(path).map_err(kernel(path, "removing the old one"))?;
             }
             Existing::Append => {
+                check_continuable(path)?;
                 let file =
                     builder.open_rw(path).map_err(refused(path, "opening it to continue"))?;
                 return Ok((file, Begun::Continued));

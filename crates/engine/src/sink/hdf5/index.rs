@@ -1,70 +1,111 @@
-//! Which rows of a file belong to which acquisition, in files that take several.
+//! Which rows of a file belong to which recording, in files that take several.
 //!
-//! A group of columns, a row for each acquisition, written when it has ended.
+//! A group of columns, a row for each acquisition or scan, written when it has ended. A file that began with only one
+//! has none: what its root says of that one becomes the first row when another is added.
+
+use std::path::Path;
 
 use fullbore_core::format::panda::Header;
 use fullbore_core::time::Tai;
 use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{File, Group, H5Type};
 
-use super::Ending;
+use super::container::refused;
+use super::{Ending, Error, SETTINGS, attributes};
 
 /// The group's name at the root.
 pub(super) const GROUP: &str = "acquisitions";
 
 /// A row of the index.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Acquisition {
     first_row: u64,
     rows: u64,
+    /// Index of the first sample that came.
     missed: u64,
+    /// Samples that never came.
+    missing: u64,
     arm_time: String,
     start_time: String,
     end_reason: String,
     verdict: String,
+    /// As JSON, or nothing.
+    account: String,
     /// What the PandA was set to then, as JSON, or nothing.
     settings: String,
+    /// The scan, where it is one of a store.
+    scan: String,
 }
 
 impl Acquisition {
-    pub(super) fn new(
-        header: &Header,
-        ending: &Ending,
-        first_row: u64,
-        rows: u64,
-        settings: Option<String>,
-    ) -> Self {
-        let time = |time: Option<Tai>| time.map_or_else(String::new, |time| format!("{time:.9}"));
+    /// What an ending says of so many rows.
+    pub(super) fn new(ending: &Ending, first_row: u64, rows: u64) -> Self {
         Acquisition {
             first_row,
             rows,
-            missed: ending.missed,
-            arm_time: time(header.arm_time),
-            start_time: time(header.start_time),
+            missing: ending.missing,
             end_reason: ending.reason.clone(),
-            verdict: ending.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
-            settings: settings.unwrap_or_default(),
+            verdict: ending.verdict().to_string(),
+            account: ending.account.clone().unwrap_or_default(),
+            ..Acquisition::default()
         }
     }
 
-    /// One whose writer died: only its rows are known, and what the file began with.
-    pub(super) fn abandoned(
-        first_row: u64,
-        rows: u64,
-        reason: &str,
-        settings: Option<String>,
-    ) -> Self {
+    /// With what a PandA said of it.
+    pub(super) fn of_panda(self, header: &Header, settings: Option<String>) -> Self {
+        let time = |time: Option<Tai>| time.map_or_else(String::new, |time| format!("{time:.9}"));
         Acquisition {
-            first_row,
-            rows,
-            missed: 0,
-            arm_time: String::new(),
-            start_time: String::new(),
-            end_reason: reason.to_owned(),
-            verdict: "unproven".to_owned(),
+            missed: header.missed,
+            arm_time: time(header.arm_time),
+            start_time: time(header.start_time),
             settings: settings.unwrap_or_default(),
+            ..self
         }
     }
+
+    /// With the scan that it is.
+    pub(super) fn of_scan(self, scan: String) -> Self {
+        Acquisition { scan, ..self }
+    }
+
+    /// One whose writer died: only its rows are known, and what the file began with.
+    pub(super) fn abandoned(file: &File, first_row: u64, rows: u64, reason: &str) -> Self {
+        let settings = attributes::read_text(file, SETTINGS).unwrap_or_default();
+        let ending = Ending::given_up(reason.to_owned());
+        Acquisition { settings, ..Acquisition::new(&ending, first_row, rows) }
+    }
+
+    /// The only one that a file has, by what its root says.
+    fn of_root(file: &File, rows: u64) -> Self {
+        let text = |name| attributes::read_text(file, name).unwrap_or_default();
+        let number = |name| attributes::read_number(file, name).unwrap_or(0);
+        Acquisition {
+            first_row: 0,
+            rows,
+            missed: number("missed"),
+            missing: number("missing"),
+            arm_time: text("arm_time"),
+            start_time: text("start_time"),
+            end_reason: text("end_reason"),
+            verdict: text("verdict"),
+            account: text("account"),
+            settings: text(SETTINGS),
+            scan: text("scan"),
+        }
+    }
+}
+
+/// Makes the index of a file that has none, or lacks the last of its rows, before more are added: so many are in it.
+pub(super) fn complete(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
+    let lacking = match known_rows(file) {
+        None => Acquisition::of_root(file, rows),
+        Some(known) if known < rows => {
+            let root = Acquisition::of_root(file, rows);
+            Acquisition { first_row: known, rows: rows - known, ..root }
+        }
+        Some(_) => return Ok(()),
+    };
+    add(file, &lacking).map_err(refused(path, "making its index"))
 }
 
 /// Adds a row.
@@ -77,11 +118,14 @@ pub(super) fn add(file: &File, acquisition: &Acquisition) -> hdf5_metno::Result<
     put(&group, "first_row", row, acquisition.first_row)?;
     put(&group, "rows", row, acquisition.rows)?;
     put(&group, "missed", row, acquisition.missed)?;
+    put(&group, "missing", row, acquisition.missing)?;
     put_text(&group, "arm_time", row, &acquisition.arm_time)?;
     put_text(&group, "start_time", row, &acquisition.start_time)?;
     put_text(&group, "end_reason", row, &acquisition.end_reason)?;
     put_text(&group, "verdict", row, &acquisition.verdict)?;
-    put_text(&group, "settings", row, &acquisition.settings)
+    put_text(&group, "account", row, &acquisition.account)?;
+    put_text(&group, "settings", row, &acquisition.settings)?;
+    put_text(&group, "scan", row, &acquisition.scan)
 }
 
 /// The row after the last that the index knows, if there is an index.

@@ -1,13 +1,14 @@
 //! Files of several streams side by side in one: a master that holds no data, only where it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use hdf5_metno::dataset::DatasetCreateBuilder;
+use hdf5_metno::dataset::{DatasetCreateBuilder, Layout};
 use hdf5_metno::{Dataset, Extents, File, Group, Selection, SimpleExtents};
 
 use super::bytes::BLOCKS;
 use super::container::refused;
-use super::{Error, attributes};
+use super::index;
+use super::{Error, attributes, beside, is_there};
 
 /// What of a stream's file the master repeats.
 const REPEATED: [&str; 6] =
@@ -18,9 +19,54 @@ const REPEATED: [&str; 6] =
 ///
 /// The streams must have ended: their lengths are taken as they are now.
 pub fn join(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
-    if master.exists() {
+    if is_there(master) {
         return Err(Error::Exists { path: master.to_owned() });
     }
+    make(master, streams)
+}
+
+/// Makes a master anew once its streams have grown, in place of the one that is there. Streams of which that one told and
+/// which have not grown stay in it; those who read it keep it as it was.
+pub fn join_anew(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
+    let others: Vec<(String, PathBuf)> = check_master(master)?
+        .into_iter()
+        .filter(|name| !streams.iter().any(|(stream, _)| stream == name))
+        .map(|name| (name.clone(), beside(master, &name)))
+        .filter(|(_, path)| is_there(path))
+        .collect();
+    let others = others.iter().map(|(name, path)| (name.as_str(), path.as_path()));
+    let all: Vec<(&str, &Path)> = others.chain(streams.iter().copied()).collect();
+    let mut name = master.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = master.with_file_name(name);
+    let disk = |doing| move |source| Error::Disk { path: master.to_owned(), doing, source };
+    if is_there(&new) {
+        std::fs::remove_file(&new).map_err(disk("removing what was left of a renewal"))?;
+    }
+    make(&new, &all)?;
+    std::fs::rename(&new, master).map_err(disk("renewing it"))
+}
+
+/// The streams that a master shows, in case one is there. Another file of its name is refused.
+pub fn check_master(master: &Path) -> Result<Vec<String>, Error> {
+    if !is_there(master) {
+        return Ok(Vec::new());
+    }
+    let file = File::open(master).map_err(refused(master, "opening it to renew it"))?;
+    let is_virtual = |set: &Dataset| set.layout() == Layout::Virtual;
+    let listed = || -> hdf5_metno::Result<Option<Vec<String>>> {
+        for group in file.groups()? {
+            if !group.datasets()?.iter().all(is_virtual) {
+                return Ok(None);
+            }
+        }
+        Ok(file.datasets()?.is_empty().then_some(file.member_names()?))
+    };
+    let listed = listed().map_err(refused(master, "listing its streams"))?;
+    listed.ok_or_else(|| Error::NoMaster { path: master.to_owned() })
+}
+
+fn make(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
     let file = File::create_excl(master).map_err(refused(master, "making it"))?;
     for (name, path) in streams {
         let bad = name.is_empty() || name.contains(['/', '\0']);
@@ -32,9 +78,10 @@ pub fn join(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
         for set in stream.datasets().map_err(refused(path, "listing its datasets"))? {
             mirror(&group, &set, &seen_from).map_err(refused(master, "joining a dataset"))?;
         }
-        if let Ok(blocks) = stream.group(BLOCKS) {
-            group.create_group(BLOCKS).map_err(refused(master, "joining a group"))?;
-            for set in blocks.datasets().map_err(refused(path, "listing its datasets"))? {
+        for inner in [BLOCKS, index::GROUP] {
+            let Ok(there) = stream.group(inner) else { continue };
+            group.create_group(inner).map_err(refused(master, "joining a group"))?;
+            for set in there.datasets().map_err(refused(path, "listing its datasets"))? {
                 mirror(&group, &set, &seen_from).map_err(refused(master, "joining a dataset"))?;
             }
         }
@@ -54,7 +101,9 @@ fn mirror(group: &Group, set: &Dataset, file: &str) -> hdf5_metno::Result<()> {
     let name = set.name();
     let extents = || Extents::Simple(SimpleExtents::fixed(set.shape()));
     let mut properties = DatasetCreateBuilder::default();
-    properties.virtual_map(file, &name, extents(), Selection::All, extents(), Selection::All);
+    // HDF5 has numbers of its own in names of sources, by `%b`.
+    let (source, set_there) = (file.replace('%', "%%"), name.replace('%', "%%"));
+    properties.virtual_map(source, set_there, extents(), Selection::All, extents(), Selection::All);
     let properties = properties.finish()?;
     let here = name.trim_start_matches('/');
     let builder = group.new_dataset_builder().set_create_plist(&properties);

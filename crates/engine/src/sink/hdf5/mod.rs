@@ -15,7 +15,8 @@
 //!   safe from the death of the machine.
 //! - **After a SIGKILL** the file opens for SWMR reading as it is; [`recover`] takes the mark of being
 //!   written off, brings all datasets to the length of the shortest, and says so in the file.
-//! - **After a failed write** nothing more is written: the file stays as the last flush left it.
+//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, and says how
+//!   it ended. Room for that is taken on the disk while there is some.
 
 mod attributes;
 mod bytes;
@@ -26,6 +27,7 @@ mod index;
 mod joined;
 mod panda;
 mod recovery;
+mod reserve;
 mod rows;
 mod stream;
 
@@ -33,13 +35,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fullbore_core::account::{Account, Verdict};
+use fullbore_core::container::Template;
 use fullbore_core::format::panda::columns;
 use fullbore_core::manifest::State;
 use hdrhistogram::Histogram;
 
 pub use bytes::{BytesFile, Shape};
+pub use container::check_continuable;
 pub use fullbore_core::format::panda::columns::Form;
-pub use joined::join;
+pub use joined::{check_master, join, join_anew};
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
 pub use stream::{About, StreamFile};
@@ -123,8 +127,8 @@ impl Options {
 pub struct Ending {
     /// The device's own word, `Ok`, or why the recording ended without one.
     pub reason: String,
-    /// Samples before the first of this file that were never received, and those between.
-    pub missed: u64,
+    /// Samples that never came, before the first of this file and between those that did.
+    pub missing: u64,
     /// How sure the account is.
     pub verdict: Option<Verdict>,
     /// The account itself, as JSON.
@@ -136,10 +140,20 @@ impl Ending {
     pub fn of_stream(state: State, account: Option<&Account>) -> Self {
         Ending {
             reason: format!("{state:?}").to_lowercase(),
-            missed: account.map_or(0, |account| account.terms.missing),
+            missing: account.map_or(0, |account| account.terms.missing),
             verdict: account.map(|account| account.verdict),
             account: account.and_then(|account| serde_json::to_string(account).ok()),
         }
+    }
+
+    /// Of a recording that was given up, and for which nobody has an account.
+    pub fn given_up(why: String) -> Self {
+        Ending { reason: why, ..Ending::default() }
+    }
+
+    /// The verdict; without one it is unproven.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict.unwrap_or(Verdict::Unproven)
     }
 }
 
@@ -251,13 +265,37 @@ pub enum Error {
         /// Why.
         source: columns::Error,
     },
-    /// A name that HDF5 would take for a path, or two columns of one name.
+    /// A name that HDF5 would take for a path, or that has a meaning of its own.
     #[error("{}: a column cannot be named `{name}`", path.display())]
     Name {
         /// The file.
         path: PathBuf,
         /// The name.
         name: String,
+    },
+    /// Two columns of one name.
+    #[error("{}: `{name}` is captured twice, and a file has one column of a name", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// Whoever wrote it last died.
+    #[error(
+        "{}: its last recording was never ended; `fullbore recover {}` ends it",
+        path.display(),
+        path.display()
+    )]
+    Unended {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Something else has the name of a file that shows several.
+    #[error("{}: it is not a file that shows others, so none is put in its place", path.display())]
+    NoMaster {
+        /// The file.
+        path: PathBuf,
     },
     /// The file that was to be continued holds something else.
     #[error("{}: {what}, so this acquisition cannot be added to it", path.display())]
@@ -305,13 +343,9 @@ impl Error {
             Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
                 Some("the disk is full: all up to the last flush is in the file and can be read")
             }
-            Error::Open { source, .. }
-                if says(source, &["already open for write", "consistency flags"]) =>
-            {
-                Some(
-                    "another program writes it, or one died doing so: then `fullbore recover FILE`",
-                )
-            }
+            Error::Open { source, .. } if says(source, container::MARKED) => Some(
+                "another program writes it, or one died doing so: then `fullbore recover FILE`",
+            ),
             Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
                 Some("another program has it open: close it there, or give another name")
             }
@@ -362,15 +396,17 @@ pub fn beside(path: &Path, stream: &str) -> PathBuf {
     path.with_file_name(format!("{stem}_{stream}{}", ending.unwrap_or_default()))
 }
 
-/// The file of acquisition `number`, counted from 1, by a template with `%d` in its name.
-///
-/// A template without one names a single file.
+/// The file of acquisition `number`, counted from 1, by a [`Template`] in its name. What is no template is a name.
 pub fn numbered(template: &Path, number: u64) -> PathBuf {
-    let name = template.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    if !name.contains("%d") {
-        return template.to_owned();
+    match Template::of(template) {
+        Ok(names) => template.with_file_name(names.name(number)),
+        Err(_) => template.to_owned(),
     }
-    template.with_file_name(name.replacen("%d", &number.to_string(), 1))
+}
+
+/// Whether a name is taken, be it by a link that leads nowhere.
+pub fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }
 
 fn histogram() -> Histogram<u64> {
@@ -386,7 +422,8 @@ mod tests {
     fn a_template_numbers_files_and_a_plain_name_stays() {
         assert_eq!(numbered(Path::new("/d/run_%d.h5"), 12), Path::new("/d/run_12.h5"));
         assert_eq!(numbered(Path::new("/d/%d/run.h5"), 12), Path::new("/d/%d/run.h5"));
-        assert_eq!(numbered(Path::new("%d_%d.h5"), 1), Path::new("1_%d.h5"));
+        assert_eq!(numbered(Path::new("run_%03d.h5"), 12), Path::new("run_012.h5"));
+        assert_eq!(numbered(Path::new("%d_%d.h5"), 1), Path::new("%d_%d.h5"));
     }
 
     #[test]
@@ -429,6 +466,117 @@ mod tests {
         assert!(read.into_iter().eq(0..30_000));
         file.close().unwrap();
         assert_eq!(recover(&path).unwrap(), Recovered { rows: 30_000, cut: 0, ended: true });
+    }
+
+    #[test]
+    fn frames_and_bytes_of_several_scans_follow_one_another_in_one_file() {
+        use fullbore_core::time::Tai;
+        use hdf5_metno::types::VarLenUnicode;
+        let folder = tempfile::tempdir().unwrap();
+        for (name, shape) in
+            [("frames", Shape::Frames { frame_bytes: 100 }), ("data", Shape::Bytes)]
+        {
+            let path = folder.path().join(format!("{name}.h5"));
+            for (scan, existing) in
+                [Existing::Refuse, Existing::Append, Existing::Append].iter().enumerate()
+            {
+                let options = Options { existing: *existing, ..Options::default() };
+                let scan_name = format!("s_{scan}");
+                let mut file =
+                    BytesFile::create(&path, shape, &[("scan", &scan_name)], &options).unwrap();
+                for n in 0..700 {
+                    file.append(&[n as u8; 100], &[Tai(n + 1000 * scan as i64)]).unwrap();
+                    if n % 90 == 0 {
+                        file.flush().unwrap();
+                    }
+                }
+                let verdict = Some([Verdict::Proven, Verdict::Consistent, Verdict::Proven][scan]);
+                let ending = Ending { verdict, missing: 5, ..Ending::default() };
+                file.finish(&ending).unwrap();
+            }
+            let file = hdf5_metno::File::open(&path).unwrap();
+            let bytes = file.dataset(name).unwrap().read_raw::<u8>().unwrap();
+            let wanted = (0..3).flat_map(|_| (0..700).flat_map(|n| [n as u8; 100]));
+            assert!(bytes.into_iter().eq(wanted));
+            let times = if name == "data" { "blocks/time" } else { "time" };
+            let times = file.dataset(times).unwrap().read_raw::<i64>().unwrap();
+            assert!(
+                times
+                    .into_iter()
+                    .eq((0..3).flat_map(|scan| (0..700).map(move |n| n + 1000 * scan)))
+            );
+            if name == "data" {
+                let rows = file.dataset("blocks/row").unwrap().read_raw::<i64>().unwrap();
+                assert!(rows.into_iter().eq((0..2100).map(|n| n * 100)));
+            }
+            let rows = if name == "data" { 70_000 } else { 700 };
+            let column = |name| file.dataset(name).unwrap().read_raw::<u64>().unwrap();
+            assert_eq!(column("acquisitions/first_row"), [0, rows, 2 * rows]);
+            let scans = file.dataset("acquisitions/scan").unwrap().read_raw::<VarLenUnicode>();
+            let scans = scans.unwrap();
+            assert!(scans.iter().map(|it| it.as_str()).eq(["s_0", "s_1", "s_2"]));
+            // The root speaks of all of them.
+            assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("consistent"));
+            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(3 * rows));
+            assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
+            file.close().unwrap();
+            let other = Shape::Frames { frame_bytes: 10 };
+            let options = Options { existing: Existing::Append, ..Options::default() };
+            let refused = BytesFile::create(&path, other, &[], &options).unwrap_err();
+            assert!(matches!(refused, Error::Differs { .. }), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_abandoned_ends_with_what_readers_have_seen_in_every_dataset() {
+        use fullbore_core::time::Tai;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bytes.h5");
+        let mut file = BytesFile::create(&path, Shape::Bytes, &[], &Options::default()).unwrap();
+        file.append(&[1; 5000], &[Tai(1)]).unwrap();
+        file.flush().unwrap();
+        file.append(&vec![2; 3 << 20], &[Tai(2)]).unwrap();
+        let kept = file.abandon(&Ending::given_up("the disk is full".into())).unwrap();
+        assert_eq!(kept, 5000);
+        let file = hdf5_metno::File::open(&path).unwrap();
+        for (name, rows) in [("data", 5000), ("blocks/row", 1), ("blocks/time", 1)] {
+            assert_eq!(file.dataset(name).unwrap().size(), rows, "{name}");
+        }
+        assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("unproven"));
+        assert_eq!(attributes::read_text(&file, "end_reason").as_deref(), Some("the disk is full"));
+        assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(5000));
+    }
+
+    #[test]
+    fn percent_signs_in_names_of_sources_are_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        let master = folder.path().join("50%d.h5");
+        let source = beside(&master, "a%b");
+        let shape = Shape::Frames { frame_bytes: 10 };
+        let make = |rows: usize, existing| {
+            let options = Options { existing, ..Options::default() };
+            let mut file = BytesFile::create(&source, shape, &[], &options).unwrap();
+            file.append(&vec![7; rows * 10], &vec![fullbore_core::time::Tai(0); rows]).unwrap();
+            file.finish(&Ending::default()).unwrap();
+        };
+        make(3, Existing::Refuse);
+        join(&master, &[("a%b", &source)]).unwrap();
+        make(4, Existing::Append);
+        assert!(matches!(join(&master, &[]), Err(Error::Exists { .. })));
+        // A stream that has nothing new stays.
+        let other = beside(&master, "other");
+        std::fs::copy(&source, &other).unwrap();
+        join_anew(&master, &[("other", &other)]).unwrap();
+        assert_eq!(check_master(&master).unwrap(), ["a%b", "other"]);
+        let file = hdf5_metno::File::open(&master).unwrap();
+        for name in ["a%b", "other"] {
+            let rows = file.dataset(&format!("{name}/frames")).unwrap().read_raw::<u8>().unwrap();
+            assert_eq!(rows, vec![7; 70], "{name}");
+            let first = file.dataset(&format!("{name}/acquisitions/first_row")).unwrap();
+            assert_eq!(first.read_raw::<u64>().unwrap(), [0, 3]);
+        }
+        file.close().unwrap();
+        assert!(matches!(join_anew(&source, &[]), Err(Error::NoMaster { .. })));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use fullbore_core::time::Tai;
 use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDescriptor};
 use hdf5_metno::{Dataset, File, H5Type};
 
-use super::attributes;
-use super::container::{Begun, Container, refused};
+use super::attributes::{self, Earlier};
+use super::container::{Begun, Container, check_ended, refused};
 use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
 use super::{Ending, Error, Existing, Options, Report, SETTINGS};
@@ -33,16 +33,24 @@ pub struct PandaFile {
     /// Rows of the HDF5 chunk that is being filled.
     filled: usize,
     chunk_rows: usize,
-    /// Rows that were in the file before.
-    first: u64,
-    /// Rows of this acquisition.
+    /// Rows of this acquisition, and those of them that the last flush has shown.
     written: u64,
+    seen: u64,
+    about: About,
+    /// Threads that make chunks smaller.
+    filter_threads: usize,
+}
+
+/// What the file says of its acquisition at the end.
+#[derive(Debug)]
+struct About {
     header: Header,
     /// What the PandA was set to, as JSON.
     settings: Option<String>,
+    /// Rows that were in the file before, and what it says of them.
+    first: u64,
+    earlier: Earlier,
     indexed: bool,
-    /// Threads that make chunks smaller.
-    filter_threads: usize,
 }
 
 impl PandaFile {
@@ -75,6 +83,8 @@ impl PandaFile {
             }
             Ok(inside)
         })?;
+        let mut container = container;
+        container.keep_room(inside.rows.iter().map(Rows::room_to_cut).sum());
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(PandaFile {
             container,
@@ -82,12 +92,16 @@ impl PandaFile {
             buffers: inside.buffers,
             rows: inside.rows,
             filled: inside.filled,
-            first: inside.first,
             written: 0,
+            seen: 0,
             columns,
-            header: header.clone(),
-            settings,
-            indexed: options.existing == Existing::Append,
+            about: About {
+                header: header.clone(),
+                settings,
+                first: inside.first,
+                earlier: inside.earlier,
+                indexed: options.existing == Existing::Append,
+            },
             filter_threads: threads.clamp(1, MOST_FILTER_THREADS),
         })
     }
@@ -134,7 +148,9 @@ impl PandaFile {
                 rows.show(values.as_bytes(), *filled, path)?;
             }
             rows.iter().try_for_each(|rows| rows.flush(path))
-        })
+        })?;
+        self.seen = self.written;
+        Ok(())
     }
 
     /// Brings what was flushed to the disk: it survives the death of the machine once this returns.
@@ -144,33 +160,35 @@ impl PandaFile {
 
     /// Ends the acquisition: the last rows, and what is known now.
     ///
-    /// After a failed write the file stays as the last flush left it, and this says so again.
+    /// Where the last rows cannot be written, the file ends with those before them, as by [`PandaFile::abandon`].
     pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
-        let flushed = self.flush();
+        if let Err(error) = self.flush() {
+            // The first error says more than what comes of it.
+            let _ = self.abandon(ending);
+            return Err(error);
+        }
         let longest_write = self.rows.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
         let path = self.container.path.clone();
-        let (first, written, header) = (self.first, self.written, self.header);
-        let settings = self.settings;
-        let index = self.indexed.then_some(first);
-        let closed = self.container.close(self.rows, |file| {
-            attributes::end(file, ending, first + written, &path)?;
-            match index {
-                Some(first) => {
-                    let acquisition = Acquisition::new(&header, ending, first, written, settings);
-                    index::add(file, &acquisition).map_err(refused(&path, "adding to its index"))
-                }
-                None => Ok(()),
-            }
-        });
-        flushed?;
+        let (rows, about) = (self.written, self.about);
+        let flushes =
+            self.container.close(self.rows, |file| about.end(file, ending, rows, &path))?;
         Ok(Report {
-            rows: written,
-            bytes_in: written * self.columns.sample_bytes() as u64,
+            rows,
+            bytes_in: rows * self.columns.sample_bytes() as u64,
             file_bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
             path,
-            flushes: closed?,
+            flushes,
             longest_write,
         })
+    }
+
+    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush has shown, and
+    /// the ending written where there is room. Says how many rows of it there are.
+    pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
+        let (path, seen, about) = (self.container.path.clone(), self.seen, self.about);
+        let datasets = self.rows.into_iter().map(|rows| (rows, about.first + seen)).collect();
+        self.container.abandon(datasets, |file| about.end(file, ending, seen, &path))?;
+        Ok(seen)
     }
 
     fn put(&mut self) -> Result<(), Error> {
@@ -185,6 +203,19 @@ impl PandaFile {
         })?;
         self.filled = 0;
         Ok(())
+    }
+}
+
+impl About {
+    /// Says how it ended, with so many rows.
+    fn end(&self, file: &File, ending: &Ending, rows: u64, path: &Path) -> Result<(), Error> {
+        attributes::end(file, ending, &self.earlier, self.first + rows, path)?;
+        if !self.indexed {
+            return Ok(());
+        }
+        let acquisition = Acquisition::new(ending, self.first, rows);
+        let acquisition = acquisition.of_panda(&self.header, self.settings.clone());
+        index::add(file, &acquisition).map_err(refused(path, "adding to its index"))
     }
 }
 
@@ -211,22 +242,22 @@ struct Inside {
     buffers: Vec<Values>,
     filled: usize,
     first: u64,
+    earlier: Earlier,
 }
 
 /// HDF5 takes a slash for a path.
 fn check_names(columns: &[Column], path: &Path) -> Result<(), Error> {
     let mut seen = HashSet::new();
-    let bad = columns.iter().find(|column| {
-        column.name.contains(['/', '\0'])
-            || column.name == index::GROUP
-            || !seen.insert(&column.name)
-    });
-    match bad {
-        None => Ok(()),
-        Some(column) => {
-            Err(Error::Name { path: path.to_owned(), name: column.name.escape_debug().to_string() })
+    for column in columns {
+        let (path, name) = (path.to_owned(), column.name.escape_debug().to_string());
+        if column.name.contains(['/', '\0']) || column.name == index::GROUP {
+            return Err(Error::Name { path, name });
+        }
+        if !seen.insert(&column.name) {
+            return Err(Error::Twice { path, name });
         }
     }
+    Ok(())
 }
 
 fn begin(
@@ -249,8 +280,10 @@ fn begin(
     if let Some(ns) = header.hw_time_offset_ns {
         attributes::number(file, "hw_time_offset_ns", ns, path)?;
     }
-    attributes::reserve(file, header.missed, path)?;
-    Ok(Inside { rows, buffers: columns.buffers(chunk_rows), filled: 0, first: 0 })
+    attributes::number(file, "missed", header.missed, path)?;
+    attributes::reserve(file, path)?;
+    let (buffers, earlier) = (columns.buffers(chunk_rows), Earlier::default());
+    Ok(Inside { rows, buffers, filled: 0, first: 0, earlier })
 }
 
 fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Result<Rows, Error> {
@@ -296,9 +329,7 @@ fn type_of(element: Element) -> TypeDescriptor {
 /// belong to HDF5 chunks that will be written again.
 fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Result<Inside, Error> {
     let differs = |what: String| Error::Differs { path: path.to_owned(), what };
-    if attributes::read_text(file, "verdict").as_deref() == Some(attributes::RECORDING) {
-        return Err(differs("its last recording did not end; recover it first".into()));
-    }
+    check_ended(file, path)?;
     let mut rows = Vec::new();
     let mut length = None;
     for column in columns.list() {
@@ -309,7 +340,7 @@ fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Res
             return Err(differs(format!("its column {} {what}", column.name)));
         }
         if *length.get_or_insert(set.size()) != set.size() {
-            return Err(differs("its columns are not of one length; recover it first".into()));
+            return Err(Error::Unended { path: path.to_owned() });
         }
         let resumed = Rows::resume(set, &column.name, options.compression);
         rows.push(
@@ -329,8 +360,11 @@ fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Res
         read_back(rows.dataset(), first - filled..first, values)
             .map_err(refused(path, "reading its last rows"))?;
     }
+    let (first, earlier) = (first as u64, Earlier::of(file));
+    // From now on the root speaks of what is added.
+    index::complete(file, first, path)?;
     attributes::text(file, "verdict", attributes::RECORDING, path)?;
-    Ok(Inside { rows, buffers, filled, first: first as u64 })
+    Ok(Inside { rows, buffers, filled, first, earlier })
 }
 
 /// In what a dataset is not of a column's kind.
@@ -390,6 +424,7 @@ fn clear_after(values: &mut Values, rows: usize) {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::account::Verdict;
     use fullbore_core::format::panda::{Field, Kind, Process, Scaling};
     use proptest::prelude::*;
 
@@ -497,6 +532,69 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_held_before_it_was_continued_is_in_its_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("all.h5");
+        let account = |of: &str| Some(format!("account of {of}"));
+        let late = Header { missed: 11, ..header() };
+        for (header, existing, verdict, name) in [
+            (&late, Existing::Refuse, Verdict::Consistent, "first"),
+            (&header(), Existing::Append, Verdict::Proven, "second"),
+        ] {
+            let options = Options { existing, ..Options::default() };
+            let mut file = PandaFile::create(&path, header, &options).unwrap();
+            file.append(&samples(0..1000)).unwrap();
+            let ending = Ending {
+                reason: name.to_owned(),
+                missing: header.missed + 2,
+                verdict: Some(verdict),
+                account: account(name),
+            };
+            file.finish(&ending).unwrap();
+        }
+        let file = File::open(&path).unwrap();
+        let numbers = |name: &str| {
+            file.dataset(&format!("acquisitions/{name}")).unwrap().read_raw::<u64>().unwrap()
+        };
+        let texts = |name: &str| -> Vec<String> {
+            let column = file.dataset(&format!("acquisitions/{name}")).unwrap();
+            let texts = column.read_raw::<hdf5_metno::types::VarLenUnicode>().unwrap();
+            texts.iter().map(|text| text.as_str().to_owned()).collect()
+        };
+        assert_eq!((numbers("first_row"), numbers("rows")), (vec![0, 1000], vec![1000, 1000]));
+        assert_eq!((numbers("missed"), numbers("missing")), (vec![11, 0], vec![13, 2]));
+        assert_eq!(texts("end_reason"), ["first", "second"]);
+        assert_eq!(texts("verdict"), ["consistent", "proven"]);
+        assert_eq!(texts("account"), ["account of first", "account of second"]);
+        // The root's header is that of the first; its verdict that of the less sure of both.
+        assert_eq!(attributes::read_number::<u64>(&file, "missed"), Some(11));
+        assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
+        assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("consistent"));
+    }
+
+    #[test]
+    fn what_was_not_flushed_of_a_file_that_is_abandoned_is_in_no_column() {
+        for compression in [Compression::None, Compression::Gzip(1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("full.h5");
+            let options = Options { rows_per_second: Some(1.0), compression, ..Options::default() };
+            let mut file = PandaFile::create(&path, &header(), &options).unwrap();
+            file.append(&samples(0..1500)).unwrap();
+            file.flush().unwrap();
+            file.append(&samples(1500..5000)).unwrap();
+            let ending = Ending::given_up("No space left on device".into());
+            assert_eq!(file.abandon(&ending).unwrap(), 1500);
+            let file = File::open(&path).unwrap();
+            let bits = file.dataset("BITS.Value").unwrap().read_raw::<u32>().unwrap();
+            assert!(bits.into_iter().eq(0..1500));
+            let positions = file.dataset("POSITION.Value").unwrap().read_raw::<f64>().unwrap();
+            assert!(positions.into_iter().eq((0..1500).map(|n| f64::from(n * 7) * 0.5 - 1.0)));
+            assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("unproven"));
+            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(1500));
+        }
+    }
+
+    #[test]
     fn columns_that_hdf5_would_take_for_paths_or_each_other_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["A/B", "../A", "A\0", "POSITION"] {
@@ -504,7 +602,11 @@ mod tests {
             header.fields[0].name = name.to_owned();
             let path = folder.path().join("never.h5");
             let refused = PandaFile::create(&path, &header, &Options::default());
-            assert!(matches!(refused, Err(Error::Name { .. })), "{name}");
+            let error = refused.unwrap_err();
+            match name {
+                "POSITION" => assert!(error.to_string().contains("twice"), "{error}"),
+                _ => assert!(matches!(error, Error::Name { .. }), "{name}"),
+            }
             assert!(!path.exists());
         }
     }

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use hdf5_metno::{Dataset, File};
 
-use super::container::refused;
+use super::attributes::Earlier;
+use super::bytes::BLOCKS;
+use super::container::{cut, refused};
 use super::index::{self, Acquisition};
-use super::{Ending, Error, SETTINGS, attributes, guard};
+use super::{Ending, Error, attributes, guard};
 use crate::sys::hdf5::open_abandoned;
 
 /// What was found in a file whose writer died.
@@ -51,6 +53,7 @@ pub fn recover(path: &Path) -> Result<Recovered, Error> {
         for set in &sets {
             cut(set, rows as usize).map_err(refused(path, "cutting a dataset"))?;
         }
+        cut_blocks(&file, rows).map_err(refused(path, "cutting what is known of its bytes"))?;
         end(&file, rows, path)?;
     }
     drop(sets);
@@ -58,23 +61,25 @@ pub fn recover(path: &Path) -> Result<Recovered, Error> {
     Ok(Recovered { rows, cut: longest - rows, ended })
 }
 
-fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
-    match set.shape().as_slice() {
-        [_] => set.resize(rows),
-        [_, width] => set.resize((rows, *width)),
-        _ => Err("a dataset of a kind that is not written here".into()),
-    }
+/// Of runs of bytes only those are kept that begin within so many bytes, and of which both the place and the time are
+/// known.
+fn cut_blocks(file: &File, rows: u64) -> hdf5_metno::Result<()> {
+    let Ok(group) = file.group(BLOCKS) else { return Ok(()) };
+    let sets: Vec<Dataset> = group.datasets()?;
+    let shortest = sets.iter().map(|set| set.size()).min().unwrap_or(0);
+    let places = group.dataset("row")?.read_slice_1d::<i64, _>(..shortest)?;
+    let kept = places.iter().take_while(|&&row| (row as u64) < rows).count();
+    sets.iter().try_for_each(|set| cut(set, kept))
 }
 
 fn end(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
-    let missed = attributes::read_number(file, "missed").unwrap_or(0);
-    let ending = Ending { reason: REASON.to_owned(), missed, verdict: None, account: None };
-    attributes::end(file, &ending, rows, path)?;
+    let missing = attributes::read_number(file, "missing").unwrap_or(0);
+    let ending = Ending { missing, ..Ending::given_up(REASON.to_owned()) };
+    attributes::end(file, &ending, &Earlier::default(), rows, path)?;
     match index::known_rows(file) {
         Some(known) if known < rows => {
-            let settings = attributes::read_text(file, SETTINGS);
-            index::add(file, &Acquisition::abandoned(known, rows - known, REASON, settings))
-                .map_err(refused(path, "adding to its index"))
+            let lost = Acquisition::abandoned(file, known, rows - known, REASON);
+            index::add(file, &lost).map_err(refused(path, "adding to its index"))
         }
         _ => Ok(()),
     }

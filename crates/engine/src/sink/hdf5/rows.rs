@@ -99,6 +99,25 @@ impl Rows {
         self.chunk_rows
     }
 
+    /// Rows that were written.
+    pub(super) fn length(&self) -> u64 {
+        self.full + self.shown as u64
+    }
+
+    /// Room that a cut may take: a chunk that is made smaller is written anew, any other where it lies.
+    pub(super) fn room_to_cut(&self) -> u64 {
+        if !self.is_filtered() {
+            return 0;
+        }
+        let element = self.dataset.dtype().map_or(0, |kind| kind.size());
+        (self.chunk_rows * self.width.unwrap_or(1) * element) as u64
+    }
+
+    /// Where in the file the dataset is.
+    pub(super) fn place(&self) -> String {
+        self.dataset.name()
+    }
+
     /// The longest that a write of an HDF5 chunk took.
     pub(super) fn longest(&self) -> Duration {
         self.longest

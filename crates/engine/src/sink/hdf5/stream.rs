@@ -77,6 +77,11 @@ impl StreamFile {
         self.file.flush()
     }
 
+    /// Ends a recording of which no more can be written, with what the last flush has shown.
+    pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
+        self.file.abandon(ending)
+    }
+
     /// Ends the recording. What its frames are may have been learnt since it began.
     pub fn finish(self, ending: &Ending, format: &Format) -> Result<Report, Error> {
         self.file.finish_with(ending, &[("format", &as_json(format))])

@@ -1,0 +1,20 @@
+//! Room on the disk for the ending of a file, taken while there is some: a full disk must not keep a file from
+//! saying how it ended, nor its columns from being cut to one length.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+
+/// For attributes, the index of acquisitions, and what libhdf5 has not written yet of its own books.
+const ENDING_BYTES: u64 = 1 << 20;
+
+/// Takes room for an ending and so many bytes more, in a file without a name beside this one. It is free again when
+/// what is returned is dropped, or its program dies. A file system that has no such files, or no room, gives none.
+pub(super) fn take(path: &Path, more_bytes: u64) -> Option<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = open(folder.unwrap_or(Path::new(".")), flags, Mode::RUSR | Mode::WUSR).ok()?;
+    fallocate(&file, FallocateFlags::empty(), 0, ENDING_BYTES.saturating_add(more_bytes)).ok()?;
+    Some(file.into())
+}
