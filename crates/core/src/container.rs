@@ -304,7 +304,9 @@ mod tests {
         {
             let refused = Hdf5Target::parse(text).unwrap_err().to_string();
             assert!(refused.contains(text), "{refused}");
-            assert!(Hdf5Target::parse(&format!("hdf5:{text}")).is_err());
+            // In an endpoint `%3d` is the escape of `=`.
+            let within = Hdf5Target::parse(&format!("hdf5:{text}"));
+            assert_eq!(within.is_err(), text != "%3d.h5", "{text}");
         }
         for text in ["/data/a-%03d.h5", "%012d", "%dab.h5", "a%20b%d.h5"] {
             let target = Hdf5Target::parse(&format!("hdf5:{text}?flush=1s")).unwrap();

@@ -148,7 +148,10 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     }
     text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it));
     text.push('\n');
-    manifest.streams.iter().for_each(|stream| text += &described(stream));
+    for stream in &manifest.streams {
+        text += &described(stream);
+        text += &scan.stream(stream.name.as_str()).map_or_else(String::new, came);
+    }
     text.push('\n');
     text += &columns(&places_table(&info.places), 2);
     text.push('\n');
@@ -244,6 +247,16 @@ fn described(stream: &Stream) -> String {
         _ => String::new(),
     };
     format!("  {}: {format}, {fill}\n    from {}\n{settings}", stream.name, stream.source)
+}
+
+/// When its first frame and its last one reached this host: beside the times of the scan they show a stream that came
+/// late or went early.
+fn came(stream: &Stored) -> String {
+    let account = stream.account.as_ref();
+    match account.and_then(|it| Some((it.first?.seen, it.last?.seen))) {
+        Some((first, last)) => format!("    came {first:.3} – {last:.3}\n"),
+        None => String::new(),
+    }
 }
 
 /// The settings in short: who it is, what it captures, and how much there is to know.
