@@ -210,9 +210,14 @@ def test_after_stop_and_abort_all_up_to_the_captured_address_is_new(way, device)
 
 def test_an_aborted_scan_is_in_the_index_as_far_as_its_captured_address(device):
     source = "pattern:prbs31?bytes=80MiB&rate=20MB/s"
-    with Onto(source, end(device, scan="r1_a", block="256KiB")) as recording:
-        recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
-        told = recording.abort()
+    # Two signals may still come so far apart that the first has ended it: then it is done again.
+    for _ in range(10):
+        with Onto(source, end(device, scan="r1_a", block="256KiB")) as recording:
+            recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
+            told = recording.abort(code=None)
+        if told["scan"]["state"] == "aborted":
+            break
+        run("rm", "--yes", end(device, scan="r1_a"))
     status, (entry,) = told["status"], ask("ls", end(device))["scans"]
     assert entry == told["scan"], "what was told is what the index says"
     assert (entry["state"], entry["ending"]) == ("aborted", "aborted")

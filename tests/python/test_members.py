@@ -37,7 +37,7 @@ SOURCE = "format=vdif&fps=2000&frame=8032&block=256KiB"
 OPTIONS = ["--chunk", "2MiB", "--buffer", "128MiB"]
 
 # What verify may find about a member that died: copies of what the others say, and nothing of the data.
-COPIES = {"manifest-differs", "manifest-missing", "account-missing", "account-differs"}
+COPIES = {"manifest-differs", "manifest-missing", "manifest-unreadable", "account-missing", "account-differs"}
 
 # Files that the member could not put in place, cut to their length or remove again: what is durable of them is read
 # from where it lies. A chunk that was written elsewhere may have left the space taken for it.

@@ -204,9 +204,10 @@ impl Scan {
         Ok(told)
     }
 
-    /// Whether there was no member for it when it began.
+    /// Whether there was no member for it when it began. A file in the place of members has no identity.
     pub fn is_kept_nowhere(&self) -> bool {
-        self.members.is_empty() && self.manifest.members.iter().all(|it| it.failure.is_some())
+        let mut members = self.manifest.members.iter();
+        self.members.is_empty() && members.all(|it| it.failure.is_some() && !it.uuid.is_nil())
     }
 
     /// Has the manifest written beside every stream on every member.
