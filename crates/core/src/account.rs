@@ -426,12 +426,12 @@ impl Account {
             && self.verdict != Verdict::Unexplained
     }
 
-    /// The same, and nothing is in doubt. What a server counts and could not be asked for is; a stream that
+    /// The same, and nothing is in doubt: the stream came, and its server, if it counts, could be asked. A stream that
     /// nothing counts can have no better account.
     pub fn is_surely_whole(&self) -> bool {
         let doubted =
             self.counted_by == CountedBy::ServerCount && self.verdict == Verdict::Unproven;
-        self.is_whole() && !doubted
+        self.is_whole() && !doubted && !self.presence.contains(&Presence::NeverCame)
     }
 
     /// Frames listed in the gaps for `cause`.

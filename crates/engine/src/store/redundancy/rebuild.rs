@@ -261,6 +261,15 @@ impl Rebuilding<'_> {
             self.bad_without_stripe(number, &bad[number]);
         }
         self.record()?;
+        // What is nowhere now may come back with a member, and with it stripes whose numbers nobody here knows:
+        // no number may be given twice.
+        if !self.rebuilt.left.is_empty() && !scan.inventory.absent_members().is_empty() {
+            self.rebuilt.left.push(
+                "no new parity is made while blocks are lost and members absent: give those members too"
+                    .to_owned(),
+            );
+            return self.tell(None);
+        }
         let followed = self.compose()?;
         self.tell(Some(followed))
     }

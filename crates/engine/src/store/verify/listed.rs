@@ -188,7 +188,7 @@ impl<'a> Listed<'a> {
         let index = without_late(&counted.gaps);
         let listed = without_late(&self.gaps);
         if listed != index {
-            books.compare("gaps", describe(&listed), describe(&index));
+            books.compare_gaps(&listed, &index);
             self.name_terms(books, &index);
         }
     }
@@ -210,7 +210,7 @@ impl<'a> Listed<'a> {
         let (Some(start), Some(end)) = (gaps.start(), self.gaps.end()) else { return };
         let (listed, told) = (without_late(&self.gaps), index.clipped(start..end));
         if listed != told {
-            books.compare("gaps", describe(&listed), describe(&told));
+            books.compare_gaps(&listed, &told);
         }
         let least = |term: u64, index: u64| term.max(index);
         let came_not = index.total(Cause::Missing);
@@ -230,7 +230,7 @@ impl<'a> Listed<'a> {
         }
         if self.recovered {
             if self.gaps != *lost {
-                books.compare("gaps", describe(&self.gaps), describe(lost));
+                books.compare_gaps(&self.gaps, lost);
             }
             return;
         }
@@ -384,6 +384,21 @@ fn sums(gaps: &Gaps) -> Terms {
 fn without_late(gaps: &Gaps) -> Gaps {
     let cause = |cause| if cause == Cause::Late { Cause::Missing } else { cause };
     Gaps::paint(gaps.iter().map(|gap| Gap { cause: cause(gap.cause), ..gap }))
+}
+
+impl Books<'_> {
+    /// Two lists of gaps: in short, and where that shows no difference by the first gap that differs.
+    fn compare_gaps(&mut self, listed: &Gaps, index: &Gaps) {
+        let (mut stored, mut counted) = (describe(listed), describe(index));
+        if stored == counted
+            && let Some((one, other)) =
+                listed.iter().zip(index.iter()).find(|(one, other)| one != other)
+        {
+            stored += &format!(", {} at frame {}", one.count, one.first);
+            counted += &format!(", {} at frame {}", other.count, other.first);
+        }
+        self.compare("gaps", stored, counted);
+    }
 }
 
 fn describe(gaps: &Gaps) -> String {

@@ -379,7 +379,7 @@ type Change = (&'static str, fn(&mut Account));
 
 /// The account with one thing changed, so that it balances all the same.
 fn changes(account: &Account) -> Vec<(&'static str, Account)> {
-    let changes: [Change; 30] = [
+    let changes: [Change; 32] = [
         ("20 missing less", |it| {
             let fewer = it.terms.missing.min(20);
             (it.terms.missing, it.terms.expected) =
@@ -431,6 +431,12 @@ fn changes(account: &Account) -> Vec<(&'static str, Account)> {
             it.gaps.push(gap);
         }),
         ("a gap elsewhere", |it| it.gaps.iter_mut().take(1).for_each(|gap| gap.first += 1)),
+        ("a later gap elsewhere", |it| {
+            it.gaps.iter_mut().skip(1).take(1).for_each(|gap| gap.first += 1)
+        }),
+        ("the last gap elsewhere", |it| {
+            it.gaps.iter_mut().skip(1).last().into_iter().for_each(|gap| gap.first -= 1)
+        }),
         ("a longer gap", |it| it.gaps.iter_mut().take(1).for_each(|gap| gap.count += 1)),
         ("another cause", |it| {
             for gap in it.gaps.iter_mut().take(1) {
@@ -532,6 +538,7 @@ proptest! {
                 let between = derived && laid.manifest.streams[0].fill == Fill::Omit;
                 let tells = match name {
                     "a gap elsewhere" => placed,
+                    "a later gap elsewhere" | "the last gap elsewhere" => placed && !between,
                     "a gap less, in all that tells of it" => placed && !between,
                     _ => true,
                 };
