@@ -106,6 +106,22 @@ def test_any_two_of_five_disks_are_lost_and_no_byte_is(members, tmp_path):
     assert again["restored"] == again["mended"] == again["parity"] == 0
 
 
+def test_what_a_lost_disk_brings_back_is_read_though_a_rebuild_was_tried_without_it(members):
+    stores = members[:4]
+    recording, sent, _ = record(stores, "parity:2+1", streams=2)
+    scan = recording.scan
+    for away in (stores[1], stores[2]):
+        away.rename(f"{away}.away")
+    left = [stores[0], stores[3]]
+    told = ask("rebuild", scan, "--store", named(left), code=FOUND)
+    assert told["stripes"] == 0 and any("give those members too" in text for text in told["left"]), told
+    for back in (stores[1], stores[2]):
+        os.rename(f"{back}.away", back)
+        for port, bytes_sent in sent.items():
+            assert cat(scan, port, [*left, back]) == bytes_sent
+        os.rename(back, f"{back}.away")
+
+
 def test_one_disk_too_many_is_told_with_what_is_lost(stores):
     recording, sent, _ = record(stores, "parity:2+1", streams=2)
     left = stores[2:]
