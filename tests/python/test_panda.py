@@ -414,6 +414,22 @@ def test_a_file_that_is_there_is_refused_before_anything_is_armed(tmp_path):
     check_raw(path, count=1000)
 
 
+def test_a_disk_without_room_for_a_file_is_refused_before_anything_is_armed(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", mount]).returncode:
+        pytest.skip("no right to mount")
+    try:
+        (mount / "other").write_bytes(bytes((1 << 20) - 40_960))
+        with Panda("--samples", 1000) as panda:
+            with recording(panda, mount / "x.h5", "--arm") as record:
+                record.ends(code=REFUSED)
+                assert "not a megabyte free" in record.said() and "armed" not in record.said()
+        assert [it.name for it in mount.iterdir()] == ["other"]
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
 def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()

@@ -389,9 +389,11 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     }
 }
 
-/// Refuses names that are taken: of every acquisition there will be, or could be where their number is open. What is to
+/// Refuses a full disk, and names that are taken: of every acquisition there will be, or could be where their number is open. What is to
 /// be continued must be a file that can be.
 pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), RecordError> {
+    hdf5::check_room(&files.path(1))
+        .map_err(|error| RecordError::File { error: Arc::new(error) })?;
     match (files.options.existing, files.taken(acquisitions)) {
         (Existing::Overwrite, _) | (_, None) => Ok(()),
         (Existing::Refuse, Some(path)) => Err(RecordError::Exists { path }),

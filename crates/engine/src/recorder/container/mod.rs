@@ -143,6 +143,7 @@ fn make_way(plan: &ContainerPlan) -> Result<(), RecordError> {
                 .map_err(|source| RecordError::File { path: path.clone(), source })?,
         }
     }
+    hdf5::check_room(&plan.path)?;
     let folder = plan.path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder.map(|folder| (folder, std::fs::metadata(folder))) {
         Some((folder, Err(source))) => Err(RecordError::File { path: folder.to_owned(), source }),

@@ -42,6 +42,7 @@ impl Container {
         options: &Options,
         prepare: impl FnOnce(&File, Begun) -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
+        reserve::check_room(path)?;
         let (file, begun) = open(path, options.existing)?;
         let prepared = prepare(&file, begun).and_then(|inside| {
             if options.live {

@@ -46,6 +46,7 @@ pub use fullbore_core::format::panda::columns::Form;
 pub use joined::{check_master, join, join_anew};
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
+pub use reserve::check_room;
 pub use stream::{About, StreamFile};
 
 /// The attribute of a file's root that holds what the PandA was set to, as JSON.
