@@ -593,11 +593,12 @@ def test_a_stop_seals_what_has_come_and_disarms_what_was_armed(store):
     assert scan.document("account.json")["verdict"] == "proven"
 
 
-def test_a_stop_before_anything_was_armed_leaves_an_empty_scan(store):
+def test_a_stop_before_anything_was_armed_leaves_an_empty_scan_which_is_told(store):
     with Panda() as panda:
         with Recording(panda.endpoint, store=store) as record:
-            sealed = record.stop()
+            sealed = record.stop(FOUND)
     assert sealed["manifest"]["state"] == "sealed"
+    assert sealed["accounts"][0]["presence"] == [{"what": "never-came"}]
 
 
 def test_after_a_sigkill_the_store_is_recovered_and_holds_true_samples(store):
