@@ -17,6 +17,7 @@ from fullbore import (
     free_ports,
     generate_command,
     run,
+    text,
 )
 
 KILLS = int(os.environ.get("FULLBORE_KILLS", 3))
@@ -47,8 +48,8 @@ def test_nothing_reported_durable_is_lost_by_a_kill(seed, stores):
             sending.wait(PATIENCE)
     sealed = [event["manifest"] for event in recording.events if event["event"] == "sealed"]
     names = [f"test_no{number:04}" for number in range(1, len(sealed) + 9)]
-    left = [name for name in names if (stores[0] / name).exists()]
     run("recover", "--all", "--store", members, code=(GOOD, FOUND))
+    left = [name for name in names if (stores[0] / name).exists()]
     for name in left:
         found = ask("info", name, "--store", members)["manifest"]
         assert found["state"] in ("sealed", "recovered")
@@ -76,6 +77,16 @@ def test_a_scan_killed_before_any_frame_came_is_recovered_as_empty(store):
     (account,) = told["accounts"]
     assert account["presence"] == [{"what": "not-known"}]
     assert (account["counted_by"], account["verdict"]) == ("frame-time", "unproven")
+
+
+def test_directories_that_a_recorder_left_empty_are_taken_away(stores):
+    """Killed between making the directories of a scan and writing the first manifest into one."""
+    for member in stores:
+        (member / "test_no0003" / ".fullbore").mkdir(parents=True)
+    members = ",".join(map(str, stores))
+    told = text(run("recover", "--all", "--store", members, code=GOOD).stdout)
+    assert "test_no0003" in told and "nothing of it was written" in told
+    assert not any((member / "test_no0003").exists() for member in stores)
 
 
 @pytest.mark.parametrize("more", ["&threads=0-1", "&threads=split"])

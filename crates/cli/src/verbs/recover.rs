@@ -10,6 +10,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{Entry, Standing};
 use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
+use fullbore_engine::store::remove::{self, Removed};
 
 use crate::hint::explained;
 use crate::output::{self, Output};
@@ -36,6 +37,9 @@ use crate::verbs::scan_arg;
 /// Of a device without a file system, device:PATH or device:PATH?scan=SCAN, scans
 /// are kept up to their durable mark, and what was written after it as far as its
 /// records and checksums reach.
+///
+/// With --all, a scan of which nothing had been written when its recorder died is
+/// taken away: it has empty directories only.
 ///
 /// It can be interrupted and run again. A scan that is sealed, or being recorded,
 /// is left alone.
@@ -138,11 +142,38 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let bar = scan_arg::meter(output, scan);
         let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
         bar.finish_and_clear();
-        outcome.map_err(explained)
+        match outcome {
+            // Its recorder died when it had made the directories and nothing in them yet.
+            Err(recover::Error::NothingLeft { .. }) if args.all => {
+                remove::remove(&roots, scan).map(Told::Nothing).map_err(explained)
+            }
+            outcome => outcome.map(Told::Recovered).map_err(explained),
+        }
     };
-    let done = scan_arg::each(&scans, output, work, text, judge)?;
+    let told = |told: &Told| match told {
+        Told::Recovered(outcome) => text(outcome),
+        Told::Nothing(removed) => {
+            format!(
+                "{}: nothing of it was written; its empty directories are removed\n",
+                removed.scan
+            )
+        }
+    };
+    let judged = |told: &Told| match told {
+        Told::Recovered(outcome) => judge(outcome),
+        Told::Nothing(_) => output::GOOD,
+    };
+    let done = scan_arg::each(&scans, output, work, told, judged)?;
     let left_over = strangers.get() > 0 && done == ExitCode::from(output::GOOD);
     Ok(if left_over { ExitCode::from(output::FOUND) } else { done })
+}
+
+/// What came of a scan.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Told {
+    Recovered(Outcome),
+    Nothing(Removed),
 }
 
 /// What --all leaves alone, and what could be done about it.
