@@ -195,7 +195,21 @@ def test_what_never_came_is_said_alike_by_all_who_are_asked(store):
         done = run(*verb, recording.scan, "--store", store, code=FOUND)
         assert b"never came" in done.stderr and not done.stdout
     told = run("info", recording.scan, "--store", store).stdout.decode()
-    assert "never came" in told and "frames are missing" not in told
+    assert "never came" in told and "frames are missing" not in told and "    came " not in told
+
+
+def test_info_tells_when_a_stream_came_first_and_last(store):
+    """A single stream that dies long before Ctrl-C has no neighbour and no limit to be measured against."""
+    port, frames = free_port(), wire.run_of_frames(100)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=store) as recording:
+        wire.send(frames, port)
+        sealed = recording.stop()
+    (account,) = accounts(sealed).values()
+    first, last = (account[end]["seen"][:23] for end in ("first", "last"))
+    told = run("info", recording.scan, "--store", store).stdout.decode()
+    (line,) = [line for line in told.splitlines() if line.startswith("    came ")]
+    # To the minute: printed milliseconds are rounded.
+    assert line.count(first[:16]) + line.count(last[:16]) >= 2, (line, first, last)
 
 
 def test_a_recording_ends_at_the_time_it_was_given(store):

@@ -147,10 +147,12 @@ fn unknown<'a>(
         let (Some(command), Value::Table(keys)) = (commands.find_subcommand(name), value) else {
             let all = commands.get_subcommands().map(|it| named(it.get_name()));
             let all = in_a_row(all.filter(|it| !it.ends_with("help")));
-            let name_there = named(name);
+            let it = named(name);
             let known = match value.is_table() {
-                true => format!("table `{name_there}` is known; there are {all}"),
-                false => format!("option can stand outside of a command's table, as `{name_there}` does; the tables are {all}"),
+                true => format!("table `{it}` is known; there are {all}"),
+                false => format!(
+                    "option can stand outside of a command's table, as `{it}` does; the tables are {all}"
+                ),
             };
             // A word where only tables can stand is looked for in the table that it is in.
             let key = (!within.is_empty() && !value.is_table()).then_some(name.as_str());
