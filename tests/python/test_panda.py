@@ -584,8 +584,9 @@ def test_a_stop_seals_what_has_come_and_disarms_what_was_armed(store):
     with Panda("--rate", 300_000) as panda:
         with Recording(panda.endpoint, store=store, options=("--arm", "--scans", 5)) as record:
             record.wait("progress", lambda told: told["bytes"] > 6_000_000)
-            record.stop()
+            record.stop(FOUND)
         panda.wait("ended")
+    assert "1 of 5 acquisitions came" in record.last("warning")["text"]
     scan = Scan("test_one0001", [store])
     samples = words(scan)
     np.testing.assert_array_equal(samples, np.arange(len(samples)))

@@ -228,10 +228,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let control = Arc::new(Control::default());
     signals::stop_recording(&control)?;
     let mut screen = Screen::new(output, quiet)?;
-    let mut code = output::GOOD;
+    let (mut code, mut sealed_scans) = (output::GOOD, 0);
+    let (wanted, of_pandas) = (plan.scans.len(), !plan.pandas.is_empty());
     let mut tell = |event: &Event| {
         if let Event::Sealed(sealed) = event {
             code = code.max(judge(sealed));
+            sealed_scans += 1;
         }
         screen.event(event);
         tell_of(keeper.as_ref(), event, &mut screen);
@@ -240,6 +242,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let ended = recorder.run(&control, &mut tell);
     if !matches!(ended, Err(RecordError::Left { .. })) {
         finish(keeper, &mut screen);
+    }
+    if ended.is_ok() && sealed_scans < wanted && of_pandas {
+        let text = format!("ended before its time: {sealed_scans} of {wanted} acquisitions came");
+        screen.event(&Event::Warning { text });
+        code = code.max(output::FOUND);
     }
     screen.end();
     ended.map_err(explained)?;
