@@ -24,12 +24,16 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::checksum;
 use fullbore_engine::ring::{Block, Pool};
 use fullbore_engine::sys::memory::Region;
 
 use super::error::Error;
 use super::target::{Place, PlaceKind};
 use super::{Watcher, cpu_seconds};
+
+/// So much of a block is made at a time: its checksum is taken while it is in the cache, as that of a frame is.
+const PIECE: usize = 256 << 10;
 
 /// A wait for blocks ends after this, to look at signals and at what went wrong.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -220,9 +224,13 @@ impl Feeder<'_> {
 
     fn fill(&mut self, mut block: Block, bytes: u32, position: u64) -> (Block, u32) {
         let begun = Instant::now();
-        let payload = &mut block[..bytes as usize];
-        self.wish.pattern.fill(payload, self.wish.base.wrapping_add(position));
-        let crc = crc32c::crc32c(payload);
+        let mut crc = 0;
+        let mut at = self.wish.base.wrapping_add(position);
+        for piece in block[..bytes as usize].chunks_mut(PIECE) {
+            self.wish.pattern.fill(piece, at);
+            crc = checksum::append(crc, piece);
+            at = at.wrapping_add(piece.len() as u64);
+        }
         self.filling += begun.elapsed();
         (block, crc)
     }
