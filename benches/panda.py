@@ -228,9 +228,13 @@ def alike(ours: Path, theirs: Path) -> bool:
     return True
 
 
-def best(trials: list[dict]) -> dict:
-    """The middle trial by cost."""
-    return sorted(trials, key=lambda trial: trial["cpu_seconds_per_gb"])[len(trials) // 2]
+def row(place: str, with_reader: bool, tool: str, trials: list[dict]) -> str:
+    """A line of the table: what lies in the middle of the trials."""
+    middle = lambda key: statistics.median(trial[key] for trial in trials)
+    return (
+        f"{place:8}{'yes' if with_reader else 'no':8}{tool:18}{middle('mb_per_second'):8.0f}"
+        f"{middle('cpu_seconds_per_gb'):10.2f}{middle('rss_mb'):8.0f}  {all(trial['right'] for trial in trials)}"
+    )
 
 
 def busy(seconds: float = 1.0) -> float:
@@ -247,7 +251,7 @@ def busy(seconds: float = 1.0) -> float:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--samples", type=float, default=40e6, help="samples of each recording")
+    parser.add_argument("--samples", type=float, default=60e6, help="samples of each recording")
     parser.add_argument("--peer-samples", type=float, default=10e6, help="the same, of the peer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, help="samples a second, instead of as fast as it goes")
@@ -279,23 +283,18 @@ def main():
             with tempfile.TemporaryDirectory(dir=parent, prefix="bench-panda-") as folder:
                 ours, theirs = Path(folder) / "ours.h5", Path(folder) / "theirs.h5"
                 kept = {} if args.no_peer else {"fullbore scaled": ours, "pandablocks": theirs}
-                for tool in tools:
-                    count = int(args.peer_samples if tool == "pandablocks" else args.samples)
-                    trials = [
-                        run(tool, Path(folder), count, args.rate, with_reader, kept.get(tool))
-                        for _ in range(args.rounds)
-                    ]
-                    middle = best(trials)
-                    speeds = [trial["mb_per_second"] for trial in trials]
+                trials = {tool: [] for tool in tools}
+                # In turn, so that a bad minute of the machine is nobody's alone.
+                for _ in range(args.rounds):
+                    for tool in tools:
+                        count = int(args.peer_samples if tool == "pandablocks" else args.samples)
+                        trial = run(tool, Path(folder), count, args.rate, with_reader, kept.get(tool))
+                        trials[tool].append(trial)
+                for tool, of_tool in trials.items():
                     report["cases"].append(
-                        {"place": place, "reader": with_reader, "tool": tool, "trials": trials}
+                        {"place": place, "reader": with_reader, "tool": tool, "trials": of_tool}
                     )
-                    print(
-                        f"{place:8}{'yes' if with_reader else 'no':8}{tool:18}"
-                        f"{statistics.median(speeds):8.0f}{middle['cpu_seconds_per_gb']:10.2f}"
-                        f"{middle['rss_mb']:8.0f}  {all(trial['right'] for trial in trials)}",
-                        flush=True,
-                    )
+                    print(row(place, with_reader, tool, of_tool), flush=True)
                 if kept and not alike(ours, theirs):
                     sys.exit("our file and the client's do not hold the same")
     results = REPOSITORY / "benches/results"
