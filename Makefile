@@ -12,7 +12,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda long bench bench-replay bench-panda bench-pattern bench-disk docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-replay bench-panda bench-pattern bench-disk docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its u
 
 soak-panda: release $(VENV)/tests ## A PandA for an hour (FULLBORE_SOAK_SECONDS): memory stays flat, nothing is lost.
 	$(VENV)/bin/python benches/panda_soak.py $(BENCH)
+
+soak-record: release ## VDIF streams for an hour (FULLBORE_SOAK_SECONDS): the account is the truth, memory stays flat.
+	$(PYTHON) benches/soak.py $(BENCH)
 
 bench-pattern: rust ## How fast one core makes and checks patterns, 15 GB/s asked for: a table, and JSON in benches/results/.
 	$(CARGO) run --release --locked -q -p fullbore-core --example pattern_rate -- --require 15 --output benches/results/pattern.json
