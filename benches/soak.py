@@ -127,8 +127,8 @@ def record(args, folder: Path) -> tuple[Soak, dict]:
     follower.join(PATIENCE)
     _, status, usage = os.wait4(recorder.pid, 0)
     sent = Counter()
-    for stream in json.loads(truth.read_text())["streams"]:
-        sent.update(expected=stream["meant"], written=stream["sent"], missing=stream["dropped"]["count"])
+    for port in (stream["port"] for stream in json.loads(truth.read_text())["streams"]):
+        sent.update(expected=port["meant"], written=port["sent"], missing=port["dropped"]["count"])
     gb = sent["written"] * FRAME / 1e9
     return soak, {
         "seconds": seconds,
@@ -144,7 +144,7 @@ def record(args, folder: Path) -> tuple[Soak, dict]:
 
 def verified(folder: Path, scans: list[str]) -> dict[str, int]:
     """The exit codes of `verify` for the scans that are still there."""
-    there = [scan for scan in scans if (folder / scan).is_dir()]
+    there = [scan for scan in scans if any(folder.glob(f"{scan}_*"))]  # a directory for each stream
     done = lambda scan: subprocess.run(
         [FULLBORE, "verify", scan, "--store", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

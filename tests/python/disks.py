@@ -24,7 +24,7 @@ WITHOUT_FLUSH = 2
 # No journal, so that a write that fails stays the matter of whoever wrote.
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
-    "bare": ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1"],
+    "bare": ["mkfs.ext4", "-q", "-F", "-b", "4096", "-O", "^has_journal", "-E", "lazy_itable_init=1"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
 }
 
@@ -67,7 +67,8 @@ class Disk:
         except (OSError, subprocess.CalledProcessError) as error:
             do("umount", self._backing)
             pytest.skip(f"no loop device here: {error}")
-        # A loop device calls a request done of which its file took only the first part. One page it takes or refuses.
+        # A loop device calls a request done of which its file took only the first part. One page it takes or refuses,
+        # and with blocks of a page no request lies across two.
         Path(f"/sys/block/{Path(self.loop).name}/queue/max_sectors_kb").write_text("4")
         self.mount()
 
