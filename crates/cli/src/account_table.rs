@@ -7,6 +7,8 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
 
+use crate::output::count;
+
 /// A column beyond the balance: its name, and what stands in it.
 type Column = (&'static str, fn(&Account) -> u64);
 
@@ -204,12 +206,12 @@ pub fn details(
     lines.extend(account.gaps.iter().take(gaps_shown).map(gap));
     let more = account.gaps.len().saturating_sub(gaps_shown);
     if more > 0 {
-        lines.push(format!("and {more} gaps more"));
+        lines.push(format!("and {} more", count(more, "gap")));
     }
     if account.gaps_unlisted > 0 {
         lines.push(format!(
-            "and {} gaps more that are counted in the terms and not listed",
-            account.gaps_unlisted
+            "and {} more, counted in the terms and not listed",
+            count(account.gaps_unlisted as usize, "gap")
         ));
     }
     for flow in &account.flows {
@@ -325,8 +327,8 @@ all         2000     1998        2        0        0     0       2  unexplained
         let mut cut = account(990, 2);
         cut.push_gap(Gap { first: 70, count: 8, cause: Cause::Missing });
         (cut.terms.missing, cut.gaps_unlisted) = (30, 9);
-        let text = "  a: 2 frames from 7 on missing\n  a: and 1 gaps more\n  \
-                    a: and 9 gaps more that are counted in the terms and not listed\n";
+        let text = "  a: 2 frames from 7 on missing\n  a: and 1 gap more\n  \
+                    a: and 9 gaps more, counted in the terms and not listed\n";
         assert_eq!(details("a", &cut, |_| None, 1), text);
     }
 

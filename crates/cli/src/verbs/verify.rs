@@ -173,7 +173,7 @@ fn of_stream(stream: &StreamResult) -> String {
     };
     let unlisted = match stream.gaps_unlisted {
         0 => String::new(),
-        gaps => format!(", {gaps} gaps counted and not listed"),
+        gaps => format!(", {} counted and not listed", count(gaps as usize, "gap")),
     };
     let lost = match stream.lost {
         0 => String::new(),

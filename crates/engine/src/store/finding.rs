@@ -332,7 +332,8 @@ impl fmt::Display for What {
                 write!(f, "in the place of {blocks} lies what belongs to {others}")
             }
             BlocksAbsent { first, count } => {
-                write!(f, "{} were recorded and are nowhere", Blocks(*first, *count))
+                let are = if *count > 1 { "were recorded and are" } else { "was recorded and is" };
+                write!(f, "{} {are} nowhere", Blocks(*first, *count))
             }
             ParityMissing { chunks } => write!(f, "{chunks} parity chunks are not there"),
             ParityDamaged { rows } => {
