@@ -10,6 +10,7 @@ import os
 import shutil
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ class Disk:
                 return
         raise AssertionError("the device is written to faster than it can be bounded")
 
+    def unmount(self):
+        """Waits for the kernel to let go of what a program that ended has had open."""
+        for _ in range(600):
+            if subprocess.run(["umount", self.member], capture_output=True).returncode == 0:
+                self._mounted -= 1
+                return
+            time.sleep(0.1)
+        raise AssertionError(f"{self.member} is in use by somebody")
+
     def unplug(self):
         """The file system goes from its directory, though files of it are open."""
         do("umount", "-l", self.member)
@@ -144,10 +154,10 @@ class Disk:
         """Takes it out, gives its device all that it promised, and puts it back."""
         do("mount", "-o", f"remount,size={2 * SIZE}", self._backing)
         while self._mounted:
-            self.unplug()
+            self.unmount()
         check = ["e2fsck", "-fy", self.loop] if self.kind != "xfs" else None
         if check:
-            # Exit code 1 says that errors were corrected. Requests under way are waited for by the device.
+            # Exit code 1 says that errors were corrected.
             subprocess.run(check, capture_output=True)
         self.mount()
 
