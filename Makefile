@@ -33,7 +33,7 @@ check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints
 soak: long
 long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
-	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 $(PYTEST)
+	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 FULLBORE_SESSION=whole $(PYTEST)
 
 fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz

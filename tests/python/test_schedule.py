@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from datetime import datetime, timedelta, timezone
@@ -65,19 +66,28 @@ class Session:
 
     def waits_for(self):
         """The scan that it says it waits for."""
-        told = map(json.loads, self.process.stdout)
-        return next(event["scan"] for event in told if event["event"] == "waiting")
+        return self.until("waiting")[-1]["scan"]
+
+    def until(self, event, where=lambda told: True):
+        """What is told up to the first event of that name for which `where` holds."""
+        told = []
+        for line in self.process.stdout:
+            told.append(json.loads(line))
+            if told[-1]["event"] == event and where(told[-1]):
+                return told
+        raise AssertionError(f"no {event}: {told[-3:]}")
 
     def end(self, code=GOOD, patience=PATIENCE):
         """Waits for the end; what was told, and the account of the session by scan."""
         out, err = self.process.communicate(timeout=patience)
         told = [json.loads(line) for line in out.splitlines()]
-        assert self.process.returncode == code, (self.process.returncode, [e for e in told if e["event"] in ("warning", "session")] + [a["gaps"] for e in told if e["event"] == "sealed" for a in e["accounts"]], text(err))
+        allowed = code if isinstance(code, tuple) else (code,)
+        assert self.process.returncode in allowed, (self.process.returncode, [e for e in told if e["event"] in ("warning", "session")] + [a["gaps"] for e in told if e["event"] == "sealed" for a in e["accounts"]], text(err))
         session = next(event for event in told if event["event"] == "session")
         return told, session
 
 
-def check(told, session, name, start, lasts, streams):
+def check(told, session, name, start, lasts, streams, slack=0.1):
     """A scan has every frame from its start to its end, of every stream."""
     outcome = next(scan for scan in session["scans"] if scan["scan"] == name)
     assert outcome["outcome"] == "recorded", outcome
@@ -91,29 +101,31 @@ def check(told, session, name, start, lasts, streams):
         balanced(account)
         first, last = (since_epoch(account[end]["seen"]) for end in ("first", "last"))
         # Begun a moment early, so that the frame that is due at the start is surely there.
-        assert start - 0.5 < first < start + 0.1, first - start
-        assert start + lasts - 0.2 < last < start + lasts + 0.5, last - start
+        assert start - 0.5 < first < start + slack, first - start
+        assert start + lasts - 2 * slack < last < start + lasts + 5 * slack, last - start
         assert account["terms"]["missing"] == 0
 
 
 def test_each_scan_begins_and_ends_at_its_time(tmp_path, store):
-    """The session of the paper, shortened; FULLBORE_SESSION=whole records its hour."""
+    """The session of the paper, shortened; FULLBORE_SESSION=whole, as in `make long`, records its hour of eight streams,
+    at a rate that any disk has room for (3 GB in all) and with the default lead."""
     whole = os.environ.get("FULLBORE_SESSION") == "whole"
     count, lasts, pause, streams = (60, 40, 20, 8) if whole else (3, 2, 2, 8)
-    begin = time.time() + 4
+    rate, options, slack = ("1Mbit/s", ["--lead", "5s"], 0.5) if whole else ("8Mbit/s", [], 0.1)
+    begin = time.time() + (10 if whole else 4)
     schedule = tmp_path / "session.toml"
     start = datetime.fromtimestamp(begin, timezone.utc).strftime(UTC)
     schedule.write_text(
         f'session = "exp1"\n[[scan]]\nname = "no"\nstart = "{start}"\nduration = "{lasts}s"\n'
         f"pause = {pause}\nrepeat = {count}\n"
     )
-    span = 10 + count * (lasts + pause)
-    with Session(schedule, store, free_ports(streams), lasts=span) as running:
+    span = 20 + count * (lasts + pause)
+    with Session(schedule, store, free_ports(streams), *options, rate=rate, lasts=span) as running:
         told, session = running.end(patience=span + PATIENCE)
     assert [scan["scan"] for scan in session["scans"]] == [f"no{n + 1:04}" for n in range(count)]
     for n in range(count):
         at = begin + n * (lasts + pause)
-        check(told, session, f"no{n + 1:04}", at, lasts, streams)
+        check(told, session, f"no{n + 1:04}", at, lasts, streams, slack)
         run("verify", f"day_no{n + 1:04}", "--store", store)
     assert session["terms"]["expected"] == session["terms"]["written"]
 
@@ -147,6 +159,59 @@ def test_a_hangup_reads_the_schedule_again(tmp_path, store):
     (changed,) = [event for event in told if event["event"] == "schedule"]
     assert "two" in changed["added"] and changed["removed"] == ["far"]
     assert [scan["scan"] for scan in session["scans"]] == ["one", "two"]
+
+
+def test_a_hangup_is_obeyed_while_a_scan_runs_and_one_that_is_cut_short_is_told_as_such(tmp_path, store):
+    begin = utc(2)
+    schedule = csv(tmp_path / "s.csv", ("one", begin, "3000s"), ("far", utc(3600), "1s"))
+    with Session(schedule, store, free_ports(2)) as running:
+        running.until("progress", lambda told: told["durable_bytes"] > 0)
+        csv(schedule, ("one", begin, "2s"), ("two", utc(4000), "1s"))
+        running.process.send_signal(signal.SIGHUP)
+        before = running.until("schedule")
+        assert not [event for event in before if event["event"] == "sealed"], "it was to run on"
+        assert (before[-1]["added"], before[-1]["removed"]) == (["two"], ["far"])
+        assert before[-1]["too_late"] == ["one"]
+        running.until("progress")
+        running.process.send_signal(signal.SIGINT)
+        told, session = running.end(code=FOUND)
+    (one,) = session["scans"]
+    assert one["outcome"] == "recorded" and session["left"] == ["two"]
+    assert 2000 < one["cut_short_seconds"] < 3000, one
+    assert one["terms"]["expected"] == one["terms"]["written"] > 0
+    run("verify", "day_one", "--store", store)
+
+
+def test_a_scan_that_cannot_be_armed_is_tried_again_and_recorded_from_then_on(tmp_path, store):
+    (port,) = free_ports(1)
+    schedule = csv(tmp_path / "s.csv", ("one", utc(2), "10s"), ("two", utc(14), "1s"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", port))
+        with Session(schedule, store, [port]) as running:
+            told = running.until("warning", lambda told: "cannot be armed now" in told["text"])
+            assert "scan one" in told[-1]["text"] and "in use" in told[-1]["text"].lower(), told[-1]
+            other.close()
+            rest, session = running.end(code=(GOOD, FOUND))
+    one, two = session["scans"]
+    assert one["outcome"] == two["outcome"] == "recorded", session
+    assert one["terms"]["written"] > 0 and "cut_short_seconds" not in one
+    said = [event for event in rest if event["event"] == "warning" and "cannot be armed" in event["text"]]
+    assert not said, "the same is said once"
+
+
+def test_a_scan_that_cannot_be_armed_until_it_is_over_has_failed_and_the_next_one_comes(tmp_path, store):
+    (port,) = free_ports(1)
+    schedule = csv(tmp_path / "s.csv", ("one", utc(2), "2s"), ("two", utc(8), "2s"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", port))
+        with Session(schedule, store, [port]) as running:
+            running.until("warning", lambda told: told["text"].startswith("scan one:"))
+            other.close()
+            _, session = running.end(code=FOUND)
+    one, two = session["scans"]
+    assert one["outcome"] == "failed" and "in use" in one["why"].lower()
+    assert two["outcome"] == "recorded" and two["terms"]["written"] > 0
+    assert not list(store.glob("day_one*"))
 
 
 def test_a_schedule_that_became_rubbish_leaves_the_old_one(tmp_path, store):

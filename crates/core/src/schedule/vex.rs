@@ -23,48 +23,55 @@ pub fn is_vex(text: &str) -> bool {
 }
 
 /// A statement, without its `;`, and the line it begins on.
-struct Statement<'t> {
+struct Statement {
     line: usize,
-    text: &'t str,
+    text: String,
 }
 
-impl<'t> Statement<'t> {
+impl Statement {
     fn wrong(&self, what: impl Into<String>) -> Error {
         Error::Form { line: self.line, what: what.into() }
     }
 
     /// `name = value`.
-    fn assignment(&self) -> Option<(&'t str, &'t str)> {
+    fn assignment(&self) -> Option<(&str, &str)> {
         let (name, value) = self.text.split_once('=')?;
         Some((name.trim(), value.trim()))
     }
 }
 
-/// Statements without comments. A `;` or `*` within quotes is text.
-fn statements(text: &str) -> Vec<Statement<'_>> {
+/// Statements without comments, several on a line or one over several. A `;` or `*` within quotes is text; quotes end
+/// with their line.
+fn statements(text: &str) -> Vec<Statement> {
     let mut statements = Vec::new();
-    for (number, line) in text.lines().enumerate() {
+    let mut open: Option<Statement> = None;
+    for (line, words) in (1..).zip(text.lines()) {
+        if words.trim_start().starts_with('$') {
+            // A block begins, whatever the one before has left open.
+            statements.extend(open.take());
+        }
         let mut quoted = false;
-        let mut begin = 0;
-        for (at, c) in line.char_indices() {
-            match c {
-                '"' => quoted = !quoted,
-                '*' if !quoted => {
-                    begin = line.len();
-                    break;
+        for sign in words.chars().chain([' ']) {
+            match sign {
+                '*' if !quoted => break,
+                ';' if !quoted => statements.extend(open.take()),
+                ' ' | '\t' if open.is_none() => {}
+                sign => {
+                    quoted ^= sign == '"';
+                    open.get_or_insert_with(|| Statement { line, text: String::new() })
+                        .text
+                        .push(sign);
                 }
-                ';' if !quoted => {
-                    statements.push(Statement { line: number + 1, text: line[begin..at].trim() });
-                    begin = at + 1;
-                }
-                _ => {}
             }
         }
-        // A statement that goes on in the next line is not of the kinds we read, but for its beginning.
-        let rest = line[begin..].trim();
-        if !rest.is_empty() {
-            statements.push(Statement { line: number + 1, text: rest });
+        if let Some(statement) = &mut open {
+            // What follows on the next line is another word.
+            statement.text.push(' ');
         }
+    }
+    statements.extend(open);
+    for statement in &mut statements {
+        statement.text.truncate(statement.text.trim_end().len());
     }
     statements
 }
@@ -84,9 +91,10 @@ pub fn read(text: &str, station: Option<&str>) -> Result<(Option<String>, Vec<Gi
     let mut scans = Vec::new();
     let mut block = "";
     let mut open: Option<Scan<'_>> = None;
-    for statement in statements(text) {
+    let statements = statements(text);
+    for statement in &statements {
         if statement.text.starts_with('$') {
-            block = statement.text;
+            block = &statement.text;
             continue;
         }
         match (block.to_ascii_uppercase().as_str(), statement.assignment()) {
@@ -94,7 +102,7 @@ pub fn read(text: &str, station: Option<&str>) -> Result<(Option<String>, Vec<Gi
                 session.get_or_insert_with(|| value.to_ascii_lowercase());
             }
             ("$SCHED", _) => {
-                if let Some(scan) = sched(&statement, &mut open)? {
+                if let Some(scan) = sched(statement, &mut open)? {
                     scans.push(scan);
                 }
             }
@@ -115,7 +123,7 @@ pub fn read(text: &str, station: Option<&str>) -> Result<(Option<String>, Vec<Gi
 
 /// Takes one statement of `$SCHED`; gives the scan that it ends.
 fn sched<'t>(
-    statement: &Statement<'t>,
+    statement: &'t Statement,
     open: &mut Option<Scan<'t>>,
 ) -> Result<Option<Scan<'t>>, Error> {
     let first = statement.text.split_whitespace().next().unwrap_or("");
@@ -265,6 +273,43 @@ mod tests {
             let error = read(VEX, asked).err().unwrap();
             assert_eq!(error, Error::Station { stations: "Ef, On".to_owned() });
         }
+    }
+
+    #[test]
+    fn statements_run_over_lines_and_share_them() {
+        let joined =
+            VEX.replace(":\n", ": ").replace('\n', " ").replace("* a comment; with = marks", "");
+        let joined = joined.replace("* \"quoted\"", "");
+        let spread = VEX
+            .replace("= 1.5;", "=\n  1.5\n;")
+            .replace("scan No0001;", "scan\n  No0001 * the first; of all\n;")
+            .replace("start=2026y326d18h00m00s;", "start =\n\n 2026y326d18h00m00s ;")
+            .replace("station=On:   10 sec:", "station = On:\n\t10\n   sec *:\n:\n");
+        for text in [joined, spread] {
+            for station in ["Ef", "On"] {
+                let (session, scans) = read(&text, Some(station)).unwrap();
+                let (expected, same) = read(VEX, Some(station)).unwrap();
+                assert_eq!((session, scans.len()), (expected, same.len()), "{text}");
+                for (scan, same) in scans.iter().zip(&same) {
+                    let of = |scan: &Given| (scan.start, scan.duration, scan.target.clone());
+                    assert_eq!((&scan.name, of(scan)), (&same.name, of(same)), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_begins_whatever_was_left_open_before_it() {
+        let text =
+            VEX.replace("def m; enddef;", "def m; enddef").replace("$MODE;", "nonsense\n$MODE;");
+        assert_eq!(read(&text, Some("On")).unwrap().1.len(), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_middle_of_a_statement_is_told_by_the_line_it_begins_on() {
+        let text = "VEX_rev=1.5;\n$SCHED;\nscan a;\nstart\n=\ntomorrow\n;\n";
+        let error = read(text, None).err().unwrap().to_string();
+        assert!(error.contains("line 4") && error.contains("tomorrow"), "{error}");
     }
 
     #[test]

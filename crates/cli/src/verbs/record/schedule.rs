@@ -1,7 +1,8 @@
 //! `fullbore record --schedule FILE`: the scans of a session, each at its time, with nobody watching.
 //!
 //! Every scan is a recording of its own, armed ahead of its start and sealed before the next is armed, so
-//! one that fails takes no other with it. SIGHUP reads the file again: what lies ahead is replaced.
+//! one that fails takes no other with it. One that cannot be armed is tried again until it is over. SIGHUP reads the
+//! file again, also while a scan is recorded: what lies ahead is replaced.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,7 +20,7 @@ use fullbore_core::schedule::{LARGEST, Planned, Schedule};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::{Control, Event, Limit, Plan, Recorder, Sealed};
+use fullbore_engine::recorder::{Control, Event, Limit, Plan, RecordError, Recorder, Sealed};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -35,6 +36,15 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Time between two lines that say what is awaited.
 const REMIND: Duration = Duration::from_secs(60);
+
+/// The first time between two trials to arm a scan: what stood in the way may be gone at once …
+const FIRST_TRIAL: Duration = Duration::from_millis(250);
+
+/// … and the longest: so much of a scan is lost at most once it is gone.
+const LONGEST_TRIAL: Duration = Duration::from_secs(5);
+
+/// A scan that begins so long after its time is late, and one that ends so long before it was cut short.
+const SHORT_NS: i64 = 250_000_000;
 
 /// A step of the host's clock that is told of.
 const JUMP_NS: i64 = 500_000_000;
@@ -52,7 +62,15 @@ struct Outcome {
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 enum Came {
     /// It was recorded, with these totals over its streams.
-    Recorded { bytes: u64, terms: Terms, verdict: Option<Verdict>, late_seconds: f64 },
+    Recorded {
+        bytes: u64,
+        terms: Terms,
+        verdict: Option<Verdict>,
+        late_seconds: f64,
+        /// Before its end it was stopped, and lacks so much.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cut_short_seconds: Option<f64>,
+    },
     /// It could not be recorded, or not be sealed.
     Failed { why: String },
     /// It was over before it could be armed.
@@ -185,7 +203,7 @@ impl Runner<'_> {
         let mut reminded: Option<(Name, Instant)> = None;
         while self.control.asked() == 0 {
             if self.again.swap(false, Ordering::SeqCst) {
-                self.read_again(&mut agenda);
+                read_again(self.args, self.file, &mut agenda).iter().for_each(|it| self.show(it));
                 reminded = None;
             }
             if let Some(seconds) = self.clock.jumped() {
@@ -205,7 +223,7 @@ impl Runner<'_> {
                     std::thread::sleep(LOOK);
                 }
                 Step::Missed { scan } => self.missed(scan),
-                Step::Arm { scan, late } => self.record(scan, late)?,
+                Step::Arm { scan, late } => self.record(scan, late, &mut agenda)?,
             }
         }
         self.done.left.extend(agenda.ahead().map(|scan| scan.name.clone()));
@@ -232,7 +250,7 @@ impl Runner<'_> {
     }
 
     /// Records one scan. What goes wrong with it is told, and is no reason to end the session.
-    fn record(&mut self, scan: Planned, late: Duration) -> anyhow::Result<()> {
+    fn record(&mut self, scan: Planned, late: Duration, agenda: &mut Agenda) -> anyhow::Result<()> {
         if !late.is_zero() {
             self.code = output::FOUND;
             self.say(&format!(
@@ -241,38 +259,93 @@ impl Runner<'_> {
                 late.as_secs_f64()
             ));
         }
-        let plan = plan(self.args, &self.done.session, &scan, &self.known)?;
-        let given = plan.members.clone();
         let mut screen = Screen::new(self.output, self.args.quiet)?;
-        let mut sealed: Option<Sealed> = None;
-        let mut begun = scan.start;
-        let mut tell = |event: &Event| {
-            match event {
-                Event::Armed(armed) => begun = begun.max(armed.at),
-                Event::Sealed(books) | Event::Unsealed { books, .. } => {
-                    sealed = Some((**books).clone());
+        let (mut sealed, mut begun) = (None, scan.start);
+        let mut trials = Trials::default();
+        let ended = loop {
+            let tried = self.try_once(&scan, agenda, &mut screen, &mut sealed, &mut begun);
+            let Tried::NotArmed { why, passing } = tried else { break tried };
+            let over = |this: &Self| Clock::new().now() >= scan.end || this.control.asked() > 0;
+            if passing && !over(self) {
+                if let Some(text) = trials.say(&scan, &why) {
+                    screen.event(&Event::Warning { text });
                 }
-                _ => {}
+                self.pause(trials.wait(), scan.end, agenda, &mut screen);
             }
-            screen.event(event);
-            tell_of(self.keeper.as_ref(), event, &mut screen);
+            if !passing || over(self) {
+                break Tried::NotArmed { why, passing };
+            }
         };
-        let ended = Recorder::arm(plan, &mut tell)
-            .and_then(|recorder| recorder.run(&self.control, &mut tell));
         screen.end();
-        self.get_to_know(&given, sealed.as_ref());
-        if ended.is_ok() && sealed.is_none() {
+        if matches!(ended, Tried::Ended { failure: None }) && sealed.is_none() {
             // It was stopped before it began.
             self.done.left.push(scan.name);
             return Ok(());
         }
-        let failure = ended.err().map(|error| explained(error).to_string());
+        let failure = match ended {
+            Tried::Ended { failure } => failure,
+            Tried::NotArmed { why, .. } => Some(why),
+        };
         if let Some(why) = &failure {
             self.say(&format!("warning: scan {}: {why}", scan.name));
         }
-        let came = self.enter(sealed, failure, begun.since(scan.start));
+        let came = self.enter(sealed, failure, &scan, begun);
         self.done.scans.push(Outcome { scan: scan.name, start: scan.start, came });
         Ok(())
+    }
+
+    /// Arms a scan and records it, if that is possible now.
+    fn try_once(
+        &mut self,
+        scan: &Planned,
+        agenda: &mut Agenda,
+        screen: &mut Screen,
+        sealed: &mut Option<Sealed>,
+        begun: &mut Tai,
+    ) -> Tried {
+        let (args, file, output) = (self.args, self.file, self.output);
+        let plan = match plan(args, &self.done.session, scan, &self.known) {
+            Ok(plan) => plan,
+            Err(error) => return Tried::NotArmed { why: format!("{error:#}"), passing: true },
+        };
+        let given = plan.members.clone();
+        let mut tell = |event: &Event| {
+            match event {
+                Event::Armed(armed) => *begun = (*begun).max(armed.at),
+                Event::Sealed(books) | Event::Unsealed { books, .. } => {
+                    *sealed = Some((**books).clone());
+                }
+                _ => {}
+            }
+            screen.event(event);
+            tell_of(self.keeper.as_ref(), event, screen);
+            if self.again.swap(false, Ordering::SeqCst) {
+                let news = read_again(args, file, agenda);
+                news.iter().for_each(|news| news.during(output, screen));
+            }
+        };
+        let recorder = match Recorder::arm(plan, &mut tell) {
+            Ok(recorder) => recorder,
+            Err(error) => {
+                let passing = !matches!(error, RecordError::ScanExists { .. });
+                return Tried::NotArmed { why: explained(error).to_string(), passing };
+            }
+        };
+        let ended = recorder.run(&self.control, &mut tell);
+        self.get_to_know(&given, sealed.as_ref());
+        Tried::Ended { failure: ended.err().map(|error| explained(error).to_string()) }
+    }
+
+    /// Waits before a scan is tried again, unless it is over by then or an end is asked for.
+    fn pause(&self, wait: Duration, end: Tai, agenda: &mut Agenda, screen: &mut Screen) {
+        let until = Instant::now() + wait;
+        while Instant::now() < until && Clock::new().now() < end && self.control.asked() == 0 {
+            if self.again.swap(false, Ordering::SeqCst) {
+                let news = read_again(self.args, self.file, agenda);
+                news.iter().for_each(|news| news.during(self.output, screen));
+            }
+            std::thread::sleep(LOOK.min(wait));
+        }
     }
 
     /// Remembers which members these are. The next scan takes no others in their places.
@@ -287,7 +360,13 @@ impl Runner<'_> {
     }
 
     /// Enters a scan that is over into the books of the session.
-    fn enter(&mut self, sealed: Option<Sealed>, failure: Option<String>, late_ns: i64) -> Came {
+    fn enter(
+        &mut self,
+        sealed: Option<Sealed>,
+        failure: Option<String>,
+        scan: &Planned,
+        begun: Tai,
+    ) -> Came {
         let mut terms = Terms::default();
         let mut bytes = 0;
         if let Some(sealed) = &sealed {
@@ -301,35 +380,29 @@ impl Runner<'_> {
             self.code = output::FOUND;
             return Came::Failed { why };
         }
-        let verdict = sealed.and_then(|sealed| sealed.manifest.verdict());
-        Came::Recorded { bytes, terms, verdict, late_seconds: late_ns as f64 / 1e9 }
+        let lacks = sealed.as_ref().and_then(|sealed| sealed.manifest.stopped);
+        let lacks = lacks.map(|stopped| scan.end.since(stopped)).filter(|&ns| ns > SHORT_NS);
+        let late_ns = begun.since(scan.start);
+        if lacks.is_some() || late_ns > SHORT_NS {
+            self.code = output::FOUND;
+        }
+        Came::Recorded {
+            bytes,
+            terms,
+            verdict: sealed.and_then(|sealed| sealed.manifest.verdict()),
+            late_seconds: late_ns as f64 / 1e9,
+            cut_short_seconds: lacks.map(|ns| ns as f64 / 1e9),
+        }
     }
 
-    fn read_again(&mut self, agenda: &mut Agenda) {
-        let schedule = match read(self.file, self.args.station.as_deref()) {
-            Ok(schedule) => schedule,
-            Err(error) => {
-                self.say(&format!("warning: the schedule stays as it was: {error:#}"));
-                return;
+    /// Shows news while no scan is recorded.
+    fn show(&self, news: &News) {
+        match news {
+            News::Warning(text) => self.say(&format!("warning: {text}")),
+            News::Schedule { scans, changes } => {
+                self.tell(&told(*scans, changes), || in_words(*scans, changes));
             }
-        };
-        schedule.notes.iter().for_each(|note| self.say(&format!("warning: {note}")));
-        let Changes { added, removed, too_late } = agenda.replace(schedule);
-        let scans = agenda.ahead().len();
-        let told = Told::Schedule { scans, added: &added, removed: &removed, too_late: &too_late };
-        self.tell(&told, || {
-            let mut text = format!("{} lie ahead", count(scans, "scan"));
-            let kinds = [
-                ("new or moved", &added),
-                ("removed", &removed),
-                ("over or begun, so left as they were", &too_late),
-            ];
-            for (what, names) in kinds.into_iter().filter(|(_, names)| !names.is_empty()) {
-                let names: Vec<&str> = names.iter().map(Name::as_str).collect();
-                text += &format!("; {what}: {}", names.join(", "));
-            }
-            text
-        });
+        }
     }
 
     /// The account of the session.
@@ -362,6 +435,98 @@ impl Runner<'_> {
             false => line_to_stderr(&text()),
         }
     }
+}
+
+/// What came of a trial to record a scan.
+enum Tried {
+    /// It was armed, and is over.
+    Ended { failure: Option<String> },
+    /// It could not be armed; whether that may pass.
+    NotArmed { why: String, passing: bool },
+}
+
+/// Trials to arm a scan: soon at first, and ever more rarely.
+#[derive(Default)]
+struct Trials {
+    wait: Option<Duration>,
+    said: Option<String>,
+}
+
+impl Trials {
+    /// How long to wait before the next.
+    fn wait(&mut self) -> Duration {
+        let wait = self.wait.map_or(FIRST_TRIAL, |wait| (wait * 2).min(LONGEST_TRIAL));
+        self.wait = Some(wait);
+        wait
+    }
+
+    /// What is to be said of one that failed, unless that is known already.
+    fn say(&mut self, scan: &Planned, why: &str) -> Option<String> {
+        if self.said.as_deref() == Some(why) {
+            return None;
+        }
+        self.said = Some(why.to_owned());
+        Some(format!(
+            "scan {} cannot be armed now, and is tried again until it is over at {:.1}: {why}",
+            scan.name, scan.end
+        ))
+    }
+}
+
+/// What reading the schedule again has shown.
+enum News {
+    Warning(String),
+    Schedule { scans: usize, changes: Changes },
+}
+
+impl News {
+    /// Shows it while a scan is recorded.
+    fn during(&self, output: Output, screen: &mut Screen) {
+        match self {
+            News::Warning(text) => screen.event(&Event::Warning { text: text.clone() }),
+            // A reader who has gone does not end a session.
+            News::Schedule { scans, changes } if output.json => {
+                drop(output.tell(&told(*scans, changes), String::new));
+            }
+            News::Schedule { scans, changes } => {
+                screen.event(&Event::Note { text: in_words(*scans, changes) });
+            }
+        }
+    }
+}
+
+/// Reads the schedule again, and replaces what lies ahead.
+fn read_again(args: &Args, file: &Path, agenda: &mut Agenda) -> Vec<News> {
+    let schedule = match read(file, args.station.as_deref()) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            return vec![News::Warning(format!("the schedule stays as it was: {error:#}"))];
+        }
+    };
+    let mut news: Vec<News> = schedule.notes.iter().cloned().map(News::Warning).collect();
+    let changes = agenda.replace(schedule);
+    news.push(News::Schedule { scans: agenda.ahead().len(), changes });
+    news
+}
+
+fn told(scans: usize, changes: &Changes) -> Told<'_> {
+    let Changes { added, removed, too_late } = changes;
+    Told::Schedule { scans, added, removed, too_late }
+}
+
+fn in_words(scans: usize, changes: &Changes) -> String {
+    let Changes { added, removed, too_late } = changes;
+    let mut text = format!("the schedule was read again: {} lie ahead", count(scans, "scan"));
+    let kinds = [
+        ("new or moved", added),
+        ("removed", removed),
+        ("over or begun, so left as they were", too_late),
+    ];
+    for (what, names) in kinds.into_iter().filter(|(_, names)| !names.is_empty()) {
+        let names: Vec<&str> = names.iter().map(Name::as_str).collect();
+        text += &format!("; {what}: {}", names.join(", "));
+    }
+    text
 }
 
 /// A line for people. A terminal that has gone away does not end a session.
@@ -398,14 +563,16 @@ fn table(session: &Session) -> String {
     );
     for outcome in &session.scans {
         let row = match &outcome.came {
-            Came::Recorded { bytes, terms, verdict, late_seconds } => {
+            Came::Recorded { bytes, terms, verdict, late_seconds, cut_short_seconds } => {
                 let verdict =
                     verdict.map_or("nothing came".to_owned(), |verdict| verdict.to_string());
                 let late = match *late_seconds > 0.05 {
                     true => format!(", {late_seconds:.1} s late"),
                     false => String::new(),
                 };
-                line(*bytes, terms) + &format!("  {verdict}{late}")
+                let short = cut_short_seconds
+                    .map_or(String::new(), |lacks| format!(", CUT SHORT by {lacks:.1} s"));
+                line(*bytes, terms) + &format!("  {verdict}{late}{short}")
             }
             Came::Failed { why } => format!("failed: {}", why.lines().next().unwrap_or("")),
             Came::Missed => "missed: it was over before it could be armed".to_owned(),
@@ -428,4 +595,57 @@ fn line(bytes: u64, terms: &Terms) -> String {
         terms.missing,
         terms.overrun
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned() -> Planned {
+        Planned {
+            name: "no1".parse().unwrap(),
+            start: Tai(0),
+            end: Tai(40_000_000_000),
+            target: None,
+        }
+    }
+
+    #[test]
+    fn a_scan_that_was_cut_short_is_told_as_such_in_the_table() {
+        let came = |cut_short_seconds| Came::Recorded {
+            bytes: 1_000_000,
+            terms: Terms { expected: 10, written: 10, ..Terms::default() },
+            verdict: Some(Verdict::Proven),
+            late_seconds: 0.0,
+            cut_short_seconds,
+        };
+        let outcome =
+            |name: &str, came| Outcome { scan: name.parse().unwrap(), start: Tai(0), came };
+        let session = Session {
+            event: "session",
+            session: Name::session("day").unwrap(),
+            scans: vec![outcome("no1", came(None)), outcome("no2", came(Some(12.34)))],
+            left: Vec::new(),
+            bytes: 0,
+            terms: Terms::default(),
+        };
+        let table = table(&session);
+        let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(row("no2").ends_with("proven, CUT SHORT by 12.3 s"), "{table}");
+        assert!(row("no1").ends_with("proven"), "{table}");
+        let json = serde_json::to_value(&session).unwrap();
+        assert_eq!(json["scans"][1]["cut_short_seconds"], 12.34);
+        assert!(json["scans"][0].get("cut_short_seconds").is_none());
+    }
+
+    #[test]
+    fn trials_come_soon_at_first_and_say_what_is_new() {
+        let mut trials = Trials::default();
+        let waits: Vec<Duration> = (0..8).map(|_| trials.wait()).collect();
+        assert_eq!((waits[0], waits[7]), (FIRST_TRIAL, LONGEST_TRIAL));
+        assert!(waits.is_sorted());
+        assert!(trials.say(&planned(), "in use").unwrap().contains("no1 cannot be armed now"));
+        assert_eq!(trials.say(&planned(), "in use"), None);
+        assert!(trials.say(&planned(), "no memory").is_some());
+    }
 }
