@@ -198,6 +198,7 @@ pub fn details(
         ));
         lines.extend(host.tide.as_ref().and_then(|tide| high_water_line(tide, host.pool_blocks)));
     }
+    lines.extend(account.clock.map(|clock| format!("its time stamps lie {clock}")));
     let why = account.why_overrun();
     let gap = |gap: &Gap| match why.as_ref().filter(|_| gap.cause == Cause::Overrun) {
         Some(why) => format!("{} ({why})", told(gap, &time_of)),

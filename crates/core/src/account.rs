@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::gap::{Cause, Gap};
 use crate::tide::Tide;
 use crate::time::Tai;
+use crate::wall::Wall;
 
 /// The balance, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -342,6 +343,9 @@ pub struct Account {
     /// Ring and writers; nothing in a scan that was recovered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
+    /// What the time in its frames was against the host's clock, where they carry one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Wall>,
     /// The end of it.
     pub verdict: Verdict,
 }
@@ -372,6 +376,7 @@ impl Account {
             witnesses: Vec::new(),
             unread: Vec::new(),
             host: None,
+            clock: None,
             verdict: Verdict::Unproven,
         }
     }

@@ -9,7 +9,7 @@ use crate::format::sequence::{Field, Unwrapper};
 use crate::format::vdif::{self, Header, Second, Timeline};
 use crate::format::{Damage, FILL};
 use crate::manifest::Fill;
-use crate::time::Tai;
+use crate::time::{Tai, frame_ns};
 
 /// Indices beyond this come from headers that cannot be true, and sums of two of them still fit.
 const FURTHEST: i64 = 1 << 60;
@@ -304,6 +304,14 @@ impl Count {
         }
     }
 
+    /// The time that stands in a frame itself, where it is to be believed.
+    pub fn stamp(&self, frame: &[u8]) -> Option<Tai> {
+        let rate = self.timeline()?.frames_per_second()?;
+        let header = Header::read(frame).ok().filter(|header| !header.invalid())?;
+        let number = u64::from(header.frame_number());
+        (number < rate).then(|| header.second().start().plus_ns(frame_ns(number, rate)))
+    }
+
     /// Makes up the frame at `index`: an invalid frame that keeps its identity, or a pattern.
     ///
     /// `before` is the frame in the slot before, if one is there: where the packet number counts, it is
@@ -456,6 +464,23 @@ mod tests {
         assert_eq!(count.read(&[], &whole[..500], 500), Reading::Damaged { index: 5 });
         assert_eq!(count.read(&[], &whole, 9000), Reading::Damaged { index: 5 });
         assert_eq!(count.read(&[], &whole[..5], 5), Reading::Foreign);
+    }
+
+    #[test]
+    fn a_frame_tells_its_time_once_the_rate_is_known_and_only_if_it_is_to_be_believed() {
+        let at = |count: &Count, frame: &[u8]| count.stamp(frame);
+        let count = Count::by_time(0, vec![0], BYTES, Some(100));
+        let second = Tai::of_half_year(53).plus_ns(10_000_000_000);
+        assert_eq!(at(&count, &frame(10, 25, 0)), Some(second.plus_ns(250_000_000)));
+        let numbered = Count::by_packet_number(BYTES, Some(100));
+        assert_eq!(at(&numbered, &frame(10, 0, 0)), Some(second), "behind a packet number too");
+        assert_eq!(at(&count, &frame(10, 100, 0)), None, "beyond the end of its second");
+        let header = Header::read(&frame(10, 25, 0)).unwrap().with_invalid(true);
+        let mut invalid = frame(10, 25, 0);
+        header.write(&mut invalid).unwrap();
+        assert_eq!(at(&count, &invalid), None);
+        assert_eq!(at(&Count::by_time(0, vec![0], BYTES, None), &frame(10, 25, 0)), None);
+        assert_eq!(at(&count, &[1, 2]), None);
     }
 
     #[test]

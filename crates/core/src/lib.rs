@@ -26,4 +26,5 @@ pub mod schedule;
 pub mod tide;
 pub mod time;
 pub mod units;
+pub mod wall;
 pub mod window;

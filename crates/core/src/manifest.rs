@@ -16,6 +16,7 @@ use crate::name::{Name, ScanName};
 use crate::redundancy::Redundancy;
 use crate::renamed::Renamed;
 use crate::time::Tai;
+use crate::wall::Wall;
 
 /// The version of the manifest's form; readers take this one and the one before.
 pub const VERSION: u32 = 1;
@@ -145,6 +146,9 @@ pub struct Summary {
     pub first: Option<Tai>,
     /// Time of the last frame (UTC).
     pub last: Option<Tai>,
+    /// What these times were against the host's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Wall>,
     /// The end of it.
     pub verdict: Verdict,
 }
@@ -157,6 +161,7 @@ impl From<&Account> for Summary {
             presence: account.presence.clone(),
             first: account.first.and_then(|edge| edge.time),
             last: account.last.and_then(|edge| edge.time),
+            clock: account.clock,
             verdict: account.verdict,
         }
     }

@@ -3,6 +3,8 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -116,9 +118,20 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
     sample: Option<PathBuf>,
 
-    /// The time that the first frames carry (UTC). [default: the present second]
-    #[arg(long, value_name = "TIME", help_heading = "Time")]
-    start: Option<Tai>,
+    /// The time that the first frames carry (UTC); `now`: the next second, which is waited for, as if the frames came
+    /// from a sampler that keeps the time. [default: the present second]
+    #[arg(long, value_name = "TIME|now", help_heading = "Time")]
+    start: Option<Start>,
+    /// Go too fast by so many parts in a million of the host's clock, or too slow: -200.
+    #[arg(
+        long,
+        value_name = "PPM",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        conflicts_with = "flat_out",
+        help_heading = "Faults"
+    )]
+    drift: f64,
     /// End after so many frames of each thread.
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = at_least_one(), help_heading = "Time")]
     frames: Option<u64>,
@@ -172,6 +185,26 @@ pub struct Args {
     truth: Option<PathBuf>,
 }
 
+/// When the first frames were, by their time stamps.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// Then.
+    At(Tai),
+    /// When they are sent.
+    Now,
+}
+
+impl FromStr for Start {
+    type Err = fullbore_core::time::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "now" => Ok(Start::Now),
+            text => text.parse().map(Start::At),
+        }
+    }
+}
+
 /// What datagrams are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -216,9 +249,13 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
 /// Sends, tells how it went, and writes the truth.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let plan = plan(&args)?;
+    let begins = plan.start;
     let stop = crate::signals::stop_flag()?;
     let generator = Generator::prepare(plan).map_err(explained)?;
     let truth_file = args.truth.as_deref().map(create).transpose()?;
+    if matches!(args.start, Some(Start::Now)) {
+        wait_until(begins, &stop);
+    }
     let progress = Progress::default();
     let report = sending::with_progress(output, &progress, || generator.run(&stop, &progress))
         .map_err(explained)?;
@@ -293,7 +330,11 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     Ok(Plan {
         streams: targets.iter().map(stream).collect(),
         payload,
-        start: args.start.unwrap_or_else(present_second),
+        start: match args.start {
+            Some(Start::At(start)) => start,
+            Some(Start::Now) => present_second().plus_ns(AHEAD_NS),
+            None => present_second(),
+        },
         frames,
         pace,
         faults: faults(args),
@@ -304,6 +345,23 @@ fn present_second() -> Tai {
     let now = Clock::new().now();
     Tai(now.0 - now.0.rem_euclid(1_000_000_000))
 }
+
+/// From the present second to one that there is time to prepare for.
+const AHEAD_NS: i64 = 2_000_000_000;
+
+/// Sleeps, in naps after which an end that was asked for is seen.
+fn wait_until(time: Tai, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let left = time.since(Clock::new().now());
+        if left <= 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left.unsigned_abs()).min(NAP));
+    }
+}
+
+/// The longest of them.
+const NAP: Duration = Duration::from_millis(50);
 
 fn faults(args: &Args) -> Faults {
     Faults {
@@ -317,6 +375,7 @@ fn faults(args: &Args) -> Faults {
         late: args.late,
         late_distance: args.late_distance,
         silences: args.silence.clone(),
+        drift_ppm: args.drift,
     }
 }
 

@@ -21,6 +21,7 @@ use fullbore_engine::recorder::{
     Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
 };
 
+mod clock;
 mod device;
 #[cfg(feature = "hdf5")]
 mod into;
@@ -182,6 +183,8 @@ pub struct Args {
     /// that they are; parity follows as they are complete, and all of it is there when a scan is sealed.
     #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
     redundancy: Option<Scheme>,
+    #[command(flatten)]
+    clock: clock::ClockLimits,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
@@ -378,6 +381,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         sync_interval: args.sync,
         redundancy: args.redundancy,
         stall,
+        clock: args.clock.limits(),
         goes_on_without: None,
     })
 }

@@ -36,6 +36,8 @@ pub struct Faults {
     pub late_distance: u64,
     /// Stretches of time in which nothing is sent.
     pub silences: Vec<Silence>,
+    /// The sender's clock goes too fast by so many parts in 10⁶; negative: too slow.
+    pub drift_ppm: f64,
 }
 
 /// A stretch of time in which a stream sends nothing.
@@ -66,6 +68,12 @@ pub enum Error {
         /// Their sum.
         total: f64,
     },
+    /// A clock that would stand still or go backwards, or that no clock is.
+    #[error("a drift of {ppm} ppm cannot be: at most {} one way or the other", Faults::FASTEST_PPM)]
+    Drift {
+        /// How much.
+        ppm: f64,
+    },
     /// A distance that holds back too much.
     #[error("{what} is {value} frames, and can be at most {}", Faults::FURTHEST)]
     Distance {
@@ -79,6 +87,9 @@ pub enum Error {
 impl Faults {
     /// The largest distance, which bounds what is held back.
     pub const FURTHEST: u64 = 1 << 24;
+
+    /// The largest drift, either way.
+    pub const FASTEST_PPM: f64 = 100_000.0;
 
     /// Refuses rules that cannot be followed.
     pub fn check(&self) -> Result<(), Error> {
@@ -108,7 +119,20 @@ impl Faults {
                 return Err(Error::Distance { what, value });
             }
         }
-        Ok(())
+        match self.drift_ppm.abs() <= Self::FASTEST_PPM {
+            true => Ok(()),
+            false => Err(Error::Drift { ppm: self.drift_ppm }),
+        }
+    }
+
+    /// When what the sender's clock has due at `ns` is due by the host's.
+    pub(super) fn by_the_host(&self, ns: u64) -> u64 {
+        drifted(ns, -self.drift_ppm / (1.0 + self.drift_ppm / 1e6))
+    }
+
+    /// What the sender's clock says at `ns` of the host's.
+    pub(super) fn by_the_sender(&self, ns: u64) -> u64 {
+        drifted(ns, self.drift_ppm)
     }
 
     /// The places in which a stream of so many places a second is silent, from its first place on.
@@ -122,6 +146,11 @@ impl Faults {
         let range = |silence: &Silence| place(silence.from)..silence.to.map_or(u64::MAX, place);
         self.silences.iter().filter(concerned).map(range).collect()
     }
+}
+
+/// A time of a clock that goes too fast by so much.
+fn drifted(ns: u64, ppm: f64) -> u64 {
+    ns.saturating_add_signed((ns as f64 * (ppm / 1e6)) as i64)
 }
 
 /// In what way a datagram is damaged.
@@ -355,6 +384,18 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_whose_clock_is_fast_has_sent_more_by_the_hosts() {
+        let fast = Faults { drift_ppm: 100.0, ..Faults::default() };
+        assert_eq!(fast.by_the_sender(1_000_000_000), 1_000_100_000);
+        let due = fast.by_the_host(1_000_100_000);
+        assert!(due.abs_diff(1_000_000_000) <= 1, "{due}");
+        let true_one = Faults::default();
+        for ns in [0, 17, 1 << 53, u64::MAX] {
+            assert_eq!((true_one.by_the_host(ns), true_one.by_the_sender(ns)), (ns, ns));
+        }
+    }
+
+    #[test]
     fn without_faults_every_frame_goes_in_order() {
         let events = all(&Faults::default(), 1000);
         let expected = (0..1000).map(|place| Event { place, what: What::Sent });
@@ -396,6 +437,8 @@ mod tests {
         assert!(nan.check().is_err());
         let total = Faults { drop: 0.6, late: 0.6, ..Faults::default() };
         assert!(matches!(total.check(), Err(Error::Total { .. })));
+        let fast = Faults { drift_ppm: f64::NAN, ..Faults::default() };
+        assert!(fast.check().unwrap_err().to_string().contains("ppm"));
         let far = Faults { late_distance: 1 << 40, ..Faults::default() };
         assert!(matches!(far.check(), Err(Error::Distance { .. })));
     }
@@ -418,6 +461,7 @@ mod tests {
             let faults = Faults {
                 seed, drop, drop_run, duplicate, reorder, reorder_distance, damage, late,
                 late_distance, silences: vec![],
+                drift_ppm: 0.0,
             };
             prop_assert!(faults.check().is_ok());
             let mut course = Course::new(&faults, "a", VDIF_DAMAGES, places, 1000);

@@ -12,7 +12,7 @@ use super::datagram::{HEAD_BYTES, Made, Maker};
 use super::fault::{Course, Event, RAW_DAMAGES, VDIF_DAMAGES};
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
-use super::{Form, Pace, Plan, Progress, StreamPlan, first_frame};
+use super::{Faults, Form, Pace, Plan, Progress, StreamPlan, first_frame};
 use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
 
@@ -251,7 +251,7 @@ fn header_second(second: Second) -> (u32, u32) {
 pub fn run(
     lanes: &mut [Lane],
     payloads: &Payloads,
-    pace: Pace,
+    (pace, faults): (Pace, &Faults),
     stop: &AtomicBool,
     progress: &Progress,
 ) -> Result<Ran, Error> {
@@ -274,8 +274,10 @@ pub fn run(
         let more = if !timed || stopping {
             lane.take_at_once()
         } else {
-            let (until_ns, now_ns) = gate.pass(due_ns);
-            lane.take(until_ns, now_ns, &mut lateness)
+            let (until_ns, now_ns) = gate.pass(faults.by_the_host(due_ns));
+            // What was due then is due now, whatever is lost in turning one clock's time into the other's.
+            let until_ns = faults.by_the_sender(until_ns).max(due_ns);
+            lane.take(until_ns, faults.by_the_sender(now_ns), &mut lateness)
         };
         lane.send(payloads, progress)?;
         if more {

@@ -404,7 +404,13 @@ impl Generator {
     /// Sends until all is sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
         let started = crate::clock::Clock::new().now();
-        let ran = lane::run(&mut self.lanes, &self.payloads, self.plan.pace, stop, progress)?;
+        let ran = lane::run(
+            &mut self.lanes,
+            &self.payloads,
+            (self.plan.pace, &self.plan.faults),
+            stop,
+            progress,
+        )?;
         let tallies: Vec<send::Tally> =
             self.lanes.iter().map(|lane| lane.sender().tally()).collect();
         let segments = self.lanes.iter().all(|lane| lane.sender().segments());

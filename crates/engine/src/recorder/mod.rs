@@ -15,6 +15,7 @@
 
 mod arm;
 mod check;
+mod clocks;
 #[cfg(feature = "hdf5")]
 pub mod container;
 mod error;

@@ -11,6 +11,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use fullbore_core::wall;
 use uuid::Uuid;
 
 /// What is to be recorded.
@@ -42,6 +43,8 @@ pub struct Plan {
     pub redundancy: Option<Scheme>,
     /// How long a member is known to stand still, if that was measured.
     pub stall: Option<Stall>,
+    /// Beyond what the time in frames is warned about.
+    pub clock: wall::Limits,
     /// With this, members that cannot be opened are left out as long as there is one, since nobody is there to be
     /// asked; and so are those that had this identity before and have another now, or none.
     pub goes_on_without: Option<BTreeMap<PathBuf, Uuid>>,

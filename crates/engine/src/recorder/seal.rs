@@ -13,6 +13,7 @@ use super::event::Sealed;
 use super::scan::Scan;
 use super::scribe::Answers;
 use crate::ring::Gauge;
+use crate::sys::clock::is_synchronised;
 
 /// A stream that lacks so much at either end, while another has it, is said to.
 const NOTICEABLE_NS: i64 = 250_000_000;
@@ -34,6 +35,7 @@ pub fn seal(
     add_host(scan, writers);
     add_witnesses(scan, sources);
     add_presence(scan);
+    add_clock(scan);
     for (number, account) in &scan.accounts {
         assert!(account.terms.balance(), "stream {number}: {:?}", account.terms);
     }
@@ -104,6 +106,14 @@ fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
                 tide: scan.tides.get(number).cloned(),
             });
         }
+    }
+}
+
+/// What the kernel says of the host's own clock, beside what the streams' were against it.
+fn add_clock(scan: &mut Scan) {
+    let synchronised = is_synchronised();
+    for clock in scan.accounts.values_mut().filter_map(|account| account.clock.as_mut()) {
+        clock.host_synchronised = synchronised;
     }
 }
 

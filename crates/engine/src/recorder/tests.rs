@@ -56,6 +56,7 @@ impl Members {
             sync_interval: None,
             redundancy: None,
             stall: None,
+            clock: Default::default(),
             goes_on_without: None,
         }
     }

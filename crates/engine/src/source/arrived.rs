@@ -342,6 +342,7 @@ impl Arrived {
                 flow.count.learn(head, frame);
                 let mark = Mark { flow: number, index, time: None };
                 self.append(frame, invalid, Some(mark), lent.now);
+                self.look_at_the_clock(number, frame, lent.now);
                 self.near(number, lent);
             }
             Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
@@ -349,6 +350,17 @@ impl Arrived {
             }
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().astray += 1,
+        }
+    }
+
+    /// Compares the time in a frame with the host's clock. All threads of a stream have one clock.
+    fn look_at_the_clock(&mut self, number: usize, frame: &[u8], now: Tai) {
+        let part = self.parts.back_mut().expect("there is a newest part");
+        if part.watch.wants(now)
+            && let Some(stamp) = self.flows[number].count.stamp(frame)
+        {
+            part.watch.look(stamp, now);
+            self.gauge.tell_wall(&part.watch);
         }
     }
 

@@ -1,8 +1,8 @@
 //! One stream of one scan: what has been handed on of it, and what its account will say.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms, Witness};
 use fullbore_core::count::Count;
@@ -11,6 +11,7 @@ use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::time::Tai;
+use fullbore_core::wall::{Standing, Watch};
 use fullbore_core::window::{Closed, Finished};
 use uuid::Uuid;
 
@@ -64,6 +65,9 @@ pub struct StreamGauge {
     pub frames_per_second: AtomicU64,
     /// Time for which a sender that can be held was held, for want of a block.
     pub held_ns: AtomicU64,
+    /// How the time in its frames stands against the host's clock, where they carry one; brought up to date a few
+    /// times a second.
+    pub wall: Mutex<Option<Standing>>,
 }
 
 impl StreamGauge {
@@ -85,6 +89,21 @@ impl StreamGauge {
         ] {
             counter.store(value, Ordering::Relaxed);
         }
+    }
+}
+
+impl StreamGauge {
+    /// Brings up to date how the stream stands against the host's clock. Who reads it now is not waited for.
+    pub(super) fn tell_wall(&self, watch: &Watch) {
+        let standing = || Some(Standing { wall: watch.wall()?, lately_ns: watch.lately_ns()? });
+        if let Ok(mut wall) = self.wall.try_lock() {
+            *wall = standing();
+        }
+    }
+
+    /// How it stands against the host's clock.
+    pub fn standing(&self) -> Option<Standing> {
+        *self.wall.lock().ok()?
     }
 }
 
@@ -190,6 +209,8 @@ pub struct Part {
     pub sums: Option<Sums>,
     /// When the first and the last frame of it were taken.
     pub seen: Option<(Tai, Tai)>,
+    /// The time in its frames against the host's clock.
+    pub watch: Watch,
     /// Datagrams that were no frames.
     pub foreign: u64,
     /// Good frames that were thrown away, because their place was not to be believed.
@@ -253,6 +274,7 @@ impl Part {
             course: Course::new(Arc::new(track)),
             sums: None,
             seen: None,
+            watch: Watch::default(),
             foreign: 0,
             astray: 0,
             beyond: 0,
@@ -335,6 +357,7 @@ impl Part {
         (account.foreign, account.astray) = (self.foreign, self.astray);
         account.restarts = self.restarts;
         account.disagreements = self.disagreements;
+        account.clock = self.watch.wall();
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {
             [(_, _, only)] => only.gaps.iter().for_each(|&gap| account.push_gap(gap)),

@@ -186,6 +186,7 @@ impl Placed {
         if run > 0 {
             self.sum_up(first, run);
             self.note_came(first, run, lent.now);
+            self.look_at_the_clock(first, lent.now);
             self.window.arrive_in_order(run as u32);
             self.near(first + run as i64 - 1, lent);
         }
@@ -232,6 +233,27 @@ impl Placed {
             }
         }
         in_place
+    }
+
+    /// Compares the time in a frame that was received in place with the host's clock.
+    fn look_at_the_clock(&mut self, index: i64, now: Tai) {
+        if !self.part_of(index).watch.wants(now) {
+            return;
+        }
+        let frame = self.frame_bytes();
+        let (page, slot) = self.window.page_of(index);
+        let block = self.window.block(page, || None).expect("it was received into");
+        let stamp = self.count.stamp(&block[slot as usize * frame..][..frame]);
+        self.take_stamp(index, stamp, now);
+    }
+
+    fn take_stamp(&mut self, index: i64, stamp: Option<Tai>, now: Tai) {
+        let gauge = self.gauge.clone();
+        let watch = &mut self.part_of(index).watch;
+        if let Some(stamp) = stamp.filter(|_| watch.wants(now)) {
+            watch.look(stamp, now);
+            gauge.tell_wall(watch);
+        }
     }
 
     /// Takes the checksum of frames that came in order, while the kernel's copy of them is in the cache.
@@ -356,6 +378,9 @@ impl Placed {
                     note_invalid(&mut self.invalid, page);
                 }
                 self.note_came(index, 1, lent.now);
+                if self.part_of(index).watch.wants(lent.now) {
+                    self.take_stamp(index, self.count.stamp(frame), lent.now);
+                }
                 self.near(index, lent);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {

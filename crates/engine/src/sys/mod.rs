@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
 pub mod memory;

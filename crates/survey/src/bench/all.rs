@@ -440,6 +440,7 @@ fn record_once(
         sync_interval: None,
         redundancy: None,
         stall: None,
+        clock: Default::default(),
         goes_on_without: None,
     };
     let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();

@@ -70,6 +70,7 @@ fn resolve(args: &Args, target: &Hdf5Target) -> anyhow::Result<ContainerPlan> {
         buffer: args.buffer,
         capture_threads: args.capture_threads,
         cpus: args.cpus.clone(),
+        clock: args.clock.limits(),
     })
 }
 

@@ -24,10 +24,12 @@ use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::manifest::{self, Format};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
+use fullbore_core::wall;
 use uuid::Uuid;
 
 use super::arm::{judge_buffers, open_ports};
 use super::check::check_inputs;
+use super::clocks::Clocks;
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Progress, Sealed, Tell};
 use super::plan::{Limit, Plan};
@@ -70,6 +72,8 @@ pub struct ContainerPlan {
     pub capture_threads: Option<usize>,
     /// Cores for the capture threads, if they are to stay on some.
     pub cpus: Vec<usize>,
+    /// Beyond what the time in frames is warned about.
+    pub clock: wall::Limits,
 }
 
 impl ContainerPlan {
@@ -102,6 +106,7 @@ impl ContainerPlan {
             sync_interval: None,
             redundancy: None,
             stall: None,
+            clock: self.clock,
             goes_on_without: None,
         }
     }
@@ -168,6 +173,7 @@ struct Work {
     broken: Option<String>,
     failed: Option<hdf5::Error>,
     told: (Instant, Vec<u64>, u64),
+    clocks: Clocks,
 }
 
 impl Work {
@@ -239,6 +245,7 @@ impl Work {
         Ok(Work {
             captures_left: captures.len(),
             told: (Instant::now(), Vec::new(), 0),
+            clocks: Clocks::new(plan.clock),
             since: Instant::now(),
             stopping: 0,
             broken: None,
@@ -277,6 +284,7 @@ impl Work {
             if self.told.0.elapsed() >= PROGRESS {
                 let progress = self.progress();
                 tell(&Event::Progress(progress));
+                self.clocks.judge(&self.scan, tell);
             }
         }
     }

@@ -19,6 +19,7 @@ use self::marks::Marks;
 use self::standstill::Standstill;
 use super::arm::{Recorder, Running, undone};
 use super::check::{device, known_rate};
+use super::clocks::Clocks;
 use super::error::RecordError;
 use super::event::{Event, Progress, Tell};
 use super::plan::Plan;
@@ -121,6 +122,7 @@ pub struct Supervisor {
     reported: Instant,
     standstill: Standstill,
     marks: Marks,
+    clocks: Clocks,
     captures_left: usize,
     broken: Vec<String>,
     /// Whether a source can give nothing more, so that no further scan begins with it.
@@ -169,6 +171,7 @@ impl Supervisor {
                 members: vec![0; members.len()],
             },
             start: plan.start,
+            clocks: Clocks::new(plan.clock),
             plan,
             members,
             running,
@@ -440,6 +443,9 @@ impl Supervisor {
         if let Some(progress) = self.progress() {
             self.judge_room(&progress, tell);
             tell(&Event::Progress(progress));
+        }
+        if let Some(scan) = self.scans.back() {
+            self.clocks.judge(scan, tell);
         }
         self.judge_standstill(tell);
     }
