@@ -59,6 +59,7 @@ enum Verb {
     Rebuild(verbs::rebuild::Args),
     Rm(verbs::rm::Args),
     Protect(verbs::protect::Args),
+    Mark(verbs::mark::Args),
     Demo(verbs::demo::Args),
     #[cfg(feature = "hdf5")]
     Panda(verbs::panda::Args),
@@ -96,6 +97,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Rebuild(args) => verbs::rebuild::run(args, output),
         Verb::Rm(args) => verbs::rm::run(args, output),
         Verb::Protect(args) => verbs::protect::run(args, output),
+        Verb::Mark(args) => verbs::mark::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
         #[cfg(feature = "hdf5")]
         Verb::Panda(args) => verbs::panda::run(args, output),

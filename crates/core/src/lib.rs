@@ -18,6 +18,7 @@ pub mod index;
 pub mod keep;
 pub mod layout;
 pub mod manifest;
+pub mod marker;
 pub mod name;
 pub mod pattern;
 pub mod redundancy;

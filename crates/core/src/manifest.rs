@@ -12,6 +12,7 @@ use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
 use crate::format::panda::control::Settings;
 use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
+use crate::marker::Marker;
 use crate::name::{Name, ScanName};
 use crate::redundancy::Redundancy;
 use crate::renamed::Renamed;
@@ -208,6 +209,9 @@ pub struct Manifest {
     pub members: Vec<Member>,
     /// The streams; a record's stream number in the index is the place here.
     pub streams: Vec<Stream>,
+    /// What somebody wanted to be remembered of it, in the order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub markers: Vec<Marker>,
 }
 
 /// A manifest that cannot be used.

@@ -8,11 +8,12 @@ use fullbore_core::account::Account;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::marker::{Marker, Position};
 use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
-use fullbore_engine::store::lock;
 use fullbore_engine::store::reader::{Scan, Stream as Stored};
+use fullbore_engine::store::{lock, markers};
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
@@ -64,6 +65,8 @@ struct Info<'a> {
     accounts: Vec<Option<&'a Account>>,
     places: Vec<Place>,
     recording: bool,
+    /// What was marked, also what is not yet in the manifest, with where the streams were.
+    markers: &'a [Marker],
     /// Where the members were that are not given.
     absent: Vec<&'a PathBuf>,
     findings: &'a [Finding],
@@ -88,11 +91,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         keep_only(&mut scan, stream.as_str())?;
     }
     let recording = lock::is_held(&scan.inventory.lock_path());
+    let markers = placed(&scan, recording);
     let info = Info {
         manifest: &scan.manifest,
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
         places: places(&scan),
         recording,
+        markers: &markers,
         absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
@@ -155,9 +160,30 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text.push('\n');
     text += &columns(&places_table(&info.places), 2);
     text.push('\n');
+    text += &info.markers.iter().map(marked).collect::<String>();
     text += &accounts(scan, gaps);
     for finding in &scan.findings {
         text += &format!("! {finding}\n");
+    }
+    text
+}
+
+/// All markers, with where the streams were as far as that is known by now; of the streams that are shown.
+fn placed(scan: &Scan, recording: bool) -> Vec<Marker> {
+    let mut markers = scan.inventory.markers.clone();
+    for marker in &mut markers {
+        markers::place(scan, marker, recording);
+        let shown = |position: &Position| scan.stream(position.stream.as_str()).is_some();
+        marker.positions.retain(shown);
+    }
+    markers
+}
+
+/// A marker: when, what, and where each stream was.
+fn marked(marker: &Marker) -> String {
+    let mut text = format!("mark {:.3} {}\n", marker.time, marker.text);
+    for Position { stream, frame, byte } in &marker.positions {
+        text += &format!("  {stream}: frame {frame}, byte {byte}\n");
     }
     text
 }

@@ -11,6 +11,7 @@ pub mod device;
 pub mod generate;
 pub mod info;
 pub mod ls;
+pub mod mark;
 #[cfg(feature = "hdf5")]
 pub mod panda;
 pub mod place;

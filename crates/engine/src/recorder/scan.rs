@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use fullbore_core::account::Account;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
@@ -13,6 +15,7 @@ use fullbore_core::gap::Ranges;
 use fullbore_core::manifest::{
     self, ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
+use fullbore_core::marker::{self, Marker};
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Redundancy;
 use fullbore_core::tide::Tide;
@@ -25,12 +28,12 @@ use super::event::StreamState;
 use super::following::Following;
 use super::plan::Plan;
 use super::read_back::Unsure;
-use super::scribe::{Answers, Scribes, SideFile, Task};
+use super::scribe::{Answers, PATIENCE, Scribes, SideFile, Task};
 use crate::lifecycle::Lifecycle;
 use crate::ring::Gauge;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
-use crate::store::Member;
 use crate::store::inventory::side_file;
+use crate::store::{Member, hanging, markers};
 use crate::witness;
 
 /// A scan that is not sealed.
@@ -140,6 +143,7 @@ impl Scan {
             redundancy: plan.redundancy.map(Redundancy::of),
             members,
             streams,
+            markers: Vec::new(),
         };
         let numbers = 0..manifest.streams.len() as u16;
         Self {
@@ -401,6 +405,33 @@ impl Scan {
         }
         let geometry = self.manifest.streams[usize::from(number)].geometry;
         geometry.map_or(0, |geometry| blocks * u64::from(geometry.block_bytes))
+    }
+
+    /// Roots of the members that answer.
+    pub fn answering(&self) -> Vec<PathBuf> {
+        let all = self.members.iter().zip(&self.roots);
+        all.filter(|(it, _)| !self.silent.contains(*it)).map(|(_, root)| root.clone()).collect()
+    }
+
+    /// What was marked of it, as far as its members tell within [`PATIENCE`]. What is marked from now on is found beside
+    /// the manifest.
+    pub fn markers(&self) -> Vec<Marker> {
+        let (tell, told) = mpsc::channel();
+        let Some(first) = self.manifest.streams.first() else { return Vec::new() };
+        for root in self.answering() {
+            let tell = tell.clone();
+            let file = markers::file_of(&root.join(&first.directory));
+            // A member that stands still keeps its thread, and nobody else.
+            let _ = Builder::new().name("markers".into()).spawn(move || {
+                hanging::at(&root);
+                // Whoever asked may have gone on.
+                let _ = tell.send(markers::of_file(&file));
+            });
+        }
+        drop(tell);
+        let until = Instant::now() + PATIENCE;
+        let next = || told.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        marker::joined(std::iter::from_fn(next).flatten().chain(self.manifest.markers.clone()))
     }
 
     /// Lets its locks go, so that it can be read once it is told of as sealed.

@@ -21,6 +21,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::{MANIFEST_FILE, SIDE_DIRECTORY};
+use fullbore_core::marker::MARKERS_FILE;
 use fullbore_core::name::ScanName;
 use uuid::Uuid;
 
@@ -440,6 +441,7 @@ impl Desk {
         for directory in claimed {
             // What cannot be removed is left: the error that brought us here is the one to be told.
             let side = directory.join(SIDE_DIRECTORY);
+            let _ = std::fs::remove_file(side.join(MARKERS_FILE));
             let _ = std::fs::remove_file(side.join(MANIFEST_FILE));
             let _ = std::fs::remove_dir(side);
             let _ = std::fs::remove_dir(directory);

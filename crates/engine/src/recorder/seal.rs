@@ -13,6 +13,7 @@ use super::event::Sealed;
 use super::scan::Scan;
 use super::scribe::Answers;
 use crate::ring::Gauge;
+use crate::store::{markers, reader};
 use crate::sys::clock::is_synchronised;
 
 /// A stream that lacks so much at either end, while another has it, is said to.
@@ -60,9 +61,24 @@ fn write_down(scan: &mut Scan, state: State) -> Result<(), RecordError> {
         answers.one_is_enough()?;
     }
     scan.manifest.state = state;
+    scan.manifest.markers = scan.markers();
+    place_markers(scan);
     let mut manifests = scan.write_manifests();
     manifests.wait_for_enough(&mut scan.silent);
     manifests.one_is_enough()
+}
+
+/// Says where the streams were when something was marked, where that was not on the disk when it was.
+fn place_markers(scan: &mut Scan) {
+    let streams = scan.manifest.streams.len();
+    if scan.manifest.markers.iter().all(|marker| marker.positions.len() >= streams) {
+        return;
+    }
+    // Without its indexes nobody knows, and whoever can read them later says it.
+    let Ok(stored) = reader::Scan::open(&scan.answering(), &scan.manifest.scan) else { return };
+    for marker in &mut scan.manifest.markers {
+        markers::place(&stored, marker, false);
+    }
 }
 
 /// The account of a stream that never came.

@@ -8,6 +8,7 @@
 //!                                  index               of this member's blocks
 //!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
 //!                                  protected                      if the scan is not to be removed
+//!                                  markers                        what was marked, of the scan's first stream only
 //!                                  spare               space for the next one
 //!                                  <scan-stream>.00000003.parity0     parity of chunks on other members
 //!                                  <scan-stream>.00000003.stripe0     which those are, and all that their indexes say of them
@@ -31,6 +32,7 @@
 //! - [`remove`]: a scan's files taken away, and no others
 //! - [`keep`]: the oldest scans let go of, and scans protected from that
 //! - [`lock`]: who records a scan
+//! - [`markers`]: what somebody wanted to be remembered of a scan
 
 pub mod catalogue;
 mod chunk;
@@ -43,6 +45,7 @@ pub mod inventory;
 mod journal;
 pub mod keep;
 pub mod lock;
+pub mod markers;
 mod member;
 mod pages;
 pub mod read;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use fullbore_core::manifest::{
     ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
 };
+use fullbore_core::marker::MARKERS_FILE;
 use fullbore_core::name::ScanName;
 use serde::Serialize;
 
@@ -179,7 +180,7 @@ fn chunks_of(holding: &Holding) -> impl Iterator<Item = &PathBuf> {
 impl Removed {
     fn sides_of(&mut self, holding: &Holding) -> Result<(), Error> {
         let side = holding.path.join(SIDE_DIRECTORY);
-        for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MANIFEST_FILE] {
+        for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, MANIFEST_FILE] {
             let path = side.join(name);
             self.file(&path.with_extension("new"))?;
             self.file(&path)?;

@@ -57,6 +57,8 @@ pub struct StreamPlan {
     /// Frames that no block has room for, from a block's start on; they are also in `gaps`.
     skipped: Option<Range<i64>>,
     invalid: Vec<i64>,
+    /// Whether frames came at the times that they tell, and not all at once.
+    timely: bool,
     fill: Fill,
     varying: bool,
     sealed: bool,
@@ -79,6 +81,7 @@ impl StreamPlan {
             gaps: Vec::new(),
             skipped: None,
             invalid: Vec::new(),
+            timely: false,
             fill: Fill::Invalid,
             varying: false,
             sealed: true,
@@ -124,6 +127,11 @@ impl StreamPlan {
         let (start, end) = (blocks.start * BLOCK_FRAMES as i64, blocks.end * BLOCK_FRAMES as i64);
         self.skipped = Some(start..end);
         self.gap(start, (end - start) as u64, Cause::Overrun)
+    }
+
+    /// With frames that came at the times that they tell.
+    pub fn timely(self) -> Self {
+        Self { timely: true, ..self }
     }
 
     /// With frames that their sender marked invalid.
@@ -378,6 +386,7 @@ impl Store {
                 })
                 .collect(),
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
+            markers: Vec::new(),
         }
     }
 
@@ -583,7 +592,7 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
         false => account.terms.written * u64::from(FRAME_BYTES),
     };
     let time = |index: i64| plan.vdif.then(|| time_of(plan, index));
-    let edge = |index: i64| Edge { index, time: time(index), seen: start() };
+    let edge = |index: i64| Edge { index, time: time(index), seen: seen(plan, index) };
     account.first = Some(edge(0));
     account.last = Some(edge(plan.frames as i64 - 1));
     for gap in gaps.iter() {
@@ -675,6 +684,11 @@ fn fill(plan: &StreamPlan, index: i64) -> Vec<u8> {
     frame
 }
 
+/// When a frame came.
+fn seen(plan: &StreamPlan, index: i64) -> Tai {
+    if plan.timely { time_of(plan, index) } else { start() }
+}
+
 fn empty(plan: &StreamPlan, first: i64) -> MadeBlock {
     MadeBlock {
         member: 0,
@@ -689,7 +703,7 @@ fn empty(plan: &StreamPlan, first: i64) -> MadeBlock {
             invalid: 0,
             first,
             time: plan.vdif.then(|| time_of(plan, first)),
-            seen: start(),
+            seen: seen(plan, first),
         },
         bytes: Vec::new(),
         gaps: Vec::new(),

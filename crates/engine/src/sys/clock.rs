@@ -8,5 +8,5 @@ pub fn is_synchronised() -> Option<bool> {
     let mut asked: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one `timex` to the address, which is that of one we own and nobody else knows.
     let state = unsafe { libc::adjtimex(&mut asked) };
-    (state >= 0).then(|| asked.status & libc::STA_UNSYNC == 0)
+    (state >= 0).then_some(asked.status & libc::STA_UNSYNC == 0)
 }

@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State};
+use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
 use fullbore_core::renamed::{Renamed, Stage};
 use serde::Deserialize;
@@ -26,6 +27,7 @@ use self::copies::read_bounded;
 pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
 pub use self::holding::{ChunkFile, Holding, side_file};
 pub use self::index::{BlockRecord, Index, read_lengths};
+use super::markers;
 
 /// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
 pub const MEMBER_FILE: &str = "member.json";
@@ -97,6 +99,8 @@ pub struct Inventory {
     pub manifest: Manifest,
     /// Where it was read.
     pub manifest_path: PathBuf,
+    /// All markers that any copy of it knows, and those that are in none yet.
+    pub markers: Vec<Marker>,
 }
 
 /// All directories of one scan on all roots, whatever their manifests say.
@@ -230,7 +234,8 @@ impl Inventory {
                 holding.number_by(renamed);
             }
         }
-        Ok(Self { roots, failed_roots, holdings, manifest, manifest_path })
+        let markers = markers::of_holdings(&holdings);
+        Ok(Self { roots, failed_roots, holdings, manifest, manifest_path, markers })
     }
 
     /// What the members hold of a stream.
@@ -293,7 +298,8 @@ fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error>
         return Err(Error::TwoScans { scan: scan.to_owned(), first, second: other });
     }
     let best = copies.into_iter().max_by_key(|(_, m)| {
-        (rank(m.state), m.blocks(), m.streams.len(), m.renaming(), m.redundant())
+        let what = (m.renaming(), m.redundant(), m.markers.len());
+        (rank(m.state), m.blocks(), m.streams.len(), what)
     });
     best.map(|(path, manifest)| (manifest, path)).ok_or_else(|| Error::NoManifest {
         scan: scan.to_owned(),

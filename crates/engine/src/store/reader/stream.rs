@@ -178,6 +178,76 @@ impl Stream {
         Some(if behind { time.max(self.clock().end.plus_ns(1)) } else { time })
     }
 
+    /// The next frame to come at an instant of the host's clock, and its first byte as `cat` gives it: within a block
+    /// frames are taken to have come evenly. Of a stream that goes on being recorded (`live`) nothing is known from its
+    /// last block on.
+    pub fn received_by(&self, time: Tai, live: bool) -> Option<(i64, u64)> {
+        let first = self.blocks.first()?;
+        let Some(at) = self.blocks.iter().rposition(|placed| placed.block.seen <= time) else {
+            return Some((first.block.first, 0));
+        };
+        let block = &self.blocks[at].block;
+        let before: u64 = self.blocks[..at].iter().map(|it| u64::from(it.block.bytes)).sum();
+        let end = match self.blocks.get(at + 1) {
+            Some(next) => next.block.seen,
+            None if live => return None,
+            None => self.last_seen(),
+        };
+        let (part, whole) = (time.since(block.seen), end.since(block.seen));
+        let share = |of: u32| match whole > 0 && part < whole {
+            true => (u128::from(of) * part.unsigned_abs() as u128 / whole as u128) as u64,
+            false => u64::from(of),
+        };
+        let frames = share(block.frames);
+        let byte = match self.geometry.map_or(0, |geometry| geometry.frame_bytes) {
+            0 => share(block.bytes),
+            bytes => (frames * u64::from(bytes)).min(block.bytes.into()),
+        };
+        Some((block.first.saturating_add_unsigned(frames), before + byte))
+    }
+
+    /// When its last frame came; if nobody has said it, when the last block began.
+    fn last_seen(&self) -> Tai {
+        let told = self.account.as_ref().and_then(|account| account.last);
+        let last = self.blocks.last().map_or(Tai(0), |placed| placed.block.seen);
+        told.map_or(last, |edge| edge.seen.max(last))
+    }
+
+    /// The block with a byte of the stream, and how far into it that lies.
+    fn block_at_byte(&self, byte: u64) -> Option<(usize, u64)> {
+        let mut before = 0;
+        for (at, placed) in self.blocks.iter().enumerate() {
+            let end = before + u64::from(placed.block.bytes);
+            if byte < end {
+                return Some((at, byte - before));
+            }
+            before = end;
+        }
+        None
+    }
+
+    /// The frame with a byte of the stream; with varying lengths, about that frame.
+    pub fn frame_at_byte(&self, byte: u64) -> Option<i64> {
+        let (at, into) = self.block_at_byte(byte)?;
+        let block = &self.blocks[at].block;
+        let frames = match self.geometry.map_or(0, |geometry| geometry.frame_bytes) {
+            0 => into * u64::from(block.frames) / u64::from(block.bytes.max(1)),
+            bytes => into / u64::from(bytes),
+        };
+        Some(block.first.saturating_add_unsigned(frames))
+    }
+
+    /// When a byte of the stream had come, by the host's clock, as [`Self::received_by`] tells it.
+    pub fn received_when(&self, byte: u64) -> Option<Tai> {
+        let (at, into) = self.block_at_byte(byte)?;
+        let block = &self.blocks[at].block;
+        let end = self.blocks.get(at + 1).map_or_else(|| self.last_seen(), |it| it.block.seen);
+        let ns = i128::from(end.since(block.seen).max(0)) * i128::from(into);
+        // Up, so that what had come by then reaches the byte.
+        let ns = (ns + i128::from(block.bytes) - 1) / i128::from(block.bytes.max(1));
+        Some(block.seen.plus_ns(ns as i64))
+    }
+
     /// Whether there is any time between its first frame and its last: else one cannot be told from another by it.
     pub fn is_timed(&self) -> bool {
         let frames =

@@ -35,13 +35,15 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use fullbore_core::manifest::{State, Stream};
+use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
 
 pub use error::Error;
 pub use outcome::{Outcome, Recovered, Recovery};
 
 use super::inventory::{self, Inventory};
-use super::renumber;
+use super::reader::Scan;
+use super::{markers, renumber};
 use seal::{complete, lock_all, rename, seal};
 use standing::{
     absent_paths, already_sealed, is_behind, is_recording, is_unsealed, sealed_by_its_recorder,
@@ -111,12 +113,21 @@ pub fn recover(
         times::tell(&mut manifest, &spans, []);
     }
     warnings.extend(renumber::plan(&Inventory::take(roots, scan)?, &mut manifest));
+    manifest.markers = placed(Inventory::take(roots, scan)?);
     seal(&inventory, &manifest, &accounts, &mut locks)?;
     if manifest.streams.iter().any(renumber::is_to_be_renamed) {
         rename(roots, &inventory, &mut manifest, &mut locks)?;
     }
     let (scan, seconds) = (scan.to_string(), started.elapsed().as_secs_f64());
     Ok(Outcome::Recovered(Recovery { scan, state: manifest.state, streams, warnings, seconds }))
+}
+
+/// The markers of a scan, with where its streams were, as far as its indexes tell by now.
+fn placed(inventory: Inventory) -> Vec<Marker> {
+    let scan = Scan::of_inventory(inventory);
+    let mut markers = scan.inventory.markers.clone();
+    markers.iter_mut().for_each(|marker| markers::place(&scan, marker, false));
+    markers
 }
 
 /// What there is of a scan, with a manifest that is made where there is none; then with what is to be told of it.

@@ -41,6 +41,7 @@ use crate::clock::Clock;
 use crate::store::gaps::Gaps;
 use crate::store::inventory::{BlockRecord, Found, Holding, Index, is_of_later_version};
 use crate::store::lock::{put_file, sync_directory};
+use crate::store::markers;
 use crate::store::redundancy;
 
 /// What stands where nothing is known.
@@ -507,6 +508,7 @@ fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) ->
         redundancy: redundancy::seen_in(&found.holdings, uuid),
         members: members(found),
         streams,
+        markers: markers::of_holdings(&found.holdings),
     };
     let spans: Vec<Span> = remnants.iter().map(|remnant| remnant.span).collect();
     times::tell(&mut manifest, &spans, &found.holdings);

@@ -19,7 +19,7 @@ pub fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
 
 /// Copies the sealed manifest and the accounts to wherever they are not.
 pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome, Error> {
-    let manifest = &inventory.manifest;
+    let manifest = &Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
     let accounts: Vec<Option<Account>> = (0..manifest.streams.len())
         .map(|number| inventory.of_stream(number).find_map(|it| it.account().get().cloned()))
         .collect();

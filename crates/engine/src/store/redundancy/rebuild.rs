@@ -562,6 +562,7 @@ impl Rebuilding<'_> {
     fn tell(mut self, followed: Option<Followed>) -> Result<Rebuilt, Error> {
         self.record()?;
         let mut manifest = self.scan.manifest.clone();
+        manifest.markers.clone_from(&self.scan.inventory.markers);
         self.change_members(&mut manifest);
         if let Some(redundancy) = &mut manifest.redundancy {
             if self.rebuilt.is_something() {

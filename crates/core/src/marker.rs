@@ -1,0 +1,226 @@
+//! Markers: what somebody wanted to be remembered of a moment of a scan.
+//!
+//! While a scan is recorded they lie in a file of their own beside it, a line of JSON each, so that neither the recorder
+//! nor whoever sets one waits for the other; sealing takes them into the manifest. A line with the same `uuid` as one
+//! before stands in its place: the positions may be known only when what was marked is on the disk.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::name::Name;
+use crate::time::Tai;
+
+/// The file's name in [`SIDE_DIRECTORY`](crate::manifest::SIDE_DIRECTORY), in the directory of a scan's first stream.
+pub const MARKERS_FILE: &str = "markers";
+
+/// The longest text, in bytes.
+pub const LONGEST_TEXT: usize = 500;
+
+/// A marker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marker {
+    /// Identity of the marker.
+    pub uuid: Uuid,
+    /// The moment it speaks of, by the clock of the host that recorded the scan.
+    pub time: Tai,
+    /// When it was set.
+    pub set: Tai,
+    /// What is to be remembered.
+    pub text: Text,
+    /// Where the streams were then; those are left out of which it is not known, or not yet.
+    pub positions: Vec<Position>,
+}
+
+/// Where a stream was at a moment: what had been received by then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// The stream.
+    pub stream: Name,
+    /// The next frame, as the stream counts: as gaps are told.
+    pub frame: i64,
+    /// Where it begins, in bytes from the stream's beginning: as `cat` gives them.
+    pub byte: u64,
+}
+
+/// The words of a marker: one line, with nothing that moves a cursor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Text(String);
+
+/// Words that no marker can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There are none.
+    #[error("a marker says something: its text is empty")]
+    Empty,
+    /// They are too many.
+    #[error("the text has {bytes} bytes, and a marker {LONGEST_TEXT} at most")]
+    Long {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A sign that is none.
+    #[error("the text has a control character in it (U+{:04X}): it is to be one line", *.sign as u32)]
+    Control {
+        /// Which.
+        sign: char,
+    },
+}
+
+impl Text {
+    /// What somebody typed, if it can be told again.
+    pub fn typed(text: &str) -> Result<Self, Error> {
+        let text = text.trim();
+        match text.chars().find(|sign| moves_the_cursor(*sign)) {
+            Some(sign) => Err(Error::Control { sign }),
+            None if text.is_empty() => Err(Error::Empty),
+            None if text.len() > LONGEST_TEXT => Err(Error::Long { bytes: text.len() }),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+/// Control characters, and those that turn the direction of what follows.
+fn moves_the_cursor(sign: char) -> bool {
+    sign.is_control() || matches!(sign, '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+impl From<String> for Text {
+    /// From a file, whoever wrote it: what may not be told is left out, so that the rest can be.
+    fn from(text: String) -> Self {
+        let mut kept = String::new();
+        for sign in text.chars().filter(|sign| !moves_the_cursor(*sign)) {
+            if kept.len() + sign.len_utf8() > LONGEST_TEXT {
+                break;
+            }
+            kept.push(sign);
+        }
+        Self(kept)
+    }
+}
+
+impl From<Text> for String {
+    fn from(text: Text) -> String {
+        text.0
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Marker {
+    /// The line that is kept of it.
+    pub fn to_line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("a marker has only plain fields");
+        line.push(b'\n');
+        line
+    }
+}
+
+/// The markers of a file. What is no whole line is left out: somebody may be writing it, or died then.
+pub fn of_lines(file: &[u8]) -> impl Iterator<Item = Marker> {
+    let whole = file.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    let lines = file[..whole].split(|&byte| byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// All markers that any copy knows, each once and with the most positions, in the order of their times.
+pub fn joined(markers: impl IntoIterator<Item = Marker>) -> Vec<Marker> {
+    let mut all: BTreeMap<Uuid, Marker> = BTreeMap::new();
+    for marker in markers {
+        match all.get_mut(&marker.uuid) {
+            Some(known) if known.positions.len() >= marker.positions.len() => {}
+            Some(known) => *known = marker,
+            None => drop(all.insert(marker.uuid, marker)),
+        }
+    }
+    let mut all: Vec<Marker> = all.into_values().collect();
+    all.sort_by_key(|marker| (marker.time, marker.set, marker.uuid));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn marker(number: u128, time: i64, positions: usize) -> Marker {
+        let position = |n: usize| Position {
+            stream: format!("s{n}").parse().unwrap(),
+            frame: n as i64,
+            byte: n as u64 * 100,
+        };
+        Marker {
+            uuid: Uuid::from_u128(number),
+            time: Tai(time),
+            set: Tai(time + 1),
+            text: Text::typed("the wind rises").unwrap(),
+            positions: (0..positions).map(position).collect(),
+        }
+    }
+
+    #[test]
+    fn a_text_is_a_line_of_bounded_length() {
+        assert_eq!(Text::typed(" on source ").unwrap().to_string(), "on source");
+        assert_eq!(Text::typed("Wärme: 40 °C").unwrap().to_string(), "Wärme: 40 °C");
+        assert_eq!(Text::typed("  "), Err(Error::Empty));
+        assert_eq!(Text::typed("a\nb"), Err(Error::Control { sign: '\n' }));
+        assert_eq!(Text::typed("\u{1b}[2J"), Err(Error::Control { sign: '\u{1b}' }));
+        assert!(matches!(Text::typed("a\u{202E}b"), Err(Error::Control { .. })));
+        assert!(Text::typed(&"x".repeat(LONGEST_TEXT)).is_ok());
+        let long = Text::typed(&"ä".repeat(LONGEST_TEXT)).unwrap_err();
+        assert_eq!(long, Error::Long { bytes: 2 * LONGEST_TEXT });
+    }
+
+    #[test]
+    fn what_a_file_says_moves_no_cursor_and_has_a_bound() {
+        let read: Text = serde_json::from_str(r#""a\u001b[2Jb\nc""#).unwrap();
+        assert_eq!(read.to_string(), "a[2Jbc");
+        let long: Text = serde_json::from_value("ä".repeat(LONGEST_TEXT).into()).unwrap();
+        assert!(long.to_string().len() <= LONGEST_TEXT);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_takes_no_other_with_it() {
+        let (first, second) = (marker(1, 10, 2), marker(2, 20, 0));
+        let mut file = first.to_line();
+        file.extend(&second.to_line()[..20]);
+        assert_eq!(of_lines(&file).collect::<Vec<_>>(), std::slice::from_ref(&first));
+        // Whoever writes next begins a new line.
+        file.push(b'\n');
+        file.extend(second.to_line());
+        assert_eq!(of_lines(&file).collect::<Vec<_>>(), [first, second]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_odd_to_be_read(file in prop::collection::vec(any::<u8>(), 0..200)) {
+            of_lines(&file).count();
+        }
+
+        #[test]
+        fn copies_that_know_different_markers_make_the_same_list(
+            copies in prop::collection::vec((0u128..6, 0i64..4, 0usize..3), 0..20),
+        ) {
+            let all: Vec<Marker> = copies.iter().map(|&(n, time, at)| marker(n, time, at)).collect();
+            let list = joined(all.clone());
+            let mut uuids: Vec<Uuid> = all.iter().map(|marker| marker.uuid).collect();
+            uuids.sort_unstable();
+            uuids.dedup();
+            prop_assert_eq!(list.len(), uuids.len());
+            prop_assert!(list.is_sorted_by_key(|marker| marker.time));
+            for marker in &all {
+                let kept = list.iter().find(|it| it.uuid == marker.uuid).unwrap();
+                prop_assert!(kept.positions.len() >= marker.positions.len());
+            }
+            prop_assert_eq!(joined(list.clone()), list);
+        }
+    }
+}

@@ -1,0 +1,536 @@
+//! Markers of scans: set while a scan runs or later, and lost by nobody's end.
+//!
+//! ```text
+//! mark ──► <member>/<first stream>/.fullbore/markers   a line on every member, synced; no lock of the recorder is asked for
+//!            │
+//!            ├── sealing, recover, rebuild ──► manifest     what the file has is taken into it
+//!            ├── mark, where nobody records  ──► manifest
+//!            └── everybody who reads a scan: both together, whichever is ahead
+//! ```
+//!
+//! Lines are appended under a lock of the file itself, so commands that set markers at once wait for one another only.
+//! A line that was cut short by a crash takes no other with it. Where a stream was at the marked moment is read from the
+//! index: the recorder is not asked. What is not yet on the disk is looked for a little longer, and told in a second line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
+use fullbore_core::marker::{self, MARKERS_FILE, Marker, Position, Text};
+use fullbore_core::name::ScanName;
+use fullbore_core::time::Tai;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use uuid::Uuid;
+
+use super::inventory::{self, Holding, Inventory, side_file};
+use super::lock::{self, ScanLock, is_held, put_file};
+use super::reader::{Scan, Stream};
+use crate::clock::Clock;
+
+/// No file of markers is larger.
+const LARGEST: u64 = 8 << 20;
+
+/// How long what was marked is waited for until it is on the disk: ten times as long as data is left unsynced.
+const UNTIL_DURABLE: Duration = Duration::from_millis(2500);
+
+/// Between two looks for it: an index may be long.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long others are waited for who hold a scan's manifests and do not record.
+const UNTIL_FREE: Duration = Duration::from_secs(10);
+
+/// What is to be marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment<'a> {
+    /// Now; of a scan that is over, its end.
+    Now,
+    /// When it was this time.
+    Time(Tai),
+    /// When so many bytes of a stream had come; of the only one, if none is named.
+    Byte(Option<&'a str>, u64),
+}
+
+/// What was set.
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// The marker.
+    pub marker: Marker,
+    /// Streams whose position is not known yet: it will be, once more of them is on the disk.
+    pub open: Vec<String>,
+    /// Members that did not take it, though others did.
+    pub failed: Vec<(PathBuf, String)>,
+}
+
+/// A marker that could not be set.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The scan.
+    #[error(transparent)]
+    Scan(#[from] inventory::Error),
+    /// The moment is not in the scan.
+    #[error("{time:.3} is not in {scan}, which was recorded from {from:.3} to {to:.3}")]
+    Elsewhen {
+        /// The scan.
+        scan: ScanName,
+        /// The time asked for.
+        time: Tai,
+        /// When it was armed.
+        from: Tai,
+        /// When it was stopped; of one that is being recorded, now.
+        to: Tai,
+    },
+    /// There is no such stream.
+    #[error("{scan} has no stream {stream}; it has {}", has.join(", "))]
+    NoStream {
+        /// The scan.
+        scan: ScanName,
+        /// The stream asked for.
+        stream: String,
+        /// Those there are.
+        has: Vec<String>,
+    },
+    /// A position without a stream, where there are several.
+    #[error("{scan} has several streams: {}", has.join(", "))]
+    WhichStream {
+        /// The scan.
+        scan: ScanName,
+        /// Those there are.
+        has: Vec<String>,
+    },
+    /// There are not so many bytes.
+    #[error("{scan}/{stream} has {bytes} bytes so far, and byte {byte} is not among them")]
+    NoByte {
+        /// The scan.
+        scan: ScanName,
+        /// The stream.
+        stream: String,
+        /// The position asked for.
+        byte: u64,
+        /// Bytes that are known.
+        bytes: u64,
+    },
+    /// No more fit.
+    #[error("{}: it holds {} bytes of markers, and {LARGEST} at most", path.display(), bytes)]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It could not be written anywhere.
+    #[error("{}: writing the marker: {source}", path.display())]
+    Write {
+        /// The first file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The manifests.
+    #[error(transparent)]
+    Manifest(#[from] lock::Error),
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Scan(error) => error.hint(),
+            Error::Manifest(error) => error.hint(),
+            Error::Elsewhen { .. } => {
+                Some("times are UTC, by the clock of the host that recorded it")
+            }
+            Error::NoStream { .. } => None,
+            Error::WhichStream { .. } => Some("name one: --position STREAM:BYTES"),
+            Error::NoByte { .. } => Some("`fullbore info` tells how many there are"),
+            Error::Full { .. } => Some("a scan that needs more notes than that needs a logbook"),
+            Error::Write { .. } => Some("is the member full, or read-only?"),
+        }
+    }
+}
+
+/// Sets a marker. It is on the disk when this returns, whatever becomes of whoever records the scan.
+pub fn set(
+    roots: &[PathBuf],
+    name: &ScanName,
+    moment: Moment<'_>,
+    text: Text,
+) -> Result<Set, Error> {
+    let now = Clock::new().now();
+    let scan = Scan::open(roots, name)?;
+    let mut marker = Marker {
+        uuid: Uuid::now_v7(),
+        time: time_of(&scan, moment, now)?,
+        set: now,
+        text,
+        positions: Vec::new(),
+    };
+    locate(&scan, moment, &mut marker);
+    let failed = append(&scan.inventory, &marker)?;
+    let open = match is_being_recorded(&scan) {
+        true => look_for(roots, name, moment, &mut marker)?,
+        false => missing(&scan.manifest, &marker),
+    };
+    take_into_manifest(roots, name)?;
+    Ok(Set { marker, open, failed })
+}
+
+/// Places the streams of a marked scan again, now that more of it is on the disk.
+fn look_for(
+    roots: &[PathBuf],
+    name: &ScanName,
+    moment: Moment<'_>,
+    marker: &mut Marker,
+) -> Result<Vec<String>, Error> {
+    let until = Instant::now() + UNTIL_DURABLE;
+    loop {
+        std::thread::sleep(LOOK);
+        let scan = Scan::open(roots, name)?;
+        let known = marker.positions.len();
+        locate(&scan, moment, marker);
+        let open = missing(&scan.manifest, marker);
+        let over = open.is_empty() || Instant::now() >= until || !is_being_recorded(&scan);
+        if over {
+            if marker.positions.len() > known {
+                // That it is marked is on the disk already; what is told now is only where.
+                append(&scan.inventory, marker)?;
+            }
+            return Ok(open);
+        }
+        marker.positions.truncate(known);
+    }
+}
+
+fn is_being_recorded(scan: &Scan) -> bool {
+    scan.manifest.state == State::Recording && is_held(&scan.inventory.lock_path())
+}
+
+/// Streams without a position.
+fn missing(manifest: &Manifest, marker: &Marker) -> Vec<String> {
+    let known = |name: &&fullbore_core::name::Name| {
+        marker.positions.iter().all(|position| position.stream != **name)
+    };
+    let names = manifest.streams.iter().map(|stream| &stream.name);
+    names.filter(known).map(ToString::to_string).collect()
+}
+
+/// The time of what is to be marked.
+fn time_of(scan: &Scan, moment: Moment<'_>, now: Tai) -> Result<Tai, Error> {
+    let name = || scan.manifest.scan.clone();
+    let recording = is_being_recorded(scan);
+    let (from, to) = (scan.manifest.armed, end_of(scan).filter(|_| !recording).unwrap_or(now));
+    match moment {
+        Moment::Now => Ok(to.max(from)),
+        Moment::Time(time) if (from..=to).contains(&time) => Ok(time),
+        Moment::Time(time) => Err(Error::Elsewhen { scan: name(), time, from, to }),
+        Moment::Byte(stream, byte) => {
+            let stream = stream_of(scan, stream)?;
+            stream.received_when(byte).ok_or_else(|| Error::NoByte {
+                scan: name(),
+                stream: stream.name.clone(),
+                byte,
+                bytes: stream.bytes(),
+            })
+        }
+    }
+}
+
+/// When it was over, as far as anything tells.
+fn end_of(scan: &Scan) -> Option<Tai> {
+    let blocks = scan.streams.iter().filter_map(|stream| stream.blocks.last());
+    scan.manifest.stopped.or_else(|| blocks.map(|placed| placed.block.seen).max())
+}
+
+fn stream_of<'a>(scan: &'a Scan, named: Option<&str>) -> Result<&'a Stream, Error> {
+    let has = || scan.streams.iter().map(|stream| stream.name.clone()).collect();
+    let name = || scan.manifest.scan.clone();
+    match (named, scan.streams.as_slice()) {
+        (Some(stream), _) => scan.stream(stream).ok_or_else(|| Error::NoStream {
+            scan: name(),
+            stream: stream.to_owned(),
+            has: has(),
+        }),
+        (None, [only]) => Ok(only),
+        (None, _) => Err(Error::WhichStream { scan: name(), has: has() }),
+    }
+}
+
+/// Says where the streams were, of those that it does not say it of yet.
+fn locate(scan: &Scan, moment: Moment<'_>, marker: &mut Marker) {
+    if let Moment::Byte(named, byte) = moment
+        && let Ok(stream) = stream_of(scan, named)
+        && let Some(frame) = stream.frame_at_byte(byte)
+        && let Ok(name) = stream.name.parse()
+        && marker.positions.iter().all(|position| position.stream != name)
+    {
+        marker.positions.push(Position { stream: name, frame, byte });
+    }
+    place(scan, marker, is_being_recorded(scan));
+}
+
+/// Says where the streams of a scan were at the marked moment, as far as their indexes tell and it is not said. Of one
+/// that is `live`, what comes last is not known.
+pub fn place(scan: &Scan, marker: &mut Marker, live: bool) {
+    for (stream, listed) in scan.streams.iter().zip(&scan.manifest.streams) {
+        let known = marker.positions.iter().any(|position| position.stream == listed.name);
+        if known {
+            continue;
+        }
+        if let Some((frame, byte)) = stream.received_by(marker.time, live) {
+            marker.positions.push(Position { stream: listed.name.clone(), frame, byte });
+        }
+    }
+}
+
+/// Appends a line on every member. Gives the members that did not take it; an error if none did.
+fn append(inventory: &Inventory, marker: &Marker) -> Result<Vec<(PathBuf, String)>, Error> {
+    let line = marker.to_line();
+    let first = inventory.manifest.streams.first().map(|stream| stream.directory.as_str());
+    let places = inventory.holdings.iter().filter(|it| Some(it.name.as_str()) == first);
+    let (mut taken, mut failed, mut first_error) = (0, Vec::new(), None);
+    for holding in places {
+        match append_line(&holding.side(MARKERS_FILE), &line) {
+            Ok(()) => taken += 1,
+            Err(error) => {
+                failed.push((inventory.roots[holding.root].path.clone(), error.to_string()));
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    match first_error {
+        _ if taken > 0 => Ok(failed),
+        Some(error) => Err(error),
+        None => {
+            let path = inventory.manifest_path.with_file_name(MARKERS_FILE);
+            Err(Error::Write { path, source: io::ErrorKind::NotFound.into() })
+        }
+    }
+}
+
+fn append_line(path: &Path, line: &[u8]) -> Result<(), Error> {
+    let failed = |source| Error::Write { path: path.to_owned(), source };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o644)
+        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .open(path)
+        .map_err(failed)?;
+    flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+    let bytes = file.metadata().map_err(failed)?.len();
+    if bytes + line.len() as u64 > LARGEST {
+        return Err(Error::Full { path: path.to_owned(), bytes });
+    }
+    let mut write = || -> io::Result<()> {
+        let mut last = [b'\n'];
+        if bytes > 0 {
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+        }
+        // A line that was cut short ends here, and takes ours not with it.
+        let begun = if last == [b'\n'] { Vec::new() } else { vec![b'\n'] };
+        file.write_all(&[begun.as_slice(), line].concat())?;
+        file.sync_all()?;
+        match bytes {
+            0 => lock::sync_directory(path.parent().unwrap_or(Path::new("."))),
+            _ => Ok(()),
+        }
+    };
+    write().map_err(failed)
+}
+
+/// The markers in a file; none if it is not there or cannot be read.
+pub fn of_file(path: &Path) -> Vec<Marker> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LARGEST).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_or(Vec::new(), |bytes| marker::of_lines(&bytes).collect())
+}
+
+/// The markers of a scan, from the manifests and the files of all of its directories.
+pub fn of_holdings(holdings: &[Holding]) -> Vec<Marker> {
+    let told = holdings.iter().filter_map(|it| it.manifest.get()).flat_map(|it| it.markers.clone());
+    let kept = holdings.iter().flat_map(|holding| of_file(&holding.side(MARKERS_FILE)));
+    marker::joined(told.chain(kept))
+}
+
+/// The file of markers in a stream's directory.
+pub fn file_of(directory: &Path) -> PathBuf {
+    side_file(directory, MARKERS_FILE)
+}
+
+/// Takes what the files have into the manifests of a scan that is sealed. Of one that is being recorded its recorder
+/// does, and of one that was left unsealed, `recover`.
+fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
+    let until = Instant::now() + UNTIL_FREE;
+    loop {
+        let inventory = Inventory::take(roots, name)?;
+        if inventory.manifest.state == State::Recording
+            || inventory.manifest.markers == inventory.markers
+        {
+            return Ok(());
+        }
+        match lock_all(&inventory) {
+            Ok(mut locks) => {
+                // Whoever held them may have changed it.
+                let inventory = Inventory::take(roots, name)?;
+                if inventory.manifest.state != State::Recording {
+                    put_manifests(&inventory, &mut locks)?;
+                }
+                return Ok(());
+            }
+            // Who reads the scan finds it in the file all the same, and who seals it takes it in.
+            Err(lock::Error::Held { .. }) if Instant::now() >= until => return Ok(()),
+            Err(lock::Error::Held { .. }) => std::thread::sleep(LOOK / 10),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
+    let readable = inventory.holdings.iter().filter(|holding| holding.manifest.get().is_some());
+    readable.map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE))).collect()
+}
+
+fn put_manifests(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<(), Error> {
+    let manifest = Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
+    let json = manifest.to_json();
+    for holding in &inventory.holdings {
+        let path = holding.side(MANIFEST_FILE);
+        match locks.iter_mut().find(|lock| lock.path() == path) {
+            Some(lock) => lock.replace(&json)?,
+            // A copy that cannot be read, or is not there, is for `recover`.
+            None if holding.manifest.get().is_none() => {}
+            None => put_file(&path, &json).map_err(|source| Error::Write { path, source })?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::recover::{self, recover};
+    use crate::store::remove::remove;
+    use crate::store::testing::{Laid, Store, StreamPlan, start};
+    use crate::store::verify::verify;
+
+    fn text(words: &str) -> Text {
+        Text::typed(words).unwrap()
+    }
+
+    fn mark(store: &Store, laid: &Laid, moment: Moment<'_>, words: &str) -> Result<Set, Error> {
+        set(&store.roots(), &laid.name, moment, text(words))
+    }
+
+    fn kept(store: &Store, laid: &Laid) -> Vec<String> {
+        let inventory = Inventory::take(&store.roots(), &laid.name).unwrap();
+        inventory.markers.iter().map(|marker| marker.text.to_string()).collect()
+    }
+
+    #[test]
+    fn a_marker_of_a_sealed_scan_is_in_every_manifest_and_the_scan_is_still_whole() {
+        let store = Store::new(3);
+        let plans = [
+            StreamPlan::vdif("a").frames(1000).timely(),
+            StreamPlan::vdif("b").frames(500).timely(),
+        ];
+        let laid = store.lay_down("r1_a", &plans);
+        let time = start().plus_ns(2_000_000_000);
+        let set = mark(&store, &laid, Moment::Time(time), "the wind rises").unwrap();
+        assert_eq!((set.marker.time, set.open.len(), set.failed.len()), (time, 0, 0));
+        assert_eq!(set.marker.positions.len(), 2);
+        let inventory = Inventory::take(&store.roots(), &laid.name).unwrap();
+        for holding in &inventory.holdings {
+            assert_eq!(holding.manifest.get().unwrap().markers, std::slice::from_ref(&set.marker));
+        }
+        let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+        assert_eq!(scan.findings, []);
+    }
+
+    #[test]
+    fn a_position_is_a_time_and_a_time_is_a_position() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(1000).timely()]);
+        let byte = 512 * 321;
+        let set = mark(&store, &laid, Moment::Byte(None, byte), "here").unwrap().marker;
+        assert_eq!((set.positions[0].frame, set.positions[0].byte), (321, byte));
+        let again = mark(&store, &laid, Moment::Time(set.time), "here too").unwrap().marker;
+        let off = again.positions[0].frame.abs_diff(321);
+        assert!(off <= 1, "{} frames off", off);
+        assert_eq!(again.positions[0].byte, again.positions[0].frame as u64 * 512);
+        let error = mark(&store, &laid, Moment::Byte(None, 1 << 40), "far").unwrap_err();
+        assert!(matches!(error, Error::NoByte { .. }), "{error}");
+        let error = mark(&store, &laid, Moment::Byte(Some("x"), 0), "far").unwrap_err();
+        assert!(matches!(error, Error::NoStream { .. }), "{error}");
+        let before = Moment::Time(start().plus_ns(-1_000_000_000));
+        let error = mark(&store, &laid, before, "before").unwrap_err();
+        assert!(matches!(error, Error::Elsewhen { .. }), "{error}");
+        assert_eq!(kept(&store, &laid).len(), 2);
+    }
+
+    #[test]
+    fn commands_at_once_lose_none_of_one_anothers() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(300)]);
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (store, laid) = (&store, &laid);
+                scope
+                    .spawn(move || mark(store, laid, Moment::Now, &format!("marker {n}")).unwrap());
+            }
+        });
+        let mut words = kept(&store, &laid);
+        words.sort_unstable();
+        assert_eq!(words, (0..8).map(|n| format!("marker {n}")).collect::<Vec<_>>());
+        let manifest = Inventory::take(&store.roots(), &laid.name).unwrap().manifest;
+        assert_eq!(manifest.markers.len(), 8, "and all of them are in the manifest");
+    }
+
+    #[test]
+    fn a_marker_of_an_unsealed_scan_outlives_its_recorder_a_torn_line_and_a_lost_manifest() {
+        for without_manifest in [false, true] {
+            let store = Store::new(2);
+            let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(300).unsealed()]);
+            mark(&store, &laid, Moment::Now, "before").unwrap();
+            for member in 0..2 {
+                let path = file_of(&laid.directory(0, member));
+                let mut torn = std::fs::read(&path).unwrap();
+                torn.extend(b"{\"uuid\":\"0199");
+                std::fs::write(&path, torn).unwrap();
+            }
+            mark(&store, &laid, Moment::Now, "after").unwrap();
+            assert_eq!(kept(&store, &laid), ["before", "after"]);
+            if without_manifest {
+                (0..2).for_each(|it| std::fs::remove_file(laid.manifest_path(0, it)).unwrap());
+            }
+            recover(&store.roots(), &laid.name, recover::Options::default(), &|_| {}).unwrap();
+            let manifest = Inventory::take(&store.roots(), &laid.name).unwrap().manifest;
+            let words: Vec<String> =
+                manifest.markers.iter().map(|it| it.text.to_string()).collect();
+            assert_eq!(words, ["before", "after"], "without manifest: {without_manifest}");
+            let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+            let report = verify(&scan, Default::default(), &|_, _| {}).unwrap();
+            assert!(report.findings.is_empty(), "{:?}", report.findings);
+        }
+    }
+
+    #[test]
+    fn one_member_that_takes_it_is_enough_and_the_file_goes_with_the_scan() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(300)]);
+        // A directory stands where the file should be.
+        std::fs::create_dir(file_of(&laid.directory(0, 0))).unwrap();
+        let set = mark(&store, &laid, Moment::Now, "x").unwrap();
+        assert_eq!(set.failed.len(), 1);
+        assert_eq!(kept(&store, &laid), ["x"]);
+        std::fs::remove_dir(file_of(&laid.directory(0, 0))).unwrap();
+        assert!(remove(&store.roots(), &laid.name).unwrap().kept.is_empty());
+        assert!(!laid.directory(0, 0).exists() && !laid.directory(0, 1).exists());
+    }
+}
