@@ -20,6 +20,7 @@ pub mod layout;
 pub mod manifest;
 pub mod name;
 pub mod pattern;
+pub mod place;
 pub mod redundancy;
 pub mod renamed;
 pub mod schedule;
