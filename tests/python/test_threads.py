@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -42,11 +43,34 @@ def open_store():
     shutil.rmtree(place, ignore_errors=True)
 
 
-def record(store, *options, wrap=(), frames=300):
+def limited(limit, least, *wish):
+    """A command that runs another with a limit raised so far, if this user may."""
+    if not may_be(limit, least):
+        pytest.skip(f"this user's limit is below {least}")
+    return ["prlimit", *wish, *NOBODY]
+
+
+def may_be(limit, least):
+    hard = resource.getrlimit(limit)[1]
+    return hard == resource.RLIM_INFINITY or hard >= least
+
+
+def free_huge_pages():
+    return int(re.search(r"HugePages_Free:\s+(\d+)", Path("/proc/meminfo").read_text())[1])
+
+
+def ordinary(told):
+    """A recording whose memory is not of pages that somebody has set aside on this machine."""
+    if told["pages"]["reserved_bytes"]:
+        pytest.skip("there are huge pages set aside")
+    return told
+
+
+def record(store, *options, wrap=(), frames=300, buffer="32MiB"):
     """A recording of a few frames, all of which are proven, and how its threads and memory were meanwhile."""
     port = free_port()
     source = f"udp://127.0.0.1:{port}?format=vdif&fps=500"
-    recording = Recording(source, store=store, options=["--buffer", "32MiB", *options], wrap=wrap)
+    recording = Recording(source, store=store, options=["--buffer", buffer, *options], wrap=wrap)
     with recording:
         wire.send(wire.run_of_frames(frames, 500), port)
         recording.kernel = threads_of(recording.process.pid)
@@ -186,9 +210,19 @@ def test_who_may_not_have_a_priority_is_told_how_to_allow_it_and_records(open_st
     assert told["autogroup"] is None
 
 
+def nobody_with(capability):
+    """As an ordinary user who has this capability alone."""
+    return [*NOBODY[:-1], f"--inh-caps=-all,+{capability}", f"--ambient-caps=+{capability}"]
+
+
 @root
-def test_a_limit_is_enough_to_be_first(open_store):
-    told = armed(record(open_store, "--priority", "fifo:7", wrap=["prlimit", "--rtprio=10:10", *NOBODY]))
+@pytest.mark.parametrize("by", ["limit", "capability"])
+def test_a_limit_or_a_capability_is_enough_to_be_first(by, open_store):
+    if by == "limit":
+        wrap = limited(resource.RLIMIT_RTPRIO, 10, "--rtprio=10:10")
+    else:
+        wrap = nobody_with("sys_nice")
+    told = armed(record(open_store, "--priority", "fifo:7", wrap=wrap))
     assert [thread["priority"] for thread in told["threads"]] == [7, 4]
 
 
@@ -241,7 +275,7 @@ def transparent_bytes_of(map_text):
 @root
 def test_a_small_limit_of_locked_memory_is_coped_with_and_told(open_store):
     recording = record(open_store, wrap=["prlimit", f"--memlock={64 << 10}:{64 << 10}", *NOBODY])
-    told = armed(recording)
+    told = ordinary(armed(recording))
     assert not told["locked"] and told["pages"]["locked_bytes"] == told["pages"]["reserved_bytes"]
     said = notes(recording, "note")
     limit = [text for text in said if "the limit of locked memory is" in text]
@@ -252,9 +286,14 @@ def test_a_small_limit_of_locked_memory_is_coped_with_and_told(open_store):
 
 
 @root
-def test_a_limit_that_is_enough_is_used(open_store):
-    recording = record(open_store, wrap=["prlimit", "--memlock=1073741824:1073741824", *NOBODY])
-    told = armed(recording)
+@pytest.mark.parametrize("by", ["limit", "capability"])
+def test_memory_is_locked_where_a_limit_or_a_capability_allows_it(by, open_store):
+    if by == "limit":
+        wrap = limited(resource.RLIMIT_MEMLOCK, 1 << 30, "--memlock=1073741824:1073741824")
+    else:
+        wrap = ["prlimit", "--memlock=65536:65536", *nobody_with("ipc_lock")]
+    recording = record(open_store, wrap=wrap)
+    told = ordinary(armed(recording))
     assert told["locked"] and told["pages"]["locked_bytes"] == told["pages"]["bytes"] == told["pool_bytes"]
     assert not [text for text in notes(recording, "note") if "locked memory" in text]
 
@@ -290,7 +329,7 @@ def test_huge_pages_that_were_set_aside_are_used(store):
 @root
 def test_too_few_of_them_are_left_to_others(store):
     with set_aside(3):
-        recording = record(store)
+        recording = record(store, buffer=f"{2 * (free_huge_pages() + 16)}MiB")
         told = armed(recording)
     assert told["pages"]["reserved_bytes"] == 0 == huge_bytes_of(recording.map)
     assert told["pages"]["transparent_bytes"] <= transparent_bytes_of(recording.map)
@@ -301,8 +340,6 @@ def test_memory_without_huge_pages_is_told_with_what_helps(store):
     without = "import ctypes, os, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
     recording = record(store, wrap=[sys.executable, "-c", without])
     told = armed(recording)
-    if told["pages"]["reserved_bytes"]:
-        pytest.skip("there are pages set aside")
-    assert told["pages"]["transparent_bytes"] == 0
+    assert ordinary(told)["pages"]["transparent_bytes"] == 0
     (warning,) = [text for text in notes(recording) if "huge pages" in text]
     assert "vm.nr_hugepages=16" in warning
