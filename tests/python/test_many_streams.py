@@ -1,10 +1,7 @@
 """Sixty-four small streams at once: on as many ports, or as threads of one."""
 
-import json
 import os
 import re
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -60,11 +57,13 @@ def test_files_may_be_opened_as_far_as_anybody_may_allow_it(store, tmp_path):
     ports = free_ports(STREAMS)
     target = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}"
     wrap = ["prlimit", "--nofile=128:4096"]
-    source = f"{target}?format=vdif&fps=40&frame=1032"
+    # Frames that fill their small blocks at once, so that files are opened.
+    source = f"{target}?format=vdif&fps=40&frame=8192"
     with Recording(source, store=store, wrap=wrap) as recording:
         assert limit_of_files(recording.process.pid) == ("4096", "4096")
         assert not [e for e in recording.events if e["event"] == "warning" and "files may be open" in e["text"]]
-        generate(target, fps=40, frame=1032, frames=40, gentle=True)
+        generate(target, fps=40, frame=8192, frames=60, gentle=True)
+        recording.wait("progress", lambda told: told["durable_bytes"] >= 64 * 8192 * 20)
         opened = len(os.listdir(f"/proc/{recording.process.pid}/fd"))
     assert opened > 128, "the limit would not have been met"
     assert all(account["verdict"] == "proven" for account in accounts(recording.sealed(GOOD)).values())

@@ -195,10 +195,11 @@ fn asked(machine: &Machine, why: &str, captures: Vec<Seat>, writers: Vec<Seat>) 
         cores.iter().filter(|core| core.has_any(&cpus)).map(|core| core.cpus[0]).collect()
     };
     let mut taken = BTreeSet::new();
-    let alone = captures.iter().all(|seat| match cores_of(seat) {
-        mine if mine.len() == 1 => taken.is_disjoint(&mine) && taken.extend(mine) == (),
-        _ => false,
-    });
+    let mut alone = true;
+    for mine in captures.iter().map(cores_of) {
+        alone &= mine.len() == 1 && taken.is_disjoint(&mine);
+        taken.extend(mine);
+    }
     let clear =
         writers.iter().all(|seat| !seat.cpus.is_empty() && cores_of(seat).is_disjoint(&taken));
     Placement {
