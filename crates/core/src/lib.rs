@@ -21,6 +21,7 @@ pub mod manifest;
 pub mod marker;
 pub mod name;
 pub mod pattern;
+pub mod place;
 pub mod redundancy;
 pub mod renamed;
 pub mod schedule;

@@ -180,6 +180,52 @@ pub enum Times {
     Files,
 }
 
+/// How a thread of the recorder stood, as the kernel said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// Cores that it could run on.
+    pub cpus: Vec<usize>,
+    /// How it was scheduled: `other`, `fifo` and so on.
+    pub policy: String,
+    /// Its priority, if it was `fifo`.
+    pub priority: i32,
+    /// Its niceness, if it was not.
+    pub nice: i32,
+}
+
+/// What block memory was, as the kernel said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pages {
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Of them in huge pages that were set aside (`vm.nr_hugepages`).
+    pub reserved_bytes: u64,
+    /// Of them in huge pages that the kernel had made of ordinary memory.
+    pub transparent_bytes: u64,
+    /// Of them locked, or never swapped for being set aside.
+    pub locked_bytes: u64,
+}
+
+impl Pages {
+    /// Bytes in huge pages of either kind.
+    pub fn huge_bytes(&self) -> u64 {
+        self.reserved_bytes.saturating_add(self.transparent_bytes)
+    }
+}
+
+/// How the recorder stood when it was armed: what to look at where a scan has overruns and another has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rig {
+    /// Why threads ran where they did.
+    pub why: String,
+    /// Capture threads, then writers.
+    pub threads: Vec<Thread>,
+    /// Block memory, if the kernel told of it.
+    pub pages: Option<Pages>,
+}
+
 /// A scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -202,6 +248,9 @@ pub struct Manifest {
     /// What those two times are, if they are not the recorder's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+    /// Where the recorder's threads and memory were, if it told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rig: Option<Rig>,
     /// What stands in for members that are lost, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Redundancy>,

@@ -4,12 +4,14 @@
 //! - [`generate`]: streams made for tests, with faults on purpose
 //! - [`pace`]: when packets go out, and how well that went
 //! - [`panda`]: PandA position captures over TCP, and a simulated PandA
+//! - [`posting`]: where threads run and how urgently, asked for and read back
 //! - [`replayer`]: recorded frames sent again, in step
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`sink`]: containers that other people's programs read
 //! - [`store`]: members, their writers, chunk files and the index
 //! - [`store`]: scans on a disk set: finding, reading, verifying, recovering and removing them
 //! - [`sys`]: every system call that needs `unsafe`, and nothing else
+//! - [`topology`]: what the kernel tells of cores, nodes, cards and disks
 //!
 //! No async runtime: capture threads, one writer per member, and a supervisor.
 
@@ -20,6 +22,7 @@ pub mod generate;
 pub mod lifecycle;
 pub mod pace;
 pub mod panda;
+pub mod posting;
 pub mod recorder;
 pub mod replayer;
 pub mod ring;
@@ -27,4 +30,5 @@ pub mod sink;
 pub mod source;
 pub mod store;
 pub mod sys;
+pub mod topology;
 pub mod witness;

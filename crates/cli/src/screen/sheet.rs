@@ -8,8 +8,9 @@ use std::io::{self, IsTerminal, Write};
 
 use console::{Term, measure_text_width};
 use fullbore_core::manifest::State;
+use fullbore_core::place::in_words;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Event, Memory, Progress, Sealed};
+use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed};
 
 use super::picture::picture;
 use crate::account_table;
@@ -132,7 +133,7 @@ fn lines(event: &Event) -> Vec<String> {
     match event {
         Event::Memory(memory) => vec![reckoned(memory)],
         Event::Armed(armed) => {
-            let memory = if armed.locked { "locked" } else { "not locked" };
+            let memory = memory_of(armed);
             let mut lines = vec![format!(
                 "armed {}: {}, {} of block memory ({memory}), {}",
                 armed.scan,
@@ -140,6 +141,7 @@ fn lines(event: &Event) -> Vec<String> {
                 ByteSize(armed.pool_bytes),
                 count(armed.members.len(), "member")
             )];
+            lines.extend(placed(armed));
             lines.extend(armed.begins.map(|begins| format!("  it begins at {begins:.1}")));
             let buffered = armed.members.iter().filter(|member| member.buffered);
             lines.extend(buffered.map(|member| {
@@ -162,6 +164,49 @@ fn lines(event: &Event) -> Vec<String> {
         Event::Note { text } => vec![text.clone()],
         Event::Progress(_) | Event::Sealed(_) | Event::Unsealed { .. } => Vec::new(),
     }
+}
+
+/// What block memory is like: in which pages, and whether it is locked.
+fn memory_of(armed: &Armed) -> String {
+    let locked = if armed.locked { "locked" } else { "not locked" };
+    match &armed.pages {
+        Some(pages) if pages.reserved_bytes == pages.bytes => {
+            format!("huge pages set aside, {locked}")
+        }
+        Some(pages) if pages.huge_bytes() == pages.bytes => format!("huge pages, {locked}"),
+        Some(pages) => format!("{} of it in huge pages, {locked}", ByteSize(pages.huge_bytes())),
+        None => locked.to_owned(),
+    }
+}
+
+/// Where threads run and how urgently, as they do, and why there: threads that are alike on one line.
+fn placed(armed: &Armed) -> Vec<String> {
+    let placement = &armed.placement;
+    if placement.why.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!("  {}", placement.why)];
+    let seats = placement.captures.iter().chain(&placement.writers);
+    let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
+    for (seat, standing) in seats.zip(&armed.threads) {
+        let place = match seat.cpus.is_empty() {
+            true => String::new(),
+            false => format!("on {} ({}), ", in_words(standing.cpus.iter().copied()), seat.why),
+        };
+        let mut text = place + &standing.urgency();
+        if !standing.refused.is_empty() {
+            text += &format!("; refused: {}", standing.refused.join("; "));
+        }
+        match alike.iter_mut().find(|(other, _)| *other == text) {
+            Some((_, names)) => names.push(&standing.thread),
+            None => alike.push((text, vec![&standing.thread])),
+        }
+    }
+    lines.extend(alike.iter().map(|(text, names)| format!("  {}: {text}", names.join(", "))));
+    lines.extend(armed.autogroup.map(|nice| {
+        format!("  this session is nice {nice} meanwhile, as sessions are scheduled as groups here")
+    }));
+    lines
 }
 
 /// A text without what a terminal would obey: it may quote what others sent, or name a strange path.

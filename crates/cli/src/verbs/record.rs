@@ -14,6 +14,7 @@ use fullbore_core::format::panda::PandaSource;
 use fullbore_core::keep::Keep;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -158,6 +159,19 @@ pub struct Args {
     /// Cores to stay on: first those of the capture threads, then those of the writers.
     #[arg(long, value_name = "CPU[,CPU…]", value_delimiter = ',')]
     cpus: Vec<usize>,
+    /// Where capture threads and writers run: `auto`, by the machine's cores, nodes and interrupts, and nowhere in
+    /// particular where there are too few cores; `off`; or cores for either: capture=2-3,writers=4-7
+    #[arg(
+        long,
+        value_name = "auto|off|capture=CPUS,writers=CPUS",
+        default_value = "auto",
+        conflicts_with_all = ["cpus", "to"]
+    )]
+    place: Wish,
+    /// How urgently they run: `auto`, first (SCHED_FIFO) where capture threads have cores of their own, else with more
+    /// than their share for these; `off`; or `fifo:N` on any machine, with N from 1 to 49
+    #[arg(long, value_name = "auto|off|fifo:N", default_value = "auto", conflicts_with = "to")]
+    priority: Urgency,
     /// How often what was written is made durable at the latest [default: 250ms]. A block is written when it is
     /// full: for slow streams make blocks smaller, with block=64KiB in the source
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
@@ -377,7 +391,8 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         buffer: args.buffer,
         chunk: args.chunk,
         capture_threads: args.capture_threads,
-        cpus: args.cpus,
+        place: if args.cpus.is_empty() { args.place } else { Wish::InTurn(args.cpus) },
+        priority: args.priority,
         sync_interval: args.sync,
         redundancy: args.redundancy,
         stall,

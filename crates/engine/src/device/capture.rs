@@ -22,6 +22,7 @@ use super::error::Error;
 use super::record::{Durable, Limit, Progress, Stage};
 use super::writer::Writer;
 use crate::clock::Clock;
+use crate::posting::Posting;
 use crate::recorder::{Control, LEAVE, within_limits};
 use crate::ring::{Gauge, Report};
 use crate::source::{Capture, Lane, Notice, Opening, Order, Port, Scratch, Settings, StreamGauge};
@@ -139,7 +140,7 @@ pub(super) fn capture(
         tell(&Stage::Warning { text });
     }
     let (notices, heard) = mpsc::channel();
-    let settings = Settings { cpu: setup.cpu, hold: false };
+    let settings = Settings { posting: Posting::on(setup.cpu), hold: false };
     let capture = Capture::start(0, vec![port], vec![lane], notices, settings)
         .map_err(|source| Error::Thread { source })?;
     let before = witness::Reading::take(Path::new("/"));

@@ -89,10 +89,8 @@ pub fn spawn(
     let (ready, answer) = mpsc::channel();
     let waker = wake.clone();
     let run = move || {
-        if let Some(cpu) = job.cpu {
-            // A refusal leaves the thread where the scheduler wants it.
-            let _ = crate::sys::sched::stay_on(cpu);
-        }
+        // A refusal leaves the thread where the scheduler wants it.
+        crate::posting::Posting::on(job.cpu).take_up();
         // The ring belongs to the thread that makes it.
         match Engine::new(job, lane, gauge, reports, waker) {
             Ok(engine) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::layout::CHUNK_BYTES;
-use fullbore_core::manifest;
+use fullbore_core::manifest::{self, Rig};
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -14,16 +14,19 @@ use fullbore_core::units::ByteSize;
 use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy, judge_space};
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
-use super::memory::{LEAST_POOL_BYTES, tell_of_it, wanted};
+use super::memory::{least_share, tell_of_it, wanted};
+use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
 use super::scan::Scan;
 use super::scribe::{Answers, Scribes};
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::panda::capture::Panda;
+use crate::posting::Autogroup;
 use crate::ring::{Gauge, Pool, Report, Wake};
-use crate::source::{Capture, Lane, Notice, Port, Scratch, Settings};
+use crate::source::{Capture, Lane, Notice, Port, Scratch, Settings, Sizes};
 use crate::store::{self, Member};
+use crate::sys::memory::Region;
 use crate::witness;
 
 /// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
@@ -56,8 +59,11 @@ impl Recorder {
             }
         }
         tell_of_it(&plan, available_memory(), tell)?;
+        raise_files(&plan, members.len(), tell);
+        let places = Places::plan(&plan, &members)?;
         let pandas = super::panda::reach(&plan.pandas)?;
-        let mut ports = open_ports(&plan)?;
+        let ports = open_ports(&plan, &places)?;
+        let pools = open_pools(&plan, &places)?;
         judge_buffers(&plan, &ports, tell);
         for text in ports.iter().filter_map(Port::warning) {
             tell(&Event::Warning { text });
@@ -66,7 +72,9 @@ impl Recorder {
         let first = plan.scans.first().expect("checked: there is a scan").clone();
         let scribes = Scribes::start(&members).map_err(RecordError::Thread)?;
         let mut scan = open_first(first, &plan, &members, &scribes, clock.now(), tell)?;
-        let armed = Armed {
+        let memory: Vec<Arc<Region>> =
+            ports.iter().map(Port::region).chain(pools.iter().map(Pool::region)).cloned().collect();
+        let mut armed = Armed {
             scan: scan.manifest.scan.clone(),
             at: scan.manifest.armed,
             begins: plan.start,
@@ -77,14 +85,28 @@ impl Recorder {
                 .collect(),
             pool_bytes: ports.iter().map(|port| port.region().bytes() as u64).sum::<u64>()
                 + plan.pandas.len() as u64 * panda_pool_bytes(&plan),
-            locked: ports.iter().all(|port| port.region().locked()),
+            locked: memory.iter().all(|region| region.locked()),
+            pages: None,
+            placement: places.placement.clone(),
+            threads: Vec::new(),
+            autogroup: None,
             members: members
                 .iter()
                 .map(|member| member_state(member, None, member.free_bytes().unwrap_or(0)))
                 .collect(),
         };
-        let threads =
-            start(&plan, &members, &mut ports, pandas).inspect_err(|_| undone(scan.discard()))?;
+        let pandas = pandas.into_iter().zip(pools).collect();
+        let mut threads = start(&plan, &places, &members, ports, pandas, &memory)
+            .inspect_err(|_| undone(scan.discard()))?;
+        threads.autogroup = places.raise_group(&threads);
+        armed.autogroup = threads.autogroup.as_ref().map(|it| it.nice);
+        armed.threads = standings(&threads);
+        places.judge(&armed.threads, tell);
+        armed.pages = judge_memory(&memory, &threads, tell);
+        drop(memory);
+        let rig = rig(&armed.placement, &armed.threads, armed.pages);
+        scan.manifest.rig = Some(rig.clone());
+        threads.rig = Some(rig);
         scan.shared = witness::Reading::take(Path::new("/"));
         let supervisor = Supervisor::new(plan, members, threads, scribes, scan, clock);
         supervisor.begin_unless_it_waits();
@@ -127,6 +149,10 @@ pub(super) fn undone(mut discarded: Answers) {
 
 /// What the threads of a recording are reached by.
 pub(super) struct Running {
+    /// As long as these run.
+    pub autogroup: Option<Autogroup>,
+    /// How they stand, for manifests.
+    pub rig: Option<Rig>,
     pub captures: Vec<Capture>,
     pub writers: Vec<store::Writer>,
     pub gauges: Vec<Arc<Gauge>>,
@@ -170,18 +196,19 @@ fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordE
 }
 
 /// Opens every socket and maps its share of the block memory.
-pub(super) fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
+pub(super) fn open_ports(plan: &Plan, places: &Places) -> Result<Vec<Port>, RecordError> {
     if plan.sources.is_empty() {
         return Ok(Vec::new());
     }
     let sources = plan.sources.len() as u64;
     let wanted = wanted(plan, available_memory())?;
     let share = wanted / sources;
-    if share < LEAST_POOL_BYTES {
+    let least = least_share(plan);
+    if share < least {
         return Err(RecordError::SmallBuffer {
             given: ByteSize(wanted),
             sources: plan.sources.len(),
-            least: ByteSize(LEAST_POOL_BYTES),
+            least: ByteSize(least),
         });
     }
     check_chunk(plan, share)?;
@@ -190,20 +217,15 @@ pub(super) fn open_ports(plan: &Plan) -> Result<Vec<Port>, RecordError> {
     let next_number = Arc::new(AtomicU16::new(plan.panda_numbers().end));
     let mut number = 0;
     let mut ports = Vec::with_capacity(plan.sources.len());
-    for source in &plan.sources {
+    for (place, source) in plan.sources.iter().enumerate() {
         let own = if single(source) { number } else { u16::MAX };
         number += u16::from(single(source));
         let chunk = plan.chunk.map_or(CHUNK_BYTES, |size| size.0);
         let buffer = source.receive_buffer.map_or(RECEIVE_BUFFER, |size| size.0);
-        let port = Port::open(
-            source.clone(),
-            own,
-            next_number.clone(),
-            share as usize,
-            chunk,
-            buffer as usize,
-        )?;
-        ports.push(port);
+        let sizes =
+            Sizes { pool_bytes: share as usize, chunk_bytes: chunk, buffer_bytes: buffer as usize };
+        let (node, next) = (places.node_of_port(place), next_number.clone());
+        ports.push(Port::open_near(node, source.clone(), own, next, sizes)?);
     }
     Ok(ports)
 }
@@ -213,8 +235,13 @@ fn panda_pool_bytes(plan: &Plan) -> u64 {
     plan.share().unwrap_or(PANDA_POOL_BYTES)
 }
 
-/// The block memory of a PandA.
-fn open_pool(plan: &Plan) -> Result<Pool, RecordError> {
+/// The block memory of each PandA.
+fn open_pools(plan: &Plan, places: &Places) -> Result<Vec<Pool>, RecordError> {
+    let captures = &places.placement.captures[plan.threads()..];
+    captures.iter().map(|seat| open_pool(plan, seat.node)).collect()
+}
+
+fn open_pool(plan: &Plan, node: Option<u32>) -> Result<Pool, RecordError> {
     let wanted = panda_pool_bytes(plan);
     if wanted < LEAST_PANDA_POOL_BYTES {
         return Err(RecordError::SmallBuffer {
@@ -228,7 +255,7 @@ fn open_pool(plan: &Plan) -> Result<Pool, RecordError> {
         let (wanted, available) = (ByteSize(wanted), ByteSize(available));
         return Err(RecordError::Memory { wanted, available });
     }
-    super::panda::pool(wanted).map_err(RecordError::Thread)
+    super::panda::pool(wanted, node).map_err(RecordError::Thread)
 }
 
 /// `MemAvailable`, or no limit where the kernel does not say.
@@ -262,25 +289,25 @@ pub(super) fn judge_buffers(plan: &Plan, ports: &[Port], tell: &mut Tell<'_>) {
 /// Starts the writers and the capture threads, with a queue from each of these to each of those.
 fn start(
     plan: &Plan,
+    places: &Places,
     members: &[Member],
-    ports: &mut Vec<Port>,
-    pandas: Vec<Panda>,
+    ports: Vec<Port>,
+    pandas: Vec<(Panda, Pool)>,
+    memory: &[Arc<Region>],
 ) -> Result<Running, RecordError> {
     let count = plan.threads();
-    let pools = pandas.iter().map(|_| open_pool(plan)).collect::<Result<Vec<_>, _>>()?;
     let mut groups: Vec<Vec<Port>> = (0..count).map(|_| Vec::new()).collect();
     let mut scratch = Scratch::new();
-    for (number, mut port) in ports.drain(..).enumerate() {
+    for (mut port, &thread) in ports.into_iter().zip(&places.of_port) {
         port.drain(&mut scratch).map_err(RecordError::Thread)?;
-        groups[number % count].push(port);
+        groups[thread].push(port);
     }
     let (reports, report_receiver) = mpsc::channel();
     let (notices, notice_receiver) = mpsc::channel();
     let blocks = groups.iter().map(|group| group.iter().map(Port::most_blocks).sum::<usize>());
-    let blocks: Vec<usize> = blocks.chain(pools.iter().map(Pool::blocks)).collect();
+    let blocks: Vec<usize> = blocks.chain(pandas.iter().map(|(_, pool)| pool.blocks())).collect();
     let mut lanes: Vec<Vec<Lane>> = blocks.iter().map(|_| Vec::new()).collect();
     let (mut writers, mut gauges) = (Vec::new(), Vec::new());
-    let mut cpus = plan.cpus.iter().copied().skip(plan.captures()).cycle();
     for (number, member) in members.iter().enumerate() {
         let gauge = Arc::new(Gauge::default());
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
@@ -293,7 +320,8 @@ fn start(
             lanes.push(Lane::new(commands, returned, gauge.clone(), wake.clone(), most_blocks));
         }
         let mut settings = store::Settings::of_member(number);
-        settings.cpu = cpus.next();
+        settings.posting = places.writer(number);
+        settings.memory = memory.to_vec();
         if let Some(interval) = plan.sync_interval {
             settings.round_interval = interval;
         }
@@ -301,19 +329,20 @@ fn start(
         writers.push(writer);
         gauges.push(gauge);
     }
-    let mut captures = Vec::new();
+    let (mut captures, mut of_pandas) = (Vec::new(), Vec::new());
     let lanes_of_pandas = lanes.split_off(count);
-    for (place, ((device, pool), lanes)) in
-        pandas.into_iter().zip(pools).zip(lanes_of_pandas).enumerate()
-    {
-        captures.push(super::panda::start(plan, place, device, pool, lanes, notices.clone())?);
+    for (place, ((device, pool), lanes)) in pandas.into_iter().zip(lanes_of_pandas).enumerate() {
+        let (posting, notices) = (places.capture(count + place), notices.clone());
+        of_pandas.push(super::panda::start(plan, place, device, pool, lanes, notices, posting)?);
     }
     for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
-        let settings = Settings { cpu: plan.cpus.get(number).copied(), hold: plan.start.is_some() };
+        let settings = Settings { posting: places.capture(number), hold: plan.start.is_some() };
         let capture = Capture::start(number, group, lanes, notices.clone(), settings);
         captures.push(capture.map_err(RecordError::Thread)?);
     }
-    Ok(Running { captures, writers, gauges, notices: notice_receiver, reports: report_receiver })
+    captures.extend(of_pandas);
+    let (notices, reports) = (notice_receiver, report_receiver);
+    Ok(Running { autogroup: None, rig: None, captures, writers, gauges, notices, reports })
 }
 
 pub(super) fn member_state(member: &Member, failure: Option<&str>, free_bytes: u64) -> MemberState {

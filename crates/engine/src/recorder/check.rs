@@ -7,9 +7,9 @@ use std::time::Duration;
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::name::Name;
+use fullbore_core::place::Wish;
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
-use rustix::thread::CpuSet;
 
 use super::error::RecordError;
 use super::event::{Event, Tell};
@@ -17,6 +17,7 @@ use super::plan::Plan;
 use crate::clock::Clock;
 use crate::source::wanted_block_bytes;
 use crate::store::Member;
+use crate::sys::sched;
 
 /// No scan is begun with less room than this on any member.
 const LEAST_FREE_BYTES: u64 = 16 << 20;
@@ -48,7 +49,7 @@ pub(super) fn check_inputs(plan: &Plan) -> Result<(), RecordError> {
             return Err(RecordError::SameName { name: name.clone() });
         }
     }
-    check_cpus(&plan.cpus)?;
+    check_cpus(&plan.place)?;
     if let Some(until) = plan.limit.until
         && until <= Clock::new().now()
     {
@@ -58,15 +59,17 @@ pub(super) fn check_inputs(plan: &Plan) -> Result<(), RecordError> {
 }
 
 /// Refuses cores that the machine does not have, or that this process may not use.
-fn check_cpus(cpus: &[usize]) -> Result<(), RecordError> {
-    let allowed = rustix::thread::sched_getaffinity(None)
-        .map_err(|error| RecordError::Thread(error.into()))?;
-    let may = |cpu: usize| cpu < CpuSet::MAX_CPU && allowed.is_set(cpu);
-    match cpus.iter().find(|&&cpu| !may(cpu)) {
+fn check_cpus(wish: &Wish) -> Result<(), RecordError> {
+    // Tried by a thread of its own: one that is isolated may be allowed, though nothing runs there yet.
+    let may = |cpu: &usize| {
+        let tried = std::thread::scope(|scope| scope.spawn(|| sched::stay_on(&[*cpu])).join());
+        tried.is_ok_and(|tried| tried.is_ok())
+    };
+    match wish.cpus().find(|cpu| !may(cpu)) {
         None => Ok(()),
-        Some(&cpu) => {
-            let all: Vec<String> =
-                (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu)).map(|cpu| cpu.to_string()).collect();
+        Some(cpu) => {
+            let allowed = sched::allowed().map_err(RecordError::Thread)?;
+            let all: Vec<String> = allowed.iter().map(usize::to_string).collect();
             Err(RecordError::Cpu { cpu, allowed: all.join(", ") })
         }
     }

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 
 use fullbore_core::account::Account;
 use fullbore_core::demand::Sum;
-use fullbore_core::manifest::Manifest;
+use fullbore_core::manifest::{Manifest, Pages};
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::place::Placement;
 use fullbore_core::time::Tai;
 use serde::Serialize;
+
+use crate::posting::Standing;
 
 /// Takes events as they happen.
 pub type Tell<'a> = dyn FnMut(&Event) + 'a;
@@ -83,6 +86,14 @@ pub struct Armed {
     pub pool_bytes: u64,
     /// Whether all block memory is locked.
     pub locked: bool,
+    /// What pages it is on, as the kernel says, if it does.
+    pub pages: Option<Pages>,
+    /// Where threads were to run, and why there.
+    pub placement: Placement,
+    /// Where they do run and how urgently, as the kernel says: capture threads, then writers.
+    pub threads: Vec<Standing>,
+    /// The niceness of the whole session, if it was raised for them.
+    pub autogroup: Option<i32>,
     /// The disk set.
     pub members: Vec<MemberState>,
 }

@@ -24,6 +24,7 @@ mod following;
 mod memory;
 mod order;
 mod panda;
+mod place;
 mod plan;
 mod read_back;
 mod scan;

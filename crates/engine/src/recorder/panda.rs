@@ -29,6 +29,7 @@ use crate::panda::capture::{
     Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
 use crate::panda::{Patience, with_cause};
+use crate::posting::Posting;
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
 
@@ -84,6 +85,7 @@ pub(super) fn start(
     pool: Pool,
     lanes: Vec<Lane>,
     notices: Sender<Notice>,
+    posting: Posting,
 ) -> Result<Capture, RecordError> {
     let (orders, from_supervisor) = mpsc::channel();
     let gauge = Arc::new(StreamGauge::default());
@@ -107,17 +109,15 @@ pub(super) fn start(
         arm: panda.arms(),
         reconnect: panda.reconnect,
     };
-    let cpu = plan.cpus.get(plan.threads() + place).copied();
     let thread = Builder::new().name(format!("panda{place}"));
     // What the source tells is in the account too.
     let (tell, _) = mpsc::channel();
     let source = Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge, tell);
+    let (ready, answer) = mpsc::channel();
     let thread = thread
         .spawn(move || {
-            if let Some(cpu) = cpu {
-                // A refusal leaves the thread where the scheduler wants it.
-                let _ = crate::sys::sched::stay_on(cpu);
-            }
+            // Without anybody to tell, it stands as it stands.
+            let _ = ready.send(posting.take_up());
             let (mut outlet, ended) = source.run();
             if let Ended::Failed(error) = ended {
                 let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
@@ -126,7 +126,8 @@ pub(super) fn start(
             outlet.farewell();
         })
         .map_err(RecordError::Thread)?;
-    Ok(Capture::of_thread(orders, thread))
+    let died = |_| RecordError::Thread(io::Error::other("it died at once"));
+    Ok(Capture::of_thread(orders, thread, answer.recv().map_err(died)?))
 }
 
 /// The way to the members.
@@ -450,8 +451,8 @@ fn format(header: String, settings: Option<&PandaSettings>, closed: Option<Close
 }
 
 /// Block memory for a PandA.
-pub(super) fn pool(bytes: u64) -> io::Result<Pool> {
+pub(super) fn pool(bytes: u64, node: Option<u32>) -> io::Result<Pool> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let region = crate::sys::memory::Region::new(bytes)?;
+    let region = crate::sys::memory::Region::for_blocks(bytes, node)?;
     Ok(Pool::new(Arc::new(region), BLOCK_BYTES as usize, 0))
 }

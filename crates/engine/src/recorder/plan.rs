@@ -8,6 +8,7 @@ use std::time::Duration;
 use fullbore_core::demand::Stall;
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::name::ScanName;
+use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -35,8 +36,10 @@ pub struct Plan {
     pub chunk: Option<ByteSize>,
     /// Capture threads; by default as many as the machine carries.
     pub capture_threads: Option<usize>,
-    /// Cores for the capture threads and then the writers, if they are to stay on some.
-    pub cpus: Vec<usize>,
+    /// Where capture threads and writers run.
+    pub place: Wish,
+    /// How urgently.
+    pub priority: Urgency,
     /// How often data is made durable at least.
     pub sync_interval: Option<Duration>,
     /// What is to stand in for members that are lost.

@@ -140,6 +140,7 @@ impl Scan {
             armed,
             stopped: None,
             times: None,
+            rig: None,
             redundancy: plan.redundancy.map(Redundancy::of),
             members,
             streams,

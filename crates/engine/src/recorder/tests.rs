@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
+use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
@@ -52,7 +53,8 @@ impl Members {
             buffer: Some(ByteSize(16 << 20)),
             chunk: None,
             capture_threads: None,
-            cpus: Vec::new(),
+            place: Wish::Auto,
+            priority: Urgency::Auto,
             sync_interval: None,
             redundancy: None,
             stall: None,

@@ -11,9 +11,11 @@
 //! else can. Handles travel through wait-free single-producer queues; a pool never grows.
 
 mod handoff;
+mod pages;
 mod pool;
 mod wake;
 
 pub use handoff::{Command, Filled, Gauge, Label, Report, Returned, Track};
+pub use pages::pages_of;
 pub use pool::{Block, Pool};
 pub use wake::Wake;

@@ -53,6 +53,11 @@ impl Pool {
         Arc::ptr_eq(&self.region, region)
     }
 
+    /// The memory that its blocks are cut from.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
     /// Blocks in all.
     pub fn blocks(&self) -> usize {
         self.blocks as usize

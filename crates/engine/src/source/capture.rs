@@ -14,6 +14,7 @@ use super::part::{Notice, Opening};
 use super::port::{Lender, Port};
 use super::scratch::Scratch;
 use crate::clock::Clock;
+use crate::posting::{Posting, Standing};
 use crate::ring::Returned;
 
 /// Calls to one socket before the next has its turn.
@@ -34,6 +35,10 @@ const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Time between two looks at answers, cuts and counters.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// As much time at least for each port between two looks at all of them: of many slow ones, looking would cost more
+/// than what they bring.
+const LOOK_OF_PORT: Duration = Duration::from_micros(250);
+
 /// Between two drains before a scan begins: sockets hold far more than comes in this time.
 const BETWEEN_DRAINS: Duration = Duration::from_millis(2);
 
@@ -43,8 +48,8 @@ const LAST_READ: Duration = Duration::from_millis(500);
 /// How a capture thread runs.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Core to stay on.
-    pub cpu: Option<usize>,
+    /// Where to run, and how urgently.
+    pub posting: Posting,
     /// Whether what comes before the first scan begins is thrown away. It is part of no scan then, not even by
     /// having been looked at.
     pub hold: bool,
@@ -65,6 +70,7 @@ pub enum Order {
 pub struct Capture {
     orders: Sender<Order>,
     thread: JoinHandle<()>,
+    standing: Standing,
 }
 
 impl Capture {
@@ -78,11 +84,10 @@ impl Capture {
         settings: Settings,
     ) -> io::Result<Self> {
         let (orders, receiver) = mpsc::channel();
+        let (ready, answer) = mpsc::channel();
         let thread = Builder::new().name(format!("capture{number}")).spawn(move || {
-            if let Some(cpu) = settings.cpu {
-                // A refusal leaves the thread where the scheduler wants it.
-                let _ = crate::sys::sched::stay_on(cpu);
-            }
+            // Without anybody to tell, it stands as it stands.
+            let _ = ready.send(settings.posting.take_up());
             let _farewell = Farewell(notices.clone());
             let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
                 Ok(work) => Work { holding: settings.hold, ..work },
@@ -94,12 +99,22 @@ impl Capture {
             };
             work.run();
         })?;
-        Ok(Self { orders, thread })
+        let standing = answer.recv().map_err(|_| io::Error::other("it died at once"))?;
+        Ok(Self { orders, thread, standing })
     }
 
     /// A thread that obeys these orders, and tells `Done` at its end.
-    pub(crate) fn of_thread(orders: Sender<Order>, thread: JoinHandle<()>) -> Self {
-        Self { orders, thread }
+    pub(crate) fn of_thread(
+        orders: Sender<Order>,
+        thread: JoinHandle<()>,
+        standing: Standing,
+    ) -> Self {
+        Self { orders, thread, standing }
+    }
+
+    /// Where its thread runs, and how urgently.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// Gives an order. It is taken within a few milliseconds.
@@ -204,6 +219,8 @@ impl Work {
 
     fn run(&mut self) {
         let mut looked = Instant::now();
+        let mut each = Instant::now();
+        let due = LOOK.max(LOOK_OF_PORT * self.ports.len() as u32);
         loop {
             self.obey();
             if self.holding {
@@ -213,7 +230,12 @@ impl Work {
             let round = self.round();
             if looked.elapsed() >= LOOK || round.taken == 0 {
                 looked = Instant::now();
-                self.look();
+                self.take_answers();
+                if self.stopping || each.elapsed() >= due {
+                    each = Instant::now();
+                    self.each_port(|port, lender| port.look(lender));
+                }
+                self.tell();
                 let done = self.ports.iter().all(Port::is_done) && self.dealer.all_sent();
                 if (self.stopping && done) || self.dealer.has_lost_a_writer() {
                     break;
@@ -316,7 +338,8 @@ impl Work {
                 Ok(count) => {
                     self.failures[number] = Failures::default();
                     turn.taken += count;
-                    if count == 0 {
+                    // One more call, only to hear that nothing is left, is what slow streams would cost most by.
+                    if count == 0 || port.receiver().emptied() {
                         turn.left = false;
                         break;
                     }
@@ -335,8 +358,8 @@ impl Work {
         turn
     }
 
-    /// Takes answers of the writers, and looks after cuts, parts and counters.
-    fn look(&mut self) {
+    /// Takes answers of the writers.
+    fn take_answers(&mut self) {
         while let Some(returned) = self.dealer.take_returned() {
             let region = match &returned {
                 Returned::Written { block, .. } => block.place().0,
@@ -353,8 +376,6 @@ impl Work {
             let stray = self.ports[number].answer(returned, &mut lender);
             assert!(stray.is_none(), "a block came back to a stream that does not know it");
         }
-        self.each_port(|port, lender| port.look(lender));
-        self.tell();
     }
 
     fn each_port(&mut self, mut what: impl FnMut(&mut Port, &mut Lender<'_>)) {

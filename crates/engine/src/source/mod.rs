@@ -29,5 +29,5 @@ pub use dealer::Lane;
 pub(crate) use dealer::{Course, Dealer};
 pub use learn::{stripped_bytes, wanted_block_bytes};
 pub use part::{Notice, Opening, Shape, StreamGauge};
-pub use port::{FewBlocks, Port, PortError, PortGauge};
+pub use port::{AMPLE_BLOCKS, FewBlocks, Port, PortError, PortGauge, Sizes};
 pub use scratch::Scratch;

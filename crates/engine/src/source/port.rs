@@ -32,6 +32,9 @@ const MOST_STREAMS: usize = 64;
 /// Datagrams between two looks at how many come merged.
 const MERGE_TRIAL: u64 = 4096;
 
+/// So many messages in which little was merged are enough: of a slow stream the others would take long to come.
+const ALONE_TRIAL: u64 = 512;
+
 /// A cut waits this long for the stream to reach its next block.
 const CUT_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -115,6 +118,17 @@ pub struct PortGauge {
     pub messages: AtomicU64,
 }
 
+/// How much a port is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Block memory.
+    pub pool_bytes: usize,
+    /// About how large a chunk file is.
+    pub chunk_bytes: u64,
+    /// Receive buffer asked of the kernel.
+    pub buffer_bytes: usize,
+}
+
 /// A socket and its streams.
 pub struct Port {
     source: UdpSource,
@@ -156,6 +170,19 @@ impl Port {
         chunk_bytes: u64,
         buffer_bytes: usize,
     ) -> Result<Self, PortError> {
+        let sizes = Sizes { pool_bytes, chunk_bytes, buffer_bytes };
+        Self::open_near(None, source, number, next_number, sizes)
+    }
+
+    /// The same, with its memory on a memory node.
+    pub fn open_near(
+        node: Option<u32>,
+        source: UdpSource,
+        number: u16,
+        next_number: Arc<AtomicU16>,
+        sizes: Sizes,
+    ) -> Result<Self, PortError> {
+        let Sizes { pool_bytes, chunk_bytes, buffer_bytes } = sizes;
         let source_name = source.endpoint.to_string();
         if let Some(frame_bytes) = source.frame_bytes {
             let layout = geometry(&source, frame_bytes, pool_bytes, chunk_bytes, None);
@@ -172,7 +199,7 @@ impl Port {
         let receiver =
             Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)?;
         let merges = source.gro != Gro::Off && receiver.merge(true);
-        let region = Region::new(pool_bytes).map_err(|error| PortError::Memory {
+        let region = Region::for_blocks(pool_bytes, node).map_err(|error| PortError::Memory {
             source_name,
             bytes: pool_bytes,
             source: error,
@@ -333,7 +360,8 @@ impl Port {
     /// One message at a time is worth it only while messages carry several datagrams.
     fn judge_merging(&mut self, datagrams: u64, messages: u64) {
         self.trial = (self.trial.0 + datagrams, self.trial.1 + messages);
-        if self.trial.0 < MERGE_TRIAL {
+        let alone = self.trial.1 >= ALONE_TRIAL && self.trial.0 < 2 * self.trial.1;
+        if self.trial.0 < MERGE_TRIAL && !alone {
             return;
         }
         let merged = self.trial.0 >= 2 * self.trial.1;

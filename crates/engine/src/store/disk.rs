@@ -21,6 +21,7 @@ use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, RenameFlags, fallocate, f
 use super::member::Member;
 use crate::clock::Clock;
 use crate::ring::{Block, Wake};
+use crate::sys::memory::Region;
 use crate::sys::uring::{DONTCACHE, Done, Ring, RingError};
 
 /// One thing asked of a member. Paths are relative to the member's root.
@@ -196,6 +197,11 @@ impl Local {
             helper: Some(helper),
             begun: Instant::now(),
         })
+    }
+
+    /// Has the kernel pin memory that will be written from. What it refuses is written from all the same.
+    pub fn pin(&mut self, memory: &[Arc<Region>]) -> io::Result<()> {
+        self.ring.pin(memory)
     }
 }
 

@@ -1,24 +1,28 @@
 //! Memory for blocks: one mapping, in 2 MiB pages where they can be had, faulted in at once.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 
 use crate::ring::Block;
 
 /// Size of the pages that direct I/O is 1.7 times faster from.
-const HUGE_PAGE: usize = 2 << 20;
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// Nodes that a mask has room for: Linux knows 1024 at most.
+const MOST_NODES: usize = 1024;
 
 /// A private, zeroed mapping that never moves or grows; every page is present when `new` returns.
 #[derive(Debug)]
 pub struct Region {
-    mapping: NonNull<u8>,
-    mapped_bytes: usize,
-    /// First byte aligned to a huge page.
+    /// First byte, aligned to a huge page; all of the mapping is used.
     start: NonNull<u8>,
     bytes: usize,
     locked: bool,
+    reserved: bool,
 }
 
 // SAFETY: a `Region` is plain memory that it alone unmaps; the threads that share it keep to disjoint
@@ -30,35 +34,126 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Maps and faults in at least `bytes` bytes, aligned to 2 MiB. Locks them where the limit allows.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE);
-        let mapped_bytes = bytes.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a null hint and MAP_PRIVATE|MAP_ANONYMOUS make a new mapping that aliases nothing.
-        let mapping = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, MapFlags::PRIVATE)?
-        };
-        let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let skip = mapping.as_ptr().align_offset(HUGE_PAGE);
-        assert!(skip < HUGE_PAGE, "the mapping is one huge page longer than what is used of it");
-        // SAFETY: `skip` < HUGE_PAGE and the mapping is `bytes + HUGE_PAGE` long (asserted above).
-        let start = unsafe { mapping.add(skip) };
-        let mut region = Self { mapping, mapped_bytes, start, bytes, locked: false };
-        region.fault_in();
+        Self::advised(whole_pages(bytes)?, None)
+    }
+
+    /// The same for the blocks of a recording: of huge pages that were set aside for such, if there are enough, and
+    /// on a memory node, if there is room.
+    pub fn for_blocks(bytes: usize, node: Option<u32>) -> io::Result<Self> {
+        let bytes = whole_pages(bytes)?;
+        match Self::set_aside(bytes, node) {
+            Some(region) => Ok(region),
+            None => Self::advised(bytes, node),
+        }
+    }
+
+    /// Of huge pages that were set aside (`vm.nr_hugepages`), or nothing where there are not enough.
+    fn set_aside(bytes: usize, node: Option<u32>) -> Option<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        let mut region = Self::map(bytes, flags).ok()?;
+        region.keep_to(node);
+        // A cgroup may forbid what the mapping has reserved: that is told here, and kills nobody.
+        region.populate().ok()?;
+        // They are never swapped, so there is nothing to lock.
+        (region.reserved, region.locked) = (true, true);
+        Some(region)
+    }
+
+    /// Of ordinary memory, which the kernel is asked to make huge pages of.
+    fn advised(bytes: usize, node: Option<u32>) -> io::Result<Self> {
+        let mut region = Self::aligned(bytes)?;
+        region.keep_to(node);
+        let start = region.start.as_ptr().cast();
+        // SAFETY: the range is our own mapping, which nothing refers to yet. Without the advice
+        // the kernel gives 4 KiB pages: slower, not wrong, so a refusal is not an error.
+        let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
+        region.populate()?;
+        // SAFETY: the range is our own mapping; locking changes no content.
+        region.locked = unsafe { mlock(start, bytes) }.is_ok();
         Ok(region)
     }
 
-    /// Asks for huge pages, touches every page, and locks them if allowed.
-    fn fault_in(&mut self) {
-        let start = self.start.as_ptr().cast();
-        // SAFETY: the range is inside our own mapping, which nothing refers to yet. Without the advice
-        // the kernel gives 4 KiB pages: slower, not wrong, so a refusal is not an error.
-        let _ = unsafe { madvise(start, self.bytes, Advice::LinuxHugepage) };
+    /// A new mapping of so many bytes, wherever the kernel puts it.
+    fn map(bytes: usize, flags: MapFlags) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint and MAP_PRIVATE|MAP_ANONYMOUS make a new mapping that aliases nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, bytes, locked: false, reserved: false })
+    }
+
+    /// A new mapping that begins with a huge page: one that is a page too long, without what is too much of it.
+    fn aligned(bytes: usize) -> io::Result<Self> {
+        let long = bytes.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut region = Self::map(long, MapFlags::PRIVATE)?;
+        let skip = region.start.as_ptr().align_offset(HUGE_PAGE);
+        assert!(skip < HUGE_PAGE, "the mapping is one huge page longer than what is used of it");
+        let first = region.start;
+        // SAFETY: `skip` < HUGE_PAGE and the mapping is `bytes + HUGE_PAGE` long (asserted above).
+        (region.start, region.bytes) = (unsafe { first.add(skip) }, bytes);
+        for (offset, length) in [(0, skip), (skip + bytes, HUGE_PAGE - skip)] {
+            if length > 0 {
+                // SAFETY: the range is of our own new mapping, before or behind what is used, and page-aligned.
+                // What cannot be unmapped is never touched, and costs addresses only.
+                let _ = unsafe { munmap(first.add(offset).as_ptr().cast(), length) };
+            }
+        }
+        Ok(region)
+    }
+
+    /// Asks for memory of this node first. A kernel without nodes refuses, and there is no choice then.
+    fn keep_to(&mut self, node: Option<u32>) {
+        let Some(node) = node.map(|node| node as usize).filter(|&node| node < MOST_NODES) else {
+            return;
+        };
+        let mut mask = [0u64; MOST_NODES / 64];
+        mask[node / 64] |= 1 << (node % 64);
+        // SAFETY: the range is our own mapping, and the kernel reads `MOST_NODES` bits of `mask`, which has as many;
+        // by its count the last bit is not included.
+        let _ = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.bytes,
+                libc::MPOL_PREFERRED,
+                mask.as_ptr(),
+                MOST_NODES + 1,
+                0,
+            )
+        };
+    }
+
+    /// Makes every page present. Where there is not enough memory, that is an error and no signal.
+    fn populate(&mut self) -> io::Result<()> {
+        loop {
+            // SAFETY: the range is our own mapping, which nothing refers to yet; its content stays what it is.
+            let done = unsafe {
+                madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxPopulateWrite)
+            };
+            match done {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // Linux before 5.14, or another that does not know of it.
+                Err(Errno::INVAL) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
         for offset in (0..self.bytes).step_by(4096) {
             // SAFETY: `offset < bytes`, and no other reference to the new mapping exists yet.
             unsafe { self.start.add(offset).write_volatile(0) };
         }
-        // SAFETY: the range is our own mapping; locking changes no content.
-        self.locked = unsafe { mlock(start, self.bytes) }.is_ok();
+        Ok(())
+    }
+
+    /// Whether its pages are huge ones that were set aside.
+    pub fn reserved(&self) -> bool {
+        self.reserved
+    }
+
+    /// The addresses of its bytes.
+    pub fn addresses(&self) -> Range<usize> {
+        let start = self.start.as_ptr() as usize;
+        start..start + self.bytes
     }
 
     /// Bytes of usable memory.
@@ -102,9 +197,15 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: this mapping was made in `new`, and blocks keep the region alive through an `Arc`.
-        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped_bytes) };
+        // SAFETY: this mapping was made by `map`, and blocks keep the region alive through an `Arc`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
+}
+
+/// So many bytes in whole huge pages, one at least.
+fn whole_pages(bytes: usize) -> io::Result<usize> {
+    let whole = bytes.max(1).checked_next_multiple_of(HUGE_PAGE);
+    Ok(whole.ok_or(io::ErrorKind::OutOfMemory)?)
 }
 
 #[cfg(test)]
@@ -120,6 +221,21 @@ mod tests {
         let result = unsafe { libc::mincore(start, region.bytes(), pages.as_mut_ptr()) };
         assert_eq!(result, 0);
         assert!(pages.iter().all(|page| page & 1 == 1), "a page would fault while frames come");
+    }
+
+    #[test]
+    fn a_region_for_blocks_is_a_region_whatever_pages_and_nodes_there_are() {
+        for node in [None, Some(0), Some(999), Some(5000)] {
+            let region = Region::for_blocks(5 << 20, node).unwrap();
+            assert_eq!((region.bytes(), region.addresses().len()), (6 << 20, 6 << 20));
+            assert_eq!(region.addresses().start % HUGE_PAGE, 0);
+        }
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_an_error() {
+        assert!(Region::new(usize::MAX).is_err());
+        assert!(Region::for_blocks(1 << 60, None).is_err());
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub struct Receiver {
     headers: Box<[libc::mmsghdr; MOST_MESSAGES]>,
     control: Box<[[u64; CONTROL_BYTES / 8]; MOST_MESSAGES]>,
     senders: Option<Box<[libc::sockaddr_storage; MOST_MESSAGES]>>,
+    emptied: bool,
 }
 
 // SAFETY: the raw pointers in `headers` are set anew before every call and never followed after it.
@@ -92,7 +93,7 @@ impl Receiver {
         let (headers, senders) =
             unsafe { (Box::new(zeroed()), tell_senders.then(|| Box::new(zeroed()))) };
         let control = Box::new([[0; CONTROL_BYTES / 8]; MOST_MESSAGES]);
-        Ok(Self { socket, buffer_bytes, headers, control, senders })
+        Ok(Self { socket, buffer_bytes, headers, control, senders, emptied: false })
     }
 
     /// The receive buffer as the kernel keeps it, in bytes of its own bookkeeping (twice the request).
@@ -161,8 +162,10 @@ impl Receiver {
                 std::ptr::null_mut(),
             )
         };
+        self.emptied = (count as libc::c_uint) < messages as libc::c_uint;
         if count < 0 {
             let error = io::Error::last_os_error();
+            self.emptied = error.kind() == io::ErrorKind::WouldBlock;
             return match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
                 _ => Err(error),
@@ -172,6 +175,11 @@ impl Receiver {
             *message = self.told(number);
         }
         Ok(count as usize)
+    }
+
+    /// Whether the last call took all that was there: it had room for more messages than came.
+    pub fn emptied(&self) -> bool {
+        self.emptied
     }
 
     /// What the kernel told of message `number`.

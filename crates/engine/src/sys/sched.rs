@@ -1,15 +1,97 @@
-//! Where and how urgently a thread runs.
+//! Where and how urgently a thread runs: what is asked of the kernel, and what it then says it does.
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Keeps the calling thread on one core.
-pub fn stay_on(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
+/// How the scheduler treats a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Treatment {
+    /// Its policy: `SCHED_OTHER`, `SCHED_FIFO` and so on, by number.
+    pub policy: i32,
+    /// Its priority under a real-time policy, else 0.
+    pub priority: i32,
+    /// How nice it is to others.
+    pub nice: i32,
+}
+
+/// Keeps the calling thread on these processors.
+pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(cpu);
+    }
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// The processors that the calling thread may run on.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Puts the calling thread before all that run by the usual policy. Threads that it starts run by that one again.
+pub fn be_first(priority: u8) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority.into() };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the kernel reads `parameters`, which outlives the call, and 0 is the calling thread. The system call
+    // itself, since musl's wrapper refuses to make it.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the calling thread so nice to others: below 0 it gets more than its share.
+pub fn be_nice(nice: i32) -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, nice)?)
+}
+
+/// How the calling thread is treated.
+pub fn treatment() -> io::Result<Treatment> {
+    let mut parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread, and the call takes no memory.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    // SAFETY: the kernel writes one `sched_param` into `parameters`, which is one.
+    let result = unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut parameters) };
+    if policy < 0 || result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Treatment {
+        policy: policy as i32 & !libc::SCHED_RESET_ON_FORK,
+        priority: parameters.sched_priority,
+        nice: rustix::process::getpriority_process(None)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_stays_where_it_is_put_and_says_so() {
+        let all = allowed().unwrap();
+        let last = *all.last().unwrap();
+        std::thread::spawn(move || {
+            stay_on(&[last]).unwrap();
+            assert_eq!(allowed().unwrap(), [last]);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(allowed().unwrap(), all, "others stay where they were");
+        assert!(stay_on(&[CpuSet::MAX_CPU]).is_err());
+    }
+
+    #[test]
+    fn a_thread_tells_how_it_is_treated() {
+        std::thread::spawn(|| {
+            let usual = treatment().unwrap();
+            be_nice(usual.nice + 1).unwrap();
+            assert_eq!(treatment().unwrap().nice, usual.nice + 1);
+        })
+        .join()
+        .unwrap();
+    }
 }

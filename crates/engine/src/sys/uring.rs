@@ -25,8 +25,8 @@ use crate::ring::{Block, Wake};
 /// Entries of the submission queue; a writer has far fewer operations under way.
 const ENTRIES: u32 = 256;
 
-/// Slots in the kernel's table of registered buffers.
-const BUFFERS: u16 = 64;
+/// Slots in the kernel's table of registered buffers: one for each of many ports, and for what indices are written from.
+const BUFFERS: u16 = 512;
 
 /// The most bytes that the kernel takes as one registered buffer.
 const BUFFER_BYTES: usize = 1 << 30;
@@ -195,25 +195,51 @@ impl Ring {
         Ok(())
     }
 
+    /// Has the kernel pin these regions now, and not with the first write from each. What it refuses is written from
+    /// all the same, for some more CPU time; the first refusal is given.
+    pub fn pin(&mut self, regions: &[Arc<Region>]) -> io::Result<()> {
+        if !self.table {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        let mut refusal = Ok(());
+        for region in regions {
+            let known = self.registered.iter().any(|known| Arc::ptr_eq(&known.region, region));
+            if known {
+                continue;
+            }
+            let pinned = self.register(region).map(drop);
+            if refusal.is_ok() {
+                refusal = pinned;
+            }
+        }
+        refusal
+    }
+
     /// Gives up pinned memory that only the ring still refers to.
     pub fn forget_unused(&mut self) {
+        let mut unused = Vec::new();
         for registered in &mut self.registered {
             if Arc::strong_count(&registered.region) == 1
                 && let Some(slot) = registered.slot.take()
             {
-                let empty = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
-                for part in 0..buffers_of(&registered.region) {
-                    // SAFETY: an empty entry refers to no memory; it only clears the kernel's slot.
-                    let _ = unsafe {
-                        let submitter = self.uring.submitter();
-                        submitter.register_buffers_update((slot + part).into(), &empty, None)
-                    };
-                }
+                unused.push((slot, buffers_of(&registered.region)));
             }
         }
+        unused.into_iter().for_each(|(slot, parts)| self.clear(slot, parts));
         self.registered.retain(|registered| Arc::strong_count(&registered.region) > 1);
         if self.registered.is_empty() {
             self.next_buffer = 0;
+        }
+    }
+
+    /// Empties slots of the kernel's table.
+    fn clear(&self, first: u16, parts: u16) {
+        let empty = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+        for slot in first..first + parts {
+            // SAFETY: an empty entry refers to no memory; it only clears the kernel's slot.
+            let _ = unsafe {
+                self.uring.submitter().register_buffers_update(slot.into(), &empty, None)
+            };
         }
     }
 
@@ -225,7 +251,7 @@ impl Ring {
         let known = self.registered.iter().find(|known| Arc::ptr_eq(&known.region, region));
         let slot = match known {
             Some(known) => known.slot,
-            None => self.register(region),
+            None => self.register(region).ok(),
         }?;
         let part = start / BUFFER_BYTES;
         let within = part == (start + bytes - 1) / BUFFER_BYTES;
@@ -233,30 +259,32 @@ impl Ring {
     }
 
     /// Asks the kernel to pin a region. A refusal (memlock) is remembered and costs only some CPU time.
-    fn register(&mut self, region: &Arc<Region>) -> Option<u16> {
+    fn register(&mut self, region: &Arc<Region>) -> io::Result<u16> {
         let parts = buffers_of(region);
         let first = self.next_buffer;
-        let mut slot = None;
+        let mut slot = Err(io::Error::other("the ring's table of buffers is full"));
         if parts <= BUFFERS - first {
-            let buffers: Vec<libc::iovec> = (0..usize::from(parts))
-                .map(|part| {
-                    let start = part * BUFFER_BYTES;
-                    let length = BUFFER_BYTES.min(region.bytes() - start);
-                    let base = region.pointer(start, length).as_ptr().cast();
-                    libc::iovec { iov_base: base, iov_len: length }
-                })
-                .collect();
-            // SAFETY: the ranges lie in `region` (`pointer` checks), which `registered` keeps mapped
-            // until the slots are cleared in `forget_unused` or the ring is gone.
-            let update = unsafe {
-                self.uring.submitter().register_buffers_update(first.into(), &buffers, None)
-            };
-            if update.is_ok() {
-                self.next_buffer += parts;
-                slot = Some(first);
+            // One by one: of several the kernel may take some, and calls that well done.
+            slot = (0..parts).try_fold(first, |first, part| {
+                let start = usize::from(part) * BUFFER_BYTES;
+                let length = BUFFER_BYTES.min(region.bytes() - start);
+                let base = region.pointer(start, length).as_ptr().cast();
+                let buffer = [libc::iovec { iov_base: base, iov_len: length }];
+                // SAFETY: the range lies in `region` (`pointer` checks), which `registered` keeps mapped
+                // until the slots are cleared in `forget_unused` or below, or the ring is gone.
+                let update = unsafe {
+                    let submitter = self.uring.submitter();
+                    submitter.register_buffers_update((first + part).into(), &buffer, None)
+                };
+                update.map(|()| first)
+            });
+            match slot {
+                Ok(_) => self.next_buffer += parts,
+                Err(_) => self.clear(first, parts),
             }
         }
-        self.registered.push(Registered { region: region.clone(), slot });
+        let kept = slot.as_ref().ok().copied();
+        self.registered.push(Registered { region: region.clone(), slot: kept });
         slot
     }
 

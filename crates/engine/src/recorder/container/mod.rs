@@ -23,6 +23,7 @@ use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::manifest::{self, Format};
 use fullbore_core::name::ScanName;
+use fullbore_core::place::{Placement, Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use fullbore_core::wall;
 use uuid::Uuid;
@@ -32,13 +33,15 @@ use super::check::check_inputs;
 use super::clocks::Clocks;
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Progress, Sealed, Tell};
+use super::place::Places;
 use super::plan::{Limit, Plan};
 use super::scan::Scan;
 use super::scribe::Scribes;
 use super::seal::seal;
 use super::supervise::Control;
 use crate::clock::Clock;
-use crate::ring::{Gauge, Wake};
+use crate::posting::Posting;
+use crate::ring::{Gauge, Wake, pages_of};
 use crate::sink::hdf5::{self, Ending, Existing, Options, StreamFile};
 use crate::source::{Capture, Lane, Notice, Order, Port, Scratch, Settings};
 use crate::{store, witness};
@@ -102,7 +105,8 @@ impl ContainerPlan {
             buffer: self.buffer,
             chunk: None,
             capture_threads: self.capture_threads,
-            cpus: self.cpus.clone(),
+            place: Wish::InTurn(self.cpus.clone()),
+            priority: Urgency::Off,
             sync_interval: None,
             redundancy: None,
             stall: None,
@@ -121,7 +125,7 @@ pub fn record(
     let as_plan = plan.as_plan();
     check_inputs(&as_plan)?;
     make_way(&plan)?;
-    let ports = open_ports(&as_plan)?;
+    let ports = open_ports(&as_plan, &Places::plan(&as_plan, &[])?)?;
     judge_buffers(&as_plan, &ports, tell);
     for text in ports.iter().filter_map(Port::warning) {
         tell(&Event::Warning { text });
@@ -195,7 +199,7 @@ impl Work {
         let mut scan = Scan::in_a_file(plan.name.clone(), as_plan, place, &scribes, clock.now());
         let pools = ports.iter().map(|port| port.region().bytes() as u64);
         let (pool_bytes, least) = (pools.clone().sum::<u64>(), pools.min().unwrap_or(0));
-        let armed = Armed {
+        let mut armed = Armed {
             scan: plan.name.clone(),
             at: scan.manifest.armed,
             begins: None,
@@ -205,6 +209,10 @@ impl Work {
                 .collect(),
             pool_bytes,
             locked: ports.iter().all(|port| port.region().locked()),
+            pages: pages_of(ports.iter().map(|port| port.region().as_ref())),
+            placement: Placement::default(),
+            threads: Vec::new(),
+            autogroup: None,
             members: vec![MemberState { path: plan.path.clone(), ..nothing_written() }],
         };
         let count = as_plan.threads();
@@ -235,10 +243,12 @@ impl Work {
         let (to_notices, notices) = mpsc::channel();
         let mut captures = Vec::new();
         for (number, (group, lane)) in groups.into_iter().zip(lanes).enumerate() {
-            let settings = Settings { cpu: plan.cpus.get(number).copied(), hold: false };
+            let settings =
+                Settings { posting: Posting::on(plan.cpus.get(number).copied()), hold: false };
             let capture = Capture::start(number, group, vec![lane], to_notices.clone(), settings);
             captures.push(capture.map_err(RecordError::Thread)?);
         }
+        armed.threads = captures.iter().map(|it| it.standing().clone()).collect();
         scan.shared = witness::Reading::take(Path::new("/"));
         captures.iter().for_each(|capture| capture.order(Order::Begin(scan.opening.clone())));
         tell(&Event::Armed(armed));

@@ -270,7 +270,8 @@ impl Supervisor {
         }
         let (plan, members, failures) = (&self.plan, &self.members, &self.failures);
         match Scan::plan(name, plan, members, failures, &self.scribes, now) {
-            Ok(scan) => {
+            Ok(mut scan) => {
+                scan.manifest.rig.clone_from(&self.running.rig);
                 let claimed = scan.claim();
                 self.next = Some(Next { scan, claimed, since: Instant::now() });
             }

@@ -505,6 +505,7 @@ fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) ->
         armed: Clock::new().now(),
         stopped: None,
         times: Some(Times::Files),
+        rig: None,
         redundancy: redundancy::seen_in(&found.holdings, uuid),
         members: members(found),
         streams,

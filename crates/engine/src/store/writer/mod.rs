@@ -29,7 +29,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::ALIGNMENT;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use uuid::Uuid;
 
 use self::failure::Failure;
@@ -38,7 +37,9 @@ use super::disk::{Completion, Disk, Local, Operation};
 use super::journal::Part;
 use super::member::Member;
 use super::stream::{Key, Stream};
+use crate::posting::{self, Posting};
 use crate::ring::{Block, Command, Gauge, Pool, Report, Returned, Track, Wake};
+use crate::sys::memory::Region;
 use crate::sys::uring::RingError;
 
 /// The queues between a writer and one capture thread.
@@ -61,8 +62,10 @@ pub struct Settings {
     pub round_bytes: u64,
     /// … or after this time.
     pub round_interval: Duration,
-    /// The CPU to run on, if it is to be one.
-    pub cpu: Option<usize>,
+    /// Where to run, and how urgently.
+    pub posting: Posting,
+    /// Memory that blocks will come from: pinned by the kernel before the first of them, if it does that.
+    pub memory: Vec<Arc<Region>>,
     /// Where to tell how long each block took, for whoever measures.
     pub timings: Option<mpsc::Sender<Timing>>,
 }
@@ -92,7 +95,8 @@ impl Settings {
             depth_bytes: 32 << 20,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
-            cpu: None,
+            posting: Posting::default(),
+            memory: Vec::new(),
             timings: None,
         }
     }
@@ -133,9 +137,21 @@ impl WriterError {
 pub struct Writer {
     thread: JoinHandle<()>,
     wake: Arc<Wake>,
+    standing: posting::Standing,
+    unpinned: Option<io::Error>,
 }
 
 impl Writer {
+    /// Where its thread runs, and how urgently.
+    pub fn standing(&self) -> &posting::Standing {
+        &self.standing
+    }
+
+    /// Why the kernel has not pinned all of the memory that it was told of, if it has not.
+    pub fn unpinned(&self) -> Option<&io::Error> {
+        self.unpinned.as_ref()
+    }
+
     /// Waits for its end. The lanes' capture ends must have been dropped.
     pub fn join(self) -> std::thread::Result<()> {
         self.wake.wake();
@@ -155,14 +171,16 @@ pub fn spawn(
     let (ready, answer) = mpsc::channel();
     let (owner, waker, root) = (member.clone(), wake.clone(), member.root().to_owned());
     let thread_error = |source| WriterError::Thread { root: root.clone(), source };
+    let mut settings = settings;
     let run = move || {
-        pin(&settings);
+        let standing = settings.posting.take_up();
         // The ring belongs to the thread that makes it.
-        let disk = match Local::new(&owner, waker) {
+        let mut disk = match Local::new(&owner, waker) {
             Ok(disk) => disk,
             Err(error) => return drop(ready.send(Err(error))),
         };
-        if ready.send(Ok(())).is_ok() {
+        let unpinned = disk.pin(&std::mem::take(&mut settings.memory)).err();
+        if ready.send(Ok((standing, unpinned))).is_ok() {
             let root = owner.root().to_owned();
             Engine::new(disk, owner.uuid(), root, lanes, gauge, reports, settings).run();
         }
@@ -170,7 +188,7 @@ pub fn spawn(
     let name = format!("fb-write-{}", member_name(member));
     let thread = std::thread::Builder::new().name(name).spawn(run).map_err(thread_error)?;
     match answer.recv() {
-        Ok(Ok(())) => Ok(Writer { thread, wake }),
+        Ok(Ok((standing, unpinned))) => Ok(Writer { thread, wake, standing, unpinned }),
         Ok(Err(source)) => Err(WriterError::Ring { root, source }),
         Err(_) => Err(thread_error(io::Error::other("it died at once"))),
     }
@@ -180,15 +198,6 @@ pub fn spawn(
 fn member_name(member: &Member) -> String {
     let name = member.root().file_name().unwrap_or_default().to_string_lossy();
     name.chars().filter(char::is_ascii_graphic).take(6).collect()
-}
-
-fn pin(settings: &Settings) {
-    if let Some(cpu) = settings.cpu.filter(|&cpu| cpu < CpuSet::MAX_CPU) {
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        // A CPU that this process may not use: the writer then runs where the scheduler puts it.
-        let _ = sched_setaffinity(None, &set);
-    }
 }
 
 /// What a member still takes.
