@@ -193,3 +193,71 @@ def test_what_a_killed_recorder_left_without_parity_gets_it(stores):
     os.makedirs(stores[0])
     done = run("cat", recording.scan, "--store", named(stores[1:]))
     assert done.stdout == kept
+
+
+def test_a_disk_that_comes_back_after_a_rebuild_is_left_over_until_somebody_removes_it(members):
+    stores, new = members[:4], members[4]
+    recording, sent, _ = record(stores, "parity:2+1", streams=2)
+    scan, back = recording.scan, stores[1]
+    back.rename(f"{back}.away")
+    left = [store for store in stores if store != back]
+    ask("rebuild", scan, "--store", named(left), "--onto", new)
+    os.rename(f"{back}.away", back)
+
+    told = verified(scan, members, FOUND)
+    assert [(finding["what"], finding["member"]) for finding in told["findings"]] == [("left-over", str(back))]
+    assert all(stream["good"] for stream in told["streams"]) and told["redundancy"]["may_lose"] == 1
+    for verb in (["ls"], ["info", scan]):
+        shown = text(run(*verb, "--store", named(members)).stdout)
+        assert any(str(back) in line and "left over" in line for line in shown.splitlines()), shown
+    (entry,) = ask("ls", "--store", named(members))
+    assert entry["leftover"] == [str(back)] and str(back) not in entry["members"]
+    again = ask("rebuild", scan, "--store", named(members))
+    assert again["leftover"] == [str(back)] and not again["joined"] and not again["stripes"]
+    assert b"rm --leftovers" in run("rebuild", scan, "--store", named(members)).stdout
+    refused = run("rebuild", scan, "--store", named(left), "--onto", back, code=REFUSED)
+    assert b"left over" in refused.stderr and b"rm --leftovers" in refused.stderr
+    for port, bytes_sent in sent.items():
+        assert cat(scan, port, members) == bytes_sent
+
+    # Nobody removes it without being asked to, nor while a member is away whose last copy it may be.
+    rm = ["rm", "--leftovers", scan, "--store"]
+    assert b"--yes" in run(*rm, named(members), code=REFUSED).stderr
+    refused = run(*rm, named([*left, back]), "--yes", code=REFUSED)
+    assert b"not whole without" in refused.stderr, refused.stderr
+    assert list(back.glob(f"{scan}*"))
+    assert b"what is left over of" in run(*rm, named(members), "--yes").stdout
+    assert not list(back.glob(f"{scan}*"))
+    assert b"nothing is left over" in run(*rm, named(members), "--yes").stdout
+    assert verified(scan, members, GOOD)["redundancy"]["may_lose"] == 1
+    for port, bytes_sent in sent.items():
+        assert cat(scan, port, members) == bytes_sent
+
+
+def test_a_recorder_that_died_together_with_a_disk_is_rebuilt_before_it_is_recovered(members):
+    stores, port = members[:4], free_port()
+    frames = wire.run_of_frames(3000, payload_bytes=2000)
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB"
+    options = ["--chunk", "128KiB", "--redundancy", "parity:2+1"]
+    with Recording(source, store=stores, options=options) as recording:
+        sent = wire.send(frames, port, pause=1e-4)
+        total = sum(map(len, sent))
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0.8 * total)
+        recording.kill()
+    scan, left = recording.scan, stores[1:]
+    shutil.rmtree(stores[0])
+    refused = text(run("recover", scan, "--store", named(left), code=REFUSED).stderr)
+    assert "fullbore rebuild" in refused and "--without-absent-members" in refused
+    first = ask("rebuild", scan, "--store", named(left), code=FOUND)
+    assert first["restored"] > 0 and any("recover" in why for why in first["left"]), first
+    assert not first["gone"]
+    run("recover", scan, "--without-absent-members", "--store", named(left), code=None)
+    second = ask("rebuild", scan, "--store", named(left), "--onto", members[4])
+    assert second["gone"] == [str(stores[0])] and second["stripes"] > 0, second
+    after = verified(scan, [*left, members[4]], GOOD)
+    assert after["redundancy"]["may_lose"] == 1 and after["redundancy"]["unprotected"] == 0
+    kept = wire.cut(run("cat", scan, "--store", named([*left, members[4]])).stdout, len(frames[0]))
+    true = set(sent) & set(kept)
+    assert len(true) > len(sent) / 2
+    # What is none of those stands in the place of frames that were lost with the disk.
+    assert all(frame in true or wire.is_invalid(frame) for frame in kept)

@@ -488,7 +488,7 @@ impl Account {
     fn explained(&self, of: impl Fn(&Witness) -> bool) -> u64 {
         let merged = self.most_merged();
         let chosen = self.witnesses.iter().filter(|witness| of(witness));
-        chosen.fold(0, |sum, witness| sum.saturating_add(witness.explains(merged)))
+        together(chosen.map(|witness| (witness.layer, witness.explains(merged))))
     }
 
     /// The most frames of it that one message may hold.
@@ -509,6 +509,22 @@ impl Account {
     }
 }
 
+/// How many frames these counters, each with what it explains, explain together. A frame is lost once and may be counted
+/// twice: what a backlog drops its device counts, too, and what is thrown away for its checksum, the socket.
+fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
+    let [mut device, mut backlog, mut udp, mut socket] = [0u64; 4];
+    for (layer, frames) in counted {
+        let sum = match layer {
+            Layer::Device => &mut device,
+            Layer::Backlog => &mut backlog,
+            Layer::Udp => &mut udp,
+            Layer::Socket => &mut socket,
+        };
+        *sum = sum.saturating_add(frames);
+    }
+    device.max(backlog).saturating_add(socket.max(udp))
+}
+
 /// Judges the streams of a scan. What a shared counter counted explains so many frames of all of them, not of
 /// each: if they miss more together, none of those that lean on it is explained.
 pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
@@ -524,7 +540,11 @@ pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
     for account in &leaning {
         let merged = account.most_merged();
         for witness in account.witnesses.iter().filter(|it| !it.own && it.moved() > 0) {
-            let explains = witness.explains(merged);
+            let explains = match witness.layer {
+                // The rest of it stands in the stream's own socket.
+                Layer::Udp => witness.moved().saturating_sub(account.explained(|it| it.own)),
+                _ => witness.explains(merged),
+            };
             match shared.iter_mut().find(|(known, _)| known.is(witness)) {
                 Some((_, most)) => *most = explains.max(*most),
                 None => shared.push((witness, explains)),
@@ -532,7 +552,7 @@ pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
         }
     }
     let sum = |frames: &mut dyn Iterator<Item = u64>| frames.fold(0, u64::saturating_add);
-    let counted = sum(&mut shared.iter().map(|(_, explains)| *explains));
+    let counted = together(shared.iter().map(|(witness, explains)| (witness.layer, *explains)));
     if sum(&mut leaning.iter().map(|account| account.left_to_shared())) > counted {
         leaning.into_iter().for_each(|account| account.verdict = Verdict::Unexplained);
     }
@@ -721,6 +741,36 @@ mod tests {
         assert_eq!(both.judge(), Verdict::Consistent);
         both.witnesses[1].after = 2;
         assert_eq!(both.judge(), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn what_two_layers_count_explains_one_loss() {
+        let judged = |missing: u64, drops: u64, others: &[(Layer, u64)]| {
+            let with = |missing| {
+                let mut account = account(missing, &[(drops, false)]);
+                let witnesses = others.iter().map(|&(layer, count)| shared(layer, false, count));
+                account.witnesses.extend(witnesses);
+                account
+            };
+            let mut all = [with(missing), with(0)];
+            judge_together(&mut all);
+            assert_eq!(all[0].verdict, all[0].judge());
+            all[0].verdict
+        };
+        // What the backlog dropped, the device counts as well.
+        let both = [(Layer::Device, 5), (Layer::Backlog, 5)];
+        assert_eq!(judged(5, 0, &both), Verdict::Consistent);
+        assert_eq!(judged(6, 0, &both), Verdict::Unexplained);
+        let more = [(Layer::Device, 7), (Layer::Backlog, 5)];
+        assert_eq!(judged(7, 0, &more), Verdict::Consistent);
+        assert_eq!(judged(8, 0, &more), Verdict::Unexplained);
+        // What was thrown away for its checksum, the socket counts as well.
+        let wrong = [(Layer::Udp, 5)];
+        assert_eq!(judged(8, 8, &wrong), Verdict::Consistent);
+        assert_eq!(judged(9, 8, &wrong), Verdict::Unexplained);
+        assert_eq!(judged(5, 0, &wrong), Verdict::Consistent, "where the socket does not tell");
+        assert_eq!(judged(13, 8, &[(Layer::Udp, 5), (Layer::Device, 5)]), Verdict::Consistent);
+        assert_eq!(judged(14, 8, &[(Layer::Udp, 5), (Layer::Device, 5)]), Verdict::Unexplained);
     }
 
     #[test]

@@ -232,6 +232,138 @@ mod tests {
         }
     }
 
+    /// Somebody whose words come in his own order, while those of others come in between.
+    type Actor = std::collections::VecDeque<Event>;
+
+    /// What each of those who speak of a scan will say, if he is let.
+    fn actors(streams: u16, found: u16, members: usize, captures: u16, silent: u16) -> Vec<Actor> {
+        let all = streams + found;
+        let of_capture = |capture: u16| {
+            let own = move |stream: &u16| stream % captures == capture;
+            let found = (streams..all).filter(own).map(Event::Opened);
+            let ends = (0..all).filter(own).map(move |stream| match stream < silent {
+                true => Event::Silent(stream),
+                false => Event::Ended(stream),
+            });
+            // A stream is named before the thread says that it has named all, and may end long after.
+            let mut said: Actor = found.collect();
+            said.push_back(Event::Closed);
+            said.extend(ends);
+            said
+        };
+        let of_member = move |member: usize| -> Actor {
+            (silent.min(all)..all).map(|stream| Event::Finished { member, stream }).collect()
+        };
+        let mut actors: Vec<Actor> = vec![Actor::from([Event::Close])];
+        actors.extend((0..captures).map(of_capture));
+        actors.extend((0..members).map(of_member));
+        actors
+    }
+
+    /// What a scan waits for, told once more in other words.
+    #[derive(Default)]
+    struct Awaited {
+        closed: bool,
+        capture_gone: bool,
+        lost: bool,
+        named: u16,
+        open: BTreeSet<u16>,
+        ended: BTreeSet<u16>,
+        finished: BTreeSet<(usize, u16)>,
+        gone: BTreeSet<usize>,
+    }
+
+    impl Awaited {
+        fn take(&mut self, event: Event, captures: u16) {
+            match event {
+                Event::Close => self.closed = true,
+                Event::Closed => self.named += 1,
+                Event::Opened(stream) => {
+                    self.open.insert(stream);
+                }
+                Event::Ended(stream) => {
+                    self.open.remove(&stream);
+                    self.ended.insert(stream);
+                }
+                Event::Silent(stream) => {
+                    self.open.remove(&stream);
+                }
+                Event::Finished { member, stream } => {
+                    self.finished.insert((member, stream));
+                }
+                Event::MemberGone(member) => {
+                    self.gone.insert(member);
+                }
+                Event::CaptureGone => {
+                    self.capture_gone = true;
+                    self.lost = self.named < captures || !self.open.is_empty();
+                }
+            }
+        }
+
+        fn lacks(&self, member: usize) -> bool {
+            self.ended.iter().any(|stream| !self.finished.contains(&(member, *stream)))
+        }
+
+        fn nothing_more(&self, members: usize, captures: u16) -> bool {
+            let captured = self.capture_gone || (self.named == captures && self.open.is_empty());
+            let durable = (0..members).all(|it| self.gone.contains(&it) || !self.lacks(it));
+            self.closed && captured && durable
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn a_scan_is_sealed_the_moment_nothing_more_can_come_and_called_whole_only_if_all_came(
+            streams in 0u16..4, found in 0u16..3, members in 1usize..4, captures in 1u16..4,
+            silent in 0u16..4,
+            capture_dies in prop::option::weighted(0.3, 0usize..30),
+            writers_die in prop::collection::vec((0usize..4, 0usize..30), 0..3),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 64),
+        ) {
+            let mut scan = Lifecycle::new(0..streams, members, usize::from(captures));
+            let mut actors = actors(streams, found, members, captures, silent);
+            let mut awaited = Awaited { open: (0..streams).collect(), ..Awaited::default() };
+            let (mut seals, mut sealed_whole) = (0, None);
+            for (turn, pick) in order.iter().cycle().take(400).enumerate() {
+                let mut now: Vec<Event> = Vec::new();
+                if capture_dies == Some(turn) {
+                    // Whatever the threads would have said is never heard.
+                    actors[1..=usize::from(captures)].iter_mut().for_each(Actor::clear);
+                    now.push(Event::CaptureGone);
+                }
+                for &(member, _) in writers_die.iter().filter(|(_, at)| *at == turn) {
+                    let member = member % members;
+                    actors[1 + usize::from(captures) + member].clear();
+                    now.push(Event::MemberGone(member));
+                }
+                let ready: Vec<usize> = (0..actors.len()).filter(|&it| !actors[it].is_empty()).collect();
+                if !ready.is_empty() {
+                    now.extend(actors[ready[pick.index(ready.len())]].pop_front());
+                }
+                for event in now {
+                    awaited.take(event, captures);
+                    let action = scan.step(event);
+                    let is_due = awaited.nothing_more(members, captures) && seals == 0;
+                    prop_assert_eq!(action, is_due.then_some(Action::Seal), "at {:?}", event);
+                    if is_due {
+                        seals += 1;
+                        let whole = !awaited.lost && (0..members).all(|it| !awaited.lacks(it));
+                        sealed_whole = Some(whole);
+                    }
+                    let waits: Vec<usize> = scan.members_awaited().collect();
+                    let lacking =
+                        (0..members).filter(|it| !awaited.gone.contains(it) && awaited.lacks(*it));
+                    prop_assert!(seals > 0 || waits == lacking.collect::<Vec<_>>());
+                }
+            }
+            // When everybody has said what he has to say, or has gone, it is sealed, or said not to be whole.
+            prop_assert_eq!(seals, 1);
+            prop_assert_eq!(Some(scan.is_whole()), sealed_whole);
+        }
+    }
+
     #[test]
     fn a_stream_discovered_late_is_waited_for() {
         let mut scan = Lifecycle::new([], 1, 1);

@@ -63,6 +63,13 @@ fn text(entries: &[Entry]) -> String {
         for path in &entry.absent {
             text += &format!("{}: {} is absent\n", entry.name, path.display());
         }
+        for path in &entry.leftover {
+            text += &format!(
+                "{}: {} holds what is left over from before it was rebuilt\n",
+                entry.name,
+                path.display()
+            );
+        }
         if let Some(problem) = &entry.problem {
             text += &format!("{}: {problem}\n", entry.name);
         }

@@ -29,7 +29,12 @@ use crate::verbs::scan_arg;
 /// that are left.
 ///
 /// Members that were lost are let go once nothing is missed of them; those of
-/// --onto join the scan.
+/// --onto join the scan. One that comes back after that is no member any more:
+/// what it holds is left over, `verify` names it, and `fullbore rm --leftovers`
+/// removes it.
+///
+/// A scan whose recorder died together with a disk is rebuilt before it is
+/// recovered: what finished stripes make up for is not lost to it then.
 ///
 /// It can be interrupted and run again: a chunk is restored whole or not at all.
 ///
@@ -115,6 +120,12 @@ fn text(rebuilt: &Rebuilt) -> String {
     }
     for path in &rebuilt.joined {
         text += &format!("  {} is a member of it now\n", path.display());
+    }
+    for path in &rebuilt.leftover {
+        text += &format!(
+            "  {} holds what is left over from before, and was not used: `fullbore rm --leftovers {scan}` removes it\n",
+            path.display()
+        );
     }
     for left in &rebuilt.left {
         text += &format!("! {left}\n");

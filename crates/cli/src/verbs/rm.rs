@@ -24,6 +24,10 @@ pub struct Args {
     /// The scans: `session_scan`, or as much of each name as tells it from others.
     #[arg(value_name = "SCAN", required = true)]
     scan: Vec<String>,
+    /// Only what is left over of them on disks that `fullbore rebuild` has replaced and that came back. Refused as long
+    /// as the scan is not whole without it.
+    #[arg(long)]
+    leftovers: bool,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
@@ -34,6 +38,10 @@ pub struct Args {
 /// Removes.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
+        anyhow::ensure!(
+            !args.leftovers,
+            "a device has no members: nothing is left over of its scans"
+        );
         let ask = |names: &[String]| Ok(args.yes || agreed(names, output)?);
         return super::device::rm(&args.scan, ask, output);
     }
@@ -44,20 +52,25 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     scans.sort();
     scans.dedup();
-    let names: Vec<String> = scans.iter().map(ToString::to_string).collect();
+    let what = if args.leftovers { "what is left over of " } else { "" };
+    let names: Vec<String> = scans.iter().map(|scan| format!("{what}{scan}")).collect();
     if !args.yes && !agreed(&names, output)? {
         println!("nothing was removed");
         return Ok(ExitCode::from(output::FOUND));
     }
     for scan in &scans {
         let bar = scan_arg::files(output, scan);
-        let removed = remove::remove_telling(&roots, scan, &|gone, all| {
+        let progress = |gone, all| {
             bar.set_length(all);
             bar.set_position(gone);
-        });
+        };
+        let removed = match args.leftovers {
+            true => remove::remove_leftovers(&roots, scan, &progress),
+            false => remove::remove_telling(&roots, scan, &progress),
+        };
         bar.finish_and_clear();
         let removed = removed.map_err(explained)?;
-        output.tell(&removed, || text(&removed))?;
+        output.tell(&removed, || text(&removed, what))?;
     }
     Ok(ExitCode::from(output::GOOD))
 }
@@ -76,9 +89,12 @@ fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn text(removed: &Removed) -> String {
+fn text(removed: &Removed, what: &str) -> String {
+    if !what.is_empty() && removed.files == 0 {
+        return format!("nothing is left over of {}\n", removed.scan);
+    }
     let mut text = format!(
-        "{} removed: {} files, {} freed\n",
+        "{what}{} removed: {} files, {} freed\n",
         removed.scan,
         removed.files,
         ByteSize(removed.bytes)

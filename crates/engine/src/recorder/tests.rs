@@ -2,8 +2,8 @@
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,29 +64,68 @@ impl Members {
     }
 }
 
-/// Records, and lets a member stand still from when it is armed for as long as `still` keeps what it is given.
+/// Whoever waits for a member that stands still waits no longer than this: then the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A member that stands still until it is let go, or for too long.
+struct Still {
+    go: mpsc::Sender<()>,
+    ended: thread::JoinHandle<bool>,
+}
+
+impl Still {
+    fn stand(hung: Hung) -> Self {
+        let (go, told) = mpsc::channel();
+        let ended = thread::spawn(move || {
+            let in_time = told.recv_timeout(PATIENCE).is_ok();
+            drop(hung);
+            in_time
+        });
+        Self { go, ended }
+    }
+
+    fn let_go(&self) {
+        // Whoever has stood still for too long listens no more.
+        let _ = self.go.send(());
+    }
+}
+
+/// Records, and lets a member stand still from when it is armed until something has happened without it.
 fn record(
     members: &Members,
     plan: Plan,
     hung: usize,
-    mut still: impl FnMut(Hung),
-) -> Vec<(Instant, Event)> {
-    let mut events = Vec::new();
+    mut armed: impl FnMut(),
+    mut is_it: impl FnMut(&Event) -> bool,
+) -> Vec<Event> {
+    let (mut events, mut still) = (Vec::new(), None);
     let mut tell = |event: &Event| {
         if matches!(event, Event::Armed(_)) {
-            still(hang(&members.roots[hung]));
+            still = Some(Still::stand(hang(&members.roots[hung])));
+            armed();
         }
-        events.push((Instant::now(), event.clone()));
+        if is_it(event) {
+            still.iter().for_each(Still::let_go);
+        }
+        events.push(event.clone());
     };
     let recorder = Recorder::arm(plan, &mut tell).unwrap();
     recorder.run(&Arc::new(Control::default()), &mut tell).unwrap();
+    let Still { go, ended } = still.expect("it was armed");
+    drop(go);
+    assert!(ended.join().unwrap(), "it waited for a member that stood still");
     events
 }
 
-fn warnings(events: &[(Instant, Event)]) -> Vec<&str> {
+/// Whether the recorder tells how this scan stands while it is recorded.
+fn is_recording(event: &Event, scan: &str) -> bool {
+    matches!(event, Event::Progress(told) if told.scan.to_string() == scan)
+}
+
+fn warnings(events: &[Event]) -> Vec<&str> {
     events
         .iter()
-        .filter_map(|(_, event)| match event {
+        .filter_map(|event| match event {
             Event::Warning { text } => Some(text.as_str()),
             _ => None,
         })
@@ -98,35 +137,17 @@ fn a_member_that_stands_still_holds_up_neither_the_next_scan_nor_the_screen() {
     let members = Members::new(2);
     let scans = ["s_a1", "s_a2", "s_a3"];
     let plan = members.plan(&scans, Duration::from_millis(500));
-    let events = record(&members, plan, 1, |hung| {
+    let held = || {
         for member in 0..2 {
             assert!(is_held(&members.manifest_path(member, "s_a1")), "member {member}");
         }
-        thread::spawn(move || {
-            thread::sleep(Duration::from_secs(4));
-            drop(hung);
-        });
-    });
-    let sealed: Vec<&Manifest> = events
-        .iter()
-        .filter_map(|(_, event)| match event {
-            Event::Sealed(sealed) => Some(&sealed.manifest),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(sealed.len(), 3);
-    for (before, next) in sealed.iter().zip(&sealed[1..]) {
-        let lasted = next.armed.since(before.armed);
-        assert!(lasted < 2_000_000_000, "{} lasted {lasted} ns", before.scan);
-    }
-    let told: Vec<Instant> = events
-        .iter()
-        .filter(|(_, event)| matches!(event, Event::Progress(_)))
-        .map(|(at, _)| *at)
-        .collect();
-    assert!(told.len() > 8, "it was told of {} times", told.len());
-    for (before, next) in told.iter().zip(&told[1..]) {
-        assert!(*next - *before < Duration::from_secs(2), "the screen stood still");
+    };
+    // It stands still until the third scan is being recorded, and that is told: nobody has waited for it.
+    let events = record(&members, plan, 1, held, |event| is_recording(event, "s_a3"));
+    let sealed = events.iter().filter(|event| matches!(event, Event::Sealed(_))).count();
+    assert_eq!(sealed, 3);
+    for scan in scans {
+        assert!(events.iter().any(|event| is_recording(event, scan)), "nothing was told of {scan}");
     }
     let waited_for = warnings(&events).iter().filter(|it| it.contains("does not answer")).count();
     assert_eq!(waited_for, 2, "{:?}", warnings(&events));
@@ -142,13 +163,23 @@ fn a_member_that_stands_still_holds_up_neither_the_next_scan_nor_the_screen() {
 fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
     let members = Members::new(2);
     let plan = members.plan(&["s_a"], Duration::from_millis(200));
-    let mut kept = None;
-    let events = record(&members, plan, 0, |hung| kept = Some(hung));
-    assert_eq!(members.state(1, "s_a"), Some(State::Sealed));
-    assert_eq!(members.state(0, "s_a"), Some(State::Recording));
+    let states = std::cell::Cell::new(None);
+    let events = record(
+        &members,
+        plan,
+        0,
+        || (),
+        |event| {
+            let sealed = matches!(event, Event::Sealed(_));
+            if sealed {
+                states.set(Some([0, 1].map(|member| members.state(member, "s_a"))));
+            }
+            sealed
+        },
+    );
+    assert_eq!(states.get(), Some([Some(State::Recording), Some(State::Sealed)]));
     let told = warnings(&events).join("; ");
     assert!(told.contains("s_a is sealed without it"), "{told}");
-    drop(kept);
     let since = Instant::now();
     while members.state(0, "s_a") != Some(State::Sealed) {
         assert!(since.elapsed() < Duration::from_secs(20), "it never followed");
@@ -162,18 +193,15 @@ fn another_scan_of_that_name_on_a_member_that_answers_late_is_left_as_it_is() {
     let plan = members.plan(&["s_a1", "s_a2"], Duration::from_millis(500));
     let path = members.manifest_path(1, "s_a2");
     let mut other = Vec::new();
-    let events = record(&members, plan, 1, |hung| {
+    let prepare = || {
         let json = std::fs::read(members.manifest_path(1, "s_a1")).unwrap();
         let mut manifest = Manifest::from_json(&json).unwrap();
         manifest.uuid = uuid::Uuid::from_u128(9);
         other = manifest.to_json();
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &other).unwrap();
-        thread::spawn(move || {
-            thread::sleep(Duration::from_secs(2));
-            drop(hung);
-        });
-    });
+    };
+    let events = record(&members, plan, 1, prepare, |event| is_recording(event, "s_a2"));
     assert_eq!(members.state(0, "s_a2"), Some(State::Sealed), "{:?}", warnings(&events));
     assert_eq!(std::fs::read(&path).unwrap(), other);
     assert!(!is_held(&path));
@@ -185,7 +213,7 @@ fn record_something(
     control: &Arc<Control>,
     scan: &str,
     mut once: impl FnMut(&Event),
-) -> (Result<(), RecordError>, Vec<(Instant, Event)>) {
+) -> (Result<(), RecordError>, Vec<Event>) {
     let mut plan = members.plan(&[scan], Duration::from_secs(60));
     let block = "block=64KiB&frame=4096";
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -203,7 +231,7 @@ fn record_something(
     let mut events = Vec::new();
     let mut tell = |event: &Event| {
         once(event);
-        events.push((Instant::now(), event.clone()));
+        events.push(event.clone());
     };
     let recorder = Recorder::arm(plan, &mut tell).unwrap();
     let ended = recorder.run(control, &mut tell);

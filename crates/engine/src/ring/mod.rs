@@ -11,9 +11,18 @@
 //! else can. Handles travel through wait-free single-producer queues; a pool never grows.
 
 mod handoff;
+#[cfg(test)]
+mod interleavings;
 mod pages;
 mod pool;
+mod sleeper;
 mod wake;
+
+/// The atomics that the word between sleeper and waker is written against. Its test has a module of this name with those
+/// of a model that runs every interleaving.
+mod sync {
+    pub use std::sync::atomic::{AtomicBool, Ordering, fence};
+}
 
 pub use handoff::{Command, Filled, Gauge, Label, Report, Returned, Track};
 pub use pages::pages_of;

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An eventfd that is written only when the other side has said it sleeps.
+use super::sleeper::Sleeper;
+
+/// An eventfd that is written only when the other side has said it sleeps (`sleeper`).
 ///
 /// The sleeper calls [`Wake::about_to_sleep`], looks at its queue once more, and only then waits on
 /// the descriptor. The waker pushes first and calls [`Wake::wake`] then. In whichever order the two
@@ -14,25 +15,24 @@ use rustix::event::{EventfdFlags, eventfd};
 #[derive(Debug)]
 pub struct Wake {
     descriptor: OwnedFd,
-    sleeping: AtomicBool,
+    sleeper: Sleeper,
 }
 
 impl Wake {
     /// A new, silent one.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { descriptor, sleeping: AtomicBool::new(false) })
+        Ok(Self { descriptor, sleeper: Sleeper::new() })
     }
 
     /// Said by the sleeper before it looks at its queue for the last time.
     pub fn about_to_sleep(&self) {
-        self.sleeping.store(true, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
+        self.sleeper.about_to_sleep();
     }
 
     /// Said by the sleeper when it runs again, whoever woke it.
     pub fn awake(&self) {
-        if !self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.sleeper.awake() {
             // The waker took the flag, so it wrote: the count is cleared or will be found by the next wait.
             let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
         }
@@ -40,8 +40,7 @@ impl Wake {
 
     /// Said by the waker after it pushed.
     pub fn wake(&self) {
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.sleeper.is_to_be_woken() {
             // An eventfd refuses only when its count is full, and then it is readable already.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
         }

@@ -10,6 +10,9 @@
 //! number; the rest of a chunk that was begun goes on in a new file under the next free number. Every file is
 //! one piece of the stream; where numbers are not in its order, files are renamed when the scan is sealed.
 
+#[cfg(test)]
+mod model;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

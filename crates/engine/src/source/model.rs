@@ -6,31 +6,29 @@
 //!            └────────────── truth: what was sent ───────────────┴─► every byte, every term
 //! ```
 
+mod verified;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fullbore_core::account::{Account, Host, Verdict};
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::format::vdif::{self, Header, Second};
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::index;
-use fullbore_core::manifest::{Fill, Format, Stream};
+use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use self::verified::verify_all;
 use super::dealer::{Dealer, Lane};
-use super::part::{Notice, Opening, Shape, StreamGauge};
+use super::part::{Notice, Opening};
 use super::port::{Lender, Port};
 use super::scratch::Scratch;
 use crate::ring::{Block, Command, Filled, Gauge, Returned, Wake};
-use crate::store::read::Settings;
-use crate::store::reader::Scan;
-use crate::store::testing::{MadeBlock, Store};
-use crate::store::verify::verify;
 use crate::sys::send::{Destination, Sender};
 
 /// Bytes of every frame: eight of them are a block.
@@ -695,73 +693,6 @@ fn check_datagrams(bench: &Bench) {
     }
 }
 
-/// Seals every scan as its recorder would, and lets `verify` look at it: nothing may be found, whatever happened.
-fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
-    let store = Store::in_memory(1);
-    for (n, notice) in bench.notices.iter().enumerate() {
-        let Notice::Ended { scan, number, format, account, .. } = notice else { continue };
-        let Some((shape, gauge)) = opened(bench, *number) else { panic!("nobody opened it") };
-        let mut account = (**account).clone();
-        let (pool_blocks, high_water) = (&gauge.pool_blocks, &gauge.high_water);
-        let [pool_blocks, high_water] =
-            [pool_blocks, high_water].map(|it| it.load(Ordering::Relaxed));
-        account.host = Some(Host { pool_blocks, high_water, members: Vec::new(), tide: None });
-        account.verdict = account.judge();
-        let stream = Stream {
-            name: shape.name.clone(),
-            directory: String::new(),
-            source: shape.source.clone(),
-            format: format.clone(),
-            stripped_bytes: shape.stripped_bytes,
-            geometry: Some(shape.geometry),
-            fill: shape.fill,
-            blocks: 0,
-            bytes: 0,
-            account: None,
-            renamed: None,
-        };
-        let mut pages: Vec<&Page> =
-            bench.pages.iter().filter(|it| (it.scan, it.stream) == (*scan, *number)).collect();
-        pages.sort_by_key(|page| page.filled.sequence);
-        let told = bench.told.get(&(*scan, *number)).cloned().unwrap_or_default();
-        let name = format!("s_{n}").parse().unwrap();
-        store.lay_captured(&name, stream, &account, pages.into_iter().map(made).collect(), &told);
-        let scan = Scan::open(&store.roots(), &name).unwrap();
-        let found = verify(&scan, Settings::default(), &|_, _| {}).unwrap().findings;
-        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-        prop_assert!(found.is_empty(), "{found:#?} in {account:#?}, {told:?}");
-    }
-    Ok(())
-}
-
-/// What is fixed of a stream, and its counters.
-fn opened(bench: &Bench, stream: u16) -> Option<(&Shape, &StreamGauge)> {
-    bench.notices.iter().find_map(|notice| match notice {
-        Notice::Opened { shape, gauge, .. } if shape.number == stream => Some((shape, &**gauge)),
-        _ => None,
-    })
-}
-
-fn made(page: &Page) -> MadeBlock {
-    let Filling { sequence, first, frames, present, invalid, time, seen, .. } = page.filled;
-    let (chunk, offset, bytes, crc) = (0, 0, 0, 0);
-    let block = index::Block {
-        sequence,
-        offset,
-        chunk,
-        bytes,
-        crc,
-        frames,
-        present,
-        invalid,
-        first,
-        time,
-        seen,
-    };
-    let (gaps, lengths) = (page.filled.gaps.clone(), page.filled.lengths.clone());
-    MadeBlock { member: 0, block, bytes: page.bytes.clone(), gaps, lengths }
-}
-
 /// These steps, without those in which time goes back: that is another matter than a count that starts anew.
 fn forward(kind: Kind, steps: Vec<Step>) -> Vec<Step> {
     let restarts = |item: &Item| kind == Kind::Vdif && matches!(item, Item::Restart(_));
@@ -772,57 +703,6 @@ fn forward(kind: Kind, steps: Vec<Step>) -> Vec<Step> {
         other => other,
     };
     steps.into_iter().map(forward).collect()
-}
-
-/// Streams of every kind: what is sent, how it is recorded, and of how many threads it is.
-fn kinds() -> impl Strategy<Value = (Kind, &'static str, &'static [u16])> {
-    prop_oneof![
-        Just((Kind::Vdif, "frame=512&fps=RATE", &[0][..])),
-        Just((Kind::Vdif, "frame=512", &[0][..])),
-        Just((Kind::Vdif, "frame=512&fill=omit", &[0][..])),
-        Just((Kind::Vdif, "frame=512&fill=omit&fps=RATE", &[0][..])),
-        // A rate that the frames refute: those beyond it have no place.
-        Just((Kind::Vdif, "frame=512&fps=30", &[0][..])),
-        Just((Kind::Vdif, "frame=512&fill=omit&fps=30", &[0][..])),
-        Just((Kind::Vdif, "frame=512&threads=3,0&fps=RATE", &[3, 0][..])),
-        Just((Kind::Vdif, "frame=512&threads=3,0", &[3, 0][..])),
-        Just((Kind::Vdif, "frame=512&fill=omit", &[3, 0, 1][..])),
-        Just((Kind::Vdif, "frame=512&fill=omit&fps=RATE", &[3, 0, 1][..])),
-        Just((Kind::Vdif, "frame=512&threads=split&fill=omit", &[3, 0][..])),
-        Just((Kind::Vdif, "frame=512&threads=split", &[3, 0][..])),
-        Just((Kind::Vtp, "format=vtp&frame=512", &[0][..])),
-        Just((Kind::Vtp, "format=vtp&frame=512&fill=omit", &[0][..])),
-        Just((Kind::Field(8), "format=raw&frame=512&seq=0:8:le", &[0][..])),
-        Just((Kind::Field(8), "format=raw&frame=512&seq=0:8:le&fill=omit", &[0][..])),
-        Just((Kind::Field(8), "format=raw&frame=512", &[0][..])),
-        Just((Kind::Field(8), "format=raw", &[0][..])),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases() * 2, max_shrink_iters: 4000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn nothing_is_found_in_a_scan_that_was_recorded_whatever_happened_to_it(
-        (kind, text, threads) in kinds(),
-        // At the end of a second of 98 frames, those lost make it look like one of 100.
-        fps in prop::sample::select(vec![37u32, 98, 100]),
-        merged in any::<bool>(),
-        members in 1usize..3,
-        steps in any::<bool>().prop_flat_map(steps),
-    ) {
-        let gro = if merged { "on" } else { "off" };
-        let text = text.replace("RATE", &fps.to_string());
-        let steps = forward(kind, steps);
-        let mut bench = Bench::new(
-            &format!("udp://127.0.0.1:1?{text}&gro={gro}"),
-            Wire { fps, ..wire(kind, threads) },
-            members,
-        );
-        steps.iter().for_each(|step| bench.play(step));
-        bench.finish();
-        verify_all(&bench)?;
-    }
 }
 
 fn wire(kind: Kind, threads: &[u16]) -> Wire {

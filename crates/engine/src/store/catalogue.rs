@@ -1,9 +1,10 @@
 //! All scans of a store, and finding one by name.
 //!
-//! A listing reads one manifest per scan and nothing else. A directory that looks like a scan and has
+//! A listing reads one manifest per scan and nothing else; of a scan with redundancy all copies, since it may have been
+//! rebuilt without a member that is there again. A directory that looks like a scan and has
 //! no manifest that can be read is listed as *broken*: it is somebody's data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -15,7 +16,8 @@ use fullbore_core::time::Tai;
 use serde::Serialize;
 
 use super::inventory::{
-    self, Copy, Holding, Index, Root, RootError, open_roots, read_manifest, side_file,
+    self, Copy, Holding, Index, Root, RootError, is_let_go, latest, open_roots, read_manifest,
+    side_file,
 };
 use super::keep::is_protected;
 use super::lock;
@@ -74,6 +76,8 @@ pub struct Entry {
     pub members: Vec<PathBuf>,
     /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
     pub absent: Vec<PathBuf>,
+    /// Roots that the scan has done without since it was rebuilt, and that still hold what they had then.
+    pub leftover: Vec<PathBuf>,
     /// Whether it is protected from being removed.
     pub protected: bool,
     /// Why it is broken.
@@ -259,7 +263,10 @@ fn entry(roots: &[Root], name: &str, places: &Places) -> Option<Entry> {
         let path = side_file(&roots[*root].path.join(directory), MANIFEST_FILE);
         match read_manifest(&path) {
             Copy::Read(manifest) if manifest.scan.to_string() == name => {
-                let mut entry = of_manifest(roots, &manifest, places);
+                let mut entry = match manifest.redundancy {
+                    Some(_) => of_redundant(roots, manifest, places),
+                    None => of_manifest(roots, &manifest, places),
+                };
                 // No manifest tells yet. (A recorder that died while it sealed has left copies of both kinds.)
                 if matches!(entry.state, Standing::Unsealed | Standing::Recording) {
                     entry.bytes = bytes_on_members(roots, places);
@@ -293,6 +300,24 @@ fn has_chunks(path: &Path, directory: &str) -> bool {
     names.any(|name| chunk_number(directory, &name.to_string_lossy()).is_some())
 }
 
+/// A scan that may have been rebuilt: not every copy of its manifest tells who its members are now.
+fn of_redundant(roots: &[Root], first: Manifest, places: &Places) -> Entry {
+    let copy = |(root, directory): &(usize, String)| {
+        let path = side_file(&roots[*root].path.join(directory), MANIFEST_FILE);
+        let copy = read_manifest(&path).get().cloned()?;
+        (copy.uuid == first.uuid).then_some((*root, copy))
+    };
+    let copies: Vec<(usize, Manifest)> = places.iter().filter_map(copy).collect();
+    let believed = latest(copies.iter().map(|(_, copy)| copy)).unwrap_or(&first);
+    let let_go = |(root, copy): &&(usize, Manifest)| {
+        is_let_go(roots[*root].uuid, &roots[*root].path, copy, believed)
+    };
+    let gone: BTreeSet<usize> = copies.iter().filter(let_go).map(|(root, _)| *root).collect();
+    let own: Places = places.iter().filter(|(root, _)| !gone.contains(root)).cloned().collect();
+    let leftover = gone.into_iter().map(|root| roots[root].path.clone()).collect();
+    Entry { leftover, ..of_manifest(roots, believed, &own) }
+}
+
 fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
     let accounts = || manifest.streams.iter().filter_map(|stream| stream.account.as_ref());
     let first = accounts().filter_map(|account| account.first).min();
@@ -311,6 +336,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         absent: inventory::absent_members(roots, manifest)
             .map(|member| member.path.clone())
             .collect(),
+        leftover: Vec::new(),
         protected: protected(roots, places),
         problem: None,
         is_ours: true,
@@ -364,6 +390,7 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         verdict: None,
         members: members(roots, places),
         absent: Vec::new(),
+        leftover: Vec::new(),
         protected: protected(roots, places),
         problem: Some(problem),
         is_ours: name.parse::<ScanName>().is_ok()

@@ -201,6 +201,13 @@ pub enum What {
         /// How many.
         chunks: u64,
     },
+    /// A member that the scan does without since it was rebuilt still holds what it had then.
+    LeftOver {
+        /// Chunk files, data and parity.
+        chunks: u64,
+        /// Bytes in them.
+        bytes: u64,
+    },
     /// Two records speak of one block, and differ.
     BlockTwice {
         /// Its sequence.
@@ -340,6 +347,11 @@ impl fmt::Display for What {
                 write!(f, "{rows} rows of this parity chunk are not as they were written")
             }
             ChunksUnprotected { chunks } => write!(f, "{chunks} chunks have no parity"),
+            LeftOver { chunks, bytes } => write!(
+                f,
+                "{chunks} chunks ({bytes} bytes) are left over from before the scan was rebuilt without this member, \
+                 and are no part of it any more; `fullbore rm --leftovers` removes them"
+            ),
             BlockTwice { sequence } => write!(f, "two records differ about block {sequence}"),
             BlockAbsurd { sequence, why } => write!(f, "the record of block {sequence}: {why}"),
             FramesUnaccounted => write!(f, "no block holds them and no gap tells of them"),

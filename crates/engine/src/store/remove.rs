@@ -16,9 +16,11 @@ use fullbore_core::name::ScanName;
 use serde::Serialize;
 
 use super::SPARE_FILE;
-use super::inventory::{self, Copy, Holding, is_of_scan, open_roots};
-use super::keep::is_protected;
+use super::finding::{Finding, What};
+use super::inventory::{self, Copy, Holding, Inventory, is_let_go, is_of_scan, latest, open_roots};
+use super::keep::{PROTECTED_FILE, is_protected};
 use super::lock::{self, ScanLock};
+use super::reader::Scan;
 use super::renumber::is_to_be_renamed;
 
 /// What was removed.
@@ -59,6 +61,14 @@ pub enum Error {
         /// The scan.
         scan: String,
     },
+    /// What is left over may be all there is of something.
+    #[error("{scan} is not whole without what is left over of it: {why}")]
+    Needed {
+        /// The scan.
+        scan: String,
+        /// What it lacks.
+        why: String,
+    },
     /// A file would not go. What was removed before it is told.
     #[error("{}: removing it: {source}", path.display())]
     File {
@@ -79,6 +89,10 @@ impl Error {
                 Some("name every member with --store, or half a scan would stay behind")
             }
             Error::Protected { .. } => Some("`fullbore protect --off SCAN` lets it go"),
+            Error::Needed { .. } => Some(
+                "give all members with --store, or let `fullbore rebuild` restore it; chunk files are plain: copied to \
+                 where one is missed, it is read again",
+            ),
             Error::File { .. } => Some("mend that, and remove the scan again"),
         }
     }
@@ -114,6 +128,36 @@ pub fn remove_telling(
     Ok(removed)
 }
 
+/// Removes what lies on members that the scan does without since it was rebuilt, and nothing else. As long as the scan
+/// lacks a file or a member, that may be the last copy of something: then it is refused.
+pub fn remove_leftovers(
+    roots: &[PathBuf],
+    scan: &ScanName,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Removed, Error> {
+    let opened = Scan::of_inventory(Inventory::take(roots, scan)?);
+    let mut removed = Removed { scan: scan.to_string(), ..Removed::default() };
+    let is_lack = |it: &&Finding| !matches!(it.what, What::LeftOver { .. });
+    let holdings = || opened.inventory.leftovers.iter().flat_map(|it| &it.holdings);
+    if let Some(lack) = opened.findings.iter().find(is_lack).filter(|_| holdings().count() > 0) {
+        return Err(Error::Needed { scan: removed.scan, why: lack.to_string() });
+    }
+    let locks: Result<Vec<ScanLock>, lock::Error> =
+        holdings().map(|it| ScanLock::take(&it.side(MANIFEST_FILE))).collect();
+    let _locks = locks?;
+    let chunks: Vec<&PathBuf> = holdings().flat_map(chunks_of).collect();
+    for (gone, path) in chunks.iter().enumerate() {
+        removed.file(path)?;
+        progress(gone as u64 + 1, chunks.len() as u64);
+    }
+    for holding in holdings() {
+        // Protected is the scan, which this is no part of.
+        removed.file(&holding.side(PROTECTED_FILE))?;
+        removed.sides_of(holding)?;
+    }
+    Ok(removed)
+}
+
 pub(super) fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
     let (roots, _) = open_roots(paths)?;
     let mut holdings = Vec::new();
@@ -141,8 +185,17 @@ fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<
     let (roots, _) = open_roots(paths)?;
     let given = |member: &Member| roots.iter().any(|root| root.uuid == Some(member.uuid));
     let mut members: Vec<String> = Vec::new();
+    let believed = latest(holdings.iter().filter_map(|it| it.manifest.get()));
+    let let_go = |holding: &Holding, copy: &Manifest| {
+        let root = &roots[holding.root];
+        believed.is_some_and(|believed| is_let_go(root.uuid, &root.path, copy, believed))
+    };
     for holding in holdings {
         let Copy::Read(manifest) = &holding.manifest else { continue };
+        // What it was made of before it was rebuilt is not what it lies on now.
+        if let_go(holding, manifest) {
+            continue;
+        }
         for member in manifest.members.iter().filter(|member| !given(member)) {
             let path = member.path.display().to_string();
             if !members.contains(&path) {

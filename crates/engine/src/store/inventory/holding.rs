@@ -118,6 +118,11 @@ impl Holding {
         self.chunks.get(at).filter(|(other, _)| *other == number).map(|(_, file)| file)
     }
 
+    /// Parity chunks that are whole, by their names.
+    pub fn parity(&self) -> impl Iterator<Item = &PathBuf> {
+        self.redundant.iter().filter(|path| redundancy::is_parity(&self.name, path))
+    }
+
     fn list_chunks(&mut self) {
         for (name, path, metadata) in self.entries(&self.path.clone()) {
             if name == SIDE_DIRECTORY {

@@ -6,10 +6,12 @@
 //! - `copies`: manifests and accounts, of which every member has one
 //! - `holding`: the files in a stream's directory on one member
 //! - `index`: the records of a stream on one member
+//! - `leftover`: what lies on members that a rebuilt scan does without
 
 mod copies;
 mod holding;
 mod index;
+mod leftover;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,6 +29,7 @@ use self::copies::read_bounded;
 pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
 pub use self::holding::{ChunkFile, Holding, side_file};
 pub use self::index::{BlockRecord, Index, read_lengths};
+pub use self::leftover::{Leftover, is_let_go, latest};
 use super::markers;
 
 /// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
@@ -95,6 +98,8 @@ pub struct Inventory {
     pub failed_roots: Vec<RootError>,
     /// What lies on them, by directory name, then root.
     pub holdings: Vec<Holding>,
+    /// What lies on roots that the scan has done without since it was rebuilt: no part of it.
+    pub leftovers: Vec<Leftover>,
     /// The manifest believed: the one that says most.
     pub manifest: Manifest,
     /// Where it was read.
@@ -227,15 +232,16 @@ pub fn is_of_scan(directory: &str, scan: &str) -> bool {
 impl Inventory {
     /// Looks at all directories of a scan.
     pub fn take(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
-        let Found { roots, failed_roots, mut holdings } = Found::look(paths, scan)?;
+        let Found { mut roots, failed_roots, mut holdings } = Found::look(paths, scan)?;
         let (manifest, manifest_path) = agree(&scan.to_string(), &holdings)?;
+        let leftovers = leftover::set_aside(&manifest, &mut roots, &mut holdings);
         for holding in holdings.iter_mut().filter(|it| it.manifest.get().is_none()) {
             if let Some(renamed) = renamed_in(&manifest, &holding.name).cloned() {
                 holding.number_by(renamed);
             }
         }
         let markers = markers::of_holdings(&holdings);
-        Ok(Self { roots, failed_roots, holdings, manifest, manifest_path, markers })
+        Ok(Self { roots, failed_roots, holdings, leftovers, manifest, manifest_path, markers })
     }
 
     /// What the members hold of a stream.

@@ -54,6 +54,7 @@ impl Scan {
         let mut findings = findings_of_members(&inventory);
         let members_given = findings.is_empty();
         findings.extend(findings_of_manifests(&inventory));
+        findings.extend(findings_of_leftovers(&inventory));
         let mut streams = Vec::new();
         for number in 0..manifest.streams.len() {
             let (stream, found) = Merge::new(&inventory, number, members_given).finish();
@@ -137,6 +138,16 @@ fn findings_of_manifests(inventory: &Inventory) -> Vec<Finding> {
         findings.extend(what.map(|what| about(inventory, holding, Some(MANIFEST_FILE), what)));
     }
     findings
+}
+
+fn findings_of_leftovers(inventory: &Inventory) -> impl Iterator<Item = Finding> {
+    inventory.leftovers.iter().map(|leftover| Finding {
+        stream: None,
+        member: Some(leftover.root.path.clone()),
+        file: None,
+        frames: None,
+        what: What::LeftOver { chunks: leftover.chunks(), bytes: leftover.bytes() },
+    })
 }
 
 /// A finding about a file beside the chunks of a holding, or about the directory.

@@ -86,6 +86,13 @@ pub fn is_ours(directory: &str, name: &str) -> bool {
     is_shard || rest == "making" || rest == "new"
 }
 
+/// Whether a file under a stream's `.fullbore/` is a parity chunk that is whole.
+pub fn is_parity(directory: &str, path: &std::path::Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let numbered = name.and_then(|name| numbered(directory, name));
+    numbered.is_some_and(|(_, rest)| shard_of("parity", rest).is_some())
+}
+
 /// Which stripe and shard a file holds the records of.
 fn is_records(holding: &Holding, path: &std::path::Path) -> Option<(u32, usize)> {
     let name = path.file_name()?.to_str()?;

@@ -167,7 +167,10 @@ pub fn pour(
         if !go_on(bytes) {
             return Err(Trouble::Stopped);
         }
-        rows.complete(stripe, row, &known_bad).map_err(|faults| Trouble::Beyond { row, faults })?;
+        // A chunk that is damaged elsewhere may be good in this row, and then it makes up for others.
+        rows.complete(stripe, row, &known_bad)
+            .or_else(|_| rows.complete(stripe, row, &[]))
+            .map_err(|faults| Trouble::Beyond { row, faults })?;
         if into.iter().any(is_parity) {
             rows.encode(stripe, row);
         }

@@ -61,6 +61,8 @@ pub struct Rebuilt {
     pub gone: Vec<PathBuf>,
     /// Members that it lies on now and did not before.
     pub joined: Vec<PathBuf>,
+    /// Directories that still hold what they had before the scan was rebuilt without them: no part of it.
+    pub leftover: Vec<PathBuf>,
     /// Whether it was interrupted: run again, it goes on.
     pub interrupted: bool,
 }
@@ -98,6 +100,14 @@ pub enum Error {
         /// The scan.
         scan: String,
     },
+    /// A directory to restore onto holds what is left over of the scan.
+    #[error("{} holds what is left over of {scan} from before it was rebuilt", path.display())]
+    LeftOver {
+        /// The directory.
+        path: PathBuf,
+        /// The scan.
+        scan: String,
+    },
     /// Its chunk files are between two names.
     #[error("{scan}: chunk files were not all put in the order of the stream")]
     Unordered {
@@ -124,6 +134,9 @@ impl Error {
             Error::None { .. } => {
                 Some("`fullbore record --redundancy` makes it while a scan is recorded".into())
             }
+            Error::LeftOver { scan, .. } => Some(format!(
+                "`fullbore rm --leftovers {scan}` removes that; then it can take chunks again"
+            )),
             Error::Unordered { scan } => Some(format!("`fullbore recover {scan}` finishes that")),
             Error::Read(_) => None,
             Error::Write { .. } => Some("what was restored before stays; run it again".into()),
@@ -167,6 +180,7 @@ pub fn rebuild(
     // Whoever held it may have changed it while we waited.
     let inventory = Inventory::take(&all, name)?;
     refuse(&inventory)?;
+    let leftover = leftover(&inventory, options)?;
     remove_unfinished(&inventory);
     let scan = Scan::of_inventory(inventory);
     let onto: BTreeSet<usize> = options
@@ -185,7 +199,7 @@ pub fn rebuild(
         onto,
         locks,
         scan: &scan,
-        rebuilt: Rebuilt::default(),
+        rebuilt: Rebuilt { leftover, ..Rebuilt::default() },
         unrecorded: BTreeMap::new(),
         bytes: BTreeMap::new(),
         refusing: BTreeSet::new(),
@@ -202,6 +216,21 @@ fn refuse(inventory: &Inventory) -> Result<(), Error> {
         return Err(Error::Unordered { scan: scan() });
     }
     Ok(())
+}
+
+/// Directories that were members before the scan was rebuilt without them. What is restored would meet files of its name
+/// there.
+fn leftover(inventory: &Inventory, options: &Options<'_>) -> Result<Vec<PathBuf>, Error> {
+    let leftover: Vec<PathBuf> =
+        inventory.leftovers.iter().map(|it| it.root.path.clone()).collect();
+    let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
+    let meant = leftover.iter().find(|path| options.onto.iter().any(|it| real(it) == real(path)));
+    match meant {
+        Some(path) => {
+            Err(Error::LeftOver { path: path.clone(), scan: inventory.manifest.scan.to_string() })
+        }
+        None => Ok(leftover),
+    }
 }
 
 /// Nobody else writes here: we hold its locks.
@@ -268,6 +297,13 @@ impl Rebuilding<'_> {
                 "no new parity is made while blocks are lost and members absent: give those members too"
                     .to_owned(),
             );
+            let name = &scan.manifest.scan;
+            if scan.manifest.state == State::Recording {
+                self.rebuilt.left.push(format!(
+                    "{name} was never sealed: `fullbore recover {name} --without-absent-members` does without what lay \
+                     on them and had no parity yet"
+                ));
+            }
             return self.tell(None);
         }
         let followed = self.compose()?;

@@ -1,5 +1,9 @@
 //! Any layout of stripes, any members lost, any chunk silently damaged: every byte is read all the same, and rebuilt.
 
+mod any_harm;
+mod leftover;
+mod unsealed;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,439 @@
+//! The dealer against a plain model of what lies where. The environment picks what happens next: blocks are filled, writers
+//! take, write, fill up, die, are recalled, streams end, all of it is aborted.
+//!
+//! ```text
+//! pool ─► dealer ─► queue of a member ─► its writer ─► file
+//!   ▲        ▲                              │ │
+//!   └────────┴────── written, refused ◄─────┘ └─► gone with its writer
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fullbore_core::gap::{Cause, Gap};
+use fullbore_core::layout::Geometry;
+use fullbore_core::time::Tai;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::{Course, Dealer, Lane};
+use crate::ring::{Command, Filled, Gauge, Pool, Returned, Track, Wake};
+use crate::sys::memory::Region;
+
+/// Blocks that there are: few, so that they run out.
+const BLOCKS: usize = 12;
+
+/// The smallest piece of memory that can be had.
+const REGION_BYTES: usize = 2 << 20;
+
+/// Bytes of one.
+const BLOCK_BYTES: u32 = 4096;
+
+const CHUNK_BLOCKS: u32 = 3;
+
+/// What happens next. Members and streams are taken modulo how many there are.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A stream fills so many blocks, as far as there are some.
+    Fill(u8, u8),
+    /// A member's writer takes so many commands.
+    Take(u8, u8),
+    /// It writes the oldest block that it holds.
+    Write(u8),
+    /// It has no room for another chunk: those that it has begun are still filled, as far as it can.
+    FillUp(u8),
+    /// It writes no more.
+    Die(u8),
+    /// It is recalled, and takes data again if nothing is left with it.
+    Recall(u8),
+    /// The capture thread takes an answer.
+    Answer,
+    /// A stream ends.
+    End(u8),
+    /// All streams end, and nothing is sent any more.
+    Abort,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (any::<u8>(), 1u8..8).prop_map(|(stream, count)| Step::Fill(stream, count)),
+        10 => (any::<u8>(), 1u8..6).prop_map(|(member, count)| Step::Take(member, count)),
+        14 => any::<u8>().prop_map(Step::Write),
+        2 => any::<u8>().prop_map(Step::FillUp),
+        1 => any::<u8>().prop_map(Step::Die),
+        3 => any::<u8>().prop_map(Step::Recall),
+        16 => Just(Step::Answer),
+        1 => any::<u8>().prop_map(Step::End),
+    ];
+    let end = prop::option::weighted(0.2, (any::<prop::sample::Index>(), Just(Step::Abort)));
+    (prop::collection::vec(step, 1..160), end).prop_map(|(mut steps, end)| {
+        if let Some((at, abort)) = end {
+            steps.insert(at.index(steps.len() + 1), abort);
+        }
+        steps
+    })
+}
+
+/// What a writer still does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Taking,
+    /// Chunks that it has begun are filled, until it cannot.
+    Full,
+    Dead,
+}
+
+/// A writer as far as the dealer knows it.
+struct Writer {
+    commands: rtrb::Consumer<Command>,
+    returned: rtrb::Producer<Returned>,
+    gauge: Arc<Gauge>,
+    standing: Standing,
+    held: VecDeque<Filled>,
+    /// Chunks that it has refused a block of: later ones are refused, too.
+    refused: BTreeSet<(u16, u32)>,
+    /// Streams that will send nothing more, with the gaps that were told.
+    finished: BTreeMap<u16, Vec<Gap>>,
+}
+
+/// A block that was written: of which stream, which, where.
+#[derive(Clone, Copy, Debug)]
+struct Lying {
+    stream: u16,
+    sequence: u64,
+    member: usize,
+    chunk: u32,
+    offset: u64,
+}
+
+struct World {
+    pool: Pool,
+    dealer: Dealer,
+    courses: Vec<Course>,
+    ended: Vec<bool>,
+    told_to_finish: Vec<bool>,
+    writers: Vec<Writer>,
+    written: Vec<Lying>,
+    /// Blocks that no member took, by stream.
+    lost: BTreeSet<(u16, u64)>,
+    aborted: bool,
+}
+
+fn gaps_of(stream: u16) -> Vec<Gap> {
+    vec![Gap { first: i64::from(stream), count: 1, cause: Cause::Missing }]
+}
+
+impl World {
+    fn new(members: usize, streams: usize) -> Self {
+        let region = Region::new(REGION_BYTES).unwrap();
+        // More memory than is filled of each, so that there are no more of them.
+        let pool = Pool::new(Arc::new(region), REGION_BYTES / (BLOCKS + 1) + 4096, 0);
+        assert_eq!(pool.blocks(), BLOCKS);
+        let (lanes, writers): (Vec<Lane>, Vec<Writer>) = (0..members)
+            .map(|_| {
+                let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
+                let (returned, from) = rtrb::RingBuffer::new(BLOCKS);
+                let gauge = Arc::new(Gauge::default());
+                let wake = Arc::new(Wake::new().unwrap());
+                let lane = Lane::new(to, from, gauge.clone(), wake, BLOCKS);
+                let writer = Writer {
+                    commands,
+                    returned,
+                    gauge,
+                    standing: Standing::Taking,
+                    held: VecDeque::new(),
+                    refused: BTreeSet::new(),
+                    finished: BTreeMap::new(),
+                };
+                (lane, writer)
+            })
+            .unzip();
+        let geometry = Geometry {
+            frame_bytes: BLOCK_BYTES,
+            block_bytes: BLOCK_BYTES,
+            chunk_blocks: CHUNK_BLOCKS,
+        };
+        let track = |number: usize| Track {
+            scan: Uuid::nil(),
+            number: number as u16,
+            directory: format!("s_a_ds{number}"),
+            geometry,
+        };
+        Self {
+            pool,
+            dealer: Dealer::new(lanes),
+            courses: (0..streams).map(|number| Course::new(Arc::new(track(number)))).collect(),
+            ended: vec![false; streams],
+            told_to_finish: vec![false; streams],
+            writers,
+            written: Vec::new(),
+            lost: BTreeSet::new(),
+            aborted: false,
+        }
+    }
+
+    fn play(&mut self, step: Step) {
+        let (members, streams) = (self.writers.len(), self.courses.len());
+        let (member, stream) = (
+            |number: u8| usize::from(number) % members,
+            |number: u8| usize::from(number) % streams,
+        );
+        match step {
+            Step::Fill(number, count) => {
+                (0..count).for_each(|_| self.fill(stream(number)));
+            }
+            Step::Take(number, count) => {
+                (0..count).for_each(|_| self.take(member(number)));
+            }
+            Step::Write(number) => self.write(member(number)),
+            Step::FillUp(number) => self.fail(member(number), Standing::Full),
+            Step::Die(number) => self.fail(member(number), Standing::Dead),
+            Step::Recall(number) => self.recall(member(number)),
+            Step::Answer => self.answer(),
+            Step::End(number) => self.ended[stream(number)] = true,
+            Step::Abort => {
+                self.dealer.abort();
+                self.aborted = true;
+                self.ended.fill(true);
+            }
+        }
+        self.finish_settled();
+        self.check_places();
+    }
+
+    /// Whether no member takes another chunk.
+    fn nobody_takes(&self) -> bool {
+        let refuses = |it: &Writer| it.gauge.refusing.load(Ordering::Relaxed);
+        self.aborted || self.writers.iter().all(refuses)
+    }
+
+    fn fill(&mut self, stream: usize) {
+        if self.ended[stream] {
+            return;
+        }
+        let Some(block) = self.pool.take() else { return };
+        let course = &mut self.courses[stream];
+        let filled = Filled {
+            block,
+            track: course.track().clone(),
+            sequence: course.take_sequence(),
+            chunk: 0,
+            offset: 0,
+            bytes: BLOCK_BYTES,
+            frames: 1,
+            present: 1,
+            invalid: 0,
+            first: 0,
+            time: None,
+            seen: Tai(0),
+            gaps: Vec::new(),
+            lengths: Vec::new(),
+            crc: None,
+        };
+        let backlogs: Vec<Option<u64>> = self
+            .writers
+            .iter()
+            .map(|it| {
+                let takes = !it.gauge.refusing.load(Ordering::Relaxed);
+                takes.then(|| it.gauge.backlog_bytes.load(Ordering::Relaxed))
+            })
+            .collect();
+        let waiting: Vec<usize> = self.writers.iter().map(|it| it.commands.slots()).collect();
+        let course = &self.courses[stream];
+        let is_full = |blocks: u32| blocks >= CHUNK_BLOCKS;
+        let is_new =
+            course.refused.is_empty() && course.current.is_none_or(|chunk| is_full(chunk.blocks));
+        let lost = self.dealer.deal(&mut self.courses[stream], filled);
+        if is_new && !self.nobody_takes() {
+            let count = |(it, before): (&Writer, &usize)| it.commands.slots() > *before;
+            let chosen = self.writers.iter().zip(&waiting).position(count);
+            let chosen = chosen.expect("a new chunk goes to a member at once");
+            let least = backlogs.iter().flatten().min().copied();
+            assert_eq!(backlogs[chosen], least, "{chosen} of {backlogs:?}");
+        }
+        self.lose(lost);
+    }
+
+    fn lose(&mut self, lost: impl IntoIterator<Item = Filled>) {
+        for filled in lost {
+            assert!(self.nobody_takes(), "a member would have taken it");
+            let is_new = self.lost.insert((filled.track.number, filled.sequence));
+            assert!(is_new, "given back twice");
+            self.pool.put(filled.block);
+        }
+    }
+
+    fn take(&mut self, member: usize) {
+        let writer = &mut self.writers[member];
+        match writer.commands.pop() {
+            Ok(Command::Write(filled)) => {
+                let stream = filled.track.number;
+                assert!(!writer.finished.contains_key(&stream), "a block behind the last one");
+                writer.held.push_back(filled);
+            }
+            Ok(Command::Finish { track, gaps }) => {
+                let before = writer.finished.insert(track.number, gaps);
+                assert!(before.is_none(), "told twice that nothing more comes");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn write(&mut self, member: usize) {
+        let writer = &mut self.writers[member];
+        let Some(filled) = writer.held.pop_front() else { return };
+        let (stream, chunk) = (filled.track.number, filled.chunk);
+        let begun = self
+            .written
+            .iter()
+            .any(|it| (it.stream, it.chunk, it.member) == (stream, chunk, member));
+        let can = match writer.standing {
+            Standing::Taking => true,
+            Standing::Full => begun,
+            Standing::Dead => false,
+        };
+        writer.gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
+        let returned = if can && !writer.refused.contains(&(stream, chunk)) {
+            let Filled { block, track, sequence, offset, bytes, .. } = filled;
+            self.written.push(Lying { stream, sequence, member, chunk, offset });
+            Returned::Written { block, track, bytes }
+        } else {
+            writer.refused.insert((stream, chunk));
+            Returned::Refused(filled)
+        };
+        assert!(writer.returned.push(returned).is_ok(), "there is room for every block");
+    }
+
+    fn fail(&mut self, member: usize, how: Standing) {
+        let writer = &mut self.writers[member];
+        if writer.standing != Standing::Dead {
+            writer.standing = how;
+            writer.gauge.refusing.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn recall(&mut self, member: usize) {
+        let writer = &mut self.writers[member];
+        if writer.held.is_empty() && writer.commands.is_empty() {
+            writer.standing = Standing::Taking;
+            writer.refused.clear();
+            writer.gauge.refusing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn answer(&mut self) {
+        let lost = match self.dealer.take_returned() {
+            None => return,
+            Some(Returned::Written { block, track, bytes }) => {
+                self.pool.put(block);
+                self.dealer.written(&mut self.courses[usize::from(track.number)], bytes)
+            }
+            Some(Returned::Refused(filled)) => {
+                let stream = usize::from(filled.track.number);
+                self.dealer.refused(&mut self.courses[stream], filled)
+            }
+        };
+        self.lose(lost);
+    }
+
+    /// A stream that has ended says so once all of its blocks have come to rest.
+    fn finish_settled(&mut self) {
+        for (stream, course) in self.courses.iter().enumerate() {
+            let is_due = self.ended[stream] && course.settled();
+            if is_due && !std::mem::replace(&mut self.told_to_finish[stream], true) {
+                self.dealer.finish(course, gaps_of(stream as u16));
+            }
+        }
+    }
+
+    /// Every block is in one place: free, with a writer, or waiting at the dealer.
+    fn check_places(&self) {
+        let waiting: usize = self.courses.iter().map(|it| it.refused.len() + it.held.len()).sum();
+        let with_writers: u64 = self.courses.iter().map(|it| it.outstanding).sum();
+        assert_eq!(self.pool.free() + waiting + with_writers as usize, BLOCKS);
+        let on_the_way: usize = self.dealer.lanes.iter().map(|lane| lane.blocks).sum();
+        assert_eq!(on_the_way as u64, with_writers);
+    }
+
+    /// Everybody does what he has to do, in turn. Returns how many rounds it took.
+    fn come_to_an_end(&mut self) -> usize {
+        self.ended.fill(true);
+        for round in 0..100 * BLOCKS {
+            for member in 0..self.writers.len() {
+                self.take(member);
+                self.write(member);
+            }
+            self.play(Step::Answer);
+            let settled = self.courses.iter().all(Course::settled);
+            let idle = |it: &Writer| it.commands.is_empty() && it.held.is_empty();
+            if settled && self.dealer.all_sent() && self.writers.iter().all(idle) {
+                return round;
+            }
+        }
+        panic!("something waits for ever");
+    }
+}
+
+/// What must be true of the files, whatever happened.
+fn check_files(world: &World) -> Result<(), TestCaseError> {
+    for (number, course) in world.courses.iter().enumerate() {
+        let stream = number as u16;
+        let own: Vec<&Lying> = world.written.iter().filter(|it| it.stream == stream).collect();
+        let mut fates: Vec<u64> = own.iter().map(|it| it.sequence).collect();
+        fates.extend(world.lost.iter().filter(|(of, _)| *of == stream).map(|(_, it)| *it));
+        fates.sort_unstable();
+        let all: Vec<u64> = (0..course.next_sequence).collect();
+        prop_assert_eq!(&fates, &all, "every block is written once, or counted once");
+        prop_assert_eq!(course.written(), (own.len() as u64, own.len() as u64 * 4096));
+
+        let mut files: BTreeMap<u32, Vec<&Lying>> = BTreeMap::new();
+        own.iter().for_each(|it| files.entry(it.chunk).or_default().push(it));
+        for (chunk, blocks) in &files {
+            prop_assert!(blocks.len() <= CHUNK_BLOCKS as usize, "chunk {}", chunk);
+            for (place, block) in blocks.iter().enumerate() {
+                prop_assert_eq!(block.member, blocks[0].member, "chunk {} on two members", chunk);
+                prop_assert_eq!(block.offset, place as u64 * 4096, "a hole in chunk {}", chunk);
+                // Between two blocks of a file lies nothing of another: at most what no member took.
+                let before =
+                    place.checked_sub(1).map_or(block.sequence, |it| blocks[it].sequence + 1);
+                prop_assert!(before <= block.sequence, "chunk {} is out of order", chunk);
+                let between = (before..block.sequence).all(|it| world.lost.contains(&(stream, it)));
+                prop_assert!(between, "chunk {} is no piece of the stream", chunk);
+            }
+        }
+        for (member, writer) in world.writers.iter().enumerate() {
+            let told = writer.finished.get(&stream);
+            prop_assert!(told.is_some(), "{} waits for the end of {}", member, stream);
+        }
+        let told: Vec<Gap> =
+            world.writers.iter().flat_map(|it| it.finished[&stream].iter().copied()).collect();
+        prop_assert_eq!(told, gaps_of(stream), "the last gaps are told once");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn every_block_is_written_once_or_counted_once_whatever_members_do(
+        members in 1..4usize,
+        streams in 1..4usize,
+        steps in steps(),
+    ) {
+        let mut world = World::new(members, streams);
+        steps.iter().for_each(|step| world.play(*step));
+        world.come_to_an_end();
+        check_files(&world)?;
+        prop_assert_eq!(world.pool.free(), BLOCKS, "every block came home");
+        if world.lost.is_empty() {
+            // Where nothing is lost, no number is left out.
+            for stream in 0..streams as u16 {
+                let own = world.written.iter().filter(|it| it.stream == stream);
+                let chunks: BTreeSet<u32> = own.map(|it| it.chunk).collect();
+                let count = chunks.len() as u32;
+                prop_assert_eq!(chunks, (0..count).collect::<BTreeSet<u32>>());
+            }
+        }
+    }
+}
