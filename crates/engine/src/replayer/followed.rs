@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
 use fullbore_core::manifest::{Format, INDEX_FILE, SIDE_DIRECTORY};
 use fullbore_core::time::Tai;
@@ -434,11 +435,20 @@ pub fn wait_for_delay(
     delay_ns: i64,
     stop: &AtomicBool,
 ) -> Result<bool, follow::Error> {
+    let mut first_seen = None;
     loop {
         let streams = || numbers.iter().filter_map(|it| follower.scan().streams.get(*it));
-        let begun = || streams().filter(|stream| !stream.blocks.is_empty());
-        let far = begun().any(|stream| span_ns(stream) >= delay_ns);
-        if follower.standing().is_over() || far && begun().all(is_timed) {
+        let begun: Vec<&Stream> = streams().filter(|stream| !stream.blocks.is_empty()).collect();
+        if !begun.is_empty() {
+            let waited = first_seen.get_or_insert_with(Instant::now).elapsed().as_nanos();
+            // What comes in bursts is not waited for twice as long.
+            let waited = i64::try_from(waited).unwrap_or(i64::MAX);
+            let far = begun.iter().any(|stream| span_ns(stream) >= delay_ns) || waited >= delay_ns;
+            if far && (begun.iter().all(|stream| is_timed(stream)) || waited > LEARNING_NS) {
+                return Ok(true);
+            }
+        }
+        if follower.standing().is_over() {
             return Ok(true);
         }
         if !follower.wait(stop) {
