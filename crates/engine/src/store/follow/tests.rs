@@ -10,6 +10,7 @@ use fullbore_core::time::Tai;
 use proptest::prelude::*;
 
 use super::*;
+use crate::replayer::{FrameSource, Looking, StoredFrames};
 use crate::store::finding::What;
 use crate::store::lock::ScanLock;
 use crate::store::testing::{Laid, Store, StreamPlan};
@@ -300,6 +301,52 @@ fn what_is_durable_is_summed_up_while_it_grows() {
     // 100 frames of 512 bytes a second.
     let rate = durable.rate.unwrap().0;
     assert!((50_000..53_000).contains(&rate), "{rate}");
+}
+
+/// All frames that a source has, with their times, until no more come.
+fn played(source: &mut dyn FrameSource) -> Vec<(Vec<u8>, Option<Tai>, bool)> {
+    let mut all = Vec::new();
+    loop {
+        if source.advance().unwrap() {
+            let frames = (0..source.count()).map(|n| source.frame(n));
+            all.extend(frames.map(|frame| (frame.bytes.to_vec(), frame.time, frame.fill)));
+        } else if source.waits() {
+            std::thread::yield_now();
+        } else {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
+    let vdif = StreamPlan::vdif("a").gap(40, 3, Cause::Missing).skip_blocks(10..12);
+    for plan in [vdif, StreamPlan::raw("a"), StreamPlan::varying("a")] {
+        let (mut running, settings) = (Running::new(2, plan), Settings::beside_a_recorder());
+        running.write(0, 5);
+        running.write(1, 3);
+        let (_looking, mut frames) =
+            Looking::begin(running.follower(), &[(0, 0)], None, settings).unwrap();
+        let begun = frames[0].advance().unwrap();
+        let first = (0..frames[0].count()).map(|n| frames[0].frame(n));
+        let mut all: Vec<_> =
+            first.map(|frame| (frame.bytes.to_vec(), frame.time, frame.fill)).collect();
+        assert!(begun && !all.is_empty());
+        running.write_all();
+        running.seal();
+        all.extend(played(&mut frames[0]));
+        let scan = Scan::open(&running.store.roots(), &running.laid.name).unwrap();
+        let stream = &scan.streams[0];
+        let stored = played(&mut StoredFrames::open(&scan, stream, None, None, settings).unwrap());
+        assert_eq!(all.len(), stored.len());
+        for (live, stored) in all.iter().zip(&stored) {
+            assert!(live.0 == stored.0 && live.2 == stored.2);
+            let off_ns = live.1.unwrap().since(stored.1.unwrap()).abs();
+            // Where frames have no rate, the length of the last block is only guessed.
+            let most_ns = if stream.is_filled() { 0 } else { 320_000_000 };
+            assert!(off_ns <= most_ns, "{off_ns} ns off");
+        }
+    }
 }
 
 proptest! {
