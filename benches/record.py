@@ -4,6 +4,8 @@
     make bench                                  everything; about an hour, as root
     make bench BENCH="--quick"                  8 KB, 8 streams, both wires; some minutes
     make bench BENCH="--tools fullbore,dumpcap --wires veth --streams 8"
+    make bench BENCH="--rows reading"           read while recording, and the peers beside it
+    make bench BENCH="--rows redundancy"        mirror and parity on four members, and the peers beside them
 
 Every tool gets the same packets, from the same sender, onto the same file system, in the same run. The
 sender has CPU 0, and everything of the receiver CPU 1. A trial is lossless when the files hold as many
@@ -27,7 +29,7 @@ from pathlib import Path
 
 import machine
 import store
-from tools import FULLBORE, REPOSITORY, TOOLS
+from tools import BESIDE, FULLBORE, REPOSITORY, TOOLS
 
 FIRST_PORT = 46_220
 STEPS = [0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 13, 14, 15, 16, 18, 20, 24, 28, 32]  # Gbit/s
@@ -70,6 +72,8 @@ class Trial:
     """Of it, writing out what the tool had left in the page cache."""
     elsewhere_s_per_gb: float
     """What CPU 0 did beyond the sender's own time while packets came: softirq, and write-back there."""
+    reader_s_per_gb: float
+    """Of what CPU 1 did, the time of those who read along."""
     others: float
     """The share of the machine that programs took which had no part in it."""
 
@@ -100,7 +104,7 @@ class Bench:
         process = cpu_seconds(tool.usage) - own
         cores, flushed = during.since(before), sum(after.since(during))
         core = cores[machine.RECEIVER_CPU] if case.pinned else sum(cores) - sent.cpu_s
-        others = after.by_programs_since(before) - process - sent.cpu_s
+        others = after.by_programs_since(before) - process - tool.beside_cpu_s - sent.cpu_s
         gigabytes = sent.frames * case.payload / 1e9
         return Trial(
             asked_gbit=gbit,
@@ -111,6 +115,7 @@ class Bench:
             process_s_per_gb=process / gigabytes,
             flush_s_per_gb=flushed / gigabytes,
             elsewhere_s_per_gb=max(0.0, cores[machine.SENDER_CPU] - sent.cpu_s) / gigabytes,
+            reader_s_per_gb=tool.beside_cpu_s / gigabytes,
             others=max(0.0, others) / seconds / os.cpu_count(),
         )
 
@@ -143,7 +148,7 @@ class Bench:
             for _ in range(TRIES):
                 told = self.trial(tool_class, wire, case, gbit)
                 trials.setdefault(gbit, []).append(told)
-                print(f"    {tool_class.name:16} {gbit:5} Gbit/s: sent {told.sent_gbit:.2f}, lost "
+                print(f"    {tool_class.name:24} {gbit:5} Gbit/s: sent {told.sent_gbit:.2f}, lost "
                       f"{told.sent - told.kept} of {told.sent}, {told.core_s_per_gb:.3f} s/GB"
                       f"{f', others took {told.others:.0%}' if told.others > QUIET else ''}", file=sys.stderr)  # fmt: skip
                 if told.lossless:
@@ -171,10 +176,10 @@ class Bench:
             "trials": [asdict(t) for ts in trials.values() for t in ts],
         }
 
-    def case(self, case):
+    def case(self, case, beside):
         print(f"  {case}", file=sys.stderr)
         with machine.WIRES[case.wire]() as wire:
-            for tool in self.options.tools:
+            for tool in [*self.options.tools, *beside]:
                 if case.sustained and tool.name != "fullbore":
                     continue  # to be held against fio on the same disk, which the store's benchmark shows
                 with contextlib.ExitStack() as stack:
@@ -219,6 +224,12 @@ def flush(path):
         os.fsync(file.fileno())
 
 
+def cost_of(trial):
+    """CPU seconds per GB of the receiving side; of them, those of who read along."""
+    reader = trial["reader_s_per_gb"]
+    return f"{trial['core_s_per_gb']:.3f}" + (f" (reader {reader:.3f})" if reader else "")
+
+
 def table(results):
     lines = [
         "| case | tool | lossless Gbit/s | CPU s/GB there | CPU s/GB at the common rate |",
@@ -228,13 +239,26 @@ def table(results):
         case = Case(**{name: row[name] for name in ("wire", "payload", "streams", "pinned", "sustained")})
         best, common = row["best"], row["common"]
         rate = f"{best['sent_gbit']:.1f}{' (sender)' if row['limited_by_sender'] else ''}" if best else f"< {STEPS[0]}"
-        there = f"{best['core_s_per_gb']:.3f}" if best else "–"
-        cost = f"{common['core_s_per_gb']:.3f} at {common['asked_gbit']}" if common else "–"
+        there = cost_of(best) if best else "–"
+        cost = f"{cost_of(common)} at {common['asked_gbit']}" if common else "–"
         lines.append(f"| {case} | {row['tool']} | {rate} | {there} | {cost} |")
     return "\n".join(lines)
 
 
+BESIDE_CASE = Case("loopback", 8032, 8, True)
+
+
 def cases(options):
+    """What is measured, and what fullbore does beside in the same minutes."""
+    beside = [tool for rows, tools in BESIDE.items() if rows in options.rows for tool in tools]
+    plain = list(plain_cases(options)) if "record" in options.rows else []
+    if beside and BESIDE_CASE not in plain:
+        plain.insert(0, BESIDE_CASE)
+    for case in plain:
+        yield case, beside if case == BESIDE_CASE else []
+
+
+def plain_cases(options):
     for wire in options.wires:
         for payload in options.payloads:
             for streams in options.streams if wire != "card" else [8]:
@@ -270,7 +294,8 @@ def arguments():
     add("--tools", type=listed(str), default=[tool.name for tool in TOOLS])
     add("--wires", type=listed(str), default=list(machine.WIRES))
     add("--payloads", type=listed(int), default=[8032, 1312])
-    add("--streams", type=listed(int), default=[1, 8, 16])
+    add("--streams", type=listed(int), default=[1, 8, 16, 64])
+    add("--rows", type=listed(str), default=["record", *BESIDE], help="which: %(default)s")
     add("--seconds", type=float, default=2.0, help="length of each trial")
     add("--unpinned", action=argparse.BooleanOptionalAction, default=True)
     add("--sustained", action=argparse.BooleanOptionalAction, default=True, help="longer than memory holds")
@@ -281,8 +306,11 @@ def arguments():
     if options.quick:
         options.payloads, options.streams = [8032], [8]
         options.unpinned = options.sustained = False
+        options.rows = ["record"]
     if unknown := set(options.tools) - {tool.name for tool in TOOLS}:
         parser.error(f"no such tool: {', '.join(unknown)}; there are {', '.join(t.name for t in TOOLS)}")
+    if unknown := set(options.rows) - {"record", *BESIDE}:
+        parser.error(f"no such rows: {', '.join(unknown)}; there are record, {', '.join(BESIDE)}")
     if machine.os.cpu_count() < 2:
         parser.error("sender and receiver need a CPU each, and this machine has one")
     options.wires = list(wires_that_can_be(options.wires))
@@ -307,9 +335,9 @@ def main():
     workers = "/sys/devices/virtual/workqueue/cpumask"
     try:
         with machine.setting(workers, f"{1 << machine.RECEIVER_CPU:x}"):
-            for case in cases(options):
-                bench.case(case)
-        if options.store:
+            for case, beside in cases(options):
+                bench.case(case, beside)
+        if options.store and "record" in options.rows:
             bench.store = store.measure(bench.scratch)
     finally:
         shutil.rmtree(bench.scratch, ignore_errors=True)

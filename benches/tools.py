@@ -32,6 +32,7 @@ class Tool:
     """A receiver. `start` returns when it listens; `stop` when all it took is in its files."""
 
     usage: resource.struct_rusage  # once stopped
+    beside_cpu_s = 0.0  # what those took that it was started together with, once stopped
 
     name = "?"
     program = "?"
@@ -118,6 +119,73 @@ class Fullbore(Tool):
         if chunks != stored * self.payload:
             raise RuntimeError(f"{chunks} bytes in chunks, and {stored} frames in the account")
         return sum(account["terms"]["written"] for account in self.accounts)
+
+
+class FullboreRead(Fullbore):
+    """While it records, others read along what is durable, on the same CPU. They are waited for: what they have left to
+    read when the scan is sealed is a part of what it costs."""
+
+    def readers(self) -> list[list[str]]:
+        raise NotImplementedError
+
+    def start(self, prefix):
+        super().start(prefix)
+        words = lambda reader: [*self.wire.receiver, *prefix, *map(str, reader)]
+        self.reading = [
+            subprocess.Popen(words(reader), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+            for reader in self.readers()
+        ]
+
+    def stop(self):
+        super().stop()
+        for reader in self.reading:
+            _, status, usage = os.wait4(reader.pid, 0)
+            self.beside_cpu_s += usage.ru_utime + usage.ru_stime
+            # A reader finds what is lost of a scan, which is no fault of its own.
+            if os.waitstatus_to_exitcode(status) not in (0, 1):
+                raise RuntimeError(f"{' '.join(reader.args)} ended with {status}")
+
+
+class FullboreCat(FullboreRead):
+    name = "fullbore, cat beside"
+
+    def readers(self):
+        scan = [f"bench_one/{port}" if len(self.ports) > 1 else "bench_one" for port in self.ports]
+        return [[FULLBORE, "cat", name, "--follow", "--store", self.directory] for name in scan]
+
+
+class FullboreVerify(FullboreRead):
+    name = "fullbore, verify beside"
+
+    def readers(self):
+        return [[FULLBORE, "verify", "bench_one", "--follow", "--store", self.directory]]
+
+
+class FullboreMembers(Fullbore):
+    """On four members: here of one disk, which writes all of them, parity too."""
+
+    name = "fullbore, 4 members"
+    redundancy: str | None = None
+
+    def command(self):
+        members = [self.directory / f"member{number}" for number in range(4)]
+        for member in members:
+            member.mkdir(exist_ok=True)
+        words = super().command()
+        words[words.index("--store") + 1] = ",".join(map(str, members))
+        return words + (["--redundancy", self.redundancy] if self.redundancy else [])
+
+
+class FullboreMirror(FullboreMembers):
+    name, redundancy = "fullbore, mirror", "mirror"
+
+
+class FullboreParity(FullboreMembers):
+    name, redundancy = "fullbore, parity:3+1", "parity:3+1"
+
+
+class FullboreDoubleParity(FullboreMembers):
+    name, redundancy = "fullbore, parity:2+2", "parity:2+2"
 
 
 class PlainReceiver(Tool):
@@ -235,3 +303,9 @@ class NetsniffNg(Tap):
 
 
 TOOLS = [Fullbore, PlainReceiver, Tcpdump, Dumpcap, NetsniffNg]
+
+# What fullbore can do beside recording, by the row's kind.
+BESIDE = {
+    "reading": [FullboreCat, FullboreVerify],
+    "redundancy": [FullboreMembers, FullboreMirror, FullboreParity, FullboreDoubleParity],
+}

@@ -5,7 +5,7 @@ use std::error::Error;
 use fullbore_core::endpoint;
 use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
-use fullbore_engine::store::{catalogue, inventory, markers, recover, redundancy, remove};
+use fullbore_engine::store::{catalogue, follow, inventory, markers, recover, redundancy, remove};
 use fullbore_engine::{device, generate, replayer};
 use fullbore_survey::bench::{disk, history};
 use fullbore_survey::selftest;
@@ -30,6 +30,7 @@ hint!(
     catalogue::Error,
     device::Error,
     endpoint::Error,
+    follow::Error,
     generate::Error,
     inventory::Error,
     markers::Error,

@@ -249,9 +249,10 @@ fn nothing_touches_a_scan_that_is_being_recorded() {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
     let _lock = ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
-    for words in [vec!["recover", "r1_a"], vec!["rm", "r1_a", "--yes"], vec!["verify", "r1_a"]] {
+    for words in [vec!["recover", "r1_a"], vec!["rm", "r1_a", "--yes"]] {
         assert!(refused(&store, &words).contains("being recorded"), "{words:?}");
     }
+    assert!(told(&store, &["verify", "r1_a"], 0).contains("is being recorded, and good so far"));
     assert!(told(&store, &["ls"], 0).contains("recording"));
     assert!(told(&store, &["info", "r1_a"], 0).contains("is being recorded"));
     assert!(laid.chunk_path(0, 0).exists());

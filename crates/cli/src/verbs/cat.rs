@@ -8,15 +8,20 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::units::ByteSize;
 use fullbore_engine::store::finding::Finding;
+use fullbore_engine::store::follow::{Flow, Follower, Standing};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+use indicatif::ProgressBar;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::place::At;
-use crate::verbs::scan_arg;
+use crate::verbs::{following, scan_arg};
 
 /// Write a stream's bytes, in order, to standard output.
 ///
@@ -29,6 +34,14 @@ use crate::verbs::scan_arg;
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
 ///   fullbore cat device:/dev/nvme0n1?scan=r1234_no0001 > no0001.vdif
 ///   fullbore cat device:/dev/nvme0n1?first=0x20000&last=0x40000 > two-chunks
+///
+/// Of a scan that is being recorded, what is durable until now is written, which is
+/// said on standard error. --follow goes on as it grows, as `tail -f` would, and
+/// ends when the scan is sealed, or with exit code 1 when its recorder died:
+///
+///   fullbore cat r1234_no0001/46220 --follow | my-quicklook
+///
+/// The recorder does not wait for it: who reads slowly falls behind, and loses nothing.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -50,6 +63,9 @@ pub struct Args {
     /// Go on over damaged and missing blocks, and write damaged bytes too.
     #[arg(long)]
     allow_damaged: bool,
+    /// Go on with what a scan that is being recorded gets, until it is sealed.
+    #[arg(long)]
+    follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -62,61 +78,56 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             !part && args.stream.is_none(),
             "a scan of a device is written whole: --stream, --from, --until and --no-fill are for a store"
         );
+        anyhow::ensure!(!args.follow, "--follow is for a scan of a store");
         return super::device::cat(&args.scan, args.allow_damaged, output);
     }
     anyhow::ensure!(
         !io::stdout().is_terminal(),
         "a stream's bytes are not for a terminal: send them to a pipe or a file"
     );
-    let (scan, named) = scan_arg::open(&args.store.members()?, &args.scan)?;
-    let stream = choose(&scan, args.stream.as_ref().or(named.as_ref()))?;
-    if scan_arg::never_came(&scan, stream) {
-        return Ok(ExitCode::from(output::FOUND));
-    }
-    let frames = range(stream, args.from, args.until)?;
-    if args.no_fill {
-        let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
-        anyhow::ensure!(fixed, "--no-fill: frames of varying length are never filled");
-    }
-    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
-    let positions = positions(stream, &frames);
-    let blocks = stream.blocks.get(positions.clone()).unwrap_or_default();
-    let bar = scan_arg::bar(output, &scan.manifest.scan);
-    bar.set_length(blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum());
-    let mut out = Counted { out: io::stdout().lock(), bytes: 0 };
-    let pour = || -> anyhow::Result<Vec<Finding>> {
-        let mut wrong = Vec::new();
-        for item in stream.read(positions, settings)? {
-            let finding = match item {
-                Item::Block(block) => {
-                    write_block(&mut out, stream, &block, &frames, args.no_fill)?;
-                    bar.inc(block.placed.block.bytes.into());
-                    block.damage
-                }
-                Item::Lost(finding) => Some(finding),
-            };
-            let Some(finding) = finding else { continue };
-            if !output.json {
-                bar.suspend(|| eprintln!("fullbore: {finding}"));
-            }
-            wrong.push(finding);
-            if !args.allow_damaged {
-                break;
-            }
-        }
-        out.flush()?;
-        Ok(wrong)
+    let (follower, named) = following::open(&args.store.members()?, &args.scan)?;
+    let named = args.stream.clone().or(named);
+    let bar = match args.follow {
+        true => scan_arg::meter(output, &follower.scan().manifest.scan),
+        false => scan_arg::bar(output, &follower.scan().manifest.scan),
     };
-    let poured = pour();
-    bar.finish_and_clear();
-    let wrong = poured?;
+    let mut writing = Writing {
+        frames: i64::MIN..i64::MAX,
+        no_fill: args.no_fill,
+        allow_damaged: args.allow_damaged,
+        json: output.json,
+        out: Counted { out: io::stdout().lock(), bytes: 0 },
+        wrong: Vec::new(),
+        bar,
+    };
+    let lives = !follower.standing().is_over();
+    let written = match lives || args.follow {
+        true => while_recorded(&args, follower, named.as_ref(), &mut writing),
+        false => whole(&args, follower, named.as_ref(), &mut writing),
+    };
+    writing.bar.finish_and_clear();
+    let Some(Written { scan, stream, standing }) = written? else {
+        return Ok(ExitCode::from(output::FOUND));
+    };
+    let Writing { wrong, out, .. } = writing;
     if !output.json && !wrong.is_empty() && !args.allow_damaged {
         eprintln!("  --allow-damaged goes on without it");
     }
-    let found = if wrong.is_empty() { output::GOOD } else { output::FOUND };
+    let died = args.follow && standing == Standing::Died;
+    if !output.json {
+        if died {
+            eprintln!("fullbore: {}", following::died(&scan));
+        } else if !standing.is_over() && !args.follow {
+            eprintln!(
+                "fullbore: {scan} is still being recorded: {} were durable, and are written\n  \
+                 --follow goes on as it grows",
+                ByteSize(out.bytes)
+            );
+        }
+    }
+    let found = if wrong.is_empty() && !died { output::GOOD } else { output::FOUND };
     if output.json {
-        let (scan, stream) = (&scan.manifest.scan, stream.name.as_str());
-        let told = Told { scan, stream, bytes: out.bytes, wrong };
+        let told = Told { scan, stream, standing, bytes: out.bytes, wrong };
         eprintln!("{}", serde_json::to_string(&told)?);
     }
     Ok(ExitCode::from(found))
@@ -124,12 +135,212 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 
 /// What was written, for scripts.
 #[derive(Serialize)]
-struct Told<'a> {
-    scan: &'a ScanName,
-    stream: &'a str,
+struct Told {
+    scan: ScanName,
+    stream: String,
+    standing: Standing,
     bytes: u64,
     /// Blocks that are damaged or not there.
     wrong: Vec<Finding>,
+}
+
+/// Of what something was written, and how that stands now.
+struct Written {
+    scan: ScanName,
+    stream: String,
+    standing: Standing,
+}
+
+/// A stream on its way out.
+struct Writing<'a> {
+    frames: Range<i64>,
+    no_fill: bool,
+    allow_damaged: bool,
+    json: bool,
+    out: Counted<io::StdoutLock<'a>>,
+    wrong: Vec<Finding>,
+    bar: ProgressBar,
+}
+
+impl Writing<'_> {
+    /// Writes what comes next. `false`: it ends here.
+    fn take(&mut self, stream: &Stream, item: Item) -> anyhow::Result<bool> {
+        let finding = match item {
+            Item::Block(block) => {
+                write_block(&mut self.out, stream, &block, &self.frames, self.no_fill)?;
+                self.bar.inc(block.placed.block.bytes.into());
+                block.damage
+            }
+            Item::Lost(finding) => Some(finding),
+        };
+        let Some(finding) = finding else { return Ok(true) };
+        if !self.json {
+            self.bar.suspend(|| eprintln!("fullbore: {finding}"));
+        }
+        self.wrong.push(finding);
+        Ok(self.allow_damaged)
+    }
+}
+
+/// Writes a scan that nobody records. Nothing of a stream that never came.
+fn whole(
+    args: &Args,
+    follower: Follower,
+    named: Option<&Name>,
+    writing: &mut Writing<'_>,
+) -> anyhow::Result<Option<Written>> {
+    let (scan, standing) = (follower.scan(), follower.standing());
+    let stream = choose(scan, named)?;
+    if scan_arg::never_came(scan, stream) {
+        return Ok(None);
+    }
+    writing.frames = range(stream, args.from, args.until)?;
+    ensure_fillable(args, stream)?;
+    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
+    let positions = positions(stream, &writing.frames);
+    let blocks = stream.blocks.get(positions.clone()).unwrap_or_default();
+    writing.bar.set_length(blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum());
+    for item in stream.read(positions, settings)? {
+        if !writing.take(stream, item)? {
+            break;
+        }
+    }
+    writing.out.flush()?;
+    let (scan, stream) = (scan.manifest.scan.clone(), stream.name.clone());
+    Ok(Some(Written { scan, stream, standing }))
+}
+
+fn ensure_fillable(args: &Args, stream: &Stream) -> anyhow::Result<()> {
+    let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
+    anyhow::ensure!(!args.no_fill || fixed, "--no-fill: frames of varying length are never filled");
+    Ok(())
+}
+
+/// Writes what is durable of a scan that is being recorded; followed, until it is sealed.
+fn while_recorded(
+    args: &Args,
+    mut follower: Follower,
+    named: Option<&Name>,
+    writing: &mut Writing<'_>,
+) -> anyhow::Result<Option<Written>> {
+    let number = loop {
+        // A scan whose files are just put in order is waited for by everybody.
+        let waits = args.follow || follower.standing() == Standing::Sealing;
+        let unnamed = follower.scan().streams.is_empty();
+        match choose(follower.scan(), named) {
+            Ok(stream) if follower.standing() != Standing::Sealing => break stream.number,
+            Err(error) if !waits || follower.standing().is_over() => return Err(error),
+            Err(error) if named.is_none() && !unnamed => return Err(error),
+            Ok(_) | Err(_) => following::pause(&mut follower)?,
+        }
+    };
+    let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::beside_a_recorder() };
+    let mut flow = Flow::new(number, settings);
+    let mut wanted = Wanted { from: args.from, until: args.until, start: None, end: None };
+    loop {
+        let standing = follower.standing();
+        let stream = &follower.scan().streams[number];
+        ensure_fillable(args, stream)?;
+        if standing.is_over() && scan_arg::never_came(follower.scan(), stream) {
+            return Ok(None);
+        }
+        let ends = wanted.resolve(stream, standing.is_over() || !args.follow)?;
+        writing.frames = wanted.frames();
+        if wanted.start.is_none() {
+            // All of it lies before what is wanted.
+            flow.skip_to(stream, stream.blocks.len());
+        } else if flow.position() == 0 && wanted.start > Some(i64::MIN) {
+            let first = positions(stream, &writing.frames).start;
+            flow.skip_to(stream, first);
+        }
+        let mut goes_on = true;
+        while goes_on && let Some(item) = follower.next(&mut flow).map_err(explained)? {
+            let behind = |block: &Delivered| block.placed.block.first >= writing.frames.end;
+            goes_on = match &item {
+                Item::Block(block) if behind(block) => false,
+                _ => writing.take(&follower.scan().streams[number], item)?,
+            };
+        }
+        writing.out.flush()?;
+        if goes_on && follower.standing() == Standing::Sealing {
+            following::pause(&mut follower)?;
+            continue;
+        }
+        let over = !goes_on || standing.is_over() || !args.follow || ends;
+        if over || is_unread(&io::stdout()) {
+            if !writing.wrong.is_empty() && follower.is_removed() {
+                eprintln!("fullbore: {} was removed while it was read", args.scan);
+            }
+            let scan = follower.scan();
+            let stream = scan.streams[number].name.clone();
+            return Ok(Some(Written { scan: scan.manifest.scan.clone(), stream, standing }));
+        }
+        following::pause(&mut follower)?;
+    }
+}
+
+/// Whether whoever read our output has gone: nothing need be written to find that out.
+fn is_unread(out: &io::Stdout) -> bool {
+    let mut ends = [PollFd::new(out, PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut ends, Some(&now)).is_ok_and(|ready| ready > 0)
+        && ends[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// A part of a stream that grows: what its ends mean may be known only later.
+struct Wanted {
+    from: Option<At>,
+    until: Option<At>,
+    /// Index of the first frame, once it is known.
+    start: Option<i64>,
+    /// Index behind the last, once it is known.
+    end: Option<i64>,
+}
+
+impl Wanted {
+    /// Finds out what can be known. With `whole`, no more comes. Whether all that is wanted is there.
+    fn resolve(&mut self, stream: &Stream, whole: bool) -> anyhow::Result<bool> {
+        if whole && (self.start.is_none() || self.end.is_none()) {
+            if stream.blocks.is_empty() {
+                (self.start, self.end) = (Some(i64::MIN), Some(i64::MAX));
+                return Ok(true);
+            }
+            let asked = range(stream, self.from, self.until)?;
+            self.start = self.start.or(Some(asked.start));
+            self.end = self.end.or(Some(asked.end));
+        }
+        if self.start.is_none() {
+            self.start = bound(stream, self.from, i64::MIN);
+        }
+        if self.end.is_none() && self.until.is_some() {
+            self.end = bound(stream, self.until, i64::MAX);
+        }
+        let last = stream.blocks.last().map(|placed| stream.end_of(&placed.block));
+        Ok(self.end.is_some_and(|end| last.is_some_and(|last| end <= last)))
+    }
+
+    fn frames(&self) -> Range<i64> {
+        self.start.unwrap_or(i64::MIN)..self.end.unwrap_or(i64::MAX)
+    }
+}
+
+/// The index of a frame that is meant, if it is certain while more comes.
+fn bound(stream: &Stream, at: Option<At>, without: i64) -> Option<i64> {
+    let (first, last) = match (at, stream.blocks.first(), stream.blocks.last()) {
+        (None, ..) => return Some(without),
+        (Some(At::Frame(index)), ..) => return Some(index),
+        (Some(_), Some(first), Some(last)) => (first, last),
+        _ => return None,
+    };
+    let time = match at {
+        Some(At::After(offset)) => {
+            let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
+            stream.time_of_block(&first.block).plus_ns(ns)
+        }
+        Some(At::Time(time)) => time,
+        _ => return None,
+    };
+    stream.index_at(time).filter(|index| *index < stream.end_of(&last.block))
 }
 
 /// Counts what goes through.
@@ -223,7 +434,7 @@ fn positions(stream: &Stream, frames: &Range<i64>) -> Range<usize> {
 fn write_block(
     out: &mut impl Write,
     stream: &Stream,
-    delivered: &Delivered<'_>,
+    delivered: &Delivered,
     frames: &Range<i64>,
     no_fill: bool,
 ) -> anyhow::Result<()> {

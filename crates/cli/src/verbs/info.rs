@@ -1,5 +1,6 @@
 //! `fullbore info`: what a scan is, where it lies, and what its account says.
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,17 +10,20 @@ use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
+use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
-use fullbore_core::units::ByteSize;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::clock::Clock;
 use fullbore_engine::store::finding::Finding;
+use fullbore_engine::store::follow::{Durable, Follower, Share, Standing};
+use fullbore_engine::store::markers;
 use fullbore_engine::store::reader::{Scan, Stream as Stored};
-use fullbore_engine::store::{lock, markers};
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{following, scan_arg};
 
 /// Tell what a scan is, when it was, where it lies, and what its account says.
 ///
@@ -43,7 +47,11 @@ use crate::verbs::scan_arg;
 ///
 /// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, what its index says.
 ///
-/// Exit codes: 0 it was told, whatever the verdict; 2 it could not be.
+/// Of a scan that is being recorded it tells what of each stream is durable, at which rate it comes, for how long it
+/// has been running, and what each member has got. --follow tells it again whenever it has changed (with --json, a
+/// line for each change), until the scan is sealed.
+///
+/// Exit codes: 0 it was told, whatever the verdict; 1 it was followed, and its recorder died; 2 it could not be.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -54,6 +62,9 @@ pub struct Args {
     /// How many gaps of each stream to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     gaps: usize,
+    /// Tell it again as a scan that is being recorded grows, until it is sealed.
+    #[arg(long)]
+    follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -67,9 +78,41 @@ struct Info<'a> {
     recording: bool,
     /// What was marked, also what is not yet in the manifest, with where the streams were.
     markers: &'a [Marker],
+    /// What is durable, while it is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Live>,
     /// Where the members were that are not given.
     absent: Vec<&'a PathBuf>,
     findings: &'a [Finding],
+}
+
+/// A scan that is being recorded.
+#[derive(Clone, Serialize)]
+struct Live {
+    standing: Standing,
+    /// For how long.
+    running_seconds: f64,
+    streams: Vec<Durable>,
+    members: Vec<Share>,
+}
+
+impl Live {
+    fn of(follower: &Follower, only: Option<&Name>) -> Self {
+        let mut streams = follower.durable();
+        streams.retain(|it| only.is_none_or(|name| it.stream == name.as_str()));
+        let running = Clock::new().now().since(follower.scan().manifest.armed);
+        Self {
+            standing: follower.standing(),
+            running_seconds: running as f64 / 1e9,
+            streams,
+            members: follower.shares(),
+        }
+    }
+
+    /// Whether something is another than it was; that time goes by is none.
+    fn differs(&self, before: &Live) -> bool {
+        self.standing != before.standing || self.streams != before.streams
+    }
 }
 
 /// What a member holds of a stream.
@@ -86,23 +129,117 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         return super::device::info(&args.scan, output);
     }
-    let (mut scan, stream) = scan_arg::open(&args.store.members()?, &args.scan)?;
+    let (mut follower, stream) = following::open(&args.store.members()?, &args.scan)?;
+    if args.follow {
+        follow(&mut follower, stream.as_ref(), output)?;
+    }
+    let standing = follower.standing();
+    let live = (!standing.is_over()).then(|| Live::of(&follower, stream.as_ref()));
+    let mut scan = follower.into_scan();
     if let Some(stream) = stream {
         keep_only(&mut scan, stream.as_str())?;
     }
-    let recording = lock::is_held(&scan.inventory.lock_path());
-    let markers = placed(&scan, recording);
+    let markers = placed(&scan, live.is_some());
     let info = Info {
         manifest: &scan.manifest,
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
         places: places(&scan),
-        recording,
+        recording: live.is_some(),
+        live,
         markers: &markers,
         absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
     output.tell(&info, || text(&scan, &info, args.gaps))?;
+    if args.follow && standing == Standing::Died {
+        eprintln!("fullbore: {}", following::died(&scan.manifest.scan));
+        return Ok(ExitCode::from(output::FOUND));
+    }
     Ok(ExitCode::from(output::GOOD))
+}
+
+/// A change, as a line of JSON.
+#[derive(Serialize)]
+struct Change<'a> {
+    event: &'static str,
+    scan: &'a ScanName,
+    #[serde(flatten)]
+    live: &'a Live,
+}
+
+/// Tells how a scan grows, until it is over: on a terminal in one place, else one text behind the other.
+fn follow(follower: &mut Follower, only: Option<&Name>, output: Output) -> anyhow::Result<()> {
+    let in_place = io::stdout().is_terminal() && !output.json;
+    let (mut told, mut lines): (Option<Live>, usize) = (None, 0);
+    while !follower.standing().is_over() {
+        let live = Live::of(follower, only);
+        let since = told.as_ref().map_or(f64::MAX, |it| live.running_seconds - it.running_seconds);
+        let changed = told.as_ref().is_none_or(|it| live.differs(it));
+        if (changed && since >= REFRESH_SECONDS) || (in_place && since >= 1.0) {
+            let scan = &follower.scan().manifest.scan;
+            let change = Change { event: "durable", scan, live: &live };
+            let above = if in_place && lines > 0 { back_over(lines) } else { String::new() };
+            let text = format!("{scan} {}\n", growing(&live));
+            lines = text.lines().count();
+            output.tell(&change, || above + &text)?;
+            told = Some(live);
+        }
+        following::pause(follower)?;
+    }
+    if in_place && lines > 0 {
+        print!("{}", back_over(lines));
+    }
+    Ok(())
+}
+
+/// Changes are told so far apart at least.
+const REFRESH_SECONDS: f64 = 0.2;
+
+/// Takes the cursor back to where so many lines began, and wipes them.
+fn back_over(lines: usize) -> String {
+    format!("\x1b[{lines}F\x1b[J")
+}
+
+/// How far a scan is that is being recorded.
+fn growing(live: &Live) -> String {
+    let what =
+        if live.standing == Standing::Sealing { "is being sealed" } else { "is being recorded" };
+    let bytes: u64 = live.streams.iter().map(|it| it.bytes).sum();
+    let rate: u64 = live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum();
+    let mut text = format!(
+        "{what} for {:.1} s: {} durable, {}\n",
+        live.running_seconds,
+        ByteSize(bytes),
+        ByteRate(rate)
+    );
+    let heading = ["stream", "blocks", "durable", "rate", "absent", "last block"];
+    let row = |it: &Durable| {
+        let unknown = || "–".to_owned();
+        let absent = it.absent.map_or_else(unknown, |frames| frames.to_string());
+        let rate = it.rate.map_or_else(unknown, |rate| rate.to_string());
+        let last = it.last.map_or_else(unknown, |last| format!("{last:.3}"));
+        vec![
+            it.stream.clone(),
+            it.blocks.to_string(),
+            ByteSize(it.bytes).to_string(),
+            rate,
+            absent,
+            last,
+        ]
+    };
+    let heading = heading.map(str::to_owned).to_vec();
+    let rows: Vec<_> = std::iter::once(heading).chain(live.streams.iter().map(row)).collect();
+    text += &indented(&columns(&rows, 1));
+    let heading = ["member", "blocks", "durable"].map(str::to_owned).to_vec();
+    let row = |it: &Share| {
+        vec![it.member.display().to_string(), it.blocks.to_string(), ByteSize(it.bytes).to_string()]
+    };
+    let rows: Vec<_> = std::iter::once(heading).chain(live.members.iter().map(row)).collect();
+    text + &indented(&columns(&rows, 1))
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 /// Leaves out all streams but one. The manifest's list and the scan's are of one order.
@@ -129,7 +266,10 @@ fn places(scan: &Scan) -> Vec<Place> {
 
 fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     let manifest = &scan.manifest;
-    let mut text = format!("{} {}\n", manifest.scan, standing(info));
+    let mut text = match &info.live {
+        Some(live) => format!("{} {}", manifest.scan, growing(live)),
+        None => format!("{} {}\n", manifest.scan, standing(info)),
+    };
     let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
     let by = manifest.times.map_or("", times);
     text += &format!("  recorded  {:.3} – {stopped} on {}{by}\n", manifest.armed, manifest.host);

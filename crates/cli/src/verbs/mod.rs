@@ -8,6 +8,7 @@ pub mod cat;
 pub mod convert;
 pub mod demo;
 pub mod device;
+mod following;
 pub mod generate;
 pub mod info;
 pub mod ls;

@@ -13,15 +13,18 @@ use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
 use fullbore_engine::pace::{CATCH_UP, LatenessSummary, Waiting};
-use fullbore_engine::replayer::{Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile};
+use fullbore_engine::replayer::{
+    Lag, Looking, Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile, wait_for_delay,
+};
 use fullbore_engine::store::catalogue::Selected;
+use fullbore_engine::store::follow::{Follower, Standing};
 use fullbore_engine::store::read;
 use fullbore_engine::store::reader::{Scan, Stream};
 
 use super::device::{self, Part};
 use super::place::At;
 use super::simulate::{self, Pace};
-use super::{scan_arg, sending};
+use super::{following, scan_arg, sending};
 use crate::hint::{explained, explained_of};
 use crate::output::{FOUND, GOOD, Output, count};
 use crate::store_arg::StoreArg;
@@ -51,6 +54,11 @@ use crate::store_arg::StoreArg;
 /// When it is played several times (--loop), the times in VDIF frames go on from
 /// turn to turn by whole seconds, so that a receiver sees time pass;
 /// --as-recorded leaves them as they are.
+///
+/// What is still being recorded is played as far as it is durable; with --follow it is played as it comes, --delay
+/// behind what is newest, until the scan is sealed:
+///
+///   fullbore play r1234_no0001 --follow --to udp://127.0.0.1:50000-50007
 ///
 /// What was lost when recording has invalid frames in its place; they are left
 /// out unless --fills is given. Ctrl-C ends it early, with the report. The exit
@@ -115,6 +123,21 @@ pub struct Args {
     /// Put a packet number of 8 bytes before each frame (VTP).
     #[arg(long, help_heading = "What to send")]
     vtp: bool,
+
+    /// Play a scan while it is recorded, until it is sealed. Where nothing more is durable, that is waited for.
+    #[arg(long, conflicts_with_all = ["times", "flat_out", "rate"], help_heading = "While it is recorded")]
+    follow: bool,
+    /// Stay so far behind what is newest. What blocks and syncs take must fit in.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = sending::duration, requires = "follow", help_heading = "While it is recorded")]
+    delay: std::time::Duration,
+    /// Begin with what is newest, --delay behind it, in the place of the first frame.
+    #[arg(
+        long,
+        requires = "follow",
+        conflicts_with = "from",
+        help_heading = "While it is recorded"
+    )]
+    live: bool,
 }
 
 /// Plays, and tells how it went.
@@ -134,6 +157,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let inputs =
         args.scan.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
     refuse_useless(&args, &inputs)?;
+    if args.follow {
+        let [Input::Scan(selected)] = inputs.as_slice() else {
+            bail!("--follow plays one scan of a store, or one stream of it");
+        };
+        let mut follower =
+            Follower::open(&args.store.members()?, &selected.scan).map_err(explained)?;
+        following::settle(&mut follower)?;
+        if !follower.standing().is_over() {
+            return follow(&args, follower, selected.stream.as_ref(), targets, settings, output);
+        }
+    }
     let scans = open_scans(&args, &inputs)?;
     let sources = sources(&args, &inputs, &scans)?;
     // Those that never came are named; the others are played.
@@ -152,10 +186,89 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if !report.in_time() {
         eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
     }
-    let good = report.sent.refused == 0
+    Ok(ExitCode::from(if is_good(&report) { GOOD } else { FOUND }))
+}
+
+fn is_good(report: &Report) -> bool {
+    report.sent.refused == 0
         && report.in_time()
-        && report.streams.iter().all(|it| it.losses.is_empty());
-    Ok(ExitCode::from(if good { GOOD } else { FOUND }))
+        && report.streams.iter().all(|it| it.losses.is_empty())
+}
+
+/// Plays a scan while it is recorded.
+fn follow(
+    args: &Args,
+    mut follower: Follower,
+    stream: Option<&Name>,
+    targets: Vec<UdpTarget>,
+    mut settings: Settings,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let stop = crate::signals::stop_flag()?;
+    let delay_ns = i64::try_from(args.delay.as_nanos()).unwrap_or(i64::MAX);
+    settings.delay_ns = delay_ns.unsigned_abs();
+    // The streams of a scan are known once it is armed; a PandA's is when it has begun.
+    while follower.scan().streams.is_empty() && !follower.standing().is_over() {
+        following::pause(&mut follower)?;
+    }
+    let streams = chosen(args, follower.scan(), stream)?;
+    let numbers: Vec<usize> = streams.iter().map(|stream| stream.number).collect();
+    if !wait_for_delay(&mut follower, &numbers, delay_ns, &stop).map_err(explained)? {
+        return Ok(ExitCode::from(GOOD));
+    }
+    let scan = follower.scan();
+    let streams: Vec<&Stream> = numbers.iter().map(|number| &scan.streams[*number]).collect();
+    let sources: Vec<(String, Source<'_>)> =
+        streams.iter().map(|it| (it.name.clone(), Source::Stored(scan, it))).collect();
+    (settings.from, settings.to) = span(args, &sources)?;
+    if args.live {
+        let newest = streams.iter().filter_map(|stream| newest(scan, stream)).max();
+        settings.from = newest.map(|newest| newest.plus_ns(-delay_ns));
+    }
+    let from: Vec<(usize, usize)> =
+        streams.iter().map(|it| (it.number, position(scan, it, settings.from))).collect();
+    let names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
+    let name = scan.manifest.scan.clone();
+    drop(sources);
+    ensure_ports(names.len(), targets.len())?;
+    let ahead_bytes = (AHEAD_BYTES / names.len().max(1)).clamp(8 << 20, 16 << 20);
+    let reading = read::Settings { ahead_bytes, ..read::Settings::beside_a_recorder() };
+    let (looking, frames) = Looking::begin(follower, &from, settings.to, reading)
+        .context("starting a thread that looks at the scan")?;
+    let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
+    let tracks = names.into_iter().zip(frames).enumerate().map(|(n, (name, frames))| Track {
+        name,
+        source: Box::new(frames),
+        target: target(n),
+    });
+    let progress = Progress::default();
+    let replay = Replay::prepare(tracks.collect(), settings).map_err(explained)?;
+    let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
+        .map_err(explained)?;
+    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    if !report.in_time() {
+        eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
+    }
+    let died = looking.standing() == Standing::Died;
+    if died {
+        eprintln!("fullbore: {}", following::died(&name));
+    }
+    Ok(ExitCode::from(if is_good(&report) && !died { GOOD } else { FOUND }))
+}
+
+/// When the newest frames of a stream were that are durable.
+fn newest(scan: &Scan, stream: &Stream) -> Option<Tai> {
+    let last = &stream.blocks.last()?.block;
+    Some(stream.time_of_block(last).plus_ns(scan.ahead_ns(stream)))
+}
+
+/// The position of the block that holds what was recorded then.
+fn position(scan: &Scan, stream: &Stream, from: Option<Tai>) -> usize {
+    let varying = stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
+    // Without the blocks before it, it is not known where a block's first whole frame begins.
+    let from = from.filter(|_| !varying && !stream.blocks.is_empty());
+    let index = from.and_then(|from| stream.index_at(from.plus_ns(-scan.ahead_ns(stream))));
+    index.and_then(|index| stream.position_of(index)).unwrap_or(0)
 }
 
 /// How fast a PandA is played.
@@ -209,6 +322,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         packet_numbers: args.vtp,
         spread: !args.at_once,
         as_recorded: args.as_recorded,
+        delay_ns: 0,
     })
 }
 
@@ -241,7 +355,16 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
         if let Input::Scan(Selected { scan: name, .. }) = input
             && !scans.contains_key(name)
         {
-            scans.insert(name.clone(), scan_arg::open_scan(&args.store.members()?, name)?);
+            let roots = args.store.members()?;
+            let mut follower = Follower::open(&roots, name).map_err(explained)?;
+            following::settle(&mut follower)?;
+            if !follower.standing().is_over() {
+                eprintln!(
+                    "fullbore: {name} is still being recorded: what is durable now is played\n  \
+                     --follow goes on as it grows"
+                );
+            }
+            scans.insert(name.clone(), follower.into_scan());
         }
     }
     Ok(scans)
@@ -318,12 +441,7 @@ fn tracks<'a>(
     targets: Vec<UdpTarget>,
     settings: &Settings,
 ) -> anyhow::Result<Vec<Track<'a>>> {
-    ensure!(
-        targets.len() == sources.len() || targets.len() == 1,
-        "{} to be played, and --to gives {}; give one port each, or one for all",
-        count(sources.len(), "stream"),
-        count(targets.len(), "port")
-    );
+    ensure_ports(sources.len(), targets.len())?;
     let streams = sources.len();
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
     let open = |(n, (name, source)): (usize, (String, Source<'a>))| {
@@ -331,6 +449,16 @@ fn tracks<'a>(
         Ok(Track { name, source, target: target(n) })
     };
     sources.into_iter().enumerate().map(open).collect()
+}
+
+fn ensure_ports(streams: usize, ports: usize) -> anyhow::Result<()> {
+    ensure!(
+        ports == streams || ports == 1,
+        "{} to be played, and --to gives {}; give one port each, or one for all",
+        count(streams, "stream"),
+        count(ports, "port")
+    );
+    Ok(())
 }
 
 /// The streams of a scan that are to be played.
@@ -399,7 +527,7 @@ impl<'a> Source<'a> {
                 let settings = read::Settings {
                     reads_per_device: if streams > 2 { 1 } else { 2 },
                     ahead_bytes: (AHEAD_BYTES / streams).max(8 << 20),
-                    allow_damaged: false,
+                    ..read::Settings::default()
                 };
                 Box::new(StoredFrames::open(scan, stream, span.from, span.to, settings)?)
             }
@@ -429,11 +557,23 @@ fn told(report: &Report, stopped: bool) -> String {
     let done = if stopped { "stopped" } else { "played" };
     let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
     let mut text = sending::summary(done, &what, &report.sent);
+    if report.waits > 0 {
+        let waits = count(report.waits as usize, "time");
+        text += &format!(
+            "waited   {waits} for what was being recorded, {:.2} s in all: all that followed went so much later\n",
+            report.waited_seconds
+        );
+    }
     for stream in &report.streams {
         text +=
             &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);
         if stream.fills_left_out > 0 {
             text += &format!(", {} in the place of lost ones left out", stream.fills_left_out);
+        }
+        if let Some(Lag { least_seconds, most_seconds, last_seconds }) = stream.lag {
+            text += &format!(
+                ", {last_seconds:.2} s behind what is durable ({least_seconds:.2} to {most_seconds:.2})"
+            );
         }
         text.push('\n');
         for loss in &stream.losses {
@@ -488,6 +628,8 @@ mod tests {
             due_seconds: Some(10.0),
             times: 1,
             stopped: false,
+            waits: 0,
+            waited_seconds: 0.0,
             streams: vec![],
         };
         assert!(!report.in_time());

@@ -1,22 +1,27 @@
 //! `fullbore verify`: every block, chunk, index and account of a scan held against the others.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::Standing;
-use fullbore_engine::store::finding::Finding;
-use fullbore_engine::store::lock;
+use fullbore_engine::store::catalogue::{self, Entry};
+use fullbore_engine::store::finding::{Finding, What};
+use fullbore_engine::store::follow::{Flow, Follower, Standing};
 use fullbore_engine::store::read::Settings;
+use fullbore_engine::store::reader::Item;
 use fullbore_engine::store::redundancy::check::Left;
-use fullbore_engine::store::verify::{self, StreamResult, Verification};
+use fullbore_engine::store::verify::{self, Checked, StreamResult, Verification};
+use indicatif::ProgressBar;
+use serde::Serialize;
 
+use crate::hint::explained;
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{following, scan_arg};
 
 /// Verify scans: read all of them, and hold what is stored against itself.
 ///
@@ -33,7 +38,12 @@ use crate::verbs::scan_arg;
 /// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, every block is held
 /// against its checksum; bare chunks against a pattern, device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
 ///
-/// Exit codes: 0 all is good; 1 something is not; 2 a scan could not be verified.
+/// Of a scan that is being recorded, the blocks that are durable until now are held against their checksums. With
+/// --follow so are those that come, as soon as they are durable; what is wrong is told at once, and when the scan is
+/// sealed the rest is verified without reading all of it again.
+///
+/// Exit codes: 0 all is good; 1 something is not, or the recorder of a scan that was followed died; 2 a scan could not
+/// be verified.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -46,6 +56,9 @@ pub struct Args {
     /// Reads under way at once on each device.
     #[arg(long, value_name = "N", default_value_t = Settings::default().reads_per_device)]
     reads: usize,
+    /// Verify a scan that is being recorded as it grows, until it is sealed.
+    #[arg(long, conflicts_with = "all")]
+    follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -60,33 +73,42 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     let roots = args.store.members()?;
     anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");
-    let settled = |entry: &_| {
-        let entry: &fullbore_engine::store::catalogue::Entry = entry;
-        entry.state != Standing::Recording
-    };
+    let settled = |entry: &Entry| entry.state != catalogue::Standing::Recording;
     let scans = scan_arg::find_all(&roots, &args.scan, "verified", settled)?;
     let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
     if scans.is_empty() && !output.json {
         println!("no scans");
     }
     let judge = |it: &Verification| if it.good { output::GOOD } else { output::FOUND };
-    let work = |scan: &ScanName| one(&roots, scan, settings, output);
+    let work = |scan: &ScanName| one(&roots, scan, args.follow, settings, output);
     scan_arg::each(&scans, output, work, text, judge)
 }
 
 fn one(
     roots: &[std::path::PathBuf],
     name: &ScanName,
+    follow: bool,
     settings: Settings,
     output: Output,
 ) -> anyhow::Result<Verification> {
-    let scan = scan_arg::open_scan(roots, name)?;
-    anyhow::ensure!(
-        !lock::is_held(&scan.inventory.lock_path()),
-        "{name} is being recorded\n  it can be verified once it is sealed"
-    );
+    let mut follower = Follower::open(roots, name).map_err(explained)?;
+    following::settle(&mut follower)?;
+    let mut checked = Checked::default();
+    if !follower.standing().is_over() {
+        let begun = Instant::now();
+        let bar = scan_arg::meter(output, name);
+        let over = along(&mut follower, &mut checked, follow, &bar, output);
+        bar.finish_and_clear();
+        if !over? {
+            return Ok(checked.so_far(follower.scan(), begun.elapsed().as_secs_f64()));
+        }
+    }
+    if follow && follower.standing() == Standing::Died && !output.json {
+        eprintln!("fullbore: {}", following::died(name));
+    }
     let bar = scan_arg::bar(output, name);
-    let verification = verify::verify(&scan, settings, &|done, total| {
+    let scan = follower.into_scan();
+    let verification = verify::verify_rest(&scan, checked, settings, &|done, total| {
         bar.set_length(total);
         bar.set_position(done);
     });
@@ -94,12 +116,66 @@ fn one(
     Ok(verification?)
 }
 
+/// Checks what is durable of a scan that is being recorded; followed, until it is over. Gives whether it is.
+fn along(
+    follower: &mut Follower,
+    checked: &mut Checked,
+    follow: bool,
+    bar: &ProgressBar,
+    output: Output,
+) -> anyhow::Result<bool> {
+    let mut flows: Vec<Flow> = Vec::new();
+    loop {
+        let streams = flows.len()..follower.scan().streams.len();
+        flows.extend(streams.map(|number| Flow::new(number, Settings::beside_a_recorder())));
+        for flow in &mut flows {
+            while let Some(item) = follower.next(flow).map_err(explained)? {
+                if let Item::Block(block) = &item {
+                    bar.inc(block.placed.block.bytes.into());
+                }
+                let stream = &follower.scan().streams[flow.number];
+                if let Some(finding) = checked.take(stream, item) {
+                    tell(finding, follower, bar, output);
+                }
+            }
+        }
+        // What has come to rest now is verified as any other scan.
+        if follower.standing() == Standing::Recording && !follow {
+            return Ok(false);
+        }
+        following::pause(follower)?;
+        if follower.standing().is_over() {
+            return Ok(true);
+        }
+    }
+}
+
+/// Something that was found while the scan is recorded.
+#[derive(Serialize)]
+struct Found<'a> {
+    event: &'static str,
+    scan: &'a ScanName,
+    finding: &'a Finding,
+}
+
+fn tell(finding: &Finding, follower: &Follower, bar: &ProgressBar, output: Output) {
+    let scan = &follower.scan().manifest.scan;
+    if !output.event(&Found { event: "found", scan, finding }) {
+        bar.suspend(|| eprintln!("fullbore: {scan}: {finding}"));
+    }
+}
+
 fn text(verification: &Verification) -> String {
     let rate = verification.bytes as f64 / verification.seconds.max(1e-9);
     let mut text = format!(
         "{} {}: {} in {} blocks of {} streams, {:.1} s, {}/s\n",
         verification.scan,
-        if verification.good { "is good" } else { "is NOT good" },
+        match (verification.good, is_recording(verification)) {
+            (true, false) => "is good",
+            (true, true) => "is being recorded, and good so far",
+            (false, false) => "is NOT good",
+            (false, true) => "is being recorded, and NOT good so far",
+        },
         ByteSize(verification.bytes),
         verification.blocks,
         verification.streams.len(),
@@ -142,7 +218,9 @@ pub(super) fn left(left: &Left) -> String {
 fn advice(verification: &Verification) -> String {
     let scan = &verification.scan;
     let unsealed = verification.state == State::Recording;
-    if unsealed {
+    if is_recording(verification) {
+        "  --follow verifies what comes, and the account when it is sealed\n".to_owned()
+    } else if unsealed {
         format!("  `fullbore recover {scan}` seals it\n")
     } else if verification.findings.iter().any(Finding::is_of_index) {
         format!("  `fullbore recover {scan} --reindex` builds a lost index anew from the chunks\n")
@@ -151,6 +229,12 @@ fn advice(verification: &Verification) -> String {
     } else {
         String::new()
     }
+}
+
+/// Whether somebody records it still: else that it is not sealed was found.
+fn is_recording(verification: &Verification) -> bool {
+    let unsealed = |finding: &Finding| finding.what == What::Unsealed;
+    verification.state == State::Recording && !verification.findings.iter().any(unsealed)
 }
 
 fn is_to_be_rebuilt(left: &Left) -> bool {

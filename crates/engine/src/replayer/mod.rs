@@ -12,10 +12,14 @@
 //! they take turns evenly instead of in bursts of *N*. What was lost when recording has fill in its place, which is left out unless asked
 //! for: what was lost is not sent.
 //!
+//! What is still being recorded is played as it becomes durable. A stream of which nothing more is durable yet is waited
+//! for, and when it goes on all of them go on so much later: they stay in step.
+//!
 //! When all is played again, a receiver that goes by the times in the frames would see them jump back. So
 //! from the second turn on VDIF times are moved on by the length of what is played, in whole seconds.
 
 mod file;
+mod followed;
 mod stored;
 
 use std::cmp::Reverse;
@@ -23,6 +27,7 @@ use std::collections::BinaryHeap;
 use std::io::IoSlice;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::format::vdif::{Header, Second};
@@ -31,6 +36,7 @@ use fullbore_core::units::ByteRate;
 use serde::Serialize;
 
 pub use file::{FileError, ReadAt, VdifFile};
+pub use followed::{FollowedFrames, Looking, wait_for_delay};
 pub use stored::{StoredError, StoredFrames};
 
 use crate::generate::{Progress, Sent, cpu_seconds};
@@ -55,7 +61,7 @@ pub struct Frame<'a> {
 
 /// The frames of one stream in order, a run of them at a time.
 pub trait FrameSource {
-    /// Loads the next run of frames in the place of the one before; `false` at the end.
+    /// Loads the next run of frames in the place of the one before; `false` at the end, or while it [`waits`](Self::waits).
     fn advance(&mut self) -> Result<bool, SourceError>;
     /// How many frames the run has.
     fn count(&self) -> usize;
@@ -66,6 +72,14 @@ pub trait FrameSource {
     /// What should have been there and could not be read, so far.
     fn losses(&self) -> &[String] {
         &[]
+    }
+    /// Whether more frames may come where there are none now.
+    fn waits(&self) -> bool {
+        false
+    }
+    /// Of a stream that grows: when its newest frames were.
+    fn edge(&self) -> Option<Tai> {
+        None
     }
 }
 
@@ -122,6 +136,8 @@ pub struct Settings {
     pub spread: bool,
     /// Each turn of a loop bears the times that were recorded, instead of times that go on.
     pub as_recorded: bool,
+    /// When what is being recorded was caught up with, it is played so much later than it came.
+    pub delay_ns: u64,
 }
 
 impl Default for Settings {
@@ -137,6 +153,7 @@ impl Default for Settings {
             packet_numbers: false,
             spread: true,
             as_recorded: false,
+            delay_ns: 0,
         }
     }
 }
@@ -223,6 +240,27 @@ pub struct TrackReport {
     pub refused: u64,
     /// What could not be read.
     pub losses: Vec<String>,
+    /// Of a stream that was being recorded: how far it was played behind what was durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag: Option<Lag>,
+}
+
+/// How far the frames that were sent were behind the newest that were durable, in recorded time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lag {
+    /// When it was least.
+    pub least_seconds: f64,
+    /// When it was most.
+    pub most_seconds: f64,
+    /// Last.
+    pub last_seconds: f64,
+}
+
+impl Lag {
+    fn note(before: Option<Self>, now: f64) -> Self {
+        let (least, most) = before.map_or((now, now), |it| (it.least_seconds, it.most_seconds));
+        Self { least_seconds: least.min(now), most_seconds: most.max(now), last_seconds: now }
+    }
 }
 
 /// How a replay went.
@@ -239,6 +277,10 @@ pub struct Report {
     pub times: u64,
     /// It was stopped before its end.
     pub stopped: bool,
+    /// How often what was being recorded was caught up with, and waited for.
+    pub waits: u64,
+    /// For how long in all.
+    pub waited_seconds: f64,
     /// Each stream.
     pub streams: Vec<TrackReport>,
 }
@@ -290,7 +332,8 @@ impl<'a> Playing<'a> {
         Error::Source { name: self.report.name.clone(), source }
     }
 
-    /// Comes to the next frame that is to be sent, loading runs as needed; `false` at the end.
+    /// Comes to the next frame that is to be sent, loading runs as needed; `false` at the end, or while more is waited
+    /// for.
     fn settle(&mut self, settings: &Settings) -> Result<bool, Error> {
         loop {
             while self.at < self.source.count() {
@@ -305,6 +348,16 @@ impl<'a> Playing<'a> {
             if !self.source.advance().map_err(|error| self.error(error))? {
                 return Ok(false);
             }
+            self.note_lag();
+        }
+    }
+
+    /// How far behind the newest frames the run is that was loaded.
+    fn note_lag(&mut self) {
+        let first = (self.source.count() > 0).then(|| self.source.frame(0).time).flatten();
+        if let (Some(edge), Some(first)) = (self.source.edge(), first) {
+            let seconds = edge.since(first).max(0) as f64 / 1e9;
+            self.report.lag = Some(Lag::note(self.report.lag, seconds));
         }
     }
 
@@ -401,7 +454,7 @@ impl<'a> Replay<'a> {
             if times > 0 {
                 self.rewind()?;
             }
-            let Some(start) = self.start()? else { break };
+            let Some(start) = self.start(stop)? else { break };
             if pacer.is_none() && self.settings.spread {
                 self.spread();
             }
@@ -438,7 +491,18 @@ impl<'a> Replay<'a> {
     }
 
     /// Comes to the first frame of each stream and gives the earliest time; `None` without any frame.
-    fn start(&mut self) -> Result<Option<Tai>, Error> {
+    fn start(&mut self, stop: &AtomicBool) -> Result<Option<Tai>, Error> {
+        loop {
+            let earliest = self.start_now()?;
+            let waits = || self.playing.iter().any(|playing| playing.source.waits());
+            if earliest.is_some() || !waits() || stop.load(Ordering::Relaxed) {
+                return Ok(earliest);
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
+    }
+
+    fn start_now(&mut self) -> Result<Option<Tai>, Error> {
         let (mut any, mut earliest) = (false, None);
         for playing in &mut self.playing {
             if !playing.settle(&self.settings)? {
@@ -468,6 +532,8 @@ impl<'a> Replay<'a> {
             due_seconds: pacer.timed.then_some(pacer.end_ns as f64 / 1e9),
             times,
             stopped: false,
+            waits: pacer.waits,
+            waited_seconds: pacer.waited_ns as f64 / 1e9,
             streams: self
                 .playing
                 .into_iter()
@@ -495,7 +561,13 @@ struct Pacer {
     span: Option<(Tai, Tai)>,
     /// How far the times in the frames of this turn are moved on, in seconds.
     moved: i64,
+    /// How often tracks were waited for, and how long.
+    waits: u64,
+    waited_ns: u64,
 }
+
+/// Time between two questions whether a track that waits has more.
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Pacer {
     fn start(playing: &[Playing<'_>], settings: &Settings) -> Self {
@@ -527,6 +599,8 @@ impl Pacer {
             end_ns: 0,
             span: None,
             moved: 0,
+            waits: 0,
+            waited_ns: 0,
         }
     }
 
@@ -564,16 +638,44 @@ impl Pacer {
         progress: &Progress,
     ) -> Result<bool, Error> {
         let mut turns = BinaryHeap::new();
+        let mut waiting: Vec<usize> = Vec::new();
         for (number, track) in playing.iter().enumerate() {
             if track.at < track.source.count() {
                 turns.push(Reverse((self.order(track, settings), number)));
+            } else if track.source.waits() {
+                waiting.push(number);
             }
         }
-        while let Some(Reverse((_, number))) = turns.pop() {
+        let mut asked = Instant::now();
+        loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
+            if !waiting.is_empty() && asked.elapsed() >= ASK_AGAIN {
+                asked = Instant::now();
+                for number in std::mem::take(&mut waiting) {
+                    let track = &mut playing[number];
+                    if track.settle(settings)? {
+                        self.hold_up(track, settings);
+                        turns.push(Reverse((self.order(track, settings), number)));
+                    } else if track.source.waits() {
+                        waiting.push(number);
+                    }
+                }
+            }
+            let Some(Reverse((order, number))) = turns.pop() else {
+                if waiting.is_empty() {
+                    return Ok(true);
+                }
+                std::thread::sleep(ASK_AGAIN);
+                continue;
+            };
             let track = &mut playing[number];
+            if !waiting.is_empty() && self.is_far(track, settings) {
+                turns.push(Reverse((order, number)));
+                std::thread::sleep(ASK_AGAIN);
+                continue;
+            }
             if !self.comes_near(track, settings, stop) {
                 return Ok(false);
             }
@@ -581,9 +683,30 @@ impl Pacer {
             self.send(track, settings, until_ns, now_ns, progress)?;
             if track.settle(settings)? {
                 turns.push(Reverse((self.order(track, settings), number)));
+            } else if track.source.waits() {
+                waiting.push(number);
             }
         }
-        Ok(true)
+    }
+
+    /// A track goes on that had nothing to send: what should have gone by now goes now, and all that follows so much later.
+    fn hold_up(&mut self, track: &Playing<'_>, settings: &Settings) {
+        if !self.timed {
+            return;
+        }
+        let late_ns = self.gate.now_ns().saturating_sub(self.group_due_ns(track, settings));
+        if late_ns > HELD_UP_NS {
+            let held_ns = late_ns.saturating_add(settings.delay_ns);
+            self.due.base_ns = self.due.base_ns.saturating_add(held_ns);
+            self.waits += 1;
+            self.waited_ns += held_ns;
+        }
+    }
+
+    /// Whether a track's next frames are due so much later that others can be asked before.
+    fn is_far(&self, track: &Playing<'_>, settings: &Settings) -> bool {
+        let left_ns = self.group_due_ns(track, settings).saturating_sub(self.gate.now_ns());
+        self.timed && left_ns > 2 * ASK_AGAIN.as_nanos() as u64
     }
 
     /// Whose turn it is: by due time, where a rate is given by recorded time, else by frames sent.
@@ -706,6 +829,9 @@ impl Pacer {
         Ok(())
     }
 }
+
+/// Frames that are late by no more have not been waited for.
+const HELD_UP_NS: u64 = 1_000_000;
 
 /// What goes before the rest of a frame: a packet number, and the words of its time where it is moved.
 #[derive(Clone, Copy, Debug, Default)]

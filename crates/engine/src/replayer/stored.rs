@@ -47,12 +47,21 @@ pub struct StoredFrames<'a> {
     first: usize,
     end: usize,
     reader: StreamReader<'a>,
-    /// The block that is loaded; with varying lengths its bytes are in `joined` instead.
-    block: Option<Delivered<'a>>,
-    joined: Joined,
-    frames: Vec<Told>,
+    run: Run,
     losses: Vec<String>,
 }
+
+/// The frames of the block that is loaded, and where they lie.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// With varying lengths its bytes are in `joined` instead.
+    block: Option<Delivered>,
+    joined: Joined,
+    frames: Vec<Told>,
+}
+
+/// Reads the lengths of the frames of a block.
+pub(super) type Lengths<'a> = &'a dyn Fn(&Placed) -> io::Result<Vec<u16>>;
 
 /// Where a frame lies in the run, and what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -104,9 +113,7 @@ impl<'a> StoredFrames<'a> {
             first,
             end,
             reader: start(stream, first, end, settings)?,
-            block: None,
-            joined: Joined::default(),
-            frames: Vec::new(),
+            run: Run::default(),
             losses: Vec::new(),
         })
     }
@@ -123,28 +130,65 @@ impl<'a> StoredFrames<'a> {
             self.losses.push(what);
         }
     }
+}
 
-    /// Lists the frames of a block whose frames have one length.
-    fn list_fixed(&mut self, block: &Delivered<'a>) {
-        let clock = self.clock_of(block.placed);
+impl Run {
+    /// Lets go of the block: before the next is asked for.
+    pub(super) fn clear(&mut self) {
+        self.frames.clear();
+        self.block = None;
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(super) fn frame(&self, stream: &Stream, n: usize) -> Frame<'_> {
+        let Told { start, end, time, fill } = self.frames[n];
+        let bytes = self.block.as_ref().map_or(self.joined.bytes.as_slice(), Delivered::bytes);
+        let pattern = fill && matches!(stream.fill, Fill::Pattern(_));
+        let dated = matches!(stream.format, Format::Vdif { .. }) && !pattern;
+        Frame { bytes: &bytes[start..end], time, fill, dated }
+    }
+
+    /// Lists the frames of a block, with their times where a clock tells them.
+    pub(super) fn take(
+        &mut self,
+        stream: &Stream,
+        block: Delivered,
+        clock: Option<BlockClock>,
+        ahead_ns: i64,
+        lengths: Lengths<'_>,
+    ) -> Result<(), StoredError> {
+        if stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0) {
+            return self.join(stream, &block, clock, ahead_ns, lengths);
+        }
         let mut start = 0;
-        for frame in self.stream.frames(&block.placed.block, block.bytes()) {
+        for frame in stream.frames(&block.placed.block, block.bytes()) {
             let end = start + frame.bytes.len();
-            let time = clock.map(|clock| clock.time(frame.index).plus_ns(self.ahead_ns));
+            let time = clock.map(|clock| clock.time(frame.index).plus_ns(ahead_ns));
             self.frames.push(Told { start, end, time, fill: frame.fill });
             start = end;
         }
+        self.block = Some(block);
+        Ok(())
     }
 
     /// Joins a block to what the last one left, and lists the frames that are whole.
-    fn join(&mut self, block: &Delivered<'a>) -> Result<(), StoredError> {
-        let placed = block.placed;
-        let (clock, ahead_ns) = (self.clock_of(placed), self.ahead_ns);
+    fn join(
+        &mut self,
+        stream: &Stream,
+        block: &Delivered,
+        clock: Option<BlockClock>,
+        ahead_ns: i64,
+        lengths: Lengths<'_>,
+    ) -> Result<(), StoredError> {
+        let placed = &block.placed;
         if self.joined.lengths.is_empty() && self.joined.end == 0 {
-            self.joined.sequence = self.stream.blocks.first().map_or(0, |it| it.block.sequence);
+            self.joined.sequence = stream.blocks.first().map_or(0, |it| it.block.sequence);
         }
-        self.pass_over_lost(placed)?;
-        let lengths = self.lengths(placed)?;
+        self.pass_over_lost(stream, placed, lengths)?;
+        let lengths = told(stream, placed, lengths)?;
         let joined = &mut self.joined;
         let listed = joined.frame.saturating_sub(joined.start) as usize;
         joined.bytes.drain(..listed.min(joined.bytes.len()));
@@ -171,13 +215,17 @@ impl<'a> StoredFrames<'a> {
     }
 
     /// Blocks that could not be read still say how long their frames were.
-    fn pass_over_lost(&mut self, placed: &Placed) -> Result<(), StoredError> {
-        let stream = self.stream;
+    fn pass_over_lost(
+        &mut self,
+        stream: &Stream,
+        placed: &Placed,
+        lengths: Lengths<'_>,
+    ) -> Result<(), StoredError> {
         while self.joined.sequence < placed.block.sequence {
             let sequence = self.joined.sequence;
             if let Ok(at) = stream.blocks.binary_search_by_key(&sequence, |it| it.block.sequence) {
                 let lost = &stream.blocks[at];
-                let lengths = self.lengths(lost)?;
+                let lengths = told(stream, lost, lengths)?;
                 self.joined.lengths.extend(lengths);
                 self.joined.end += u64::from(lost.block.bytes);
             } else {
@@ -189,14 +237,14 @@ impl<'a> StoredFrames<'a> {
         }
         Ok(())
     }
+}
 
-    fn lengths(&self, placed: &Placed) -> Result<Vec<u16>, StoredError> {
-        self.scan.lengths(placed).map_err(|source| StoredError::Lengths {
-            stream: self.stream.name.clone(),
-            block: placed.block.sequence,
-            source,
-        })
-    }
+fn told(stream: &Stream, placed: &Placed, lengths: Lengths<'_>) -> Result<Vec<u16>, StoredError> {
+    lengths(placed).map_err(|source| StoredError::Lengths {
+        stream: stream.name.clone(),
+        block: placed.block.sequence,
+        source,
+    })
 }
 
 fn start(
@@ -211,21 +259,16 @@ fn start(
 
 impl FrameSource for StoredFrames<'_> {
     fn advance(&mut self) -> Result<bool, SourceError> {
-        let varying = self.stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
-        self.frames.clear();
+        // The block is given back before the next is asked for.
+        self.run.clear();
         loop {
-            // The block is given back before the next is asked for.
-            self.block = None;
             match self.reader.next() {
                 None => return Ok(false),
                 Some(Item::Lost(finding)) => self.lost(finding.to_string()),
-                Some(Item::Block(block)) if varying => {
-                    self.join(&block)?;
-                    return Ok(true);
-                }
                 Some(Item::Block(block)) => {
-                    self.list_fixed(&block);
-                    self.block = Some(block);
+                    let (clock, scan) = (self.clock_of(&block.placed), self.scan);
+                    let lengths = |placed: &Placed| scan.lengths(placed);
+                    self.run.take(self.stream, block, clock, self.ahead_ns, &lengths)?;
                     return Ok(true);
                 }
             }
@@ -233,21 +276,15 @@ impl FrameSource for StoredFrames<'_> {
     }
 
     fn count(&self) -> usize {
-        self.frames.len()
+        self.run.count()
     }
 
     fn frame(&self, n: usize) -> Frame<'_> {
-        let Told { start, end, time, fill } = self.frames[n];
-        let bytes = self.block.as_ref().map_or(self.joined.bytes.as_slice(), Delivered::bytes);
-        let pattern = fill && matches!(self.stream.fill, Fill::Pattern(_));
-        let dated = matches!(self.stream.format, Format::Vdif { .. }) && !pattern;
-        Frame { bytes: &bytes[start..end], time, fill, dated }
+        self.run.frame(self.stream, n)
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
-        self.block = None;
-        self.joined = Joined::default();
-        self.frames.clear();
+        self.run = Run::default();
         self.reader = start(self.stream, self.first, self.end, self.settings)?;
         Ok(())
     }

@@ -108,7 +108,7 @@ fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
         let speed = Speed::Recorded { factor: 10.0 };
         let mut replay =
             Replay::prepare(tracks, Settings { speed, ..Settings::default() }).unwrap();
-        replay.start().unwrap();
+        replay.start(&AtomicBool::new(false)).unwrap();
         if spread {
             replay.spread();
         }
@@ -307,7 +307,7 @@ fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
     let speed = Speed::Recorded { factor: 20.0 };
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
     let mut replay = Replay::prepare(vec![track(file.path(), target)], settings).unwrap();
-    let origin = replay.start().unwrap().unwrap();
+    let origin = replay.start(&AtomicBool::new(false)).unwrap().unwrap();
     let mut pacer = Pacer::start(&replay.playing, &settings);
     pacer.turn(origin, &settings);
     let stop = AtomicBool::new(false);

@@ -99,9 +99,10 @@ enum Phase {
 }
 
 impl Journal {
-    /// Whether a round would have something to do.
+    /// Whether a round would have something to do. A mark is told even if nothing follows: whoever reads along goes by it.
     pub fn has_news(&self) -> bool {
-        !self.broken() && (!self.news.is_empty() || !self.entries.is_empty())
+        let news = !self.news.is_empty() || !self.entries.is_empty() || self.owed.is_some();
+        !self.broken() && news
     }
 
     /// Whether a round is being carried out.
@@ -219,7 +220,7 @@ impl Journal {
 
     /// After a round, or when asked to finish in a quiet moment.
     fn go_on(&mut self) -> Vec<Action> {
-        if self.finishing && (self.has_news() || self.owed.is_some()) {
+        if self.finishing && self.has_news() {
             return self.begin();
         }
         if self.finishing {

@@ -25,6 +25,7 @@
 //! - [`inventory`]: what files of a scan lie where, and what each of them says
 //! - [`catalogue`]: all scans of a store, and finding one by name
 //! - [`reader`]: a scan's blocks in order, read ahead and checked
+//! - [`follow`]: a scan that is being recorded, as far as it is durable
 //! - [`verify`]: every block, chunk, index and account held against the others
 //! - [`recover`]: an unsealed scan made a sealed one
 //! - [`renumber`]: chunk files given the order of the stream where a member died within a chunk
@@ -39,6 +40,7 @@ mod chunk;
 mod disk;
 mod dying;
 pub mod finding;
+pub mod follow;
 pub mod gaps;
 pub(crate) mod hanging;
 pub mod inventory;

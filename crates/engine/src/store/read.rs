@@ -10,8 +10,11 @@
 //!
 //! A thread reads one block and checks it while the others of its device keep the disk busy, so
 //! neither waits for the other, and a block is checked by the core that asked for it.
+//!
+//! What is read may grow: whoever follows a recording adds extents as they become durable. Such readers are
+//! *quiet*: the disk serves the recorder first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,11 +23,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use fullbore_core::layout::ALIGNMENT;
+use fullbore_core::manifest::SIDE_DIRECTORY;
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use super::inventory::PART_SUFFIX;
 use super::redundancy::{InStripe, Mender};
 use crate::ring::{Block, Pool};
 use crate::sys::memory::Region;
+use crate::sys::sched;
 
 /// How a reader uses memory and disks.
 #[derive(Clone, Copy, Debug)]
@@ -35,11 +41,20 @@ pub struct Settings {
     pub ahead_bytes: usize,
     /// Deliver blocks whose checksum is wrong, too, marked as such.
     pub allow_damaged: bool,
+    /// Let everybody else use the disks first, where their scheduler takes a wish.
+    pub quiet: bool,
+}
+
+impl Settings {
+    /// Of whoever reads what is being recorded: few reads, little memory, and after the recorder.
+    pub fn beside_a_recorder() -> Self {
+        Self { reads_per_device: 1, ahead_bytes: 16 << 20, allow_damaged: false, quiet: true }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { reads_per_device: 3, ahead_bytes: 48 << 20, allow_damaged: false }
+        Self { reads_per_device: 3, ahead_bytes: 48 << 20, allow_damaged: false, quiet: false }
     }
 }
 
@@ -142,16 +157,32 @@ pub fn aligned(bytes: usize) -> usize {
 }
 
 fn open(path: &Arc<PathBuf>) -> io::Result<Opened> {
-    let direct = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlags::DIRECT.bits() as i32)
-        .open(path.as_path());
-    let (file, direct) = match direct {
-        Ok(file) => (file, true),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => (buffered(path)?, false),
-        Err(error) => return Err(error),
+    let (file, direct) = match open_file(path) {
+        // A chunk is put in its place once it is full, and never taken back.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match place_of_part(path) {
+            Some(place) => open_file(&place)?,
+            None => return Err(error),
+        },
+        opened => opened?,
     };
     Ok(Opened { path: path.clone(), file, direct })
+}
+
+fn open_file(path: &Path) -> io::Result<(File, bool)> {
+    let direct =
+        OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+    match direct {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((buffered(path)?, false)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the file of a chunk that was being filled lies when it is complete.
+fn place_of_part(path: &Path) -> Option<PathBuf> {
+    let side = path.parent().filter(|it| it.ends_with(SIDE_DIRECTORY))?;
+    let name = path.file_name()?.to_str()?.strip_suffix(PART_SUFFIX)?;
+    Some(side.parent()?.join(name))
 }
 
 fn buffered(path: &Path) -> io::Result<File> {
@@ -214,17 +245,22 @@ pub fn pool(blocks: usize, block_bytes: usize) -> Result<Pool, StartError> {
 pub struct Ahead {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Threads of each device.
+    reads: usize,
+    block_bytes: usize,
     next: usize,
     end: usize,
 }
 
 struct Shared {
-    extents: Vec<Extent>,
     allow_damaged: bool,
+    quiet: bool,
+    /// Whether more extents may come.
+    growing: bool,
     /// How far ahead of the consumer a block may be read: all that are have memory.
     window: usize,
     state: Mutex<State>,
-    /// A block came back, or the window moved.
+    /// A block came back, the window moved, or there is more to read.
     room: Condvar,
     /// A block was read.
     ready: Condvar,
@@ -232,11 +268,18 @@ struct Shared {
 
 struct State {
     pool: Pool,
-    /// Positions still to be read, by device.
-    lanes: Vec<VecDeque<usize>>,
+    /// What is to be read, from the first that was not consumed on.
+    extents: VecDeque<Extent>,
+    lanes: Vec<Waiting>,
     consumed: usize,
     done: BTreeMap<usize, (Option<Block>, Option<Fault>)>,
     closed: bool,
+}
+
+/// Positions still to be read from one device, in order.
+struct Waiting {
+    device: u64,
+    positions: VecDeque<usize>,
 }
 
 /// A block's memory on loan to the consumer.
@@ -274,24 +317,39 @@ impl Ahead {
         block_bytes: usize,
         settings: Settings,
     ) -> Result<Self, StartError> {
-        let longest = extents.iter().map(|extent| extent.bytes as usize).max().unwrap_or(0);
-        assert!(longest <= block_bytes, "an extent of {longest} bytes in blocks of {block_bytes}");
-        let lanes = lanes(&extents);
-        let devices = lanes.len().max(1);
+        let devices: BTreeSet<u64> = extents.iter().map(|extent| extent.device).collect();
         let reads = settings.reads_per_device.max(1);
-        let least = reads * devices + HELD + 1;
+        let least = reads * devices.len().max(1) + HELD + 1;
         let wanted = settings.ahead_bytes / aligned(block_bytes.max(1));
         let blocks = wanted.max(least).min(extents.len() + HELD);
+        let mut ahead = Self::with(blocks, block_bytes, settings, false)?;
+        ahead.extend(extents)?;
+        Ok(ahead)
+    }
+
+    /// A reader that has nothing to read yet.
+    pub fn growing(block_bytes: usize, settings: Settings) -> Result<Self, StartError> {
+        let wanted = settings.ahead_bytes / aligned(block_bytes.max(1));
+        Self::with(wanted.max(HELD + 2), block_bytes, settings, true)
+    }
+
+    fn with(
+        blocks: usize,
+        block_bytes: usize,
+        settings: Settings,
+        growing: bool,
+    ) -> Result<Self, StartError> {
         let pool = pool(blocks.max(1), block_bytes)?;
         let window = pool.blocks().saturating_sub(HELD).max(1);
-        let end = extents.len();
         let shared = Arc::new(Shared {
-            extents,
             allow_damaged: settings.allow_damaged,
+            quiet: settings.quiet,
+            growing,
             window,
             state: Mutex::new(State {
                 pool,
-                lanes,
+                extents: VecDeque::new(),
+                lanes: Vec::new(),
                 consumed: 0,
                 done: BTreeMap::new(),
                 closed: false,
@@ -299,22 +357,53 @@ impl Ahead {
             room: Condvar::new(),
             ready: Condvar::new(),
         });
-        let mut ahead = Self { shared, threads: Vec::new(), next: 0, end };
-        for number in 0..devices * reads {
-            match ahead.spawn(number % devices, number / devices) {
-                Ok(thread) => ahead.threads.push(thread),
-                // Every device has a thread already; fewer than wished for are only slower.
-                Err(_) if number >= devices => break,
-                Err(source) => return Err(StartError::Threads { source }),
+        let (threads, reads) = (Vec::new(), settings.reads_per_device.max(1));
+        Ok(Self { shared, threads, reads, block_bytes, next: 0, end: 0 })
+    }
+
+    /// Adds what is to be read behind all that was added before.
+    pub fn extend(&mut self, extents: impl IntoIterator<Item = Extent>) -> Result<(), StartError> {
+        let mut state = self.shared.lock();
+        let known = state.lanes.len();
+        for extent in extents {
+            let (bytes, most) = (extent.bytes as usize, self.block_bytes);
+            assert!(bytes <= most, "an extent of {bytes} bytes in blocks of {most}");
+            state.add(self.end, extent);
+            self.end += 1;
+        }
+        let lanes = state.lanes.len();
+        drop(state);
+        self.shared.room.notify_all();
+        for number in 0..self.reads {
+            for lane in known..lanes {
+                match self.spawn(lane, number) {
+                    Ok(thread) => self.threads.push(thread),
+                    // Every device has a thread already; fewer than wished for are only slower.
+                    Err(_) if number > 0 => return Ok(()),
+                    Err(source) => return Err(StartError::Threads { source }),
+                }
             }
         }
-        Ok(ahead)
+        Ok(())
     }
 
     fn spawn(&self, lane: usize, number: usize) -> io::Result<JoinHandle<()>> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name(format!("read {lane}.{number}"));
         thread.spawn(move || read_lane(&shared, lane))
+    }
+}
+
+impl State {
+    fn add(&mut self, position: usize, extent: Extent) {
+        let lane = self.lanes.iter().position(|lane| lane.device == extent.device);
+        let lane = lane.unwrap_or_else(|| {
+            let positions = VecDeque::new();
+            self.lanes.push(Waiting { device: extent.device, positions });
+            self.lanes.len() - 1
+        });
+        self.lanes[lane].positions.push_back(position);
+        self.extents.push_back(extent);
     }
 }
 
@@ -334,9 +423,10 @@ impl Iterator for Ahead {
             state = self.shared.ready.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         };
         state.consumed = self.next + 1;
+        let extent = state.extents.pop_front().expect("what was read was to be read");
         drop(state);
         self.shared.room.notify_all();
-        let bytes = self.shared.extents[self.next].bytes as usize;
+        let bytes = extent.bytes as usize;
         self.next += 1;
         let loan =
             block.map(|block| Loan { block: Some(block), bytes, shared: self.shared.clone() });
@@ -364,26 +454,20 @@ impl Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Shared({} extents, {} ahead)", self.extents.len(), self.window)
+        write!(f, "Shared({} ahead)", self.window)
     }
-}
-
-/// Positions by device, each in order.
-fn lanes(extents: &[Extent]) -> Vec<VecDeque<usize>> {
-    let mut lanes: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
-    for (position, extent) in extents.iter().enumerate() {
-        lanes.entry(extent.device).or_default().push_back(position);
-    }
-    lanes.into_values().collect()
 }
 
 fn read_lane(shared: &Shared, lane: usize) {
+    if shared.quiet {
+        // A wish: where it is refused, reads are as urgent as others'.
+        let _ = sched::use_disks_last();
+    }
     let mut reader = ExtentReader::default();
     let mut mender = Mender::default();
-    while let Some((position, mut block)) = claim(shared, lane) {
-        let extent = &shared.extents[position];
-        let mut fault = reader.read(extent, &mut block).err();
-        if fault.is_some() && mender.mend(extent, &mut block) {
+    while let Some((position, extent, mut block)) = claim(shared, lane) {
+        let mut fault = reader.read(&extent, &mut block).err();
+        if fault.is_some() && mender.mend(&extent, &mut block) {
             fault = None;
         }
         let wanted = match &fault {
@@ -405,18 +489,24 @@ fn read_lane(shared: &Shared, lane: usize) {
 }
 
 /// The next position of a lane, once it is within the window, with memory for it.
-fn claim(shared: &Shared, lane: usize) -> Option<(usize, Block)> {
+fn claim(shared: &Shared, lane: usize) -> Option<(usize, Extent, Block)> {
     let mut state = shared.lock();
     loop {
         if state.closed {
             return None;
         }
-        let position = *state.lanes.get(lane)?.front()?;
-        if position < state.consumed + shared.window
-            && let Some(block) = state.pool.take()
-        {
-            state.lanes[lane].pop_front();
-            return Some((position, block));
+        match state.lanes[lane].positions.front().copied() {
+            None if !shared.growing => return None,
+            None => {}
+            Some(position) => {
+                if position < state.consumed + shared.window
+                    && let Some(block) = state.pool.take()
+                {
+                    state.lanes[lane].positions.pop_front();
+                    let extent = state.extents[position - state.consumed].clone();
+                    return Some((position, extent, block));
+                }
+            }
         }
         state = shared.room.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
     }
@@ -492,5 +582,33 @@ mod tests {
         let extents = file(directory.path(), "a", 40);
         let mut ahead = Ahead::start(extents, BLOCK, Settings::default()).unwrap();
         assert!(ahead.next().is_some());
+    }
+
+    #[test]
+    fn what_grows_is_read_as_it_comes_and_a_chunk_is_found_in_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let side = directory.path().join(SIDE_DIRECTORY);
+        std::fs::create_dir(&side).unwrap();
+        let extents = file(&side, "a.00000000.part", 6);
+        let mut ahead = Ahead::growing(BLOCK, Settings::beside_a_recorder()).unwrap();
+        let mut got = Vec::new();
+        let mut take = |ahead: &mut Ahead| {
+            for (loan, fault) in ahead {
+                assert_eq!(fault, None);
+                got.push(loan.unwrap().bytes()[0]);
+            }
+        };
+        ahead.extend(extents[..2].to_vec()).unwrap();
+        take(&mut ahead);
+        take(&mut ahead);
+        let place = directory.path().join("a.00000000");
+        std::fs::rename(side.join("a.00000000.part"), place).unwrap();
+        ahead.extend(extents[2..5].to_vec()).unwrap();
+        take(&mut ahead);
+        // A reader that begins only now has no file open.
+        let mut late = Ahead::growing(BLOCK, Settings::beside_a_recorder()).unwrap();
+        late.extend(extents[5..].to_vec()).unwrap();
+        take(&mut late);
+        assert_eq!(got, [0, 1, 2, 3, 4, 5]);
     }
 }

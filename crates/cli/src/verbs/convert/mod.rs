@@ -21,7 +21,8 @@ use fullbore_engine::panda::capture::Dump;
 use fullbore_engine::panda::record::{Event, check_names, record_from};
 use fullbore_engine::recorder::Control;
 use fullbore_engine::sink::hdf5;
-use fullbore_engine::store::lock;
+use fullbore_engine::store::follow::{Follower, Standing};
+use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Scan, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -30,8 +31,8 @@ use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::panda::record::{is_whole, options, plan, target};
-use crate::verbs::scan_arg;
-use pour::{Extent, Pouring};
+use crate::verbs::{following, scan_arg};
+use pour::Pouring;
 
 /// Write a recording into another container.
 ///
@@ -48,7 +49,8 @@ use pour::{Extent, Pouring};
 ///
 /// A scan that is being recorded can be followed (--follow): its files grow with
 /// what has become durable, for readers to see (SWMR), and end when it is sealed.
-/// Recording does not wait for them.
+/// Recording does not wait for them. Without --follow, what is durable until now
+/// is converted.
 ///
 /// Several scans follow one another in one file with ?existing=append:
 /// /acquisitions says which rows are whose, how sure the account of each is, and
@@ -178,23 +180,35 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     );
     let begun = Instant::now();
     let members = args.store.members()?;
-    let (mut scan, named) = scan_arg::open(&members, name)?;
+    let (mut follower, named) = following::open(&members, name)?;
+    following::settle(&mut follower)?;
     let mut pourings = Vec::new();
     if args.follow {
-        scan = follow(args, scan, named.as_ref(), target, &mut pourings)?;
+        follow(args, &mut follower, named.as_ref(), target, &mut pourings)?;
     }
-    let streams = chosen(&scan, named.as_ref())?;
-    let single = is_single(args, &scan, streams.len(), named.is_some());
+    let streams = chosen(follower.scan(), named.as_ref())?;
+    let single = is_single(args, follower.scan(), streams.len(), named.is_some());
     check_files(&streams, target, single, &pourings).map_err(explained)?;
     let bar = bar(streams.iter().map(|stream| stream.bytes()).sum(), output, args.quiet);
+    let numbers: Vec<usize> = streams.iter().map(|stream| stream.number).collect();
     let mut converted = Vec::new();
-    for stream in &streams {
-        let mut pouring = taken(&mut pourings, stream, target, single);
-        let extent = Extent::All { allow_damaged: args.allow_damaged };
-        pouring.pour(&scan, stream, extent, &bar)?;
-        converted.push(pouring.finish(&scan, stream)?);
+    for number in numbers {
+        let stream = &follower.scan().streams[number];
+        let mut pouring = taken(args, &mut pourings, stream, target, single);
+        pouring.pour(&mut follower, &bar)?;
+        converted.push(pouring.finish(follower.scan(), number)?);
     }
     bar.finish_and_clear();
+    let scan = follower.scan();
+    if follower.standing() == Standing::Recording && !args.follow {
+        let bytes: u64 = converted.iter().map(|it: &Converted| it.bytes).sum();
+        eprintln!(
+            "fullbore: {} is still being recorded: {} were durable, and are converted\n  \
+             --follow goes on as it grows",
+            scan.manifest.scan,
+            ByteSize(bytes)
+        );
+    }
     let mut joined = None;
     if !single {
         let files: Vec<(&str, &Path)> =
@@ -218,34 +232,35 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     Ok(ExitCode::from(if whole { output::GOOD } else { output::FOUND }))
 }
 
-/// Pours what comes of a scan while it is recorded. Gives the scan as it is when it has been sealed, or when
-/// an end was asked for.
+/// Pours what comes of a scan while it is recorded, until it has been sealed, or an end was asked for.
 fn follow(
     args: &Args,
-    scan: Scan,
+    follower: &mut Follower,
     named: Option<&Name>,
     target: &Hdf5Target,
     pourings: &mut Vec<Pouring>,
-) -> anyhow::Result<Scan> {
+) -> anyhow::Result<()> {
     let stop = crate::signals::stop_flag()?;
-    let members = args.store.members()?;
-    let mut scan = scan;
-    loop {
-        // In this order: what is opened after the recorder has gone is all there is.
-        let recording = lock::is_held(&scan.inventory.lock_path());
-        scan = scan_arg::open_scan(&members, &scan.manifest.scan)?;
-        if !recording || stop.load(Ordering::Relaxed) {
-            return Ok(scan);
+    let mut flushed = Instant::now();
+    while !follower.standing().is_over() && !stop.load(Ordering::Relaxed) {
+        if follower.standing() == Standing::Recording && flushed.elapsed() >= target.flush {
+            flushed = Instant::now();
+            let scan = follower.scan();
+            let single = is_single(args, scan, scan.streams.len(), named.is_some());
+            let wanted = |stream: &&Stream| named.is_none_or(|name| stream.name == name.as_str());
+            let numbers: Vec<usize> =
+                scan.streams.iter().filter(wanted).map(|stream| stream.number).collect();
+            for number in numbers {
+                let stream = &follower.scan().streams[number];
+                let mut pouring = taken(args, pourings, stream, target, single);
+                pouring.pour_so_far(follower)?;
+                pourings.push(pouring);
+            }
         }
-        let single = is_single(args, &scan, scan.streams.len(), named.is_some());
-        let wanted = |stream: &&Stream| named.is_none_or(|name| stream.name == name.as_str());
-        for stream in scan.streams.iter().filter(wanted) {
-            let mut pouring = taken(pourings, stream, target, single);
-            pouring.pour(&scan, stream, Extent::SoFar, &ProgressBar::hidden())?;
-            pourings.push(pouring);
-        }
-        std::thread::sleep(target.flush);
+        follower.wait(&stop);
+        follower.look().map_err(explained)?;
     }
+    following::settle(follower)
 }
 
 /// The streams that were meant, of which there must be one.
@@ -270,6 +285,7 @@ fn is_single(args: &Args, scan: &Scan, streams: usize, named: bool) -> bool {
 
 /// The stream's file as far as it has come.
 fn taken(
+    args: &Args,
     pourings: &mut Vec<Pouring>,
     stream: &Stream,
     target: &Hdf5Target,
@@ -278,7 +294,12 @@ fn taken(
     if let Some(at) = pourings.iter().position(|pouring| pouring.stream == stream.name) {
         return pourings.swap_remove(at);
     }
-    Pouring::new(stream.name.clone(), file_of(stream, target, single), options(target))
+    let settings = match args.follow {
+        true => Settings::beside_a_recorder(),
+        false => Settings::default(),
+    };
+    let settings = Settings { allow_damaged: args.allow_damaged, ..settings };
+    Pouring::new(stream, settings, file_of(stream, target, single), options(target))
 }
 
 /// The file of a stream.

@@ -11,6 +11,7 @@ use fullbore_core::manifest::{Format, State};
 use fullbore_core::time::Tai;
 use fullbore_engine::panda::live;
 use fullbore_engine::sink::hdf5::{self, About, Ending, Options, PandaFile, Report, StreamFile};
+use fullbore_engine::store::follow::{Flow, Follower};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
 use indicatif::ProgressBar;
@@ -21,18 +22,6 @@ use crate::hint::explained;
 /// How long the settings of a PandA are waited for while its scan is followed.
 const SETTINGS_COME: Duration = Duration::from_secs(2);
 
-/// How much is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Everything. What cannot be read is told; what is damaged is taken too if that was asked for.
-    All {
-        /// Go on over it.
-        allow_damaged: bool,
-    },
-    /// As far as it lies there without a hole: what does not yet, or moves just now, is for the next time.
-    SoFar,
-}
-
 /// One stream on its way into its file.
 pub struct Pouring {
     /// The stream's name.
@@ -40,10 +29,16 @@ pub struct Pouring {
     path: PathBuf,
     options: Options,
     file: Option<File>,
+    /// How far it has come.
+    flow: Flow,
+    /// Go on over what cannot be read, and take what is damaged.
+    allow_damaged: bool,
     /// Blocks that are in the file.
     blocks: usize,
     bytes: u64,
     whole: bool,
+    /// It ended where something could not be read.
+    ended: bool,
     flushed: Instant,
 }
 
@@ -55,38 +50,51 @@ enum File {
 
 impl Pouring {
     /// Of nothing yet.
-    pub fn new(stream: String, path: PathBuf, options: Options) -> Self {
-        let (file, flushed) = (None, Instant::now());
-        Pouring { stream, path, options, file, blocks: 0, bytes: 0, whole: true, flushed }
+    pub fn new(stream: &Stream, settings: Settings, path: PathBuf, options: Options) -> Self {
+        Pouring {
+            stream: stream.name.clone(),
+            path,
+            options,
+            file: None,
+            flow: Flow::new(stream.number, settings),
+            allow_damaged: settings.allow_damaged,
+            blocks: 0,
+            bytes: 0,
+            whole: true,
+            ended: false,
+            flushed: Instant::now(),
+        }
+    }
+
+    /// Gives the file what has come of a stream that is being recorded, for readers to see.
+    pub fn pour_so_far(&mut self, follower: &mut Follower) -> anyhow::Result<()> {
+        let stream = &follower.scan().streams[self.flow.number];
+        if self.flow.position() == stream.blocks.len() || !self.is_described(stream) {
+            return Ok(());
+        }
+        self.pour(follower, &ProgressBar::hidden())?;
+        match self.file.as_mut().map(File::flush) {
+            Some(Err(error)) => Err(self.give_up(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the file what follows of the stream.
-    pub fn pour(
-        &mut self,
-        scan: &Scan,
-        stream: &Stream,
-        extent: Extent,
-        bar: &ProgressBar,
-    ) -> anyhow::Result<()> {
-        let (upto, allow_damaged) = match extent {
-            Extent::All { allow_damaged } => (stream.blocks.len(), allow_damaged),
-            Extent::SoFar => (contiguous(stream, self.blocks), false),
-        };
-        if extent == Extent::SoFar && (upto == self.blocks || !self.is_described(stream)) {
-            return Ok(());
+    pub fn pour(&mut self, follower: &mut Follower, bar: &ProgressBar) -> anyhow::Result<()> {
+        let number = self.flow.number;
+        if self.file.is_none() {
+            let scan = follower.scan();
+            self.file = Some(File::create(scan, &scan.streams[number], &self.path, &self.options)?);
         }
-        let mut file = match self.file.take() {
-            Some(file) => file,
-            None => File::create(scan, stream, &self.path, &self.options)?,
-        };
-        let settings = Settings { allow_damaged, ..Settings::default() };
-        for item in stream.read(self.blocks..upto, settings)? {
+        while !self.ended
+            && let Some(item) = follower.next(&mut self.flow).map_err(explained)?
+        {
+            let file = self.file.as_mut().expect("made above");
             let wrong = match item {
-                Item::Lost(_) if extent == Extent::SoFar => break,
                 Item::Lost(finding) => Some(finding),
                 Item::Block(block) => {
-                    if let Err(error) = file.append(stream, &block) {
-                        return Err(file.give_up(error));
+                    if let Err(error) = file.append(&follower.scan().streams[number], &block) {
+                        return Err(self.give_up(error));
                     }
                     let taken = block.bytes().len() as u64;
                     self.blocks += 1;
@@ -97,26 +105,28 @@ impl Pouring {
             };
             if self.flushed.elapsed() >= self.options.flush {
                 self.flushed = Instant::now();
-                if let Err(error) = file.flush() {
-                    return Err(file.give_up(error));
+                if let Some(Err(error)) = self.file.as_mut().map(File::flush) {
+                    return Err(self.give_up(error));
                 }
             }
             if let Some(finding) = wrong {
                 bar.suspend(|| eprintln!("fullbore: {finding}"));
                 self.whole = false;
-                if !allow_damaged {
+                if !self.allow_damaged {
                     bar.suspend(|| eprintln!("  --allow-damaged goes on without it"));
-                    break;
+                    self.ended = true;
                 }
             }
         }
-        if extent == Extent::SoFar
-            && let Err(error) = file.flush()
-        {
-            return Err(file.give_up(error));
-        }
-        self.file = Some(file);
         Ok(())
+    }
+
+    /// Ends a file that can take no more. Gives why.
+    fn give_up(&mut self, error: hdf5::Error) -> anyhow::Error {
+        match self.file.take() {
+            Some(file) => file.give_up(error),
+            None => explained(error),
+        }
     }
 
     /// Whether all is known that a file begins with. Of a PandA the manifest tells it soon after its first
@@ -132,7 +142,8 @@ impl Pouring {
     }
 
     /// Ends the file with what the scan says of the stream.
-    pub fn finish(self, scan: &Scan, stream: &Stream) -> anyhow::Result<Converted> {
+    pub fn finish(self, scan: &Scan, number: usize) -> anyhow::Result<Converted> {
+        let stream = &scan.streams[number];
         let file = match self.file {
             Some(file) => file,
             None => File::create(scan, stream, &self.path, &self.options)?,
@@ -150,12 +161,6 @@ impl Pouring {
                 && stream.account.as_ref().is_some_and(Account::is_surely_whole),
         })
     }
-}
-
-/// Up to which position blocks follow one another, from a position up to which they do.
-fn contiguous(stream: &Stream, from: usize) -> usize {
-    let follows = |at: &usize| stream.blocks[*at].block.sequence == *at as u64;
-    (from..stream.blocks.len()).take_while(follows).last().map_or(from, |last| last + 1)
 }
 
 impl File {
@@ -181,7 +186,7 @@ impl File {
         Ok(File::Stream(Box::new(file)))
     }
 
-    fn append(&mut self, stream: &Stream, block: &Delivered<'_>) -> Result<(), hdf5::Error> {
+    fn append(&mut self, stream: &Stream, block: &Delivered) -> Result<(), hdf5::Error> {
         match self {
             File::Columns(file) => file.append(block.bytes()),
             File::Stream(file) => {

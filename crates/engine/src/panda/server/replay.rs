@@ -18,8 +18,12 @@ use crate::store::read;
 use crate::store::reader::{Delivered, Item, Scan, Stream, StreamReader};
 
 /// Memory that each connection reads ahead into.
-const AHEAD: read::Settings =
-    read::Settings { reads_per_device: 1, ahead_bytes: 16 << 20, allow_damaged: false };
+const AHEAD: read::Settings = read::Settings {
+    reads_per_device: 1,
+    ahead_bytes: 16 << 20,
+    allow_damaged: false,
+    quiet: false,
+};
 
 /// A recording of a PandA that cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -201,7 +205,7 @@ fn kind(element: Element) -> Kind {
 pub(super) struct Cursor<'a> {
     replay: &'a Replay,
     reader: StreamReader<'a>,
-    block: Option<Delivered<'a>>,
+    block: Option<Delivered>,
     /// How much of the block was read.
     at: usize,
     /// Bytes of the first block before the first sample that was asked for.

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fullbore_core::gap::Gap;
 use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::Geometry;
+use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::copies::check_geometry;
@@ -35,6 +36,8 @@ pub struct Index {
     pub found: Vec<(u64, u64)>,
     /// How many of the blocks were durable at the last mark.
     pub durable: usize,
+    /// When that was written.
+    pub marked: Option<Tai>,
     /// Records that can be trusted.
     pub records: u64,
     /// Bytes of the file.
@@ -122,9 +125,10 @@ impl Index {
                 }
             }
             Entry::Gap(gap) => self.gaps.push(gap),
-            Entry::Mark { blocks, .. } => {
+            Entry::Mark { blocks, at } => {
                 let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
                 self.durable = blocks.min(self.blocks.len());
+                self.marked = Some(at);
             }
             // These stand beside parity chunks, and say nothing of an index.
             Entry::Stripe(_) | Entry::Rows { .. } => {}
@@ -134,6 +138,78 @@ impl Index {
             }
         }
         self.records += 1;
+    }
+}
+
+/// An index that is read as it grows.
+#[derive(Debug)]
+pub struct Growing {
+    path: PathBuf,
+    codec: Codec,
+    stream: u16,
+    file: Option<File>,
+    /// Bytes that have been read.
+    at: u64,
+    index: Index,
+}
+
+/// Bytes of a growing index that are read at once.
+const PIECE: usize = 256 << 10;
+
+impl Growing {
+    /// The index of a stream of a scan, at its beginning; it need not be there yet.
+    pub fn new(path: PathBuf, scan: Uuid, stream: u16) -> Self {
+        let (codec, index) = (Codec::of_scan(scan), Index::default());
+        Self { path, codec, stream, file: None, at: 0, index }
+    }
+
+    /// What it says as far as it was read.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Reads on as far as records can be trusted.
+    pub fn look(&mut self) -> io::Result<()> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                file => file?,
+            },
+        };
+        let index = &mut self.index;
+        read_on(&file, &mut self.at, self.codec, self.stream, |entry, _| index.take(entry))?;
+        self.file = Some(file);
+        Ok(())
+    }
+}
+
+/// Takes the records of a stream from `at` on, as far as they can be trusted: each as what it says and as it stands.
+/// One that is just being written is read the next time.
+pub fn read_on(
+    file: &File,
+    at: &mut u64,
+    codec: Codec,
+    stream: u16,
+    mut take: impl FnMut(Entry, &[u8; RECORD_BYTES]),
+) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let got = file.read_at(&mut piece, *at)?;
+        let mut taken = 0;
+        for record in piece[..got].chunks_exact(RECORD_BYTES) {
+            let whole = record.try_into().expect("chunks of the record's size");
+            match codec.decode(whole) {
+                Ok((number, entry)) if number == stream => take(entry, whole),
+                _ => break,
+            }
+            taken += RECORD_BYTES;
+        }
+        *at += taken as u64;
+        if taken == 0 || taken < got - got % RECORD_BYTES {
+            return Ok(());
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use uuid::Uuid;
 use self::copies::read_bounded;
 pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
 pub use self::holding::{ChunkFile, Holding, side_file};
-pub use self::index::{BlockRecord, Index, read_lengths};
+pub use self::index::{BlockRecord, Growing, Index, read_lengths, read_on};
 pub use self::leftover::{Leftover, is_let_go, latest};
 use super::markers;
 
@@ -253,6 +253,15 @@ impl Inventory {
     /// Members of the manifest that are not among the roots.
     pub fn absent_members(&self) -> Vec<&Member> {
         absent_members(&self.roots, &self.manifest).collect()
+    }
+
+    /// Whether somebody records it now: on some member its lock is held.
+    pub fn is_being_recorded(&self) -> bool {
+        let held = |root: &Root| {
+            let path = super::lock::lock_path(&root.path, &self.manifest);
+            path.is_some_and(|path| super::lock::is_held(&path))
+        };
+        self.roots.iter().any(held)
     }
 
     /// The manifest that carries the lock: the one on the scan's first member, or the believed copy

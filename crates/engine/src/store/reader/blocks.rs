@@ -15,18 +15,15 @@ impl Stream {
     ) -> Result<StreamReader<'_>, StartError> {
         let positions =
             positions.start.min(self.blocks.len())..positions.end.min(self.blocks.len());
-        let blocks = &self.blocks[positions.clone()];
-        let whole = blocks.iter().filter(|placed| placed.is_readable());
+        let whole = self.blocks[positions.clone()].iter().filter(|placed| placed.is_readable());
         let extents = whole.map(Placed::extent).collect();
-        let ahead = Ahead::start(extents, self.block_bytes(), settings)?;
-        let absent = self.absent.partition_point(|it| it.position < positions.start);
-        Ok(StreamReader {
-            stream: self,
-            ahead,
+        let cursor = Cursor {
+            ahead: Ahead::start(extents, self.block_bytes(), settings)?,
             position: positions.start,
             end: positions.end,
-            absent,
-        })
+            absent: self.absent.partition_point(|it| it.position < positions.start),
+        };
+        Ok(StreamReader { stream: self, cursor })
     }
 }
 
@@ -34,6 +31,12 @@ impl Stream {
 #[derive(Debug)]
 pub struct StreamReader<'a> {
     stream: &'a Stream,
+    cursor: Cursor,
+}
+
+/// A place in a stream, and what is read ahead of it. The stream may grow, and is always the same.
+#[derive(Debug)]
+pub struct Cursor {
     ahead: Ahead,
     position: usize,
     end: usize,
@@ -42,27 +45,37 @@ pub struct StreamReader<'a> {
 
 /// What comes next in a stream.
 #[derive(Debug)]
-pub enum Item<'a> {
+pub enum Item {
     /// A block.
-    Block(Delivered<'a>),
+    Block(Delivered),
     /// Something that was recorded and cannot be given.
     Lost(Finding),
 }
 
 /// A block's bytes, on loan until dropped; at most one may be kept while the next is asked for.
 #[derive(Debug)]
-pub struct Delivered<'a> {
+pub struct Delivered {
     /// Its record and place.
-    pub placed: &'a Placed,
+    pub placed: Placed,
     /// What is wrong with it, if damaged blocks were asked for.
     pub damage: Option<Finding>,
     loan: Loan,
 }
 
-impl Delivered<'_> {
+impl Delivered {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         self.loan.bytes()
+    }
+}
+
+impl Item {
+    /// What is wrong with it.
+    pub fn fault(&self) -> Option<&Finding> {
+        match self {
+            Item::Block(block) => block.damage.as_ref(),
+            Item::Lost(finding) => Some(finding),
+        }
     }
 }
 
@@ -73,12 +86,47 @@ impl<'a> StreamReader<'a> {
     }
 }
 
-impl<'a> Iterator for StreamReader<'a> {
-    type Item = Item<'a>;
+impl Iterator for StreamReader<'_> {
+    type Item = Item;
 
     /// The next block, or the next loss.
-    fn next(&mut self) -> Option<Item<'a>> {
-        let stream = self.stream;
+    fn next(&mut self) -> Option<Item> {
+        self.cursor.next(self.stream)
+    }
+}
+
+impl Cursor {
+    /// Before the block at a position of a stream that grows. So many of its absences have been told.
+    pub fn growing(
+        stream: &Stream,
+        position: usize,
+        absent: usize,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        let ahead = Ahead::growing(stream.block_bytes(), settings)?;
+        Ok(Self { ahead, position, end: position, absent })
+    }
+
+    /// Takes on what the stream has got more.
+    pub fn extend(&mut self, stream: &Stream) -> Result<(), StartError> {
+        let more = stream.blocks.get(self.end..).unwrap_or_default();
+        self.end += more.len();
+        let readable = more.iter().filter(|placed| placed.is_readable());
+        self.ahead.extend(readable.map(Placed::extent))
+    }
+
+    /// The position of the next block.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// How many absences have been told.
+    pub fn absent(&self) -> usize {
+        self.absent
+    }
+
+    /// The next block, or the next loss, if there is any yet.
+    pub fn next(&mut self, stream: &Stream) -> Option<Item> {
         if let Some(absent) = stream.absent.get(self.absent)
             && absent.position == self.position
         {
@@ -88,10 +136,9 @@ impl<'a> Iterator for StreamReader<'a> {
         if self.position == self.end {
             return None;
         }
-        let placed = &stream.blocks[self.position];
+        let placed = stream.blocks[self.position].clone();
         self.position += 1;
         let lost = |what| Some(Item::Lost(placed.finding(stream, None, what)));
-        let block = &placed.block;
         let outcome = match placed.is_readable() {
             true => Some(self.ahead.next()?),
             false => None,
@@ -99,7 +146,8 @@ impl<'a> Iterator for StreamReader<'a> {
         let (loan, fault) = match (placed.presence, outcome) {
             (_, Some((Some(loan), fault))) => (Some(loan), fault),
             (Presence::Missing, _) => {
-                return lost(What::ChunkMissing { blocks: 1, bytes: block.bytes.into() });
+                let bytes = placed.block.bytes.into();
+                return lost(What::ChunkMissing { blocks: 1, bytes });
             }
             (Presence::Truncated, _) => {
                 return lost(placed.fault(&Fault::Short { got: 0 }));

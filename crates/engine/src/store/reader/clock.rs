@@ -146,11 +146,11 @@ enum Pace {
 }
 
 impl BlockClock {
-    pub(super) fn rated(start: Tai, first: i64, frames_per_second: u64) -> Self {
+    pub(crate) fn rated(start: Tai, first: i64, frames_per_second: u64) -> Self {
         Self { start, first, pace: Pace::Rated(frames_per_second) }
     }
 
-    pub(super) fn even(start: Tai, first: i64, ns: i64, frames: i64) -> Self {
+    pub(crate) fn even(start: Tai, first: i64, ns: i64, frames: i64) -> Self {
         Self { start, first, pace: Pace::Even { ns: ns.max(0), frames: frames.max(1) } }
     }
 

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest};
 use fullbore_core::name::ScanName;
 
-pub use self::blocks::{Delivered, Item, StreamReader};
+pub use self::blocks::{Cursor, Delivered, Item, StreamReader};
 pub use self::clock::BlockClock;
 use self::merge::Merge;
 pub use self::stream::{Absent, Frame, Frames, Placed, Presence, Stream};
@@ -99,7 +99,7 @@ impl Scan {
     }
 }
 
-fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
+pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
     let absent = inventory.absent_members().into_iter().map(|member| Finding {
         stream: None,
         member: Some(member.path.clone()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use fullbore_core::account::Account;
 use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, Geometry};
-use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::manifest::{self, Fill, Format};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::clock::{BlockClock, Clock};
@@ -91,6 +91,37 @@ pub struct Absent {
 }
 
 impl Stream {
+    /// A stream of which nothing has come yet.
+    pub(in crate::store) fn beginning(number: usize, told: &manifest::Stream) -> Self {
+        Self {
+            number,
+            name: told.name.to_string(),
+            format: told.format.clone(),
+            fill: told.fill,
+            geometry: told.geometry,
+            blocks: Vec::new(),
+            gaps: Gaps::default(),
+            account: None,
+            absent: Vec::new(),
+            found: Vec::new(),
+            complete: true,
+            clock: OnceLock::new(),
+        }
+    }
+
+    /// Takes what has become known of it.
+    pub(in crate::store) fn describe(&mut self, told: &manifest::Stream) {
+        self.format = told.format.clone();
+        self.fill = told.fill;
+        self.geometry = told.geometry.or(self.geometry);
+        self.forget_clock();
+    }
+
+    /// It has other blocks than before: when they were is found out anew.
+    pub(crate) fn forget_clock(&mut self) {
+        self.clock = OnceLock::new();
+    }
+
     /// Whether frames have places, those that are not there too. Else they lie as they came, and an index
     /// counts arrivals.
     pub fn is_filled(&self) -> bool {

@@ -3,17 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
+use fullbore_core::index::{Block, Codec, Entry};
 use fullbore_core::layout::Geometry;
 use uuid::Uuid;
 
-use crate::store::inventory::check_geometry;
-
-/// Bytes of an index that are read at once.
-const PIECE: usize = 256 << 10;
+use crate::store::inventory::{check_geometry, read_on};
 
 /// A chunk, and what its index says of it.
 #[derive(Clone, Debug)]
@@ -82,23 +78,10 @@ impl Tail {
     }
 
     fn read(&mut self, file: &File) -> io::Result<()> {
-        let mut piece = vec![0; PIECE];
-        loop {
-            let got = file.read_at(&mut piece, self.at)?;
-            let mut taken = 0;
-            for record in piece[..got].chunks_exact(RECORD_BYTES) {
-                let whole = record.try_into().expect("chunks of the record's size");
-                match self.codec.decode(whole) {
-                    Ok((stream, entry)) if stream == self.stream => self.take(entry, record),
-                    _ => break,
-                }
-                taken += RECORD_BYTES;
-            }
-            self.at += taken as u64;
-            if taken == 0 || taken < got - got % RECORD_BYTES {
-                return Ok(());
-            }
-        }
+        let (codec, stream, mut at) = (self.codec, self.stream, self.at);
+        let read = read_on(file, &mut at, codec, stream, |entry, record| self.take(entry, record));
+        self.at = at;
+        read
     }
 
     fn take(&mut self, entry: Entry, record: &[u8]) {

@@ -11,19 +11,20 @@ use crate::store::finding::{Finding, What};
 use crate::store::read::{ExtentReader, Fault, Settings, StartError, pool};
 use crate::store::reader::{Placed, Presence, Scan, Stream};
 
-/// Reads every block that is there, those of each device in the order they lie.
+/// Reads every block that is there and not known yet, those of each device in the order they lie.
 pub(super) fn read_all(
     scan: &Scan,
+    known: Vec<Results>,
     settings: Settings,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Vec<Results>, StartError> {
-    let lanes = lanes(scan);
+    let lanes = lanes(scan, &known);
     let total = lanes.iter().flatten().map(|(_, _, placed)| u64::from(placed.block.bytes)).sum();
     let done = AtomicU64::new(0);
     let reads = settings.reads_per_device.max(1);
     let block_bytes = scan.streams.iter().map(Stream::block_bytes).max().unwrap_or(4096);
     let mut memory = pool(reads * lanes.len().max(1), block_bytes)?;
-    let mut results: Vec<Results> = scan.streams.iter().map(|_| Results::new()).collect();
+    let mut results = known;
     progress(0, total);
     std::thread::scope(|scope| {
         let mut running = Vec::new();
@@ -63,11 +64,11 @@ pub(super) fn read_all(
 }
 
 /// What is to be read from each device, by file and offset: stream, position, place.
-fn lanes(scan: &Scan) -> Vec<Vec<(usize, usize, &Placed)>> {
+fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a Placed)>> {
     let mut lanes: BTreeMap<u64, Vec<(usize, usize, &Placed)>> = BTreeMap::new();
-    for stream in &scan.streams {
+    for (stream, known) in scan.streams.iter().zip(known) {
         for (position, placed) in stream.blocks.iter().enumerate() {
-            if placed.presence == Presence::Whole {
+            if placed.presence == Presence::Whole && !known.contains_key(&position) {
                 lanes.entry(placed.device).or_default().push((stream.number, position, placed));
             }
         }

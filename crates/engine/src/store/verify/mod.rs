@@ -13,6 +13,7 @@
 //!
 //! Reading and checking overlap: a few threads per device each read a block and check it.
 
+mod along;
 mod books;
 mod data;
 mod files;
@@ -28,6 +29,7 @@ use fullbore_core::manifest::State;
 use serde::Serialize;
 use uuid::Uuid;
 
+pub use self::along::Checked;
 use self::books::account;
 use self::data::{blocks, frames, read_all};
 use self::files::{continuity, files};
@@ -98,6 +100,16 @@ pub fn verify(
     settings: Settings,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Verification, StartError> {
+    verify_rest(scan, Checked::default(), settings, progress)
+}
+
+/// Verifies a scan of which much was checked while it was recorded: that is not read again.
+pub fn verify_rest(
+    scan: &Scan,
+    checked: Checked,
+    settings: Settings,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Verification, StartError> {
     let started = Instant::now();
     let mut findings = scan.findings.clone();
     if scan.manifest.state == State::Recording {
@@ -119,12 +131,13 @@ pub fn verify(
         });
     }
     let parity = check::parity_bytes(scan);
-    let read = read_all(scan, settings, &|done, total| progress(done, total + parity))?;
-    let data = read
-        .iter()
-        .flat_map(|results| results.values())
-        .map(|it| u64::from(it.length))
-        .sum::<u64>();
+    let known = checked.known(scan);
+    let lengths = |read: &[Results]| {
+        read.iter().flat_map(|it| it.values()).map(|it| u64::from(it.length)).sum::<u64>()
+    };
+    let known_bytes = lengths(&known);
+    let read = read_all(scan, known, settings, &|done, total| progress(done, total + parity))?;
+    let data = lengths(&read) - known_bytes;
     let bad = bad(scan, &read);
     let redundancy = check::check(scan, &bad, &|done| progress(data + done, data + parity))?;
     findings.extend(redundancy.iter().flat_map(|it| it.findings.clone()));
@@ -164,7 +177,8 @@ pub(super) fn bad_blocks(
     settings: Settings,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Vec<BTreeSet<usize>>, StartError> {
-    Ok(bad(scan, &read_all(scan, settings, progress)?))
+    let known = Checked::default().known(scan);
+    Ok(bad(scan, &read_all(scan, known, settings, progress)?))
 }
 
 fn bad(scan: &Scan, read: &[Results]) -> Vec<BTreeSet<usize>> {

@@ -123,7 +123,7 @@ impl ThreadSpan {
 }
 
 /// By what the place of a frame follows from its time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     /// Frames per second of each thread, if that number is certain.
     pub(super) rate: Option<i64>,
