@@ -86,7 +86,8 @@ Locked:             2048 kB
         assert_eq!((both.bytes, both.transparent_bytes), (8 * mib, 4 * mib));
         assert_eq!((both.reserved_bytes, both.locked_bytes), (4 * mib, 6 * mib));
         // A region that shares its entry with others counts for what it has of it at most.
-        let half = read(MAP, &[0x7f0000000000..0x7f0000100000]);
+        let part = 0x7f0000000000..0x7f0000100000;
+        let half = read(MAP, &[part]);
         assert_eq!((half.bytes, half.transparent_bytes, half.locked_bytes), (mib, mib, mib));
         assert_eq!(read(MAP, &[]), Pages::default());
         assert_eq!(read("what is this", &[first]).huge_bytes(), 0);
