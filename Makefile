@@ -22,7 +22,7 @@ demo: release $(VENV)/tests ## The main job in under a minute: record, verify an
 
 test: binary $(VENV)/tests  ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
-	FULLBORE=$(DEBUG) $(PYTEST)
+	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow"
 
 check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
