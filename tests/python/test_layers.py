@@ -259,7 +259,9 @@ def test_what_found_no_block_is_overrun_and_not_missing(also, line, disk):
                 deliver(100)
         finally:
             disk.thaw()
-        recording.wait("progress", lambda told: told["members"][0]["backlog_bytes"] == 0 and told["bytes"] > 0)
+        since = recording.last("progress")["seconds"]
+        idle = lambda told: told["seconds"] > since and told["members"][0]["backlog_bytes"] == 0
+        recording.wait("progress", idle)
         ended = sent
         lost = {place: COUNT[place] for place in also}
         for place, times in lost.items():
