@@ -6,6 +6,8 @@
 
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
+#[cfg(feature = "hdf5")]
+pub mod mark;
 pub mod memory;
 pub mod receive;
 pub mod sched;

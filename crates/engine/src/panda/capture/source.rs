@@ -275,7 +275,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 self.damage = Some(error);
                 self.lost(ending);
             }
-            Err(error) => self.lost_because(Ending::ConnectionLost, error.to_string()),
+            Err(error) => self.lost_because(Ending::ConnectionLost, with_cause(&error)),
         }
     }
 
@@ -427,7 +427,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Arming::Armed => false,
             Arming::Perhaps { asked } => self.is_disarmed(asked),
         };
-        if !may_arm {
+        // What the outlet could not take of the last one ends it here.
+        self.take_emptied(Duration::ZERO);
+        if !may_arm || self.failed.is_some() {
             return;
         }
         match self.device.arm() {
