@@ -401,8 +401,12 @@ pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), Recor
             Some(path) => Err(RecordError::Exists { path }),
             None => Ok(()),
         },
-        Existing::Append => taken.iter().try_for_each(|path| hdf5::check_continuable(path)).map_err(of_file),
-        Existing::Overwrite => taken.iter().try_for_each(|path| hdf5::check_replaceable(path)).map_err(of_file),
+        Existing::Append => {
+            taken.iter().try_for_each(|path| hdf5::check_continuable(path)).map_err(of_file)
+        }
+        Existing::Overwrite => {
+            taken.iter().try_for_each(|path| hdf5::check_replaceable(path)).map_err(of_file)
+        }
     }
 }
 

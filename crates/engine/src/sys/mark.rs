@@ -25,7 +25,9 @@ pub fn hold(file: &File, how: Hold) -> io::Result<bool> {
     let mut lock = on_the_byte(how);
     match control(file, libc::F_OFD_SETLK, &mut lock) {
         Ok(()) => Ok(true),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }

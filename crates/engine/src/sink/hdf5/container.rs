@@ -180,7 +180,8 @@ fn open_unlocked(path: &Path) -> hdf5_metno::Result<File> {
 pub(super) fn own_datasets(file: &File) -> hdf5_metno::Result<Vec<Dataset>> {
     let own = |set: &Dataset| {
         let name = set.name();
-        let is_column = || set.attr_names().is_ok_and(|names| names.iter().any(|it| it == "capture"));
+        let is_column =
+            || set.attr_names().is_ok_and(|names| names.iter().any(|it| it == "capture"));
         ["/frames", "/time", "/data"].contains(&name.as_str()) || is_column()
     };
     Ok(file.datasets()?.into_iter().filter(own).collect())
@@ -237,8 +238,7 @@ fn open(path: &Path, existing: Existing) -> Result<(File, Disk, Begun), Error> {
             Existing::Append => {
                 let ours = guard::take_beside_readers(path)?;
                 check_unmarked(path)?;
-                let file =
-                    open_unlocked(path).map_err(refused(path, "opening it to continue"))?;
+                let file = open_unlocked(path).map_err(refused(path, "opening it to continue"))?;
                 return Ok((file, ours, Begun::Continued));
             }
         }

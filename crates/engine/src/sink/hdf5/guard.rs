@@ -56,7 +56,9 @@ pub fn check_replaceable(path: &Path) -> Result<(), Error> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Ok(());
         }
-        Err(source) => return Err(Error::Disk { path: path.to_owned(), doing: "opening it", source }),
+        Err(source) => {
+            return Err(Error::Disk { path: path.to_owned(), doing: "opening it", source });
+        }
     };
     let shared = FlockOperation::NonBlockingLockShared;
     patiently(path, || is_locked(&file, shared) && !mark::is_held(&file).unwrap_or(false))
