@@ -441,12 +441,13 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
             with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
                 done = record.ends(code=FOUND)[0]
                 assert "full" in record.said()
-        assert done["terms"]["overrun"] > 0
+        assert done["terms"]["overrun"] > 0 and "No space left" in done["reason"]
         # Every column ends with what readers had seen, and the file says how it ended.
         assert check_raw(path, count=done["samples"]) > 100_000
         with h5py.File(path) as file:
             assert file.attrs["samples"] == done["samples"]
             assert file.attrs["verdict"] == done["verdict"] != "recording"
+            assert file.attrs["end_reason"] == done["reason"]
             assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
         assert ask("recover", path)["ended"]
     finally:

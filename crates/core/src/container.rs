@@ -96,6 +96,7 @@ impl Hdf5Target {
             }
             Some((scheme, _)) if is_other_scheme(scheme) => Self::read(&text.parse()?),
             _ if text.is_empty() => Err(Error::Form { text: text.to_owned() }),
+            _ if has_parameters(text) => Err(Error::Unprefixed { text: text.to_owned() }),
             _ => {
                 Template::of(Path::new(text))?;
                 Ok(Self::of_path(PathBuf::from(text)))
@@ -124,6 +125,15 @@ impl Hdf5Target {
             ..plain
         })
     }
+}
+
+/// Whether a file's name ends in what can only be meant for an endpoint.
+fn has_parameters(text: &str) -> bool {
+    let known = |name| Hdf5Target::PARAMETERS.iter().any(|parameter| parameter.name == name);
+    let parts = text.split_once('?').map(|(_, query)| query.split('&'));
+    parts.is_some_and(|mut parts| {
+        parts.any(|part| part.split_once('=').is_some_and(|(name, _)| known(name)))
+    })
 }
 
 /// `%03d` stands for a number: it is not an escape of an endpoint, which has two hexadecimal digits as well.
@@ -311,6 +321,17 @@ mod tests {
         for text in ["/data/a-%03d.h5", "%012d", "%dab.h5", "a%20b%d.h5"] {
             let target = Hdf5Target::parse(&format!("hdf5:{text}?flush=1s")).unwrap();
             assert_eq!(target.path, PathBuf::from(text.replace("%20", " ")));
+        }
+    }
+
+    #[test]
+    fn parameters_behind_a_plain_name_are_no_part_of_it() {
+        for text in ["h.h5?scaled=false", "a-%d.h5?x=1&flush=1s"] {
+            let refused = Hdf5Target::parse(text).unwrap_err();
+            assert!(refused.hint().unwrap().contains(&format!("hdf5:{text}")), "{refused}");
+        }
+        for text in ["what?.h5", "a?b=c.h5", "scaled=false.h5", "h.h5?scaled"] {
+            assert_eq!(Hdf5Target::parse(text).unwrap().path, PathBuf::from(text));
         }
     }
 

@@ -81,6 +81,12 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Parameters behind the plain name of a file.
+    #[error("`{text}` has parameters, and only an endpoint has such")]
+    Unprefixed {
+        /// What was given.
+        text: String,
+    },
     /// A percent escape that does not make UTF-8.
     #[error("`{text}` does not spell UTF-8")]
     Escape {
@@ -104,6 +110,7 @@ impl Error {
             Error::Address { .. } => for_example(
                 "0.0.0.0 for any IPv4 address of this host, [::] for any, or 239.1.1.1 for a group",
             ),
+            Error::Unprefixed { text } => Some(format!("write hdf5:{text}")),
             Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),
             Error::Value { name, example, .. } => for_example(&format!("{name}={example}")),
             Error::Length { .. }

@@ -13,6 +13,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -53,18 +55,20 @@ impl Files {
         self.path(1) == self.path(2)
     }
 
-    /// The first file that is there already, of those that so many acquisitions would make; of any that could
-    /// come, where their number is open.
-    pub fn taken(&self, acquisitions: Option<u64>) -> Option<PathBuf> {
+    /// The files that are there already, of those that so many acquisitions would make; of any that could come, where
+    /// their number is open. In the order of acquisitions.
+    pub fn taken(&self, acquisitions: Option<u64>) -> Vec<PathBuf> {
         let (first, most) = (self.path(1), acquisitions.unwrap_or(u64::MAX));
         if self.is_one() || most == 1 {
-            return is_there(&first).then_some(first);
+            return Some(first).filter(|path| is_there(path)).into_iter().collect();
         }
         // What lies there is looked through, since any number of acquisitions may be asked for.
         let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+        let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten();
         let numbers = entries.filter_map(|entry| self.number_of(&entry.ok()?.file_name()));
-        numbers.filter(|number| (1..=most).contains(number)).min().map(|number| self.path(number))
+        let mut numbers: Vec<u64> = numbers.filter(|number| (1..=most).contains(number)).collect();
+        numbers.sort_unstable();
+        numbers.into_iter().map(|number| self.path(number)).collect()
     }
 
     /// Which acquisition would have a file of this name.
@@ -78,7 +82,7 @@ impl Files {
         if self.is_one() && wanted != Some(1) {
             if number == 1 && options.existing == Existing::Overwrite {
                 // What cannot be removed cannot be continued either, and then the file says so.
-                let _ = std::fs::remove_file(path);
+                let _ = hdf5::remove_old(path);
             }
             if number > 1 || !is_there(path) {
                 options.existing = Existing::Append;
@@ -131,6 +135,8 @@ pub struct Finished {
     pub closed: Closed,
     /// What was written, if the file could be finished.
     pub report: Option<Report>,
+    /// What the file says of its end.
+    pub reason: String,
 }
 
 /// What the file thread is told.
@@ -147,6 +153,9 @@ pub struct FileOutlet {
     control: Arc<Control>,
     flush: Duration,
     halted: bool,
+    /// Acquisitions that were handed on to their end, and those of which the file thread has all in the file.
+    ended: u64,
+    settled: Arc<AtomicU64>,
 }
 
 /// The thread that owns the file.
@@ -173,6 +182,7 @@ impl FileOutlet {
         let (told, from_capture) = sync_channel(blocks + 4);
         let (to_capture, emptied) = sync_channel(blocks + 1);
         let flush = files.options.flush;
+        let settled = Arc::new(AtomicU64::new(0));
         let work = Work {
             files,
             acquisitions,
@@ -182,9 +192,11 @@ impl FileOutlet {
             beside: Vec::new(),
             failed: None,
             flushed: Instant::now(),
+            settled: settled.clone(),
         };
         let thread = Builder::new().name("hdf5".into()).spawn(move || work.run(&from_capture))?;
-        let outlet = FileOutlet { told, emptied, control, flush, halted: false };
+        let (halted, ended) = (false, 0);
+        let outlet = FileOutlet { told, emptied, control, flush, halted, ended, settled };
         Ok((outlet, FileThread { thread }))
     }
 
@@ -212,6 +224,11 @@ impl Outlet for FileOutlet {
 
     fn hand_on_after(&self) -> Option<Duration> {
         Some((self.flush / 4).clamp(Duration::from_millis(20), Duration::from_millis(250)))
+    }
+
+    /// Not before the last acquisition is in its file: where that could not be made, there is no place for another.
+    fn is_ready(&mut self) -> bool {
+        !self.halted && self.settled.load(Acquire) >= self.ended
     }
 
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
@@ -246,6 +263,7 @@ impl Outlet for FileOutlet {
     }
 
     fn end(&mut self, closed: Closed) {
+        self.ended += 1;
         let _ = self.tell(Told::End(Box::new(closed)));
     }
 }
@@ -261,6 +279,7 @@ struct Work {
     beside: Vec<String>,
     failed: Option<Arc<hdf5::Error>>,
     flushed: Instant,
+    settled: Arc<AtomicU64>,
 }
 
 /// The acquisition that is being written.
@@ -384,10 +403,16 @@ impl Work {
         self.make(0);
         // What cannot be made visible now is no part of the account that the file ends with.
         self.flush();
+        self.settled.fetch_add(1, Release);
         let Some(current) = self.current.take() else { return };
         let Current { acquisition, path, file, visible, .. } = current;
+        let sample_bytes = u64::from(acquisition.header.sample_bytes);
+        closed.account.bytes = closed.account.terms.written * sample_bytes;
         closed.notes.extend(acquisition.settings.note());
         closed.notes.append(&mut self.beside);
+        if let Some(now) = file.as_ref().and_then(PandaFile::moved_to) {
+            closed.notes.push(format!("the file was given another name: {}", now.display()));
+        }
         let mut report = None;
         if self.failed.is_none()
             && let Some(file) = file
@@ -396,16 +421,30 @@ impl Work {
                 Ok(done) => report = Some(done),
                 Err(error) => self.fail(error),
             }
-        } else if let Some(file) = file {
-            let failed = self.failed.as_ref().map_or_else(String::new, ToString::to_string);
-            closed.keep(visible, &failed);
+            if report.is_none() {
+                self.keep(&mut closed, visible, sample_bytes);
+            }
+        } else {
+            self.keep(&mut closed, visible, sample_bytes);
             // Where there is no room for an ending either, `recover` makes one.
-            let _ = file.abandon(&ending(&closed));
+            let _ = file.map(|file| file.abandon(&self.cut_short(&closed)));
         }
-        if let (None, Some(failed)) = (&report, &self.failed) {
-            closed.keep(visible, &failed.to_string());
-        }
-        self.say(FileNews::Ended(Box::new(Finished { acquisition, path, closed, report })));
+        let reason = self.cut_short(&closed).reason;
+        self.say(FileNews::Ended(Box::new(Finished { acquisition, path, closed, report, reason })));
+    }
+
+    /// The file has so many of the samples, and will never have more.
+    fn keep(&self, closed: &mut Closed, visible: u64, sample_bytes: u64) {
+        let Some(failed) = &self.failed else { return };
+        let visible = if matches!(**failed, hdf5::Error::Removed { .. }) { 0 } else { visible };
+        closed.keep(visible, &hdf5::in_full(failed));
+        closed.account.bytes = closed.account.terms.written * sample_bytes;
+    }
+
+    /// What the file says of its end, which may be a failure of its own.
+    fn cut_short(&self, closed: &Closed) -> hdf5::Ending {
+        let ending = ending(closed);
+        self.failed.as_ref().map_or_else(|| ending.clone(), |error| ending.cut_short(error))
     }
 
     fn fail(&mut self, error: hdf5::Error) {
@@ -458,7 +497,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let there = |name: &str| std::fs::write(folder.path().join(name), b"").unwrap();
         let taken = |name: &str, most| {
-            let path = files(folder.path(), name).taken(most)?;
+            let path = files(folder.path(), name).taken(most).into_iter().next()?;
             Some(path.file_name().unwrap().to_string_lossy().into_owned())
         };
         there("a-7.h5");

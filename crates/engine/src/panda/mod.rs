@@ -102,6 +102,14 @@ pub enum Error {
         /// What became of the last one.
         why: String,
     },
+    /// More at once than can be held until it is certified.
+    #[error("a frame of {bytes} bytes came, and block memory holds {most} of one frame")]
+    LargeFrame {
+        /// How large it is.
+        bytes: u64,
+        /// The largest that there is room for.
+        most: u64,
+    },
     /// It will not do it.
     #[error("the PandA refused `{request}`: {text}")]
     Refused {
@@ -136,6 +144,7 @@ impl Error {
             Error::Fruitless { .. } => {
                 Some("see whether another program reads from it, and how it is by its web page")
             }
+            Error::LargeFrame { .. } => Some("give more block memory with --buffer"),
             Error::Data(error) => error.hint(),
             _ => None,
         }

@@ -260,7 +260,7 @@ pub struct Recorded {
 
 impl From<Finished> for Recorded {
     fn from(finished: Finished) -> Self {
-        let Finished { acquisition, path, closed, report } = finished;
+        let Finished { acquisition, path, closed, report, reason } = finished;
         let account = closed.account;
         let flush = |report: &hdf5::Report| {
             let at = |quantile| report.flushes.value_at_quantile(quantile);
@@ -272,8 +272,8 @@ impl From<Finished> for Recorded {
             file_bytes: report.as_ref().map(|report| report.file_bytes),
             arm_time: acquisition.header.arm_time,
             samples: account.terms.written,
-            bytes: account.terms.written * u64::from(acquisition.header.sample_bytes),
-            reason: closed.ending.to_string(),
+            bytes: account.bytes,
+            reason,
             verdict: account.verdict,
             captured: closed.captured,
             terms: account.terms,
@@ -389,16 +389,24 @@ fn check(plan: &Plan) -> Result<(), RecordError> {
     }
 }
 
-/// Refuses a full disk, and names that are taken: of every acquisition there will be, or could be where their number is open. What is to
-/// be continued must be a file that can be.
+/// Refuses a place that takes no file, and names that are taken: of every acquisition there will be, or could be where
+/// their number is open. What is to be continued must be a file that can be, and what is to be replaced one that nobody
+/// writes.
 pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), RecordError> {
-    hdf5::check_room(&files.path(1))
-        .map_err(|error| RecordError::File { error: Arc::new(error) })?;
-    match (files.options.existing, files.taken(acquisitions)) {
-        (Existing::Overwrite, _) | (_, None) => Ok(()),
-        (Existing::Refuse, Some(path)) => Err(RecordError::Exists { path }),
-        (Existing::Append, Some(path)) => hdf5::check_continuable(&path)
-            .map_err(|error| RecordError::File { error: Arc::new(error) }),
+    let of_file = |error| RecordError::File { error: Arc::new(error) };
+    hdf5::check_place(&files.path(1)).map_err(of_file)?;
+    let taken = files.taken(acquisitions);
+    match files.options.existing {
+        Existing::Refuse => match taken.into_iter().next() {
+            Some(path) => Err(RecordError::Exists { path }),
+            None => Ok(()),
+        },
+        Existing::Append => {
+            taken.iter().try_for_each(|path| hdf5::check_continuable(path)).map_err(of_file)
+        }
+        Existing::Overwrite => {
+            taken.iter().try_for_each(|path| hdf5::check_replaceable(path)).map_err(of_file)
+        }
     }
 }
 

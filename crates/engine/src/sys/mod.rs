@@ -7,6 +7,8 @@
 pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
+#[cfg(feature = "hdf5")]
+pub mod mark;
 pub mod memory;
 pub mod receive;
 pub mod sched;

@@ -1,5 +1,6 @@
 //! `fullbore convert`: recordings into other containers.
 
+mod lost;
 mod pour;
 
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args as ClapArgs;
 use fullbore_core::account::Verdict;
 use fullbore_core::container::{Existing, Hdf5Target};
@@ -17,8 +18,9 @@ use fullbore_core::endpoint;
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_engine::panda;
 use fullbore_engine::panda::capture::Dump;
-use fullbore_engine::panda::record::{Event, check_names, record_from};
+use fullbore_engine::panda::record::{Event, RecordError, check_names, record_from};
 use fullbore_engine::recorder::Control;
 use fullbore_engine::sink::hdf5;
 use fullbore_engine::store::follow::{Follower, Standing};
@@ -160,8 +162,18 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     }
     // The end of the file is the end of what there is, and no failure once something came of it.
     match outcome.error {
+        Some(RecordError::Panda(
+            panda::Error::Closed { .. }
+            | panda::Error::Refused { .. }
+            | panda::Error::Fruitless { .. },
+        )) if outcome.recorded.is_empty() => {
+            bail!(
+                "{}: it ends before a header has come, so nothing can be made of it",
+                path.display()
+            );
+        }
         Some(error) if outcome.recorded.is_empty() => return Err(explained(error)),
-        Some(error @ fullbore_engine::panda::record::RecordError::File { .. }) => {
+        Some(error @ RecordError::File { .. }) => {
             return Err(explained(error));
         }
         _ => {}
@@ -330,7 +342,7 @@ fn check_files(
             }
             match target.existing {
                 Existing::Append => files.iter().try_for_each(|path| hdf5::check_continuable(path)),
-                _ => Ok(()),
+                _ => files.iter().try_for_each(|path| hdf5::check_replaceable(path)),
             }
         }
     }

@@ -17,6 +17,7 @@ use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
 use indicatif::ProgressBar;
 
 use super::Converted;
+use super::lost::Poured;
 use crate::hint::explained;
 
 /// How long the settings of a PandA are waited for while its scan is followed.
@@ -35,6 +36,7 @@ pub struct Pouring {
     allow_damaged: bool,
     /// Blocks that are in the file.
     blocks: usize,
+    poured: Poured,
     bytes: u64,
     whole: bool,
     /// It ended where something could not be read.
@@ -59,6 +61,7 @@ impl Pouring {
             flow: Flow::new(stream.number, settings),
             allow_damaged: settings.allow_damaged,
             blocks: 0,
+            poured: Poured::default(),
             bytes: 0,
             whole: true,
             ended: false,
@@ -98,6 +101,7 @@ impl Pouring {
                     }
                     let taken = block.bytes().len() as u64;
                     self.blocks += 1;
+                    self.poured.add(&block.placed.block, block.damage.is_some());
                     self.bytes += taken;
                     bar.inc(taken);
                     block.damage
@@ -148,15 +152,22 @@ impl Pouring {
             Some(file) => file,
             None => File::create(scan, stream, &self.path, &self.options)?,
         };
-        let (rows, report) = file.finish(scan, stream).map_err(explained)?;
+        let whole = self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len();
+        let (account, lost) = match whole {
+            true => (stream.account.clone(), 0),
+            false => self.poured.account(stream),
+        };
+        let ending = ending(scan, stream, account, lost, whole);
+        let verdict = ending.verdict;
+        let (rows, report) = file.finish(&ending, stream).map_err(explained)?;
         Ok(Converted {
             stream: self.stream,
             file: report.path,
             rows,
             bytes: self.bytes,
             file_bytes: report.file_bytes,
-            verdict: stream.account.as_ref().map(|account| account.verdict),
-            whole: self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len(),
+            verdict,
+            whole,
             recorded_whole: scan.manifest.state == State::Sealed
                 && stream.account.as_ref().is_some_and(Account::is_surely_whole),
         })
@@ -216,29 +227,54 @@ impl File {
         explained(error)
     }
 
-    fn finish(self, scan: &Scan, stream: &Stream) -> Result<(u64, Report), hdf5::Error> {
+    fn finish(self, ending: &Ending, stream: &Stream) -> Result<(u64, Report), hdf5::Error> {
         match self {
             File::Columns(file) => {
                 let rows = file.rows();
-                Ok((rows, file.finish(&ending_of_panda(stream))?))
+                Ok((rows, file.finish(ending)?))
             }
             File::Stream(file) => {
-                let ending = Ending::of_stream(scan.manifest.state, stream.account.as_ref());
                 let rows = file.rows();
-                Ok((rows, file.finish(&ending, &stream.format)?))
+                Ok((rows, file.finish(ending, &stream.format)?))
             }
         }
     }
 }
 
-/// As the file would have ended live.
-fn ending_of_panda(stream: &Stream) -> Ending {
-    let Format::Panda { ending, captured, connections, notes, .. } = &stream.format else {
+/// As the file would have ended live, with what it lacks of the recording: so many frames are lost of a stream of which
+/// not all could be read.
+fn ending(
+    scan: &Scan,
+    stream: &Stream,
+    account: Option<Account>,
+    lost: u64,
+    whole: bool,
+) -> Ending {
+    let lack = match (lost, whole) {
+        (0, true) => None,
+        (0, false) => Some("not all of the recording could be read".to_owned()),
+        (lost, _) => Some(format!("{lost} frames of the recording were not read")),
+    };
+    let mut ending = match &stream.format {
+        Format::Panda { .. } => ending_of_panda(&stream.format, account, lack.clone()),
+        Format::Vdif { .. } | Format::Raw => {
+            Ending::of_stream(scan.manifest.state, account.as_ref())
+        }
+    };
+    if let Some(lack) = lack {
+        ending.reason = format!("{}; {lack}", ending.reason);
+    }
+    ending
+}
+
+fn ending_of_panda(format: &Format, account: Option<Account>, lack: Option<String>) -> Ending {
+    let Format::Panda { ending, captured, connections, notes, .. } = format else {
         unreachable!("columns are made of a PandA's samples only");
     };
-    let closed = stream.account.clone().map(|account| {
+    let closed = account.map(|account| {
         let ending = ending.clone().unwrap_or(panda::Ending::ConnectionLost);
-        Closed::restored(account, ending, *captured, connections.clone(), notes.clone())
+        let notes = notes.iter().cloned().chain(lack).collect();
+        Closed::restored(account, ending, *captured, connections.clone(), notes)
     });
     closed.as_ref().map(live::ending).unwrap_or_default()
 }

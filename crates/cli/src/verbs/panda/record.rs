@@ -51,6 +51,7 @@ use crate::signals;
 /// Names of all acquisitions are looked at before anything is armed. A file that
 /// appears later, or cannot take an acquisition, stays as it is: the acquisition
 /// goes beside it, capture-7.1.h5 for capture-7.h5, and that is said.
+/// Readers may keep a file open while the next acquisition is added to it.
 ///
 /// What the captured fields come to is said at the start, and with --rate whether
 /// the link carries it, or what to average.

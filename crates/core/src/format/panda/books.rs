@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::certify::{Ending, Tally};
 use super::codec::EndReason;
 use super::header::Header;
+use super::notes::Notes;
 use super::triggers::Falls;
 use crate::account::{Account, CountedBy, Edge, Verdict};
 use crate::gap::{Cause, Gap};
@@ -41,8 +42,10 @@ pub struct Books {
     account: Account,
     tallies: Vec<Tally>,
     unlisted: u64,
-    notes: Vec<String>,
+    notes: Notes,
     falls: Falls,
+    /// Whether others may arm it as soon as it has ended.
+    others_arm: bool,
 }
 
 /// What a connection brings of an acquisition that another one had begun.
@@ -88,8 +91,9 @@ impl Books {
             account: Account::new(CountedBy::ServerCount),
             tallies: Vec::new(),
             unlisted: 0,
-            notes: Vec::new(),
+            notes: Notes::default(),
             falls: Falls::default(),
+            others_arm: false,
         };
         if header.missed > 0 {
             books.notes.push(format!("joined late: {} samples went before", header.missed));
@@ -101,6 +105,12 @@ impl Books {
     /// The first index that is neither certified nor lost.
     pub fn next_index(&self) -> u64 {
         self.next
+    }
+
+    /// Somebody else has armed it, and may arm it anew as soon as it has ended: what the PandA counts when it is asked
+    /// then can be of the next one.
+    pub fn armed_by_others(&mut self) {
+        self.others_arm = true;
     }
 
     /// What the times of triggers show.
@@ -157,6 +167,19 @@ impl Books {
         let came_to = self.next + self.withheld;
         // A count below what came here is that of another acquisition.
         let captured = captured.filter(|&captured| captured >= came_to);
+        let is_of_another = |captured: &u64| {
+            self.others_arm
+                && is_good(&last.ending)
+                && sent_to.is_some_and(|sent| sent != *captured)
+        };
+        let of_another = captured.filter(is_of_another);
+        let captured = captured.filter(|_| of_another.is_none());
+        if let (Some(counted), Some(sent_to)) = (of_another, sent_to) {
+            self.notes.push(format!(
+                "its end counts {sent_to} samples, and the PandA said {counted} when it was asked then: it has probably been \
+                 armed anew by others"
+            ));
+        }
         if last.ending == Ending::Left && captured.is_none() {
             self.notes.push("how many samples the PandA took in all is not known".to_owned());
         }
@@ -191,7 +214,7 @@ impl Books {
             captured,
             connections: self.tallies,
             connections_unlisted: self.unlisted,
-            notes: self.notes,
+            notes: self.notes.into_texts(),
             times_fell: self.falls.count,
             runs: self.runs,
         };
@@ -359,6 +382,24 @@ mod tests {
         assert!(closed.notes.is_empty());
         let other = close(tally(0, 5000, 0, Ending::End(EndReason::Ok)), Some(5001));
         assert_eq!(other.account.verdict, Verdict::Unexplained);
+    }
+
+    #[test]
+    fn a_count_of_what_others_armed_next_speaks_against_nothing() {
+        for (later, is_noted) in [(5001, true), (5000, false), (7, false)] {
+            let mut books = Books::new(&header(0));
+            books.armed_by_others();
+            books.left(tally(0, 5000, 0, Ending::End(EndReason::Ok)));
+            let closed = books.close(Some(later), None);
+            assert_eq!(closed.account.verdict, Verdict::Proven);
+            assert_eq!(closed.account.terms, terms(5000, 5000, 0, 0));
+            assert_eq!(closed.notes.iter().any(|note| note.contains("armed anew")), is_noted);
+        }
+        // After an end that is not good, its count is all there is.
+        let mut books = Books::new(&header(0));
+        books.armed_by_others();
+        books.left(tally(0, 100, 10, Ending::End(EndReason::DataOverrun)));
+        assert_eq!(books.close(Some(150), None).account.terms, terms(150, 100, 40, 10));
     }
 
     #[test]

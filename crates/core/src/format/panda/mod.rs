@@ -26,6 +26,7 @@ pub mod control;
 mod draft;
 pub mod forecast;
 pub mod header;
+mod notes;
 pub mod source;
 mod text;
 pub mod triggers;

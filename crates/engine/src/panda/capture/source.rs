@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::{
-    Books, Certifier, EndReason, Ending, Event, Header, Triggers, codec,
-};
+use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, Triggers};
 use fullbore_core::time::Tai;
 
 use super::device::{Captured, Data, Device};
@@ -125,8 +123,8 @@ pub struct Source<D: Device, O: Outlet> {
     arming: Arming,
     /// When the data port accepted us, on the connection that stands.
     accepted: Option<Instant>,
-    /// What came last that no PandA sends.
-    damage: Option<codec::Error>,
+    /// What came last and cannot be taken.
+    damage: Option<Error>,
     /// Since when there has been no connection, and when the next attempt is due.
     away: Option<(Instant, Instant, Duration)>,
     looked: Instant,
@@ -272,10 +270,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Ok(step) => self.took(step),
             Err(Error::Data(error)) => {
                 let ending = Ending::from(&error);
-                self.damage = Some(error);
+                self.damage = Some(Error::Data(error));
                 self.lost(ending);
             }
-            Err(error) => self.lost_because(Ending::ConnectionLost, error.to_string()),
+            Err(error) => self.lost_because(Ending::ConnectionLost, with_cause(&error)),
         }
     }
 
@@ -327,9 +325,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
         let most = self.intake.most_frame_bytes();
         if bytes > most {
-            let what = format!(
-                "a frame of {bytes} bytes came, and block memory holds {most} of one frame"
-            );
+            let error = Error::LargeFrame { bytes, most };
+            let what = error.to_string();
+            self.damage = Some(error);
             self.lost(Ending::Damaged(what));
         }
     }
@@ -427,7 +425,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Arming::Armed => false,
             Arming::Perhaps { asked } => self.is_disarmed(asked),
         };
-        if !may_arm {
+        // What the outlet could not take of the last one ends it here.
+        self.take_emptied(Duration::ZERO);
+        if !may_arm || self.failed.is_some() {
             return;
         }
         match self.device.arm() {
@@ -491,7 +491,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.begun += 1;
         let number = self.begun;
         let seen = self.clock.now();
-        let (books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
+        let (mut books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
+        if self.arming == Arming::Not {
+            books.armed_by_others();
+        }
         self.intake.begin(sample_bytes, block_bytes, header.missed);
         self.gauge.missing.store(header.missed, Relaxed);
         let triggers = Triggers::of(&header);
@@ -609,9 +612,9 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.give_up(Error::Refused { request: "the data connection".to_owned(), text });
     }
 
-    /// Ends with what was wrong with the bytes that came, if they were, else with this.
+    /// Ends with what was wrong with what came, if it was, else with this.
     fn give_up(&mut self, error: Error) {
-        let error = self.damage.take().map_or(error, Error::Data);
+        let error = self.damage.take().unwrap_or(error);
         self.failed = Some(Ended::Failed(error));
     }
 

@@ -550,6 +550,30 @@ fn a_stop_leaves_where_a_frame_is_certified() {
 }
 
 #[test]
+fn what_others_arm_next_is_no_contradiction_and_what_we_armed_is() {
+    let sent = || {
+        let sent = Sent::new().header(&header(0, 0, Process::Raw)).frame(0, 500, 500);
+        sent.end(500, EndReason::Disarmed)
+    };
+    let run = record(vec![sent()], &[4096], Captured::Over(900), settings(1));
+    let closed = &run.kept.closed[0];
+    assert_eq!((closed.account.verdict, closed.account.terms.expected), (Verdict::Proven, 500));
+    assert!(closed.notes.iter().any(|note| note.contains("900")), "{:?}", closed.notes);
+    let (arming, armed) = (Settings { arm: true, ..settings(1) }, Arc::default());
+    let wires = vec![(sent(), Hold::Armed(Arc::clone(&armed), 1))];
+    let run = record_held(Kept::default(), wires, armed, &[4096], Captured::Over(900), arming);
+    assert_eq!(run.kept.closed[0].account.verdict, Verdict::Unexplained);
+}
+
+#[test]
+fn a_frame_larger_than_all_block_memory_is_refused_and_more_memory_advised() {
+    let sent = || Sent::new().header(&header(0, 0, Process::Raw)).frame(0, 200_000, 200_000);
+    let run = record((0..10).map(|_| sent()).collect(), &[4096], Captured::Busy, settings(1));
+    let Ended::Failed(error) = run.ended else { panic!("{:?}", run.ended) };
+    assert!(error.hint().unwrap().contains("--buffer"), "{error}");
+}
+
+#[test]
 fn a_frame_larger_than_all_block_memory_is_refused() {
     let sent = Sent::new().header(&header(0, 0, Process::Raw)).frame(0, 200_000, 200_000);
     let run = record(vec![sent], &[4096], Captured::Unknown, settings(1));

@@ -124,40 +124,53 @@ pub fn record(
 ) -> Result<(), RecordError> {
     let as_plan = plan.as_plan();
     check_inputs(&as_plan)?;
-    make_way(&plan)?;
+    check_way(&plan)?;
     let ports = open_ports(&as_plan, &Places::plan(&as_plan, &[])?)?;
     judge_buffers(&as_plan, &ports, tell);
     for text in ports.iter().filter_map(Port::warning) {
         tell(&Event::Warning { text });
     }
+    // What was there is gone only now that nothing stands in the way of what takes its place.
+    make_way(&plan)?;
     let mut work = Work::arm(plan, &as_plan, ports, tell)?;
     work.run(control, tell);
     work.end(tell)
 }
 
-/// Refuses files that are there, or removes them where they are to be overwritten. Those of threads that are yet
-/// to be discovered are looked for when they are made.
-fn make_way(plan: &ContainerPlan) -> Result<(), RecordError> {
+/// The files that will be made and are there already. Those of threads that are yet to be discovered are looked for when
+/// they are made.
+fn in_the_way(plan: &ContainerPlan) -> impl Iterator<Item = PathBuf> {
     let known = plan.sources.iter().map(|source| plan.file_of(source.name.as_str()));
     let master = [plan.path.clone()].into_iter().filter(|_| !plan.is_single());
-    for path in known.chain(master).filter(|path| hdf5::is_there(path)) {
+    known.chain(master).filter(|path| hdf5::is_there(path))
+}
+
+/// Refuses files that are there, or that cannot be continued or replaced where that is asked for.
+fn check_way(plan: &ContainerPlan) -> Result<(), RecordError> {
+    let folder = plan.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some((folder, Err(source))) = folder.map(|folder| (folder, std::fs::metadata(folder))) {
+        return Err(RecordError::File { path: folder.to_owned(), source });
+    }
+    hdf5::check_place(&plan.path)?;
+    for path in in_the_way(plan) {
         match plan.options.existing {
             Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
             Existing::Append if path == plan.path && !plan.is_single() => {
                 hdf5::check_master(&path)?;
             }
             Existing::Append => hdf5::check_continuable(&path)?,
-            // Those who read the old file keep it.
-            Existing::Overwrite => std::fs::remove_file(&path)
-                .map_err(|source| RecordError::File { path: path.clone(), source })?,
+            Existing::Overwrite => hdf5::check_replaceable(&path)?,
         }
     }
-    hdf5::check_room(&plan.path)?;
-    let folder = plan.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.map(|folder| (folder, std::fs::metadata(folder))) {
-        Some((folder, Err(source))) => Err(RecordError::File { path: folder.to_owned(), source }),
-        _ => Ok(()),
+    Ok(())
+}
+
+/// Removes the files that are to be replaced. Those who read them keep them.
+fn make_way(plan: &ContainerPlan) -> Result<(), RecordError> {
+    if plan.options.existing == Existing::Overwrite {
+        in_the_way(plan).try_for_each(|path| hdf5::remove_old(&path))?;
     }
+    Ok(())
 }
 
 /// A recording that goes on.
@@ -470,12 +483,12 @@ impl Work {
         mut files: BTreeMap<u16, StreamFile>,
         sealed: &Sealed,
     ) -> Result<(), hdf5::Error> {
-        if self.failed.is_some() {
+        if let Some(failed) = &self.failed {
             for (number, file) in files {
                 let ending =
                     Ending::of_stream(sealed.manifest.state, self.scan.accounts.get(&number));
                 // Where there is no room for an ending either, `recover` makes one.
-                let _ = file.abandon(&ending);
+                let _ = file.abandon(&ending.cut_short(failed));
             }
             return Ok(());
         }

@@ -58,13 +58,24 @@ pub(super) fn read_number<T: H5Type>(of: &Location, name: &str) -> Option<T> {
     of.attr(name).ok()?.read_scalar().ok()
 }
 
-/// Keeps places for what is known at the end.
-pub(super) fn reserve(file: &File, path: &Path) -> Result<(), Error> {
+/// Keeps places for what is known at the end. So many samples are missing already, and stay so if no end comes.
+pub(super) fn reserve(file: &File, missing: u64, path: &Path) -> Result<(), Error> {
     text(file, "end_reason", "", path)?;
     text(file, "verdict", RECORDING, path)?;
     text(file, "account", "", path)?;
-    number(file, "missing", 0u64, path)?;
+    number(file, "missing", missing, path)?;
     number(file, "samples", 0u64, path)
+}
+
+/// Says that one more recording is being written, of which so many samples are missing already.
+pub(super) fn go_on(
+    file: &File,
+    earlier: &Earlier,
+    missing: u64,
+    path: &Path,
+) -> Result<(), Error> {
+    number(file, "missing", earlier.missing.saturating_add(missing), path)?;
+    text(file, "verdict", RECORDING, path)
 }
 
 /// What a file says of the recordings that it has, for another one to be added to them.

@@ -162,7 +162,8 @@ impl BytesFile {
     ) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
             // The first error says more than what comes of it.
-            let _ = self.abandon(ending);
+            let ending = ending.cut_short(&error);
+            let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }
         let (path, rows, about) = (self.container.path.clone(), self.written, self.about);
@@ -170,7 +171,7 @@ impl BytesFile {
         let fillings = [self.frames, times].into_iter().chain(of_runs);
         let datasets: Vec<Rows> = fillings.map(|filling| filling.rows).collect();
         let longest_write = datasets.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
-        let flushes = self.container.close(datasets, |file| {
+        let (flushes, file_bytes) = self.container.close(datasets, |file| {
             for (name, text) in attributes {
                 attributes::text(file, name, text, &path)?;
             }
@@ -179,7 +180,7 @@ impl BytesFile {
         Ok(Report {
             rows,
             bytes_in: rows * self.unit as u64,
-            file_bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
+            file_bytes,
             path,
             flushes,
             longest_write,
@@ -320,7 +321,7 @@ fn begin(
     for (name, text) in attributes {
         attributes::text(file, name, text, path)?;
     }
-    attributes::reserve(file, path)?;
+    attributes::reserve(file, 0, path)?;
     Ok((Filling::new(frames, unit), times, Earlier::default()))
 }
 
@@ -361,7 +362,7 @@ fn resume(
     let earlier = Earlier::of(file);
     // From now on the root speaks of what is added.
     index::complete(file, rows, path)?;
-    attributes::text(file, "verdict", attributes::RECORDING, path)?;
+    attributes::go_on(file, &earlier, 0, path)?;
     Ok((frames, axis, earlier))
 }
 

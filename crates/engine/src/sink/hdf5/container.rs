@@ -1,5 +1,8 @@
 //! The file itself: making it, letting readers in, flushing, and closing it with its ending.
 
+use std::fs::File as Disk;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -20,10 +23,11 @@ const PAGE: u64 = 4096;
 pub(super) struct Container {
     pub path: PathBuf,
     file: File,
-    /// The same file for the kernel: libhdf5's flush does not reach the disk. It also shows that there is a writer.
-    disk: std::fs::File,
+    /// The same file for the kernel: libhdf5's flush does not reach the disk. It also shows that there is a writer, and
+    /// which file it is, whatever becomes of its name.
+    disk: Disk,
     /// Room for the ending.
-    reserve: Option<std::fs::File>,
+    reserve: Option<Disk>,
     pub flushes: Histogram<u64>,
     failed: bool,
 }
@@ -43,7 +47,7 @@ impl Container {
         prepare: impl FnOnce(&File, Begun) -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
         reserve::check_room(path)?;
-        let (file, begun) = open(path, options.existing)?;
+        let (file, disk, begun) = open(path, options.existing)?;
         let prepared = prepare(&file, begun).and_then(|inside| {
             if options.live {
                 file.start_swmr().map_err(refused(path, "letting readers in"))?;
@@ -56,7 +60,6 @@ impl Container {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        let disk = std::fs::File::open(path).map_err(kernel(path, "opening it to sync"))?;
         guard::show(&disk);
         let path = path.to_owned();
         let flushes = histogram();
@@ -98,12 +101,12 @@ impl Container {
     /// Closes the file to live writing, lets `seal` write what is known at the end, and syncs it.
     ///
     /// By then every row is in the file and flushed, so a death in between costs the ending at most. One of which a
-    /// write has failed is for [`Container::abandon`].
+    /// write has failed is for [`Container::abandon`]. Gives how long flushes took, and the length of the file.
     pub(super) fn close(
         self,
         datasets: Vec<Rows>,
         seal: impl FnOnce(&File) -> Result<(), Error>,
-    ) -> Result<Histogram<u64>, Error> {
+    ) -> Result<(Histogram<u64>, u64), Error> {
         let Container { path, file, disk, reserve, flushes, failed } = self;
         drop((datasets, reserve));
         let closed = file.close().map_err(refused(&path, "closing it"));
@@ -111,17 +114,22 @@ impl Container {
             return Err(Error::Failed { path });
         }
         closed?;
-        let mut builder = File::with_options();
-        access(&mut builder).with_fapl(|access| access.file_locking(false));
-        let file = builder.open_rw(&path).map_err(refused(&path, "opening it for the ending"))?;
+        let way = way_to(&disk, &path)?;
+        let file = open_unlocked(&way).map_err(refused(&path, "opening it for the ending"))?;
         seal(&file)?;
         file.close().map_err(refused(&path, "closing it"))?;
         disk.sync_all().map_err(kernel(&path, "syncing it"))?;
-        Ok(flushes)
+        Ok((flushes, disk.metadata().map_or(0, |file| file.len())))
     }
 }
 
 impl Container {
+    /// Where the file is now, if somebody has given it another name since it was opened.
+    pub(super) fn moved_to(&self) -> Option<PathBuf> {
+        let way = way_to(&self.disk, &self.path).ok().filter(|way| *way != self.path)?;
+        std::fs::read_link(way).ok()
+    }
+
     /// Closes a file that can take no more: each dataset is cut to the rows that readers have seen, since what came
     /// after the last flush is in some of them only, and `seal` writes what is known at the end.
     pub(super) fn abandon(
@@ -135,7 +143,8 @@ impl Container {
         drop((datasets, reserve));
         // What libhdf5 cannot write any more is of rows that are cut off next.
         let _ = file.close();
-        let file = open_abandoned(&path).map_err(refused(&path, "opening it for the ending"))?;
+        let way = way_to(&disk, &path)?;
+        let file = open_abandoned(&way).map_err(refused(&path, "opening it for the ending"))?;
         for (place, rows) in seen {
             let cut = file.dataset(&place).and_then(|set| cut(&set, rows as usize));
             cut.map_err(refused(&path, "cutting a dataset"))?;
@@ -144,6 +153,38 @@ impl Container {
         file.close().map_err(refused(&path, "closing it"))?;
         disk.sync_all().map_err(kernel(&path, "syncing it"))
     }
+}
+
+/// By what name the file is opened once more that is open here: its own, or, where that one is another's by now, the
+/// kernel's name for what is open. What has no name any more is gone when it is closed.
+fn way_to(disk: &Disk, path: &Path) -> Result<PathBuf, Error> {
+    let ours = disk.metadata().map_err(kernel(path, "looking which file it is"))?;
+    if ours.nlink() == 0 {
+        return Err(Error::Removed { path: path.to_owned() });
+    }
+    let is_ours = |there: std::fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+    Ok(match path.metadata().is_ok_and(is_ours) {
+        true => path.to_owned(),
+        false => PathBuf::from(format!("/proc/self/fd/{}", disk.as_raw_fd())),
+    })
+}
+
+/// Opens a file to write it, without libhdf5's lock, which readers forbid: ours is taken by then.
+fn open_unlocked(path: &Path) -> hdf5_metno::Result<File> {
+    let mut builder = File::with_options();
+    access(&mut builder).with_fapl(|access| access.file_locking(false));
+    builder.open_rw(path)
+}
+
+/// The datasets of a root that are written here: columns, frames, bytes, times. Others are somebody else's.
+pub(super) fn own_datasets(file: &File) -> hdf5_metno::Result<Vec<Dataset>> {
+    let own = |set: &Dataset| {
+        let name = set.name();
+        let is_column =
+            || set.attr_names().is_ok_and(|names| names.iter().any(|it| it == "capture"));
+        ["/frames", "/time", "/data"].contains(&name.as_str()) || is_column()
+    };
+    Ok(file.datasets()?.into_iter().filter(own).collect())
 }
 
 /// Makes a dataset as long as so many rows.
@@ -160,7 +201,11 @@ pub(super) fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
 /// Looks whether a file could be continued, as far as that is seen before anything is known of what will come: it can be
 /// opened, nobody writes it, and its last recording was ended.
 pub fn check_continuable(path: &Path) -> Result<(), Error> {
-    let _alone = guard::take(path)?;
+    let _ours = guard::take_beside_readers(path)?;
+    check_unmarked(path)
+}
+
+fn check_unmarked(path: &Path) -> Result<(), Error> {
     let opened =
         access(&mut File::with_options()).with_fapl(|list| list.file_locking(false)).open(path);
     let file = match opened {
@@ -183,26 +228,26 @@ pub(super) fn check_ended(file: &File, path: &Path) -> Result<(), Error> {
     }
 }
 
-fn open(path: &Path, existing: Existing) -> Result<(File, Begun), Error> {
-    let mut builder = File::with_options();
-    access(&mut builder);
+/// The file, for libhdf5 and for the kernel; by then others are shown that it has a writer.
+fn open(path: &Path, existing: Existing) -> Result<(File, Disk, Begun), Error> {
     if is_there(path) {
         match existing {
             Existing::Refuse => return Err(Error::Exists { path: path.to_owned() }),
             // Those who read the old file keep it.
-            Existing::Overwrite => {
-                std::fs::remove_file(path).map_err(kernel(path, "removing the old one"))?;
-            }
+            Existing::Overwrite => guard::remove_old(path)?,
             Existing::Append => {
-                check_continuable(path)?;
-                let file =
-                    builder.open_rw(path).map_err(refused(path, "opening it to continue"))?;
-                return Ok((file, Begun::Continued));
+                let ours = guard::take_beside_readers(path)?;
+                check_unmarked(path)?;
+                let file = open_unlocked(path).map_err(refused(path, "opening it to continue"))?;
+                return Ok((file, ours, Begun::Continued));
             }
         }
     }
-    let file = builder.create_excl(path).map_err(refused(path, "making it"))?;
-    Ok((file, Begun::New))
+    let mut builder = File::with_options();
+    let file = access(&mut builder).create_excl(path).map_err(refused(path, "making it"))?;
+    let disk = Disk::open(path).map_err(kernel(path, "opening it to sync"))?;
+    guard::show(&disk);
+    Ok((file, disk, Begun::New))
 }
 
 /// Files that every libhdf5 since 1.10 reads, with chunks on pages.

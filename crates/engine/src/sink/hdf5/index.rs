@@ -71,8 +71,12 @@ impl Acquisition {
     /// One whose writer died: only its rows are known, and what the file began with.
     pub(super) fn abandoned(file: &File, first_row: u64, rows: u64, reason: &str) -> Self {
         let settings = attributes::read_text(file, SETTINGS).unwrap_or_default();
-        let ending = Ending::given_up(reason.to_owned());
-        Acquisition { settings, ..Acquisition::new(&ending, first_row, rows) }
+        // The root counts what is missing of all together, and it began with what this one had missed.
+        let of_others = known_missing(file);
+        let of_all = attributes::read_number(file, "missing").unwrap_or(of_others);
+        let missed = of_all.saturating_sub(of_others);
+        let ending = Ending { missing: missed, ..Ending::given_up(reason.to_owned()) };
+        Acquisition { settings, missed, ..Acquisition::new(&ending, first_row, rows) }
     }
 
     /// The only one that a file has, by what its root says.
@@ -134,6 +138,12 @@ pub(super) fn known_rows(file: &File) -> Option<u64> {
     let column = |name| group.dataset(name).ok()?.read_1d::<u64>().ok();
     let ends = column("first_row")?.into_iter().zip(column("rows")?);
     Some(ends.map(|(first, rows)| first.saturating_add(rows)).max().unwrap_or(0))
+}
+
+/// Samples that are missing by all of its rows.
+fn known_missing(file: &File) -> u64 {
+    let column = file.group(GROUP).and_then(|group| group.dataset("missing")?.read_1d::<u64>());
+    column.map_or(0, |counts| counts.iter().fold(0, |sum, &count| sum.saturating_add(count)))
 }
 
 fn put_text(group: &Group, name: &str, row: usize, text: &str) -> hdf5_metno::Result<()> {

@@ -43,10 +43,11 @@ use hdrhistogram::Histogram;
 pub use bytes::{BytesFile, Shape};
 pub use container::check_continuable;
 pub use fullbore_core::format::panda::columns::Form;
+pub use guard::{check_replaceable, remove_old};
 pub use joined::{check_master, join, join_anew};
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
-pub use reserve::check_room;
+pub use reserve::check_place;
 pub use stream::{About, StreamFile};
 
 /// The attribute of a file's root that holds what the PandA was set to, as JSON.
@@ -150,6 +151,12 @@ impl Ending {
     /// Of a recording that was given up, and for which nobody has an account.
     pub fn given_up(why: String) -> Self {
         Ending { reason: why, ..Ending::default() }
+    }
+
+    /// The same of a recording whose file could take no more.
+    pub fn cut_short(&self, error: &Error) -> Self {
+        let reason = format!("no more could be written: {}", in_full(error));
+        Ending { reason, ..self.clone() }
     }
 
     /// The verdict; without one it is unproven.
@@ -322,6 +329,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// Somebody took its last name away while it was written.
+    #[error("{}: it was removed while it was written, and what was in it is lost", path.display())]
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
     /// No file to recover: it holds no dataset that grows.
     #[error("{}: not one of this program's HDF5 files", path.display())]
     Foreign {
@@ -369,13 +382,27 @@ pub fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
+        add(&mut text, &inner.to_string());
+        if let Some(said) = inner.downcast_ref().and_then(what_the_kernel_said) {
+            add(&mut text, &said);
         }
         cause = inner.source();
     }
     text
+}
+
+fn add(text: &mut String, more: &str) {
+    if !text.contains(more) {
+        text.push_str(": ");
+        text.push_str(more);
+    }
+}
+
+/// What the kernel said to libhdf5: `… errno = 28, error message = 'No space left on device', …`.
+fn what_the_kernel_said(error: &hdf5_metno::Error) -> Option<String> {
+    let text = describe(error);
+    let (_, from) = text.split_once("error message = '")?;
+    from.split_once('\'').map(|(said, _)| said.to_owned())
 }
 
 /// All that libhdf5 says of a failure: the cause is at the bottom of its stack.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDes
 use hdf5_metno::{Dataset, File, H5Type};
 
 use super::attributes::{self, Earlier};
-use super::container::{Begun, Container, check_ended, refused};
+use super::container::{Begun, Container, check_ended, own_datasets, refused};
 use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
 use super::{Ending, Error, Existing, Options, Report, SETTINGS};
@@ -73,7 +73,7 @@ impl PandaFile {
         let (container, inside) = Container::create(path, options, |file, begun| {
             let inside = match begun {
                 Begun::New => begin(file, &columns, header, options, path),
-                Begun::Continued => resume(file, &columns, options, path),
+                Begun::Continued => resume(file, &columns, header, options, path),
             }?;
             if let Some(json) = &settings {
                 attributes::text(file, SETTINGS, json, path)?;
@@ -109,6 +109,11 @@ impl PandaFile {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.container.path
+    }
+
+    /// Where it is now, if somebody has given it another name.
+    pub fn moved_to(&self) -> Option<PathBuf> {
+        self.container.moved_to()
     }
 
     /// Rows of this acquisition so far.
@@ -164,18 +169,19 @@ impl PandaFile {
     pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
             // The first error says more than what comes of it.
-            let _ = self.abandon(ending);
+            let ending = ending.cut_short(&error);
+            let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }
         let longest_write = self.rows.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
         let path = self.container.path.clone();
         let (rows, about) = (self.written, self.about);
-        let flushes =
+        let (flushes, file_bytes) =
             self.container.close(self.rows, |file| about.end(file, ending, rows, &path))?;
         Ok(Report {
             rows,
             bytes_in: rows * self.columns.sample_bytes() as u64,
-            file_bytes: std::fs::metadata(&path).map_or(0, |file| file.len()),
+            file_bytes,
             path,
             flushes,
             longest_write,
@@ -281,7 +287,7 @@ fn begin(
         attributes::number(file, "hw_time_offset_ns", ns, path)?;
     }
     attributes::number(file, "missed", header.missed, path)?;
-    attributes::reserve(file, path)?;
+    attributes::reserve(file, header.missed, path)?;
     let (buffers, earlier) = (columns.buffers(chunk_rows), Earlier::default());
     Ok(Inside { rows, buffers, filled: 0, first: 0, earlier })
 }
@@ -327,7 +333,13 @@ fn type_of(element: Element) -> TypeDescriptor {
 
 /// Finds the columns of a file that is continued, and takes its last rows back into the buffers: they
 /// belong to HDF5 chunks that will be written again.
-fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Result<Inside, Error> {
+fn resume(
+    file: &File,
+    columns: &Columns,
+    header: &Header,
+    options: &Options,
+    path: &Path,
+) -> Result<Inside, Error> {
     let differs = |what: String| Error::Differs { path: path.to_owned(), what };
     check_ended(file, path)?;
     let mut rows = Vec::new();
@@ -347,7 +359,7 @@ fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Res
             resumed.ok_or_else(|| differs(format!("its column {} cannot grow", column.name)))?,
         );
     }
-    if file.datasets().map_or(0, |sets| sets.len()) != rows.len() {
+    if own_datasets(file).map_or(0, |sets| sets.len()) != rows.len() {
         return Err(differs("it has columns that were not captured now".into()));
     }
     let (first, chunk_rows) = (length.unwrap_or(0), rows[0].chunk_rows());
@@ -363,7 +375,7 @@ fn resume(file: &File, columns: &Columns, options: &Options, path: &Path) -> Res
     let (first, earlier) = (first as u64, Earlier::of(file));
     // From now on the root speaks of what is added.
     index::complete(file, first, path)?;
-    attributes::text(file, "verdict", attributes::RECORDING, path)?;
+    attributes::go_on(file, &earlier, header.missed, path)?;
     Ok(Inside { rows, buffers, filled, first, earlier })
 }
 

@@ -1,10 +1,12 @@
 //! Room on the disk for the ending of a file, taken while there is some: a full disk must not keep a file from
 //! saying how it ended, nor its columns from being cut to one length.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, statvfs};
+use rustix::io::Errno;
 
 use super::Error;
 
@@ -20,10 +22,30 @@ pub fn check_room(path: &Path) -> Result<(), Error> {
         return Err(Error::Disk {
             path: path.to_owned(),
             doing: "there is not a megabyte free for it",
-            source: rustix::io::Errno::NOSPC.into(),
+            source: Errno::NOSPC.into(),
         });
     }
     Ok(())
+}
+
+/// Refuses a place where no file can be made, by making one that has no name, or has one for a moment.
+pub fn check_place(path: &Path) -> Result<(), Error> {
+    check_room(path)?;
+    let folder = folder_of(path);
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match open(folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(_) => return Ok(()),
+        // Here they have names or none at all.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+        Err(error) => return Err(no_file(path, error.into())),
+    }
+    let trial = folder.join(format!(".fullbore-trial-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).open(&trial);
+    made.and_then(|_| std::fs::remove_file(&trial)).map_err(|error| no_file(path, error))
+}
+
+fn no_file(path: &Path, source: io::Error) -> Error {
+    Error::Disk { path: path.to_owned(), doing: "no file can be made there", source }
 }
 
 fn folder_of(path: &Path) -> &Path {
