@@ -1,4 +1,4 @@
-//! The only place with `unsafe`: memory that the kernel writes to, sockets, io_uring.
+//! The only place with `unsafe`: memory that the kernel writes to, sockets, loop devices, io_uring.
 //!
 //! Every block of `unsafe` is preceded by the fact it relies on and who guarantees it.
 
@@ -6,6 +6,7 @@
 
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
+pub mod loops;
 pub mod memory;
 pub mod receive;
 pub mod sched;
