@@ -625,6 +625,100 @@ def test_a_device_being_recorded_onto_cannot_be_mounted_or_recorded_onto(loop, t
     run("verify", end(loop), code=GOOD)
 
 
+@pytest.mark.parametrize("mark", ["swap", "mbr", "unknown"])
+def test_what_others_put_on_a_device_after_us_is_theirs(mark, device):
+    """A copy of our index survives at the end of the device, and gives no right to the rest."""
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
+    if mark == "swap":
+        if shutil.which("mkswap") is None:
+            pytest.skip("mkswap is not here")
+        subprocess.run(["mkswap", device], check=True, capture_output=True)
+    else:
+        place, theirs = {"mbr": (440, b"theirs" + bytes(64) + b"\x55\xaa"), "unknown": (0, b"theirs")}[mark]
+        with open(device, "r+b") as file:
+            file.seek(place)
+            file.write(theirs)
+            file.flush()
+            os.fsync(file.fileno())
+    before = hashlib.sha256(content(device)).digest()
+    told = record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"), code=REFUSED)
+    assert "a scan index" in told and f"--overwrite {device}" in told
+    for words in (["rm", "--yes", end(device, scan="r1_a")], ["recover", end(device)]):
+        assert "a scan index" in text(run(*words, code=REFUSED).stderr), words
+    assert hashlib.sha256(content(device)).digest() == before
+    run("verify", end(device, scan="r1_a"), code=GOOD)
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"), "--overwrite", device)
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_c"))
+
+
+def test_a_new_index_leaves_nothing_to_be_recognised_behind_its_second_copy(tmp_path):
+    image = tmp_path / "odd.img"
+    image.write_bytes(bytes((64 << 20) + 100) + b"EFI PART" + bytes(504))
+    told = record("pattern:prbs31?bytes=1MiB", end(image, scan="r1_a"), code=REFUSED)
+    assert "GPT" in told
+    record("pattern:prbs31?bytes=1MiB", end(image, scan="r1_a"), "--overwrite", image)
+    record("pattern:prbs31?bytes=1MiB", end(image, scan="r1_b"))
+
+
+@root
+def test_another_name_of_the_image_of_a_loop_device_is_in_use_as_well(loop, tmp_path):
+    show = ["losetup", "--noheadings", "--output", "BACK-FILE", loop]
+    image = subprocess.run(show, check=True, capture_output=True).stdout.decode().strip()
+    other, moved = tmp_path / "other.img", tmp_path / "moved.img"
+    os.link(image, other)
+    os.unlink(image)  # the kernel's path of it is none any more
+    told = record("pattern:prbs31?bytes=1MiB", end(other), "--overwrite", other, code=REFUSED)
+    assert "in use" in told and loop in told
+    other.rename(moved)
+    assert "in use" in text(run("selftest", moved, "--overwrite", moved, "--quick", code=REFUSED).stderr)
+
+
+@root
+def test_a_loop_device_that_another_shows_is_in_use(loop):
+    done = subprocess.run(["losetup", "--find", "--show", loop], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no loop device over another here: {done.stderr}")
+    upper = done.stdout.strip()
+    try:
+        told = record("pattern:prbs31?bytes=1MiB", end(loop), "--overwrite", loop, code=REFUSED)
+        assert "in use" in told and upper in told
+    finally:
+        subprocess.run(["losetup", "--detach", upper], check=True)
+    record("pattern:prbs31?bytes=1MiB", end(loop))
+
+
+def test_a_recording_that_is_refused_leaves_no_file(tmp_path):
+    new = tmp_path / "new.img"
+    for size, scan, more in [
+        ("1MiB", "r1_a", []),  # no index fits
+        ("64MiB", "r1_a", ["--bytes", "1GiB"]),  # no room
+        ("1000", None, []),  # not a chunk
+        ("64MiB", None, ["--buffer", "100TB"]),  # no memory
+    ]:
+        to = end(new, size=size, **({"scan": scan} if scan else {}))
+        record("pattern:prbs31", to, *more, code=REFUSED)
+        assert not new.exists(), (size, scan)
+    record("pattern:prbs31?bytes=1MiB", end(new, size="64MiB", scan="r1_a"))
+    before = hashlib.sha256(content(new)).digest()
+    record("pattern:prbs31?bytes=1GiB", end(new, size="64MiB", scan="r1_b"), code=REFUSED)
+    assert hashlib.sha256(content(new)).digest() == before, "what was there stays"
+
+
+def test_what_is_read_and_what_is_written_do_not_overlap(device, tmp_path):
+    before = hashlib.sha256(content(device)).digest()
+    place = lambda first, last: end(device, first=hex(first * CHUNK), last=hex(last * CHUNK))
+    told = record(place(0, 9), place(1, 10), code=REFUSED)
+    assert "written over meanwhile" in told
+    assert "written over meanwhile" in record(f"file:{device}", end(device), code=REFUSED)
+    assert "written over meanwhile" in record(place(0, 9), end(device, scan="r1_a"), code=REFUSED)
+    assert hashlib.sha256(content(device)).digest() == before
+    assert record(place(0, 9), place(10, 19))["bytes"] == 10 * CHUNK
+    record("pattern:prbs31?bytes=3MiB", end(device, scan="r1_a"))
+    record(end(device, scan="r1_a"), end(device, scan="r1_copy"))
+    assert "written over meanwhile" in record(f"file:{device}", end(device, scan="r1_b"), code=REFUSED)
+    run("verify", end(device), code=GOOD)
+
+
 def test_what_is_no_device_is_refused_with_a_hint(tmp_path):
     for path, word in [
         (tmp_path, "--store"),

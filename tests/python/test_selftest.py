@@ -1,17 +1,21 @@
 """`fullbore selftest` on what a host has: a directory, a file, and a loop device; and what it leaves alone.
 
-That each test can fail is shown where faults can be made at will, under the code (`selftest/faulty.rs`);
-here it is shown that all pass on sound targets, and that nothing is overwritten by mistake.
+That each test can fail is shown where faults can be made at will, under the code (`selftest/faulty.rs`), and here
+with those that can be made from outside; and that all pass on sound targets, and that nothing is overwritten by mistake.
 """
 
+import fcntl
 import json
 import mmap
 import os
 import shutil
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
+from disks import MARKS, Disk
 from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
 
@@ -174,3 +178,126 @@ def test_a_target_that_somebody_else_writes_to_fails_with_what_lies_there(tmp_pa
     schema("selftest").validate(told)
     (test,) = told["tests"]
     assert "from 0x800000 to 0x81ffff: zeros" in test["why"], test
+
+
+# Each test made to fail, on a file and on a loop device, by somebody who comes between its steps.
+
+
+class Step:
+    """`fullbore selftest` that goes on to its next line only when it is let: a pipe that holds one line, and no more.
+
+    The lines tell what was done or will be, so whoever acts before each of them acts between writing and reading.
+    """
+
+    def __init__(self, target, *tests):
+        self._read, write = os.pipe2(os.O_DIRECT)
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        only = ",".join(map(str, tests))
+        self.process = subprocess.Popen(
+            [BINARY, "selftest", target, "--overwrite", target, "--quick", "--tests", only],
+            stdout=write, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(write)
+
+    def _stands_still(self):
+        """In a write to its standard output, or ended."""
+        deadline = time.monotonic() + PATIENCE
+        call = f"/proc/{self.process.pid}/syscall"
+        while self.process.poll() is None:
+            try:
+                if Path(call).read_text().startswith("1 0x1 "):
+                    return
+            except OSError:
+                pytest.skip("what a process waits for is not told here")
+            assert time.monotonic() < deadline, "it neither writes nor ends"
+            time.sleep(0.0005)
+
+    def run(self, act):
+        log = b""
+        while True:
+            self._stands_still()
+            act()
+            line = os.read(self._read, 1 << 16)
+            if not line:
+                break
+            log += line
+        os.close(self._read)
+        complaints = self.process.stderr.read()
+        assert self.process.wait(PATIENCE) == FOUND, text(log + complaints)
+        return text(log)
+
+
+MEDIA = 24 << 20
+
+
+def somebody_writes(target):
+    """What lies there is gone, whichever chunk it is: wrong data, stale blocks, writes beyond a range."""
+    other = os.open(target, os.O_WRONLY | os.O_DIRECT)
+    with mmap.mmap(-1, 1 << 20) as zeros:
+        for place in range(0, MEDIA, 1 << 20):
+            os.pwrite(other, zeros, place)
+    os.close(other)
+
+
+@pytest.fixture(params=["file", pytest.param("loop", marks=pytest.mark.skipif(not IS_ROOT, reason="needs root"))])
+def drive(request, tmp_path):
+    """A target, and the file that it is made of."""
+    if request.param == "loop":
+        return request.getfixturevalue("loop_device")(MEDIA)
+    image = tmp_path / "drive.img"
+    image.write_bytes(bytes(MEDIA))
+    return image, image
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 7, 8, 10])
+def test_data_that_somebody_else_has_changed_fails_the_test(number, drive):
+    target, _ = drive
+    log = Step(target, number).run(lambda: somebody_writes(target))
+    assert f"TEST #{number:02}: FAIL" in log, log
+
+
+@pytest.mark.parametrize("tests", [(9,), (0, 11)])
+def test_a_target_that_is_larger_than_it_said_fails_the_test(tests, drive):
+    target, image = drive
+    grown = False
+
+    def grow():
+        nonlocal grown
+        if not grown:
+            os.truncate(image, MEDIA + (8 << 20))
+            if target != image:
+                subprocess.run(["losetup", "--set-capacity", target], check=True)
+            grown = True
+
+    log = Step(target, *tests).run(grow)
+    assert f"TEST #{tests[-1]:02}: FAIL" in log, log
+
+
+@pytest.mark.skipif(any(mark.args[0] for mark in MARKS), reason="needs root and file systems of its own")
+@pytest.mark.parametrize("kind", ["file", "loop"])
+@pytest.mark.parametrize("number", [0, 1, 5, 10])
+def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
+    """Every request is an error from the first line on, for the disk below is one."""
+    disk = Disk(tmp_path / "sick", "ext4")
+    image = disk.member / "drive.img"
+    device = None
+    try:
+        image.write_bytes(bytes(MEDIA))
+        os.sync()
+        if kind == "loop":
+            shown = subprocess.run(["losetup", "--show", "-f", image], check=True, capture_output=True, text=True)
+            device = shown.stdout.strip()
+        dead = False
+
+        def die():
+            nonlocal dead
+            if not dead:
+                disk.shut_down()
+                dead = True
+
+        log = Step(device or image, number).run(die)
+        assert f"TEST #{number:02}: FAIL" in log, log
+    finally:
+        if device:
+            subprocess.run(["losetup", "-d", device], check=True)
+        disk.away()

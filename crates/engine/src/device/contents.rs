@@ -18,6 +18,7 @@ use fullbore_core::name::ScanName;
 use super::error::Error;
 use super::finding::Finding;
 use super::medium::Medium;
+use super::overlap::Range;
 use super::read::{Piece, piece_of, pieces_of, read};
 use super::volume::Volume;
 use crate::recorder::Control;
@@ -261,6 +262,13 @@ struct Held {
 }
 
 impl Checked {
+    /// Where they lie.
+    pub(super) fn range(&self) -> Option<Range> {
+        let span = self.contents.span;
+        let of = self.contents.medium.identity()?;
+        Some(Range { of, first: span.first(), end: span.end() })
+    }
+
     /// How many bytes there are.
     pub fn bytes(&self) -> u64 {
         self.contents.bytes

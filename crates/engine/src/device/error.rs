@@ -159,6 +159,16 @@ pub enum Error {
         /// What is needed at least.
         needed: ByteSize,
     },
+    /// What is to be read is what would be written.
+    #[error("{}: what is read of it, {first:#x} to {:#x}, would be written over meanwhile", path.display(), end - 1)]
+    Overlap {
+        /// The device.
+        path: PathBuf,
+        /// Address of the first byte that is read.
+        first: u64,
+        /// Address behind the last one.
+        end: u64,
+    },
     /// The index is full.
     #[error("{}: its index holds {MOST_SCANS} scans, and has no room for another", path.display())]
     IndexFull {
@@ -277,6 +287,9 @@ impl Error {
             Error::OtherChunk { there, .. } => format!("leave chunk= away, or write chunk={there}"),
             Error::NoSpace { .. } | Error::IndexFull { .. } => {
                 "remove scans with `fullbore rm device:…?scan=…`, or record less".into()
+            }
+            Error::Overlap { .. } => {
+                "record to other chunks, or copy it to another file or device first".into()
             }
             Error::SmallBlocks { .. } => "give larger blocks with block=… in the source".into(),
             Error::Varying => "record them into a store, which keeps their lengths".into(),

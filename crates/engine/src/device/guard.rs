@@ -14,10 +14,10 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use fullbore_core::device::{COPY_BYTES, Superblock, SuperblockError, find_index};
+use fullbore_core::device::{COPY_BYTES, MAGIC, Superblock, SuperblockError, find_index};
 use serde::Serialize;
 
-use super::signature;
+use super::{loops, signature};
 
 /// Something on a device, or somebody who uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,6 +55,8 @@ pub enum Finding {
         /// Scans on it.
         scans: usize,
     },
+    /// Something that is not ours where the first copy of a scan index lay, and nobody knows what.
+    Foreign,
     /// Partitions that the kernel knows.
     Partitions {
         /// Their names.
@@ -101,6 +103,7 @@ impl Finding {
             | Finding::Encrypted { .. }
             | Finding::Swap
             | Finding::ScanIndex { .. }
+            | Finding::Foreign
             | Finding::Partitions { .. } => false,
         }
     }
@@ -117,6 +120,9 @@ impl fmt::Display for Finding {
             Finding::Swap => write!(f, "swap space"),
             Finding::ScanIndex { scans: 1 } => write!(f, "a scan index with 1 scan"),
             Finding::ScanIndex { scans } => write!(f, "a scan index with {scans} scans"),
+            Finding::Foreign => {
+                write!(f, "something that is not ours where its first copy lay")
+            }
             Finding::Partitions { names } => write!(f, "partitions ({})", names.join(", ")),
             Finding::Mounted { device, at } => write!(f, "{device} is mounted at {}", at.display()),
             Finding::SwappedTo { device } => write!(f, "{device} is swapped to"),
@@ -195,10 +201,19 @@ impl GuardError {
             GuardError::NoDevice { .. } => {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
-            GuardError::Occupied { path, .. } => Some(format!(
-                "if all of it can go, type its name once more: --overwrite {}",
-                path.display()
-            )),
+            GuardError::Occupied { path, findings } => {
+                let index = findings.iter().any(|it| matches!(it, Finding::ScanIndex { .. }));
+                let scans = match index && findings.len() > 1 {
+                    true => {
+                        " (its scans as well: they can still be read, and copied elsewhere first)"
+                    }
+                    false => "",
+                };
+                Some(format!(
+                    "if all of it can go{scans}, type its name once more: --overwrite {}",
+                    path.display()
+                ))
+            }
             GuardError::InUse { .. } => Some(
                 "unmount it, or take it out of what holds it; --overwrite does not help here"
                     .into(),
@@ -267,13 +282,11 @@ pub fn inspect(path: &Path) -> Result<Inspection, GuardError> {
     }
     let mut file = File::open(path).map_err(look)?;
     let bytes = file.seek(SeekFrom::End(0)).map_err(look)?;
-    let mut findings = Vec::new();
-    let index = read_index(&file, bytes).map_err(look)?;
-    findings.extend(index.map(|scans| Finding::ScanIndex { scans }));
+    let mut findings = read_index(&file, bytes).map_err(look)?;
     findings.extend(signature::look(&mut file, bytes).map_err(look)?);
     match block_device {
         true => findings.extend(users_of(&metadata)),
-        false => findings.extend(loops_of(path)),
+        false => findings.extend(loops::over_file(&metadata)),
     }
     Ok(Inspection { path: path.to_owned(), bytes, block_device, findings })
 }
@@ -310,9 +323,7 @@ pub fn clear(
     if !users.is_empty() {
         return Err(GuardError::InUse { path: path.to_owned(), findings: users });
     }
-    let is_index = |finding: &Finding| matches!(finding, Finding::ScanIndex { .. });
-    // What other programs left at the edges of a device of ours is of no account.
-    if purpose == Purpose::Index && overwrite.is_none() && marks.iter().any(is_index) {
+    if purpose == Purpose::Index && overwrite.is_none() && is_ours_alone(&marks) {
         return Ok(cleared(None, true));
     }
     if marks.is_empty() || overwrite.is_some() {
@@ -321,19 +332,33 @@ pub fn clear(
     Err(GuardError::Occupied { path: path.to_owned(), findings: marks })
 }
 
-/// Scans of the index on a device, if it has one.
-fn read_index(file: &File, bytes: u64) -> io::Result<Option<usize>> {
+/// Whether a scan index is all that is there. Whatever else is came later, for a new index wipes both ends of
+/// the device: somebody else has taken it since, and a copy of the index that survived gives us no right to it.
+fn is_ours_alone(marks: &[Finding]) -> bool {
+    let is_index = |mark: &Finding| matches!(mark, Finding::ScanIndex { .. });
+    // Partitions of a table that is not there any more: the kernel has not looked since.
+    let is_harmless = |mark: &Finding| is_index(mark) || matches!(mark, Finding::Partitions { .. });
+    marks.iter().any(is_index) && marks.iter().all(is_harmless)
+}
+
+/// The index on a device, if it has one, and whether something else lies where its first copy lay.
+fn read_index(file: &File, bytes: u64) -> io::Result<Vec<Finding>> {
     let found = find_index(bytes, |place| {
         let mut copy = vec![0; COPY_BYTES];
         file.read_exact_at(&mut copy, place)?;
         Ok::<_, io::Error>(Superblock::decode(&copy))
     })?;
-    Ok(match found {
-        Ok((superblock, _)) => Some(superblock.scans.len()),
-        // Ours, and of a later version: as good a reason to leave it alone.
-        Err(SuperblockError::Version { .. }) => Some(0),
-        Err(_) => None,
-    })
+    let scans = match found {
+        Ok((superblock, _)) => superblock.scans.len(),
+        Err(SuperblockError::Magic) => return Ok(vec![]),
+        // Ours, and damaged or of a later version: as good a reason to leave it alone.
+        Err(_) => 0,
+    };
+    let mut first = vec![0; COPY_BYTES];
+    file.read_exact_at(&mut first, 0)?;
+    let ours = first.starts_with(&MAGIC) || first.iter().all(|byte| *byte == 0);
+    let foreign = (!ours).then_some(Finding::Foreign);
+    Ok([Finding::ScanIndex { scans }].into_iter().chain(foreign).collect())
 }
 
 /// The device's own number, and those of its partitions.
@@ -364,6 +389,7 @@ fn users_of(metadata: &Metadata) -> Vec<Finding> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     findings.extend(numbers.swapped_to(&swaps));
     findings.extend(numbers.held());
+    findings.extend(loops::over_devices(&numbers.with_whole_disk(&directory)));
     findings
 }
 
@@ -423,6 +449,14 @@ impl Numbers {
         findings
     }
 
+    /// The numbers, and that of the disk that a partition is a part of.
+    fn with_whole_disk(&self, directory: &Path) -> Vec<String> {
+        let disk = directory.join("partition").exists().then(|| directory.join("../dev"));
+        let disk = disk.and_then(|disk| fs::read_to_string(disk).ok());
+        let numbers = self.all.iter().map(|(number, _)| number.clone());
+        numbers.chain(disk.map(|number| number.trim().to_owned())).collect()
+    }
+
     fn held(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (number, name) in &self.all {
@@ -435,21 +469,6 @@ impl Numbers {
         }
         findings
     }
-}
-
-/// Loop devices that show a file.
-fn loops_of(path: &Path) -> Vec<Finding> {
-    let Ok(path) = fs::canonicalize(path) else { return Vec::new() };
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
-    let mut findings = Vec::new();
-    for entry in entries.flatten() {
-        let shown = fs::read_to_string(entry.path().join("loop/backing_file"));
-        if shown.is_ok_and(|shown| Path::new(shown.trim_end_matches('\n')) == path) {
-            let device = format!("/dev/{}", entry.file_name().to_string_lossy());
-            findings.push(Finding::LoopDevice { device });
-        }
-    }
-    findings
 }
 
 #[cfg(test)]
@@ -492,6 +511,54 @@ mod tests {
         assert!(error.to_string().contains("scan index with 0 scans"), "{error}");
         let wiped = clear(path, Some(path), Purpose::Index, None).unwrap();
         assert!(!wiped.is_indexed(), "who types the name has it made anew");
+    }
+
+    /// A device with an index in both copies, as a recording leaves it.
+    fn indexed() -> (tempfile::NamedTempFile, fullbore_core::device::Volume) {
+        let image = image(64 << 20);
+        let volume = fullbore_core::device::Volume::of_media(64 << 20, 128 << 10).unwrap();
+        let uuid = uuid::Uuid::from_u128(1);
+        let superblock = Superblock::new(uuid, fullbore_core::time::Tai(0), volume);
+        for place in [0, volume.second_copy()] {
+            image.as_file().write_all_at(&superblock.encode(), place).unwrap();
+        }
+        (image, volume)
+    }
+
+    #[test]
+    fn an_index_gives_no_right_to_what_somebody_else_has_put_there_since() {
+        let marks: [(u64, &[u8]); 5] = [
+            (4086, b"SWAPSPACE2"),
+            (510, b"\x55\xaa"),
+            (1080, b"\x53\xef"),
+            (0, b"XFSB"),
+            (0, b"a form that nobody has heard of"),
+        ];
+        for (place, mark) in marks {
+            let (image, volume) = indexed();
+            assert!(clear(image.path(), None, Purpose::Index, None).unwrap().is_indexed());
+            image.as_file().write_all_at(mark, place).unwrap();
+            let error = clear(image.path(), None, Purpose::Index, None).unwrap_err();
+            assert!(matches!(error, GuardError::Occupied { .. }), "{error}");
+            assert!(error.to_string().contains("a scan index"), "{error}");
+            let refused = super::super::Volume::open_to_change(image.path()).map(|_| ());
+            assert!(refused.is_err(), "nothing is removed or recovered there either");
+            let zeros = vec![0; COPY_BYTES];
+            image.as_file().write_all_at(&zeros, 0).unwrap();
+            assert!(clear(image.path(), None, Purpose::Index, None).unwrap().is_indexed());
+            image.as_file().write_all_at(&zeros, volume.second_copy()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_index_of_which_both_copies_are_damaged_is_not_taken_for_nothing() {
+        let (image, volume) = indexed();
+        for place in [0, volume.second_copy()] {
+            image.as_file().write_all_at(b"damage", place + 100).unwrap();
+        }
+        assert!(clear(image.path(), None, Purpose::Bare, None).is_err());
+        let refused = super::super::Volume::open_to_change(image.path()).map(|_| ());
+        assert!(refused.unwrap_err().to_string().contains("cannot be used"));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Where bytes come from that are written as they are: a pattern, a file, a pipe, another device.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::time::{Duration, Instant};
 
 use super::contents::Checked;
+use super::overlap::{Identity, Range};
 use crate::replayer::ReadAt;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteRate;
@@ -38,6 +39,11 @@ pub trait Input: Send {
 
     /// What it can never give more than, if that is known.
     fn bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// What it reads of a file or device, if it reads one.
+    fn range(&self) -> Option<Range> {
         None
     }
 
@@ -145,6 +151,13 @@ impl Input for FileInput {
     fn bytes(&self) -> Option<u64> {
         self.bytes
     }
+
+    fn range(&self) -> Option<Range> {
+        let of = Identity::of(&self.file)?;
+        // Standard input may stand anywhere in a file.
+        let first = (&self.file).stream_position().ok()?;
+        Some(Range { of, first, end: self.bytes.unwrap_or(u64::MAX).max(first) })
+    }
 }
 
 /// What lies on another device. A block whose checksum is wrong ends it.
@@ -175,6 +188,10 @@ impl Input for DeviceInput {
 
     fn bytes(&self) -> Option<u64> {
         Some(self.contents.bytes())
+    }
+
+    fn range(&self) -> Option<Range> {
+        self.contents.range()
     }
 }
 

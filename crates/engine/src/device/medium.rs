@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::error::Error;
 use super::guard::Cleared;
+use super::overlap::Identity;
 use crate::ring::Block;
 
 /// A process that died has the device until the kernel has taken its ring down.
@@ -42,8 +43,14 @@ impl Medium {
         if let Some(bytes) = cleared.create_bytes() {
             let make = |source| Error::Make { path: path.to_owned(), bytes, source };
             let file = File::create_new(path).map_err(make)?;
-            file.set_len(bytes).map_err(make)?;
+            let made = file.set_len(bytes).map_err(make).and_then(|()| Self::open_alone(path));
+            return made.inspect_err(|_| unmake(path));
         }
+        Self::open_alone(path)
+    }
+
+    /// Opens what is there, for nobody else to write to.
+    fn open_alone(path: &Path) -> Result<Self, Error> {
         let kind = std::fs::metadata(path)
             .map_err(|source| Error::Open { path: path.to_owned(), source })?;
         let mut options = OpenOptions::new();
@@ -141,8 +148,34 @@ impl Medium {
         })
     }
 
+    /// Writes zeros from an address to the end, which is less than a page away and need not be a whole sector.
+    pub(super) fn wipe_from(&self, address: u64) -> Result<(), Error> {
+        let zeros = vec![0; self.bytes.saturating_sub(address) as usize];
+        // By the page cache, which takes any length.
+        let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let wipe = || -> io::Result<()> {
+            let file = OpenOptions::new().write(true).open(again)?;
+            file.write_all_at(&zeros, address)?;
+            file.sync_data()
+        };
+        let bytes = zeros.len() as u64;
+        let failed = |source| Error::Write { path: self.path.clone(), address, bytes, source };
+        if zeros.is_empty() { Ok(()) } else { wipe().map_err(failed) }
+    }
+
+    /// Tells it from every other file and device.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        Identity::of(&self.file)
+    }
+
     /// Waits until all that was written is safe.
     pub(super) fn sync(&self) -> Result<(), Error> {
         self.file.sync_data().map_err(|source| Error::Sync { path: self.path.clone(), source })
     }
+}
+
+/// Takes away a file that was made for a recording which is not to be.
+pub(super) fn unmake(path: &Path) {
+    // What cannot be removed is empty, and why it was made in vain is told.
+    let _ = std::fs::remove_file(path);
 }

@@ -20,7 +20,8 @@ use super::error::Error;
 use super::feed::{self, Fed, Line};
 use super::guard::{self, Purpose};
 use super::input::Input;
-use super::medium::Medium;
+use super::medium::{Medium, unmake};
+use super::overlap::Range;
 use super::volume::{Volume, check_blocks};
 use super::writer::{self, Job};
 use crate::clock::Clock;
@@ -183,13 +184,72 @@ pub fn record(
         plan.end.span(bytes).map_err(address)?;
     }
     let medium = Arc::new(Medium::open_to_write(&cleared)?);
-    match plan.scan.clone() {
-        None => record_bare(plan, medium, control, tell),
-        Some(name) => {
-            let volume = open_volume(&plan.end, medium, cleared.is_indexed())?;
-            record_scan(plan, name, volume, control, tell)
-        }
+    let made = cleared.create_bytes().is_some().then(|| plan.end.path.clone());
+    let mut armed = false;
+    let mut tell = |stage: &Stage| {
+        armed |= matches!(stage, Stage::Armed { .. });
+        tell(stage);
+    };
+    let recorded = match plan.scan.clone() {
+        None => record_bare(plan, medium, control, &mut tell),
+        Some(name) => record_indexed(plan, name, medium, cleared.is_indexed(), control, &mut tell),
+    };
+    if let (Some(path), Err(error)) = (made, &recorded)
+        && (!armed || error.is_before_the_first_byte())
+    {
+        unmake(&path);
     }
+    recorded
+}
+
+fn record_indexed(
+    plan: Plan,
+    name: ScanName,
+    medium: Arc<Medium>,
+    indexed: bool,
+    control: &Control,
+    tell: &mut dyn FnMut(&Stage),
+) -> Result<Recorded, Error> {
+    if !indexed {
+        // A new index wipes what lay there.
+        refuse_overlap(&plan.source, &medium, 0, u64::MAX)?;
+    }
+    let volume = open_volume(&plan.end, medium, indexed)?;
+    refuse_what_is_no_scan(&plan.source, &volume)?;
+    record_scan(plan, name, volume, control, tell)
+}
+
+/// Refuses a source of which bytes between two addresses of the medium would be read.
+fn refuse_overlap(source: &Source, medium: &Medium, first: u64, end: u64) -> Result<(), Error> {
+    let Source::Input(input) = source else { return Ok(()) };
+    let (Some(read), Some(of)) = (input.range(), medium.identity()) else { return Ok(()) };
+    match read.meets(&Range { of, first, end }) {
+        true => {
+            let path = medium.path().to_owned();
+            Err(Error::Overlap { path, first: read.first, end: read.end })
+        }
+        false => Ok(()),
+    }
+}
+
+/// Of a device with an index only what belongs to its scans stays as it is.
+fn refuse_what_is_no_scan(source: &Source, volume: &Volume) -> Result<(), Error> {
+    let mut kept: Vec<(u64, u64)> = volume
+        .superblock()
+        .scans
+        .iter()
+        .map(|scan| volume.span_of(scan))
+        .map(|span| (span.first(), span.end()))
+        .collect();
+    kept.sort_unstable();
+    let mut free_from = 0;
+    for (first, end) in kept.into_iter().chain([(u64::MAX, u64::MAX)]) {
+        if free_from < first {
+            refuse_overlap(source, volume.medium(), free_from, first)?;
+        }
+        free_from = end;
+    }
+    Ok(())
 }
 
 /// The index that is there, or a new one.
@@ -214,6 +274,7 @@ fn record_bare(
     tell: &mut dyn FnMut(&Stage),
 ) -> Result<Recorded, Error> {
     let span = medium.span(&plan.end)?;
+    refuse_overlap(&plan.source, &medium, span.first(), span.end())?;
     let asked = plan.end.last.is_some();
     let job = job(&plan, medium.clone(), span, None);
     let uuid = Uuid::now_v7();

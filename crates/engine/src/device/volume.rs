@@ -71,6 +71,8 @@ impl Volume {
         let mut page = memory()?;
         page.fill(0);
         medium.write(&page, WIPED_BYTES, 0)?;
+        // Behind the second copy there may be a last sector of something.
+        medium.wipe_from(layout.second_copy() + COPY_BYTES as u64)?;
         let superblock = Superblock::new(Uuid::now_v7(), Clock::new().now(), layout);
         let mut volume = Self { medium, superblock, damage: None, page };
         // Both copies are of this index, or one could be of another that lay here before.

@@ -1,4 +1,4 @@
-//! The only place with `unsafe`: memory that the kernel writes to, sockets, io_uring.
+//! The only place with `unsafe`: memory that the kernel writes to, sockets, loop devices, io_uring.
 //!
 //! Every block of `unsafe` is preceded by the fact it relies on and who guarantees it.
 
@@ -7,6 +7,7 @@
 pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
+pub mod loops;
 #[cfg(feature = "hdf5")]
 pub mod mark;
 pub mod memory;

@@ -179,6 +179,7 @@ pub fn measure(
     let disks = Disk::all(members)?;
     let mut found = Measured {
         targets: disks.iter().map(|disk| target(&disk.member)).collect(),
+        notes: disks.iter().flat_map(|disk| disk.notes.iter().cloned()).collect(),
         ..Measured::default()
     };
     heard(Heard::Now("memory"));
@@ -233,6 +234,7 @@ pub fn measure(
 struct Disk {
     member: Member,
     sharers: u64,
+    notes: Vec<Note>,
 }
 
 impl Disk {
@@ -243,8 +245,8 @@ impl Disk {
         let sharers = place::sharers(&places);
         Ok(members
             .into_iter()
-            .zip(sharers)
-            .map(|(member, sharers)| Self { member, sharers })
+            .zip(sharers.into_iter().zip(places))
+            .map(|(member, (sharers, place))| Self { member, sharers, notes: place.notes })
             .collect())
     }
 }
@@ -302,7 +304,7 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
     let (tell, reports) = mpsc::channel();
     let mut lanes = Vec::new();
-    for (number, Disk { member, sharers }) in disks.iter().enumerate() {
+    for (number, Disk { member, sharers, .. }) in disks.iter().enumerate() {
         let io = |source| Error::Directory { path: member.root().to_owned(), source };
         let way = Way::new(BLOCKS).map_err(io)?;
         let gauge = way.gauge.clone();
@@ -639,6 +641,15 @@ mod tests {
         let found = measure(&twice, &AtomicBool::new(false), |_| heard += 1);
         assert!(matches!(found.map(|_| ()), Err(Error::Place(disk::Error::Twice { .. }))));
         assert_eq!(heard, 0);
+    }
+
+    #[test]
+    fn what_must_be_known_of_a_directory_is_told() {
+        let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
+        let settings = settings(vec![memory.path().into()]);
+        let found = measure(&settings, &AtomicBool::new(true), |_| ()).unwrap();
+        let told = |note: &Note| note.text.contains("page cache all the same");
+        assert!(found.notes.iter().any(told), "{:?}", found.notes);
     }
 
     #[test]

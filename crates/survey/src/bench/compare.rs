@@ -327,15 +327,16 @@ fn circumstances(a: &BenchResult, b: &BenchResult) -> Vec<Circumstance> {
 
 /// The latest result that has one before it of its kind and target, and that one; the earlier first.
 pub fn last_two(results: &[BenchResult]) -> Option<(&BenchResult, &BenchResult)> {
-    let mut latest: Vec<&BenchResult> = results.iter().collect();
+    let mut latest: Vec<&BenchResult> = results.iter().filter(|it| !it.interrupted).collect();
     latest.sort_by(|a, b| by_time(b, a));
     latest.into_iter().find_map(|this| Some((before(results, this)?, this)))
 }
 
-/// The last result before this one of its kind and target.
+/// The last result before this one of its kind and target that was measured to its end.
 pub fn before<'a>(results: &'a [BenchResult], this: &BenchResult) -> Option<&'a BenchResult> {
     let alike = |it: &&BenchResult| {
-        it.id != this.id
+        !it.interrupted
+            && it.id != this.id
             && it.kind == this.kind
             && paths(it) == paths(this)
             && it.started <= this.started
@@ -422,6 +423,14 @@ mod tests {
         assert_eq!(super::before(&results, &results[1]).unwrap().id, results[0].id);
         assert_eq!(super::before(&results, &results[2]), None);
         assert_eq!(last_two(&results[..1]), None);
+        results[3].interrupted = true;
+        let (before, latest) = last_two(&results).unwrap();
+        assert_eq!((before.id, latest.id), (results[0].id, results[1].id), "ended too early");
+        results[3].interrupted = false;
+        results[1].interrupted = true;
+        let (before, latest) = last_two(&results).unwrap();
+        assert_eq!((before.id, latest.id), (results[0].id, results[3].id), "ended too early");
+        results[1].interrupted = false;
         results[3].targets = vec![Default::default()];
         let (before, latest) = last_two(&results).unwrap();
         assert_eq!((before.id, latest.id), (results[0].id, results[1].id), "of one that has two");

@@ -78,14 +78,19 @@ fn target_facts(target: &Target) -> Markup {
         ("Sector", sectors),
         ("Capacity", bytes(target.capacity.0)),
         ("Free at the beginning", bytes(target.free.0)),
-        (
-            "Writing",
-            disk.then(|| match target.direct {
-                true => "past the page cache (O_DIRECT)".into(),
-                false => "through the page cache: direct I/O is refused here".into(),
-            }),
-        ),
+        ("Writing", disk.then(|| way(target).into())),
     ])
+}
+
+/// How it was written. Some file systems take direct requests and cache them: that is told in a note too.
+fn way(target: &Target) -> &'static str {
+    match (target.direct, target.file_system.as_deref()) {
+        (true, _) => "past the page cache (O_DIRECT)",
+        (false, Some("tmpfs" | "btrfs")) => {
+            "through the page cache: direct requests are taken here, and cached all the same"
+        }
+        (false, _) => "through the page cache: direct requests are refused or cached here",
+    }
 }
 
 fn notes(result: &BenchResult) -> Markup {

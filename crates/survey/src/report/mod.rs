@@ -15,7 +15,7 @@ mod machine;
 mod page;
 mod screen;
 mod stages;
-mod text;
+pub(crate) mod text;
 
 use maud::html;
 

@@ -58,7 +58,7 @@ pub fn banners(result: &BenchResult) -> Markup {
         @if result.interrupted {
             div.banner.warn {
                 strong { "INTERRUPTED" }
-                p { "It was ended before it was done. What stands here was measured; the rest is not there." }
+                p { "It was ended before it was done. What stands here was measured; the rest is not there, and there is no verdict." }
             }
         }
         @let warnings = result.notes.iter().filter(|note| note.level == Level::Warning);

@@ -94,7 +94,7 @@ fn notes(result: &BenchResult) -> String {
 fn verdict(result: &BenchResult) -> String {
     let mut told = String::new();
     if result.interrupted {
-        told += "\nINTERRUPTED: what stands here was measured; the rest is not there.\n";
+        told += "\nINTERRUPTED: what stands here was measured; the rest is not there, and there is no verdict.\n";
     }
     if let Some(verdict) = &result.verdict {
         let word = if verdict.holds { "PASS" } else { "FAIL" };

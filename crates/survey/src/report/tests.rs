@@ -111,3 +111,26 @@ fn figures_that_are_no_numbers_draw_no_nonsense() {
     let page = html(&odd);
     assert!(!page.contains("NaN") && !page.contains("=\"inf"), "a number went astray");
 }
+
+#[test]
+fn a_peak_below_the_continuous_rate_is_not_told_as_agreement() {
+    let mut result = drive();
+    let mean = result.continuous.as_ref().unwrap().write.rate;
+    for (factor, words) in [
+        (3.0, "3.0 times the continuous rate"),
+        (1.0, "Short and long runs agree"),
+        (0.5, "only 50 % of the continuous rate"),
+    ] {
+        result.sweep.iter_mut().for_each(|point| point.rate.mean = mean * factor);
+        assert!(html(&result).contains(words), "{words}");
+    }
+}
+
+#[test]
+fn file_systems_that_cache_direct_requests_are_not_said_to_refuse_them() {
+    let mut result = drive();
+    let target = &mut result.targets[0];
+    (target.direct, target.file_system) = (false, Some("tmpfs".into()));
+    assert!(html(&result).contains("direct requests are taken here, and cached all the same"));
+    assert!(!html(&result).contains("refused"));
+}

@@ -250,12 +250,17 @@ fn words(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> Vec<Stri
     words.push(format!("--iodepth={}", wish.depth));
     words.push(format!("--size={}", wish.session_bytes));
     words.push(format!("--runtime={}", wish.run_time.as_secs().max(1)));
-    words.push(format!("--filename={}", file.display()));
+    words.push(format!("--filename={}", as_one_name(file)));
     if huge {
         words.push("--mem=mmaphuge".into());
     }
     words.push("--output-format=json".into());
     words
+}
+
+/// A path as fio takes it: a colon parts names of several files, and all of them would be written.
+fn as_one_name(file: &Path) -> String {
+    file.display().to_string().replace(':', r"\:")
 }
 
 /// The words as a shell takes them.
@@ -374,6 +379,19 @@ mod tests {
             command.contains("'--filename=/mnt/my disk/fio.bench' --mem=mmaphuge"),
             "{command}"
         );
+    }
+
+    #[test]
+    fn a_colon_in_a_name_does_not_make_two_files_of_it() {
+        let words = words(&wish(), Direction::Write, false, Path::new("/mnt/a:b/x:y"));
+        assert!(words.contains(&r"--filename=/mnt/a\:b/x\:y".to_owned()), "{words:?}");
+        assert!(shell(&words).contains(r"'--filename=/mnt/a\:b/x\:y'"));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x:y");
+        std::fs::write(&path, vec![1; 8192]).unwrap();
+        let place = Place::open(&path, Some(&path), &Roots::default()).unwrap();
+        let others = place.scratch().unwrap().path_for_others();
+        assert!(others.starts_with("/proc"), "what is run is given no name: {others:?}");
     }
 
     #[test]

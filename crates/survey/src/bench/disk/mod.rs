@@ -36,10 +36,14 @@ use super::result::{
     BenchResult, Continuous, Kind, Level, MemberShare, Mode, Pass, Target, Temperature, Throttling,
     Verification,
 };
+use crate::report::text;
 
 /// What is left free of a file system unless said otherwise: a share, and so many bytes at least.
 const RESERVE_SHARE: u64 = 20;
 const LEAST_RESERVE_BYTES: u64 = 64 << 20;
+
+/// A run of fewer blocks says little of the target.
+const FEW_BLOCKS: u64 = 16;
 
 /// Files that are open besides chunks.
 const OTHER_FILES: u64 = 200;
@@ -146,8 +150,8 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
             result.commands = compared.commands;
         }
     }
-    verdict::judge(&mut result, settings);
     result.interrupted = watcher.stop.load(Relaxed);
+    verdict::judge(&mut result, settings);
     result.seconds = begun.elapsed().as_secs_f64();
     Ok(result)
 }
@@ -214,6 +218,8 @@ fn run_long(
     watcher: &mut Watcher,
 ) -> Result<Continuous, Error> {
     let wish = wish(places, long, room, result)?;
+    refuse_too_few(&wish)?;
+    tell_of_few(&wish, result);
     let devices = places.iter().filter_map(|place| place.facts.device.as_deref());
     let devices: BTreeSet<String> =
         devices.flat_map(|device| health::drives(&settings.roots, device)).collect();
@@ -252,8 +258,14 @@ fn summary(
     let released = analysis::released(&written.trace, written.in_order);
     let service = Service::new(released, in_hand).synced_at(written.elapsed.as_nanos() as u64);
     let write = pass(&written.trace, written.bytes, written.elapsed, written.cpu_seconds);
-    let rotational = places.iter().any(|place| place.facts.rotational == Some(true));
-    let cliffs = cliff::cliffs(&write.over_position, rotational, &temperatures, &throttling);
+    let guest = settings.roots.environment().virtualization.is_some_and(|kind| kind != "none");
+    let known = cliff::Circumstances {
+        crosses_tracks: !guest && crosses_tracks(places, written.bytes),
+        shared: guest,
+        temperatures: &temperatures,
+        throttling: &throttling,
+    };
+    let cliffs = cliff::cliffs(&write.over_position, known);
     let run = verdict::Run {
         pace: wish.pace,
         overrun_bytes: written.overrun_bytes,
@@ -282,6 +294,13 @@ fn summary(
         temperatures,
         throttling,
     }
+}
+
+/// Whether a disk that turns was written over most of it, so that it came from outer to inner tracks.
+fn crosses_tracks(places: &[Place], bytes: u64) -> bool {
+    let capacity: u64 = places.iter().map(|place| place.facts.capacity.0).sum();
+    let turns = places.iter().any(|place| place.facts.rotational == Some(true));
+    turns && bytes >= capacity / 2
 }
 
 /// What exactly is to be written: how much fits, in chunks of what size, with how many blocks.
@@ -313,7 +332,9 @@ fn wish(
         });
     }
     let most = if long.full || long.bytes.is_some() || plain { fits } else { fits / 2 };
-    let bytes = long.bytes.map_or(most, |bytes| bytes.min(fits)).max(block) / 4096 * 4096;
+    let bytes = long.bytes.map_or(most, |bytes| bytes.min(fits)).max(block);
+    // A file or device is written to its last sector, which need not end a page.
+    let bytes = if plain && bytes == fits { bytes } else { bytes / 4096 * 4096 };
     if long.bytes.is_some_and(|wanted| wanted > fits) {
         let text = format!("there is room for {} of what was to be written", ByteSize(bytes));
         result.note(Level::Warning, text);
@@ -337,6 +358,38 @@ fn wish(
         pattern: long.pattern,
         base: (result.id.as_u64_pair().1 >> 8) & !7,
     })
+}
+
+/// Blocks that fall due in a run at a rate, if it is one, and ends by its time.
+fn due(wish: &continuous::Wish) -> Option<u64> {
+    let bytes = wish.pace?.0 as f64 * wish.time?.as_secs_f64();
+    Some(bytes as u64 / u64::from(wish.block_bytes))
+}
+
+/// Refuses a rate at which no block is due before the end.
+fn refuse_too_few(wish: &continuous::Wish) -> Result<(), Error> {
+    let (Some(0), Some(rate), Some(time)) = (due(wish), wish.pace, wish.time) else {
+        return Ok(());
+    };
+    let block_s = f64::from(wish.block_bytes) / rate.0.max(1) as f64;
+    let what = format!(
+        "at {} a block of {} takes {block_s:.0} s, and the run ends after {:.0} s: give a longer --seconds \
+         or a smaller --block",
+        text::rate(rate.0 as f64),
+        ByteSize(wish.block_bytes.into()),
+        time.as_secs_f64(),
+    );
+    Err(Error::Settings { what })
+}
+
+/// Says that a handful of blocks tells little.
+fn tell_of_few(wish: &continuous::Wish, result: &mut BenchResult) {
+    let Some(few) = due(wish).filter(|blocks| *blocks < FEW_BLOCKS) else { return };
+    let text = format!(
+        "{few} blocks of {} only are due in this run: give a longer --seconds or a smaller --block",
+        ByteSize(wish.block_bytes.into())
+    );
+    result.note(Level::Warning, text);
 }
 
 /// How many chunk files may be open at once, after the limit was raised as far as it may be.
@@ -442,6 +495,87 @@ pub fn mode_word(mode: Mode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn long() -> Long {
+        Long {
+            time: None,
+            bytes: None,
+            full: true,
+            read_back: true,
+            block_bytes: 1 << 20,
+            chunk_bytes: 4 << 20,
+            depth_bytes: 4 << 20,
+            pace: None,
+            ring_bytes: 8 << 20,
+            pattern: Pattern::Counter,
+        }
+    }
+
+    #[test]
+    fn a_file_is_written_wholly_though_it_ends_within_a_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![0; (3 << 20) + 512]).unwrap();
+        let mut places = [Place::open(&path, Some(&path), &Roots::default()).unwrap()];
+        places[0].facts.sector_bytes = 512;
+        let mut result = BenchResult::new(Kind::Disk, Roots::default().environment());
+        let whole = wish(&places, &long(), (3 << 20) + 512, &mut result).unwrap();
+        assert_eq!(whole.bytes, (3 << 20) + 512);
+        let some = Long { bytes: Some((2 << 20) + 512), full: false, ..long() };
+        let some = wish(&places, &some, (3 << 20) + 512, &mut result).unwrap();
+        assert_eq!(some.bytes, 2 << 20, "what does not end with the target is whole pages");
+    }
+
+    #[test]
+    fn a_rate_at_which_no_block_is_due_is_refused_and_one_with_few_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let paced = |rate| Long {
+            time: Some(Duration::from_secs(3)),
+            pace: Some(ByteRate(rate)),
+            full: false,
+            ..long()
+        };
+        let mut result = BenchResult::new(Kind::Disk, Roots::default().environment());
+        let mut look = |rate| {
+            let wish = wish(&places, &paced(rate), 1 << 30, &mut result).unwrap();
+            tell_of_few(&wish, &mut result);
+            (refuse_too_few(&wish).map_err(|error| error.to_string()), result.notes.len())
+        };
+        assert_eq!(look(100_000_000), (Ok(()), 0));
+        assert_eq!(look(1_000_000), (Ok(()), 1));
+        let (refused, _) = look(10_000);
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("10.0 kB/s") && refused.contains("--seconds"), "{refused}");
+    }
+
+    #[test]
+    fn what_was_ended_early_has_no_verdict() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            targets: vec![directory.path().to_owned()],
+            overwrite: None,
+            roots: Roots::default(),
+            reserve: Some(1 << 20),
+            sweep: None,
+            continuous: Some(Long { bytes: Some(8 << 20), full: false, ..long() }),
+            fio: None,
+            spec: None,
+            require: Some(ByteRate(1)),
+            tbw: None,
+            drive_writes: None,
+        };
+        let stop = AtomicBool::new(false);
+        let told = run(&settings, &mut Watcher { stop: &stop, tell: &mut |_, _| {} }).unwrap();
+        assert!(told.verdict.is_some_and(|verdict| verdict.holds));
+        let endless =
+            Long { bytes: Some(1 << 30), pace: Some(ByteRate(20_000_000)), full: false, ..long() };
+        let settings = Settings { continuous: Some(endless), ..settings };
+        let mut tell = |_: &str, _: f64| stop.store(true, Relaxed);
+        let told = run(&settings, &mut Watcher { stop: &stop, tell: &mut tell }).unwrap();
+        assert!(told.continuous.as_ref().is_some_and(|run| run.write.bytes > 0));
+        assert!(told.interrupted && told.verdict.is_none());
+    }
 
     #[test]
     fn directories_of_one_file_system_divide_what_is_free_and_keep_one_reserve() {

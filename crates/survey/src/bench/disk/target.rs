@@ -18,7 +18,8 @@ use fullbore_engine::store::{Access, Member, open_nameless};
 use fullbore_engine::sys::memory::Region;
 use fullbore_engine::sys::uring::DONTCACHE;
 use rustix::fs::{
-    FallocateFlags, IFlags, OFlags, fallocate, ftruncate, ioctl_getflags, major, minor,
+    FallocateFlags, FlockOperation, IFlags, OFlags, fallocate, flock, ftruncate, ioctl_getflags,
+    major, minor,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -40,7 +41,7 @@ pub struct Place {
     identity: (u64, u64),
     /// Tells its file system from every other one.
     room: Room,
-    /// Keeps others from mounting a block device meanwhile.
+    /// Keeps others from mounting a block device meanwhile, or from recording onto a file.
     _claim: Option<File>,
 }
 
@@ -114,7 +115,7 @@ impl Place {
         let root = cleared.path().canonicalize().map_err(cannot)?;
         let metadata = fs::metadata(&root).map_err(cannot)?;
         let is_device = metadata.file_type().is_block_device();
-        let claim = if is_device { Some(claim(&root).map_err(cannot)?) } else { None };
+        let claim = Some(claim(&root, is_device).map_err(cannot)?);
         let mut file = File::open(&root).map_err(cannot)?;
         let bytes = file.seek(SeekFrom::End(0)).map_err(cannot)?;
         if bytes == 0 {
@@ -287,10 +288,18 @@ pub fn clear(path: &Path, overwrite: Option<&Path>) -> Result<Cleared, Error> {
     }
 }
 
-/// Opens a block device so that nobody else mounts it, or fails if somebody has.
-fn claim(path: &Path) -> io::Result<File> {
-    let exclusive = OFlags::EXCL.bits().cast_signed();
-    OpenOptions::new().read(true).write(true).custom_flags(exclusive).open(path)
+/// Opens a block device so that nobody else mounts it, and locks it or a file as a recorder does; or fails if
+/// somebody has.
+fn claim(path: &Path, is_device: bool) -> io::Result<File> {
+    let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(exclusive.bits().cast_signed());
+    let file = options.open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => Err(Errno::BUSY.into()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Bytes of a trial write.
@@ -302,12 +311,10 @@ impl Scratch {
         Ok(Arc::new(open_as(&self.path, mode == Mode::Direct)?))
     }
 
-    /// The path that another process of this user opens it by, while this one runs.
+    /// The path that another process of this user opens it by, while this one runs: the very file, whatever
+    /// the other makes of the letters in its name.
     pub fn path_for_others(&self) -> PathBuf {
-        match self.nameless {
-            true => format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into(),
-            false => self.path.clone(),
-        }
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
     /// Takes space that nothing was written to yet, as chunks of a recording have it. What is no file of
@@ -587,6 +594,23 @@ mod tests {
         let scratch = place.scratch().unwrap();
         scratch.take_space(1 << 20).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_recorded_onto_is_not_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![1; 8192]).unwrap();
+        let open = || Place::open(&path, Some(&path), &Roots::default());
+        let recorder = File::open(&path).unwrap();
+        flock(&recorder, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let error = open().err().expect("somebody has it");
+        assert!(error.hint().unwrap().contains("somebody uses it"), "{error}");
+        drop(recorder);
+        let place = open().unwrap();
+        assert!(open().is_err(), "nor is it measured by two at once");
+        drop(place);
+        assert!(open().is_ok());
     }
 
     #[test]

@@ -105,7 +105,9 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     if let Some(rate) = settings.require.or(recommended).filter(|rate| rate.0 > 0) {
         result.endurance = Some(endurance(result, rate, settings));
     }
-    result.verdict = settings.require.and_then(|required| verdict(result, required));
+    // What was ended before it was done is neither held nor missed.
+    let required = settings.require.filter(|_| !result.interrupted);
+    result.verdict = required.and_then(|required| verdict(result, required));
 }
 
 fn spec(result: &BenchResult, rate: ByteRate) -> Spec {

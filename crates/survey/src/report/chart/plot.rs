@@ -107,6 +107,9 @@ pub enum Mark {
     },
 }
 
+/// More lines down than this have no label of their own.
+const MOST_LABELS: usize = 6;
+
 impl Plot {
     fn x(&self, value: f64) -> f64 {
         LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
@@ -289,14 +292,20 @@ impl Plot {
             }
             Mark::Down { x, label, tone: colour } => {
                 let x = self.x(*x);
-                // Labels of several lie one below the other, and on the side where there is room.
-                let y = TOP + 10.0 + 15.0 * (number % 6) as f64;
+                // Labels of several lie one below the other, and on the side where there is room. Where there is
+                // no room below, the words are those of the line.
+                let y = TOP + 10.0 + 15.0 * number as f64;
+                let has_room = number < MOST_LABELS && y < bottom - 15.0;
                 let beyond = x > (left + right) / 2.0 || self.is_before_another(x);
                 html! {
-                    path class={ "mark " (tone(*colour)) } d={ "M" (at(x)) " " (TOP) "V" (at(bottom)) } {}
-                    text class={ "label " (tone(*colour)) }
-                        x=(at(if beyond { x - 5.0 } else { x + 5.0 })) y=(at(y))
-                        text-anchor=(if beyond { "end" } else { "start" }) { (label) }
+                    path class={ "mark " (tone(*colour)) } d={ "M" (at(x)) " " (TOP) "V" (at(bottom)) } {
+                        title { (label) }
+                    }
+                    @if has_room {
+                        text class={ "label " (tone(*colour)) }
+                            x=(at(if beyond { x - 5.0 } else { x + 5.0 })) y=(at(y))
+                            text-anchor=(if beyond { "end" } else { "start" }) { (label) }
+                    }
                 }
             }
             Mark::At { x, note, tone: colour } => {
@@ -416,6 +425,22 @@ mod tests {
         assert!(svg.contains("A &lt;title&gt;") && svg.contains("words &amp; words"), "{svg}");
         assert!(svg.contains("&lt;script&gt;") && !svg.contains("<script>"), "{svg}");
         assert!(svg.contains("&lt;cliff&gt;") && !svg.contains("NaN"), "{svg}");
+    }
+
+    #[test]
+    fn labels_of_many_marks_do_not_lie_over_one_another() {
+        let mut plot = plot(vec![Point { x: 1.0, y: 6e9, ..Point::default() }]);
+        for number in 0..20 {
+            let label = format!("cliff {number}");
+            plot.marks.push(Mark::Down { x: f64::from(number) / 20.0, label, tone: 3 });
+        }
+        let svg = plot.svg().into_string();
+        let labels = svg.split("class=\"label").skip(1);
+        let heights: Vec<&str> =
+            labels.filter_map(|label| label.split("y=\"").nth(1)?.split('"').next()).collect();
+        let distinct: std::collections::BTreeSet<&str> = heights.iter().copied().collect();
+        assert!(heights.len() > 2 && distinct.len() == heights.len(), "{heights:?}");
+        assert_eq!(svg.matches("cliff 19").count(), 1, "its line says it");
     }
 
     #[test]

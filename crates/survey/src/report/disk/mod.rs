@@ -150,7 +150,14 @@ fn peak_sentence(result: &BenchResult) -> String {
                 times if times >= 1.1 => format!(
                     "The best short run is {times:.1} times the continuous rate. Plan with the continuous one."
                 ),
-                _ => "Short and long runs agree: nothing here depended on a cache.".into(),
+                times if times >= 1.0 / 1.1 => {
+                    "Short and long runs agree: nothing here depended on a cache.".into()
+                }
+                times => format!(
+                    "The best short run is only {:.0} % of the continuous rate: the short runs were too few, too \
+                     short or disturbed. The peak says nothing here; plan with the continuous rate.",
+                    times * 100.0
+                ),
             }
         }
         _ => "A recording lives on the continuous rate, not on the peak.".into(),

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A curve is cut where two levels explain it far better than one, then each part again, as long as
-//! that says more than the noise does. A stall is no step: the levels are medians, and last.
+//! that says more than the noise does. A stall is no step: the levels are medians, and last. And a step is a cliff
+//! only if all that comes behind it is slower than all that came before: a rise is none, and neither is a dip.
 
 use crate::bench::result::{Bin, Cliff, Temperature, Throttling};
 
@@ -16,7 +17,14 @@ const SHORTEST_SHARE: usize = 30;
 
 /// Shorter runs have no cliffs: what looks like one is a stall, or a scheduler's whim.
 const FEWEST_BINS: usize = 12;
-const SHORTEST_RUN_S: f64 = 2.0;
+const SHORTEST_RUN_S: f64 = 8.0;
+
+/// The levels on both sides of a cliff last for so long, and for this share of the run.
+const SHORTEST_LEVEL_S: f64 = 3.0;
+const SHORTEST_LEVEL_SHARE: f64 = 0.1;
+
+/// What is near a cut: this part of the curve, before it and behind it.
+const NEAR_SHARE: usize = 20;
 
 /// Levels that differ by less are told as one.
 const LEAST_CHANGE: f64 = 0.15;
@@ -85,46 +93,89 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// What is known of a run besides its rates.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances<'a> {
+    /// Whether a disk that turns, and is no guest's, was written over a large part of its tracks.
+    pub crosses_tracks: bool,
+    /// Whether the disk may be shared with others: that of a virtual machine.
+    pub shared: bool,
+    /// Temperatures while it ran.
+    pub temperatures: &'a [Temperature],
+    /// Counters of throttling before and after.
+    pub throttling: &'a [Throttling],
+}
+
 /// The cliffs of a curve over position, and what each coincides with.
-pub fn cliffs(
-    bins: &[Bin],
-    rotational: bool,
-    temperatures: &[Temperature],
-    throttling: &[Throttling],
-) -> Vec<Cliff> {
+pub fn cliffs(bins: &[Bin], known: Circumstances) -> Vec<Cliff> {
     // The end is less even than the rest: nothing is behind the last blocks.
     let whole = &bins[..bins.len().saturating_sub(1)];
     if whole.len() < FEWEST_BINS || whole.last().is_none_or(|bin| bin.at_s < SHORTEST_RUN_S) {
         return vec![];
     }
     let rates: Vec<f64> = whole.iter().map(|bin| bin.rate).collect();
-    let steps = steps(&rates);
-    let ends = steps.iter().skip(1).copied().chain([rates.len()]);
-    let starts = std::iter::once(0).chain(steps.iter().copied());
-    steps
+    let falls = falls(&rates, lasting(whole, steps(&rates)));
+    let ends = falls.iter().skip(1).copied().chain([rates.len()]);
+    let starts = std::iter::once(0).chain(falls.iter().copied());
+    falls
         .iter()
         .zip(starts.zip(ends))
         .map(|(&at, (start, end))| {
             let (before, after) = (median(&rates[start..at]), median(&rates[at..end]));
             let bin = &whole[at];
-            let likely = if after > before {
-                "the rate rose".into()
-            } else {
-                likely(bin.at_s, rotational, temperatures, throttling)
-            };
+            let likely = likely(bin.at_s, is_slow(&rates, at, before - after), known);
             Cliff { position: bin.position, at_s: bin.at_s, before, after, likely }
         })
         .collect()
 }
 
-fn likely(
-    at_s: f64,
-    rotational: bool,
-    temperatures: &[Temperature],
-    throttling: &[Throttling],
-) -> String {
-    let moved = throttling.iter().find(|counter| counter.after > counter.before);
-    let warm = temperatures.iter().find_map(|sensor| {
+/// The steps between levels that last: the shortest level goes, by the smaller of its two steps, until none is too
+/// short.
+fn lasting(bins: &[Bin], mut steps: Vec<usize>) -> Vec<usize> {
+    let seconds = |range: &[Bin]| range.iter().map(|bin| bin.seconds).sum::<f64>();
+    let rate = |range: &[Bin]| median(&range.iter().map(|bin| bin.rate).collect::<Vec<_>>());
+    let shortest_s = SHORTEST_LEVEL_S.max(seconds(bins) * SHORTEST_LEVEL_SHARE);
+    while !steps.is_empty() {
+        let edges: Vec<usize> =
+            [0].into_iter().chain(steps.iter().copied()).chain([bins.len()]).collect();
+        let levels: Vec<&[Bin]> = edges.windows(2).map(|edge| &bins[edge[0]..edge[1]]).collect();
+        let lengths = levels.iter().map(|level| seconds(level)).enumerate();
+        let Some((number, length)) = lengths.min_by(|a, b| a.1.total_cmp(&b.1)) else { break };
+        if length >= shortest_s {
+            break;
+        }
+        let change = |step: usize| (rate(levels[step]) - rate(levels[step + 1])).abs();
+        let sides = [number.checked_sub(1), (number < steps.len()).then_some(number)];
+        let smaller = sides.into_iter().flatten().min_by(|a, b| change(*a).total_cmp(&change(*b)));
+        steps.remove(smaller.expect("a level has a step on one side at least"));
+    }
+    steps
+}
+
+/// The steps that are falls for good: every level before is higher than every level behind.
+fn falls(rates: &[f64], steps: Vec<usize>) -> Vec<usize> {
+    let edges: Vec<usize> =
+        [0].into_iter().chain(steps.iter().copied()).chain([rates.len()]).collect();
+    let levels: Vec<f64> = edges.windows(2).map(|edge| median(&rates[edge[0]..edge[1]])).collect();
+    let is_fall = |number: usize| {
+        let before = levels[..=number].iter().copied().fold(f64::INFINITY, f64::min);
+        let behind = levels[number + 1..].iter().copied().fold(0.0, f64::max);
+        behind < before * (1.0 - LEAST_CHANGE)
+    };
+    steps.iter().enumerate().filter(|(number, _)| is_fall(*number)).map(|(_, &at)| at).collect()
+}
+
+/// Whether most of a fall does not happen where it was cut: then it is a slope.
+fn is_slow(rates: &[f64], at: usize, fall: f64) -> bool {
+    let near = (rates.len() / NEAR_SHARE).max(SHORTEST_BINS);
+    let (before, after) = (&rates[at.saturating_sub(near)..at], &rates[at..]);
+    let there = median(before) - median(&after[..near.min(after.len())]);
+    there < fall / 2.0
+}
+
+fn likely(at_s: f64, slow: bool, known: Circumstances) -> String {
+    let moved = known.throttling.iter().find(|counter| counter.after > counter.before);
+    let warm = known.temperatures.iter().find_map(|sensor| {
         let limit = sensor.limit_c?;
         let near = |(time, _): &&(f64, f64)| (time - at_s).abs() < 5.0;
         let (_, celsius) = sensor.readings.iter().find(near)?;
@@ -132,18 +183,21 @@ fn likely(
             format!("{} was at {celsius:.0} °C, its limit is {limit:.0} °C", sensor.sensor)
         })
     });
+    let unexplained = "no temperature and no counter of throttling explains it";
     match (warm, moved) {
         (Some(warm), Some(counter)) => {
             format!("too warm: {warm}, and {} rose in this run", counter.counter)
         }
         (Some(warm), None) => format!("too warm: {warm}"),
         (None, Some(counter)) => format!("throttled: {} rose in this run", counter.counter),
-        (None, None) if rotational => {
-            "the device says that it turns: inner tracks are shorter".into()
+        (None, None) if slow && known.crosses_tracks => {
+            "the disk turns, and the rate fell slowly: inner tracks are shorter".into()
         }
-        (None, None) => {
-            "a cache is exhausted: no temperature and no counter of throttling explains it".into()
-        }
+        (None, None) if known.shared => format!(
+            "a cache is exhausted, or others use the disk of this virtual machine too: {unexplained}"
+        ),
+        (None, None) if slow => format!("not known: the rate fell slowly, and {unexplained}"),
+        (None, None) => format!("a cache is exhausted: {unexplained}"),
     }
 }
 
@@ -153,6 +207,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const NOTHING: Circumstances =
+        Circumstances { crosses_tracks: false, shared: false, temperatures: &[], throttling: &[] };
 
     /// Levels with 5 % of noise and a stall now and then.
     fn curve(levels: &[(usize, f64)], seed: u64) -> Vec<f64> {
@@ -200,15 +257,52 @@ mod tests {
     #[test]
     fn a_moment_has_no_cliffs() {
         let mut short = bins(&curve(&[(30, 5e9), (30, 1e9)], 1));
-        assert_eq!(cliffs(&short, false, &[], &[]).len(), 1);
-        short.iter_mut().for_each(|bin| bin.at_s /= 100.0);
-        assert_eq!(cliffs(&short, false, &[], &[]), []);
+        assert_eq!(cliffs(&short, NOTHING).len(), 1);
+        for bin in &mut short {
+            (bin.at_s, bin.seconds) = (bin.at_s / 10.0, bin.seconds / 10.0);
+        }
+        assert_eq!(cliffs(&short, NOTHING), [], "six seconds");
+    }
+
+    #[test]
+    fn what_rises_goes_back_or_does_not_last_is_no_cliff() {
+        let (high, low) = (5e9, 2e9);
+        for (name, levels) in [
+            ("a rise", vec![(60, low), (60, high)]),
+            ("a dip", vec![(60, high), (60, low), (60, high)]),
+            ("a hump", vec![(60, low), (60, high), (60, low)]),
+            ("a short end", vec![(200, high), (6, low)]),
+            ("a quick beginning", vec![(6, high), (200, low)]),
+            ("to and fro", vec![(40, high), (40, low), (40, high), (40, low), (40, high)]),
+        ] {
+            assert_eq!(cliffs(&bins(&curve(&levels, 3)), NOTHING), [], "{name}");
+        }
+        let with_a_dip = curve(&[(60, high), (5, 1e9), (60, high), (60, low)], 3);
+        let told = cliffs(&bins(&with_a_dip), NOTHING);
+        assert!(told.len() == 1 && told[0].position.abs_diff(125_000_000_000) <= 3_000_000_000);
+    }
+
+    #[test]
+    fn tracks_are_named_only_for_a_slow_fall_of_a_disk_that_was_crossed() {
+        let slope: Vec<f64> = (0..200).map(|n| 250e6 - 130e6 * f64::from(n) / 200.0).collect();
+        let step = curve(&[(100, 250e6), (100, 120e6)], 1);
+        let causes = |rates: &[f64], known| -> Vec<bool> {
+            let told = cliffs(&bins(rates), known);
+            assert!(!told.is_empty());
+            told.iter().map(|cliff| cliff.likely.contains("inner tracks")).collect()
+        };
+        let crossed = Circumstances { crosses_tracks: true, ..NOTHING };
+        assert!(causes(&slope, crossed).iter().all(|inner| *inner));
+        assert!(causes(&step, crossed).iter().all(|inner| !inner));
+        assert!(causes(&slope, NOTHING).iter().all(|inner| !inner));
+        let shared = Circumstances { shared: true, ..NOTHING };
+        assert!(cliffs(&bins(&step), shared)[0].likely.contains("virtual machine"));
     }
 
     #[test]
     fn a_cliff_has_levels_a_place_and_a_likely_cause() {
         let rates = curve(&[(80, 5e9), (60, 3.5e9), (100, 1.5e9)], 1);
-        let told = cliffs(&bins(&rates), false, &[], &[]);
+        let told = cliffs(&bins(&rates), NOTHING);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
             (told[0].before / 5e9 - 1.0).abs() < 0.05 && (told[0].after / 3.5e9 - 1.0).abs() < 0.05
@@ -221,11 +315,10 @@ mod tests {
             limit_c: Some(80.0),
             readings: vec![(79.0, 79.5), (141.0, 60.0)],
         };
-        let told = cliffs(&bins(&rates), false, &[warm], &[]);
+        let told = cliffs(&bins(&rates), Circumstances { temperatures: &[warm], ..NOTHING });
         assert!(
             told[0].likely.contains("too warm") && told[1].likely.contains("cache"),
             "{told:?}"
         );
-        assert!(cliffs(&bins(&rates), true, &[], &[])[0].likely.contains("inner"));
     }
 }

@@ -197,7 +197,9 @@ impl Feeder<'_> {
         while came < self.wish.bytes && !self.is_over(watcher) {
             let bytes = (self.wish.bytes - came).min(self.wish.block_bytes.into()) as u32;
             self.tell(came, watcher);
-            self.wait_until(came, outlet, pool, watcher)?;
+            if !self.wait_until(came, outlet, pool, watcher)? {
+                break;
+            }
             let block = match self.wish.pace {
                 Some(_) => pool.take(),
                 None => self.await_block(outlet, pool, watcher)?,
@@ -205,7 +207,10 @@ impl Feeder<'_> {
             match block {
                 Some(block) => {
                     let (block, crc) = self.fill(block, bytes, position);
-                    self.wait_until(came + u64::from(bytes), outlet, pool, watcher)?;
+                    if !self.wait_until(came + u64::from(bytes), outlet, pool, watcher)? {
+                        pool.put(block);
+                        break;
+                    }
                     self.laid.push(outlet.give(block, bytes, crc)?);
                     position += u64::from(bytes);
                 }
@@ -254,21 +259,24 @@ impl Feeder<'_> {
         }
     }
 
-    /// Waits until so many bytes are due, if they are due at a rate.
+    /// Waits until so many bytes are due, if they are due at a rate. The run may be over before: then they are not.
     fn wait_until(
         &self,
         came: u64,
         outlet: &mut dyn Outlet,
         pool: &mut Pool,
         watcher: &Watcher,
-    ) -> Result<(), Error> {
-        let Some(rate) = self.wish.pace else { return Ok(()) };
+    ) -> Result<bool, Error> {
+        let Some(rate) = self.wish.pace else { return Ok(true) };
         let due = Duration::from_secs_f64(came as f64 / rate.0.max(1) as f64);
         loop {
             let left = due.saturating_sub(self.begun.elapsed());
             outlet.collect(pool, left.min(PATIENCE))?;
-            if left.is_zero() || watcher.stop.load(Relaxed) {
-                return Ok(());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            if self.is_over(watcher) {
+                return Ok(false);
             }
         }
     }
@@ -282,7 +290,8 @@ impl Feeder<'_> {
         let by_bytes = came as f64 / self.wish.bytes as f64;
         let by_time = self.wish.time.map_or(0.0, |time| elapsed.as_secs_f64() / time.as_secs_f64());
         let rate = came as f64 / elapsed.as_secs_f64();
-        let text = format!("continuous: {} written, {:.0} MB/s", ByteSize(came), rate / 1e6);
+        let rate = crate::report::text::rate(rate);
+        let text = format!("continuous: {} written, {rate}", ByteSize(came));
         (watcher.tell)(&text, by_bytes.max(by_time).min(1.0));
     }
 }
@@ -365,6 +374,16 @@ mod tests {
         let found = check(&written, &wish);
         assert_eq!(found.wrong_blocks, 1);
         assert!(found.first.unwrap().contains("at byte 3000000"));
+    }
+
+    #[test]
+    fn at_a_low_rate_the_run_ends_when_its_time_is_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let time = Some(Duration::from_millis(100));
+        let hours = Wish { pace: Some(ByteRate(300)), time, ..wish(2 << 20) };
+        let written = run(&places, &hours);
+        assert_eq!((written.bytes, written.overrun_bytes), (0, 0), "not one was due");
     }
 
     #[test]
