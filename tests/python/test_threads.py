@@ -13,6 +13,7 @@ import pytest
 import wire
 from fullbore import (
     AS_SEALED,
+    BINARY,
     REFUSED,
     Recording,
     accounts,
@@ -144,7 +145,7 @@ def test_threads_stay_where_they_are_put(store):
     assert told["placement"]["pinned"]
     # The helper of a writer goes with it; nobody else is moved.
     others = {it["name"]: it["cpus"] for number, it in recording.kernel.items()}
-    assert others["fb-files"] == [first] and others["fullbore"] == CPUS, others
+    assert others["fb-files"] == [first] and others[Path(BINARY).name[:15]] == CPUS, others
 
 
 def test_a_machine_with_few_cores_is_left_to_the_scheduler_and_told_so(store):
