@@ -553,10 +553,11 @@ def test_fio_writes_to_the_file_that_was_named_and_to_no_other(directory, tmp_pa
         (place / name).write_bytes(name.encode() * (32 * MIB // len(name)))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     target = place / "x:y"
-    result = ask(
+    done = run(
         "bench", "disk", "x:y", "--overwrite", "x:y", "--skip", "peak,continuous",
-        "--runs", "1", "--quick", "--no-history", cwd=place,
+        "--runs", "1", "--quick", "--no-history", "--json", cwd=place,
     )  # fmt: skip
+    result = json.loads(done.stdout.splitlines()[-1])
     assert any(it["rate"] for it in result["comparisons"]), result["comparisons"]
     for path in before:
         assert (path.read_bytes() == before[path]) == (path != target), path
