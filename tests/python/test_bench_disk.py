@@ -541,3 +541,103 @@ def test_the_ring_that_a_stall_asks_for_loses_nothing_and_a_fifth_less_does(tmp_
         blocks = -(-predicted // MIB) * MIB
         assert lost(blocks, stall * 0.9) == 0
         assert lost(predicted * 8 // 10, stall) > 0
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not here")
+@pytest.mark.parametrize("directory", ["plain", "a:b"])
+def test_fio_writes_to_the_file_that_was_named_and_to_no_other(directory, tmp_path):
+    place = tmp_path / directory
+    place.mkdir()
+    names = ["x", "y", "x:y"]
+    for name in names:
+        (place / name).write_bytes(name.encode() * (32 * MIB // len(name)))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    target = place / "x:y"
+    done = run(
+        "bench", "disk", "x:y", "--overwrite", "x:y", "--skip", "peak,continuous",
+        "--runs", "1", "--quick", "--no-history", "--json", cwd=place,
+    )  # fmt: skip
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert any(it.get("rate") for it in result["comparisons"]), result["comparisons"]
+    for path in before:
+        assert (path.read_bytes() == before[path]) == (path != target), path
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(before), "no other is made"
+    # What is printed does the same, if a shell is given it.
+    told = next(it["command"] for it in result["comparisons"] if it["direction"] == "write" and not it["huge_pages"])
+    done = subprocess.run(told, shell=True, capture_output=True, cwd=tmp_path)
+    assert done.returncode == 0, (told, text(done.stderr))
+    for path in before:
+        assert path == target or path.read_bytes() == before[path], (told, path)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(before), "no other is made"
+
+
+def test_a_file_that_is_recorded_onto_is_neither_measured_nor_tested(tmp_path):
+    drive = tmp_path / "drive.img"
+    drive.write_bytes(bytes(64 * MIB))
+    to = f"device:{drive}?scan=r1_a"
+    recording = subprocess.Popen(
+        [BINARY, "record", "pattern:prbs31?rate=1MB/s", "--to", to, "--json"], stdout=subprocess.PIPE
+    )
+    try:
+        assert json.loads(recording.stdout.readline())["event"] == "armed"
+        for words in (["bench", "disk"], ["selftest"]):
+            done = run(*words, drive, "--overwrite", drive, "--quick", code=REFUSED)
+            assert "somebody uses it" in text(done.stderr), words
+    finally:
+        recording.send_signal(signal.SIGINT)
+        recording.communicate(timeout=PATIENCE)
+    assert recording.returncode == GOOD
+    run("verify", to, code=GOOD)
+
+
+def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(tmp_path):
+    words = ["bench", "disk", tmp_path, "--skip", "peak,fio", "--rate", "20MB/s", "--bytes", "1TB", "--no-history"]
+    words += ["--reserve", "1MiB", "--require", "1MB/s", "--output", tmp_path / "result.json"]
+    process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # It has begun when its file without a name is there.
+    deadline = time.monotonic() + PATIENCE
+    links = lambda: [os.readlink(fd) for fd in os.scandir(f"/proc/{process.pid}/fd") if os.path.islink(fd)]
+    while not any(str(tmp_path) in link for link in links()):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    told, complaints = process.communicate(timeout=PATIENCE)
+    assert process.returncode == REFUSED, text(told + complaints)
+    assert "interrupted" in text(complaints)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["interrupted"] and result.get("verdict") is None
+
+
+def test_a_low_rate_keeps_to_the_time_or_is_refused(tmp_path):
+    words = ["--skip", "peak,fio", "--seconds", "2", "--block", "64KiB", "--depth-bytes", "64KiB"]
+    refused = run(*command(tmp_path, *words, "--rate", "10kB/s", bytes=None), code=REFUSED)
+    assert "10.0 kB/s" in text(refused.stderr) and "--seconds" in text(refused.stderr)
+    few = bench(tmp_path, *words, "--rate", "100kB/s", bytes=None)
+    assert 0 < few["continuous"]["write"]["bytes"] <= 4 << 16
+    assert any("are due in this run" in note for note in notes(few))
+    told = text(run(*command(tmp_path, *words, "--rate", "100kB/s", bytes=None)).stdout)
+    assert "kB/s" in told and " 0 MB/s" not in told, told
+
+
+@pytest.mark.parametrize("words", ["--tbw nan", "--tbw inf", "--tbw 0", "--dwpd 0", "--dwpd nan", "--warranty 0"])
+def test_warranties_that_are_no_numbers_are_refused(words, tmp_path):
+    refused = run(*command(tmp_path, *words.split()), code=REFUSED)
+    assert f"{words.split()[0]} is a number above 0" in text(refused.stderr)
+
+
+@needs_root
+def test_a_device_that_ends_within_a_page_is_written_to_its_last_sector(tmp_path):
+    image, size = tmp_path / "odd.img", 24 * MIB + 3 * 512
+    image.write_bytes(b"\xa5" * size)
+    done = subprocess.run(["losetup", "--show", "-f", image], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no loop device here: {done.stderr}")
+    loop = done.stdout.strip()
+    try:
+        result = ask("bench", "disk", loop, "--overwrite", loop, "--skip", "peak,fio", "--full", "--no-history")
+    finally:
+        subprocess.run(["losetup", "-d", loop], check=True)
+    long = result["continuous"]
+    assert long["write"]["bytes"] == size
+    assert long["verification"] == {"compared_bytes": size, "wrong_blocks": 0}
+    assert b"\xa5" * 512 not in image.read_bytes()[-4096:]

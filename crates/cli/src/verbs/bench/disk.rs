@@ -37,7 +37,7 @@ use crate::signals;
 ///   fio         the same job in turn with ours, if fio is installed
 ///
 /// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held, or what
-/// was read is not what was written; 2 it could not be measured.
+/// was read is not what was written; 2 it could not be measured, or was ended before there was an answer.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -232,6 +232,9 @@ const MOST_FILES: u32 = 256;
 /// The most runs of a point.
 const MOST_RUNS: u32 = 1000;
 
+/// No drive is warranted for more terabytes, writes a day or years.
+const MOST_WARRANTED: f64 = 1e6;
+
 /// The ring of a recording, unless said otherwise.
 const RING_BYTES: u64 = 2 << 30;
 
@@ -256,6 +259,7 @@ impl Args {
             self.judge.require.is_none() || self.has(Part::Continuous),
             "--require needs the continuous run, which --skip leaves out"
         );
+        self.judge.check()?;
         Ok(Settings {
             targets: self.targets.clone(),
             overwrite: self.overwrite.clone(),
@@ -383,6 +387,22 @@ fn usual_ring(roots: &Roots) -> u64 {
     kilobytes.map_or(RING_BYTES, |free| RING_BYTES.min(free * 1024 / 4)).max(64 << 20)
 }
 
+impl Judge {
+    /// Refuses what no drive is warranted for.
+    fn check(&self) -> anyhow::Result<()> {
+        let numbers =
+            [("--tbw", self.tbw), ("--dwpd", self.dwpd), ("--warranty", Some(self.warranty))];
+        for (option, number) in numbers {
+            let Some(number) = number else { continue };
+            ensure!(
+                number.is_finite() && number > 0.0 && number <= MOST_WARRANTED,
+                "{option} is a number above 0, and at most a million, not {number}"
+            );
+        }
+        Ok(())
+    }
+}
+
 impl ModeArg {
     fn meant(self) -> Mode {
         match self {
@@ -429,7 +449,15 @@ fn code(result: &BenchResult, required: bool) -> u8 {
     let wrong = long
         .and_then(|long| long.verification.as_ref())
         .is_some_and(|found| found.wrong_blocks > 0);
-    if holds && !wrong { output::GOOD } else { output::FOUND }
+    if wrong {
+        output::FOUND
+    } else if leave::is_without_answer(result, required) {
+        output::REFUSED
+    } else if holds {
+        output::GOOD
+    } else {
+        output::FOUND
+    }
 }
 
 fn bar(output: Output) -> ProgressBar {
@@ -484,6 +512,13 @@ mod tests {
             ["--ring", "8MiB"],
             ["--sessions", "4KiB"],
             ["--runs", "0"],
+            ["--tbw", "nan"],
+            ["--tbw", "inf"],
+            ["--tbw", "0"],
+            ["--dwpd", "0"],
+            ["--dwpd", "nan"],
+            ["--warranty", "0"],
+            ["--warranty", "inf"],
         ] {
             assert!(settings(&words).is_err(), "{words:?}");
         }

@@ -10,7 +10,7 @@ use fullbore_survey::bench::{environment, history};
 use fullbore_survey::report;
 
 use crate::hint::explained;
-use crate::output::{FOUND, GOOD, Output};
+use crate::output::{FOUND, GOOD, Output, REFUSED};
 
 /// Where a result goes.
 #[derive(Arguments)]
@@ -39,9 +39,9 @@ pub fn begun(kind: Kind) -> BenchResult {
     result
 }
 
-/// Judges by a rate: `what` holds `sustained`.
+/// Judges by a rate: `what` holds `sustained`. What was ended before it was done is not judged.
 pub fn judge(result: &mut BenchResult, required: Option<ByteRate>, what: &str, sustained: f64) {
-    let Some(required) = required else { return };
+    let Some(required) = required.filter(|_| !result.interrupted) else { return };
     let margin = if required.0 > 0 { sustained / required.0 as f64 - 1.0 } else { 0.0 };
     let holds = sustained >= required.0 as f64 && sustained > 0.0;
     let (told, asked) = (report::rate(sustained), report::rate(required.0 as f64));
@@ -98,8 +98,27 @@ fn keep(result: &BenchResult) {
 pub fn leave(result: &BenchResult, leave: &Leave, output: Output) -> anyhow::Result<ExitCode> {
     let files = (leave.output.as_deref(), leave.html.as_deref());
     everywhere(result, files, !leave.no_history, output)?;
+    if is_without_answer(result, leave.require.is_some()) {
+        return Ok(ExitCode::from(REFUSED));
+    }
     let missed = result.verdict.as_ref().is_some_and(|verdict| !verdict.holds);
     Ok(ExitCode::from(if missed { FOUND } else { GOOD }))
+}
+
+/// Whether it was ended before it could answer what was asked: for a rate, or for any figure at all. It says so.
+pub fn is_without_answer(result: &BenchResult, required: bool) -> bool {
+    let measured = !result.stages.is_empty()
+        || !result.sweep.is_empty()
+        || result.continuous.as_ref().is_some_and(|run| run.write.bytes > 0);
+    let without = result.interrupted && (required || !measured);
+    if without {
+        let what = match measured {
+            true => "no verdict, for it was ended before it was done",
+            false => "nothing was measured",
+        };
+        eprintln!("fullbore: interrupted: {what}");
+    }
+    without
 }
 
 /// A result as text.
@@ -122,5 +141,35 @@ pub fn progress(output: Output, text: &str) {
         use std::io::Write;
         let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         let _ = std::io::stderr().flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_survey::bench::result::{Spread, Stage};
+
+    use super::*;
+
+    #[test]
+    fn what_was_interrupted_is_neither_held_nor_missed() {
+        let mut result = begun(Kind::Memory);
+        assert!(!is_without_answer(&result, true));
+        result.interrupted = true;
+        judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
+        assert_eq!(result.verdict, None);
+        assert!(is_without_answer(&result, true) && is_without_answer(&result, false));
+        result.stages.push(Stage {
+            name: "copy".into(),
+            what: "copied".into(),
+            rate: Spread::of(&[1e9]),
+            cpu_s_per_gb: None,
+            threads: 1,
+            figures: Default::default(),
+        });
+        assert!(is_without_answer(&result, true));
+        assert!(!is_without_answer(&result, false), "what stands there was measured");
+        result.interrupted = false;
+        judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
+        assert!(result.verdict.is_some_and(|verdict| verdict.holds));
     }
 }

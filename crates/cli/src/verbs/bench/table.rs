@@ -31,7 +31,7 @@ pub fn text(result: &BenchResult) -> String {
         let _ = writeln!(text, "{mark}: {}", note.text);
     }
     if result.interrupted {
-        text += "interrupted: what was measured until then is above\n";
+        text += "interrupted: what was measured until then is above, and there is no verdict\n";
     }
     text
 }
@@ -349,7 +349,10 @@ fn promises(result: &BenchResult) -> String {
 }
 
 fn megabytes(rate: f64) -> String {
-    format!("{:.0} MB/s", rate / 1e6)
+    match rate {
+        rate if rate > 0.0 && rate < 1e6 => format!("{:.0} kB/s", rate / 1e3),
+        rate => format!("{:.0} MB/s", rate / 1e6),
+    }
 }
 
 /// `128 KiB`, `4 GiB`, or bytes.
