@@ -247,7 +247,7 @@ def test_a_recorder_that_died_together_with_a_disk_is_rebuilt_before_it_is_recov
         scan, left = recording.scan, stores[1:]
         # Parity follows when members have time for it; of stripes that are not finished nothing could be restored.
         finished = lambda: {path.name for store in left for path in store.rglob("*.stripe?")}
-        until(lambda: len(finished()) >= 8)
+        until(lambda: len(finished()) >= 4)
         recording.kill()
     shutil.rmtree(stores[0])
     refused = text(run("recover", scan, "--store", named(left), code=REFUSED).stderr)

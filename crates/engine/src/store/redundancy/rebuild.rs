@@ -386,11 +386,13 @@ impl Rebuilding<'_> {
         }
         for shard in homeless {
             let roots = 0..self.scan.inventory.roots.len();
-            let free = roots.filter(|root| {
-                let allowed = self.onto.is_empty() || self.onto.contains(root);
-                allowed && !holding.contains(root) && !self.refusing.contains(root)
+            let free =
+                roots.filter(|root| !holding.contains(root) && !self.refusing.contains(root));
+            // Those that were named come first; where none of them is left, redundancy counts for more.
+            let least = free.min_by_key(|root| {
+                let named = self.onto.is_empty() || self.onto.contains(root);
+                (!named, self.bytes.get(root).copied().unwrap_or(0))
             });
-            let least = free.min_by_key(|root| self.bytes.get(root).copied().unwrap_or(0));
             match least {
                 Some(root) => {
                     holding.insert(root);
