@@ -144,7 +144,7 @@ fn beside(result: &BenchResult) -> Markup {
 fn peak_sentence(result: &BenchResult) -> String {
     let best = peak(result, Direction::Write).map(|point| point.rate.mean);
     match (best, result.continuous.as_ref().map(|run| run.write.rate)) {
-        (Some(best), Some(mean)) if mean > 0.0 => {
+        (Some(best), Some(mean)) if mean > 0.0 && best.is_finite() => {
             let times = best / mean;
             match times {
                 times if times >= 1.1 => format!(
