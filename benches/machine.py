@@ -53,6 +53,20 @@ def version(*command) -> str:
     return next(iter((done.stdout + done.stderr).splitlines()), "").strip()
 
 
+def resident_mb(pid: int) -> float:
+    """The memory that a process has now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def growth_mb(memory: list[tuple[float, float]], warm_seconds: float) -> float:
+    """How much more of it (seconds, MB) there was at most in the last quarter than in the first, both warm."""
+    warm = [mb for at, mb in memory if at >= warm_seconds]
+    quarter = len(warm) // 4
+    # A minute of warming up shows nothing yet.
+    return max(warm[-quarter:]) - max(warm[:quarter]) if quarter else 0.0
+
+
 class Busy:
     """Seconds that each CPU spent on anything: programs, system, interrupts, kernel threads."""
 

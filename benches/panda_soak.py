@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from machine import growth_mb, resident_mb
 from panda import REPOSITORY, SAMPLE_BYTES, busy, check
 
 WARM_SECONDS = 10  # until every buffer has been used once
@@ -79,18 +80,6 @@ class Soak:
     def progress(self, told: dict):
         self.held_seconds = told["held_seconds"]
         self.high_water = max(self.high_water, told["high_water"])
-
-    def growth_mb(self) -> float:
-        """How much more memory there was at most in the last quarter than in the first, both warm."""
-        warm = [mb for at, mb in self.memory if at >= WARM_SECONDS]
-        quarter = len(warm) // 4
-        # A minute of warming up shows nothing yet.
-        return max(warm[-quarter:]) - max(warm[:quarter]) if quarter else 0.0
-
-
-def resident_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 def follow(recorder: Lines, soak: Soak):
@@ -152,7 +141,7 @@ def main():
     others = busy()
     with tempfile.TemporaryDirectory(dir=args.directory, prefix="soak-panda-") as folder:
         soak, told = record(args, folder)
-    growth = soak.growth_mb()
+    growth = growth_mb(soak.memory, WARM_SECONDS)
     report = {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "kernel": os.uname().release,

@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from machine import Busy, facts
+from machine import Busy, facts, growth_mb, resident_mb
 from tools import FULLBORE, REPOSITORY
 
 FIRST_PORT = 47200
@@ -71,21 +71,6 @@ class Soak:
         for account in told["accounts"]:
             self.terms.update(account["terms"])
             self.verdicts[account["verdict"]] += 1
-
-    def growth_mb(self) -> float:
-        """How much more memory there was at most in the last quarter than in the first, both warm."""
-        warm = [mb for at, mb in self.memory if at >= WARM_SECONDS]
-        quarter = len(warm) // 4
-        return max(warm[-quarter:]) - max(warm[:quarter]) if quarter else 0.0
-
-
-def resident_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
-def call(*words) -> str:
-    return subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
 
 
 def record(args, folder: Path) -> tuple[Soak, dict]:
@@ -206,7 +191,7 @@ def main():
         soak, told = record(args, Path(folder))
         codes = verified(Path(folder), soak.scans)
         machine = facts(Path(folder))
-    growth = soak.growth_mb()
+    growth = growth_mb(soak.memory, WARM_SECONDS)
     report = {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine,

@@ -91,8 +91,9 @@ struct Writer {
     gauge: Arc<Gauge>,
     standing: Standing,
     held: VecDeque<Filled>,
-    /// Chunks that it has refused a block of: later ones are refused, too.
-    refused: BTreeSet<(u16, u32)>,
+    /// Chunks of which it took the first block: of no other does it take a later one, so that where a block was
+    /// refused, so is the rest.
+    begun: BTreeSet<(u16, u32)>,
     /// Streams that will send nothing more, with the gaps that were told.
     finished: BTreeMap<u16, Vec<Gap>>,
 }
@@ -143,7 +144,7 @@ impl World {
                     gauge,
                     standing: Standing::Taking,
                     held: VecDeque::new(),
-                    refused: BTreeSet::new(),
+                    begun: BTreeSet::new(),
                     finished: BTreeMap::new(),
                 };
                 (lane, writer)
@@ -284,22 +285,19 @@ impl World {
         let writer = &mut self.writers[member];
         let Some(filled) = writer.held.pop_front() else { return };
         let (stream, chunk) = (filled.track.number, filled.chunk);
-        let begun = self
-            .written
-            .iter()
-            .any(|it| (it.stream, it.chunk, it.member) == (stream, chunk, member));
+        let goes_on = writer.begun.contains(&(stream, chunk));
         let can = match writer.standing {
-            Standing::Taking => true,
-            Standing::Full => begun,
+            Standing::Taking => goes_on || filled.offset == 0,
+            Standing::Full => goes_on,
             Standing::Dead => false,
         };
         writer.gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
-        let returned = if can && !writer.refused.contains(&(stream, chunk)) {
+        let returned = if can {
             let Filled { block, track, sequence, offset, bytes, .. } = filled;
+            writer.begun.insert((stream, chunk));
             self.written.push(Lying { stream, sequence, member, chunk, offset });
             Returned::Written { block, track, bytes }
         } else {
-            writer.refused.insert((stream, chunk));
             Returned::Refused(filled)
         };
         assert!(writer.returned.push(returned).is_ok(), "there is room for every block");
@@ -317,7 +315,7 @@ impl World {
         let writer = &mut self.writers[member];
         if writer.held.is_empty() && writer.commands.is_empty() {
             writer.standing = Standing::Taking;
-            writer.refused.clear();
+            writer.begun.clear();
             writer.gauge.refusing.store(false, Ordering::Relaxed);
         }
     }
