@@ -48,6 +48,7 @@ class Soak:
         self.terms: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
         self.warnings: list[str] = []
+        self.doubted: list[dict] = []  # scans of which not every stream is proven
         self.scans: list[str] = []
 
     def follow(self):
@@ -71,6 +72,8 @@ class Soak:
         for account in told["accounts"]:
             self.terms.update(account["terms"])
             self.verdicts[account["verdict"]] += 1
+        if any(account["verdict"] != "proven" for account in told["accounts"]):
+            self.doubted.append(told)
 
 
 def record(args, folder: Path) -> tuple[Soak, dict]:
@@ -82,7 +85,7 @@ def record(args, folder: Path) -> tuple[Soak, dict]:
         [
             FULLBORE, "record", f"udp://127.0.0.1:{ports}?format=vdif&frame={FRAME}&fps={fps}", "--store", folder,
             "--session", "soak", "--scan", "no", "--scans", str(int(args.seconds / args.scan_seconds) + 1000),
-            "--duration", f"{args.scan_seconds}s", "--keep", args.keep, "--buffer", args.buffer, "--json",
+            "--duration", f"{args.scan_seconds}s", "--keep", args.keep, "--chunk", args.chunk, "--buffer", args.buffer, "--json",
         ],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -183,6 +186,7 @@ def main():
     parser.add_argument("--drop", type=float, default=1e-7, help="share of the frames that the sender drops")
     parser.add_argument("--scan-seconds", type=float, default=4)
     parser.add_argument("--keep", default="4GB", help="how much is left of scans")
+    parser.add_argument("--chunk", default="256MiB", help="what is taken of the disk at once for each stream; less for a small one")
     parser.add_argument("--buffer", default="1GiB")
     parser.add_argument("--directory", type=Path, default=REPOSITORY, help="where the store is for a while")
     parser.add_argument("--picture", type=Path, help="draw the high-water mark into this file, as SVG")
@@ -205,6 +209,7 @@ def main():
         "memory_mb": thinned(soak.memory, 360),
         "tide": thinned(soak.tide, 3600),
         "warnings": soak.warnings[:100],
+        "doubted": soak.doubted[:10],
     }
     results = REPOSITORY / "benches/results"
     results.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import subprocess
 
 import pytest
 
@@ -21,6 +22,22 @@ def stores(tmp_path):
     for member in members:
         member.mkdir()
     return members
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of its own, of 512 MB."""
+    image, mounted = tmp_path / "disk.img", tmp_path / "disk"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(512 << 20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no loop device here: {error}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
 
 
 def seeds(quick: int) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import wire
-from fullbore import FOUND, GOOD, REFUSED, Recording, free_port, run
+from fullbore import GOOD, REFUSED, Recording, free_port, run
 
 MEMORY = Path("/dev/shm")
 
@@ -73,40 +73,3 @@ def test_a_member_in_memory_is_said_to_be_one():
         assert recording.on_disk().bytes() == sent
     finally:
         shutil.rmtree(member)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="freezing a file system needs root")
-@pytest.mark.skipif(shutil.which("fsfreeze") is None, reason="fsfreeze is not here")
-def test_a_disk_that_stands_still_costs_frames_that_are_counted_as_overrun(tmp_path):
-    image, member = tmp_path / "disk.img", tmp_path / "disk"
-    member.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 << 20)
-    try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True, capture_output=True)
-        subprocess.run(["mount", "-o", "loop", image, member], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no loop device here: {error}")
-    try:
-        port = free_port()
-        source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=1MiB"
-        frames = wire.run_of_frames(8000, payload_bytes=8000)
-        with Recording(source, store=member, options=["--buffer", "16MiB"]) as recording:
-            wire.send(frames[:1000], port, pause=1e-4)
-            recording.wait("progress", lambda told: told["durable_bytes"] > 0)
-            subprocess.run(["fsfreeze", "-f", member], check=True)
-            try:
-                wire.send(frames[1000:6000], port, pause=1e-4)
-                recording.wait("progress", lambda told: told["streams"][0]["overrun"] > 0)
-            finally:
-                subprocess.run(["fsfreeze", "-u", member], check=True)
-            recording.wait("progress", lambda told: told["members"][0]["backlog_bytes"] == 0)
-            wire.send(frames[6000:], port, pause=1e-4)
-        (account,) = recording.stop(code=FOUND)["accounts"]
-        terms = account["terms"]
-        assert terms["expected"] == 8000 and terms["overrun"] > 1000 and terms["missing"] == 0, terms
-        assert terms["written"] + terms["overrun"] == 8000, terms
-        assert account["gaps"][0]["cause"] == "overrun" and account["gaps"][0]["first"] >= 1000
-        run("verify", recording.scan, "--store", member, code=GOOD)
-    finally:
-        subprocess.run(["umount", member], check=True)

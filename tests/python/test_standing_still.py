@@ -8,7 +8,18 @@ import shutil
 import subprocess
 
 import pytest
-from fullbore import GOOD, PATIENCE, Recording, accounts, balanced, free_port, generate_command, run
+import wire
+from fullbore import (
+    FOUND,
+    GOOD,
+    PATIENCE,
+    Recording,
+    accounts,
+    balanced,
+    free_port,
+    generate_command,
+    run,
+)
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="freezing a file system needs root"),
@@ -17,24 +28,31 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def disk(tmp_path):
-    """A file system of its own, of 512 MB."""
-    image, mounted = tmp_path / "disk.img", tmp_path / "disk"
-    mounted.mkdir()
-    with image.open("wb") as file:
-        file.truncate(512 << 20)
-    try:
-        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True, capture_output=True)
-        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no loop device here: {error}")
-    yield mounted
-    subprocess.run(["umount", mounted], check=True)
-
-
 def freeze(disk, thaw=False):
     subprocess.run(["fsfreeze", "-u" if thaw else "-f", disk], check=True)
+
+
+def test_a_disk_that_stands_still_costs_frames_that_are_counted_as_overrun(disk):
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=1MiB"
+    frames = wire.run_of_frames(8000, payload_bytes=8000)
+    with Recording(source, store=disk, options=["--buffer", "16MiB"]) as recording:
+        wire.send(frames[:1000], port, pause=1e-4)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        freeze(disk)
+        try:
+            wire.send(frames[1000:6000], port, pause=1e-4)
+            recording.wait("progress", lambda told: told["streams"][0]["overrun"] > 0)
+        finally:
+            freeze(disk, thaw=True)
+        recording.wait("progress", lambda told: told["members"][0]["backlog_bytes"] == 0)
+        wire.send(frames[6000:], port, pause=1e-4)
+    (account,) = recording.stop(code=FOUND)["accounts"]
+    terms = account["terms"]
+    assert terms["expected"] == 8000 and terms["overrun"] > 1000 and terms["missing"] == 0, terms
+    assert terms["written"] + terms["overrun"] == 8000, terms
+    assert account["gaps"][0]["cause"] == "overrun" and account["gaps"][0]["first"] >= 1000
+    run("verify", recording.scan, "--store", disk, code=GOOD)
 
 
 def test_the_next_scans_begin_in_time_while_a_member_stands_still(disk, store):

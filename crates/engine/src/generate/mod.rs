@@ -242,34 +242,12 @@ impl VdifForm {
 
 /// A sample's header for so many frames a second: where its extended data tell a rate, they tell this one.
 pub fn at_rate(template: Header, frames_per_second: u64) -> Result<Header, String> {
-    let rate = || sample_rate(&template, template.edv(), frames_per_second);
-    Ok(match template.extended() {
-        Extended::Nict { das, .. } => template.with_extended(Extended::Nict { rate: rate()?, das }),
-        Extended::Vlba {
-            lo_tuning,
-            unassigned,
-            dbe,
-            intermediate,
-            subband,
-            upper_sideband,
-            major,
-            minor,
-            personality,
-            ..
-        } => template.with_extended(Extended::Vlba {
-            rate: rate()?,
-            lo_tuning,
-            unassigned,
-            dbe,
-            intermediate,
-            subband,
-            upper_sideband,
-            major,
-            minor,
-            personality,
-        }),
-        _ => template,
-    })
+    let mut extended = template.extended();
+    let (Extended::Nict { rate, .. } | Extended::Vlba { rate, .. }) = &mut extended else {
+        return Ok(template);
+    };
+    *rate = sample_rate(&template, template.edv(), frames_per_second)?;
+    Ok(template.with_extended(extended))
 }
 
 /// What EDV 1 and 3 tell: complex samples per second in kHz or MHz.

@@ -27,7 +27,7 @@ mod panda;
 mod place;
 mod plan;
 mod read_back;
-mod scan;
+pub(crate) mod scan;
 mod scribe;
 mod seal;
 mod sealing;

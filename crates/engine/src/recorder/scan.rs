@@ -260,7 +260,7 @@ impl Scan {
         if number >= self.manifest.streams.len() {
             // Threads are numbered as they are discovered, so none is ever skipped for long.
             while self.manifest.streams.len() <= number {
-                self.manifest.streams.push(discovered(shape, &format, &self.opening));
+                self.manifest.streams.push(discovered(shape, &format, self.opening.directory(&shape.name)));
             }
         }
         let stream = &mut self.manifest.streams[number];
@@ -511,10 +511,11 @@ fn acquisition_to_come() -> Format {
     }
 }
 
-fn discovered(shape: &Shape, format: &Format, opening: &Opening) -> Stream {
+/// What a manifest says of a stream that capture has opened.
+pub(crate) fn discovered(shape: &Shape, format: &Format, directory: String) -> Stream {
     Stream {
         name: shape.name.clone(),
-        directory: opening.directory(&shape.name),
+        directory,
         source: shape.source.clone(),
         format: format.clone(),
         stripped_bytes: shape.stripped_bytes,

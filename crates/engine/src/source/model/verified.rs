@@ -2,9 +2,9 @@
 
 use fullbore_core::account::Host;
 use fullbore_core::index;
-use fullbore_core::manifest::Stream;
 
 use super::*;
+use crate::recorder::scan::discovered;
 use crate::source::part::{Shape, StreamGauge};
 use crate::store::read::Settings;
 use crate::store::reader::Scan;
@@ -23,19 +23,7 @@ pub(super) fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
             [pool_blocks, high_water].map(|it| it.load(Ordering::Relaxed));
         account.host = Some(Host { pool_blocks, high_water, members: Vec::new(), tide: None });
         account.verdict = account.judge();
-        let stream = Stream {
-            name: shape.name.clone(),
-            directory: String::new(),
-            source: shape.source.clone(),
-            format: format.clone(),
-            stripped_bytes: shape.stripped_bytes,
-            geometry: Some(shape.geometry),
-            fill: shape.fill,
-            blocks: 0,
-            bytes: 0,
-            account: None,
-            renamed: None,
-        };
+        let stream = discovered(shape, format, String::new());
         let mut pages: Vec<&Page> =
             bench.pages.iter().filter(|it| (it.scan, it.stream) == (*scan, *number)).collect();
         pages.sort_by_key(|page| page.filled.sequence);
