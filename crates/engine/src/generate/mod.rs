@@ -27,6 +27,7 @@ pub use fault::{Damage, Error as FaultError, Faults, Silence};
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 
+use crate::clock::Clock;
 use crate::pace::{LatenessSummary, Waiting};
 use crate::sys::send;
 use lane::Lane;
@@ -39,8 +40,9 @@ pub struct Plan {
     pub streams: Vec<StreamPlan>,
     /// What payloads are made of; must be as long as the frames of every stream have room for.
     pub payload: PayloadSource,
-    /// The time of the first frames. A part of a second begins with the frame due then.
-    pub start: Tai,
+    /// The time of the first frames. A part of a second begins with the frame due then. `None`: the moment when all is
+    /// prepared, for whoever sends at once; what carries no time begins with a second all the same.
+    pub start: Option<Tai>,
     /// Frames of each thread; `None`: until stopped.
     pub frames: Option<u64>,
     /// How the pace is kept.
@@ -367,21 +369,22 @@ impl Generator {
             }
             PayloadSource::Sample(path) => Payloads::of_sample(path)?,
         };
-        check_start(plan.start)?;
+        let start = plan.start.unwrap_or_else(|| Clock::new().now());
+        check_start(start)?;
         for stream in &plan.streams {
             check(stream, &payloads, &plan.faults)
                 .map_err(|what| Error::Stream { name: stream.name.clone(), what })?;
         }
         let mut lanes = Vec::new();
         for (number, stream) in plan.streams.iter().enumerate() {
-            lanes.push(Lane::open(stream, &plan, number)?);
+            lanes.push(Lane::open(stream, &plan, number, start)?);
         }
         Ok(Generator { plan, payloads, lanes })
     }
 
     /// Sends until all is sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
-        let started = crate::clock::Clock::new().now();
+        let started = Clock::new().now();
         let ran = lane::run(
             &mut self.lanes,
             &self.payloads,
@@ -412,6 +415,15 @@ impl Generator {
 pub(crate) fn rate(bytes: u64, seconds: f64) -> fullbore_core::units::ByteRate {
     let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
     fullbore_core::units::ByteRate(rate as u64)
+}
+
+/// When a stream's first frames are, if all begin at `start`.
+fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
+    match form {
+        // There is no second to be in the middle of.
+        Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
+        Form::Raw { .. } | Form::Vdif { .. } => start,
+    }
 }
 
 /// Frame 0 of which second is place 0, and how many frames after it the first one is.
