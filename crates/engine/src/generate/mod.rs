@@ -16,6 +16,7 @@ mod payload;
 mod truth;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::format::sequence::Field;
@@ -274,6 +275,8 @@ fn sample_rate(header: &Header, edv: u8, frames_per_second: u64) -> Result<Sampl
 pub struct Progress {
     frames: AtomicU64,
     bytes: AtomicU64,
+    /// One more than the nanoseconds of it; 0: there is none.
+    lag: AtomicU64,
 }
 
 impl Progress {
@@ -285,6 +288,16 @@ impl Progress {
     /// Bytes of them.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How far what is sent is behind what is durable, of what is still being recorded.
+    pub fn lag(&self) -> Option<Duration> {
+        self.lag.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
+
+    pub(crate) fn lags(&self, behind: Duration) {
+        let ns = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
+        self.lag.store(ns.saturating_add(1), Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, frames: u64, bytes: u64) {
