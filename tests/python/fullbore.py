@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -257,7 +258,10 @@ def balanced(account):
 
 
 def generate_command(target, **rules):
-    """`fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`."""
+    """`fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`. What it sends begins with a
+    second, so that nothing depends on the moment a test runs, unless `start` says otherwise; `None`: nothing is said."""
+    rules = {"start": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **rules}
+    rules = {rule: value for rule, value in rules.items() if value is not None}
     options = []
     for rule, value in rules.items():
         option = f"--{rule.replace('_', '-')}"

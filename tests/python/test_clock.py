@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -96,6 +97,22 @@ def test_a_stream_that_keeps_the_time_is_not_spoken_of_and_has_its_figure(store)
     assert not spoken(recording), spoken(recording)
     clock = sealed["accounts"][0]["clock"]
     assert -(10**7) < clock["behind_ns"] < 30 * 10**9 and clock["over_ns"] > 10**9, clock
+
+
+def test_made_up_frames_keep_the_time_unasked_and_at_once(store, tmp_path):
+    port, truth = free_port(), tmp_path / "truth.json"
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=500", store=store, options=FORGIVING) as recording:
+        before = time.time_ns()
+        with sending(port, start=None, truth=truth):
+            recording.wait("progress", lambda told: told["streams"][0]["frames"] > 1500)
+        sealed = recording.stop(AS_SEALED)
+    [sent] = json.loads(truth.read_text())["streams"]
+    assert 0 <= sent["port"]["first"] < 500
+    assert not spoken(recording), spoken(recording)
+    # No frame is of a time before the sender was started, as those of its whole second would be, or one after it was sent.
+    first = ns(sent["first_second"]) + sent["port"]["first"] * 10**9 // 500
+    assert before <= first <= ns(json.loads(truth.read_text())["started"]) + 10**9 // 500
+    assert sealed["accounts"][0]["clock"]["least_ns"] >= -(10**7)
 
 
 def test_recordings_of_years_ago_are_noted_once_and_calmly(store):

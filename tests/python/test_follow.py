@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import pytest
 import wire
 from fullbore import AS_SEALED, BINARY, FOUND, GOOD, PATIENCE, Recording, accounts, ask, free_port, free_ports, run, text
+from terminal import Terminal
 
 FRAME = 1056
 OPTIONS = ("--sync", "50ms", "--chunk", "1MiB")
@@ -144,7 +146,7 @@ def test_a_stream_that_never_came_is_said_not_to_have(store):
 
 
 def test_each_scan_of_a_series_is_followed_to_its_own_end(store):
-    port, frames = free_port(), wire.run_of_frames(9000)
+    port, frames = free_port(), wire.run_of_frames(4000)
     options = ("--scans", "2", "--bytes", f"{4000 * FRAME}")
     with recording(port, store, scan="no", options=options) as record:
         first = Reader("cat", "test_no0001", "--follow", store=store)
@@ -303,6 +305,18 @@ def test_what_is_played_while_it_is_recorded_is_all_that_was_recorded(store):
     assert report["frames"] == 4000 and report["streams"][0]["losses"] == []
     lag = report["streams"][0]["lag"]
     assert 0 <= lag["least_seconds"] <= lag["most_seconds"]
+
+
+def test_a_replay_of_what_is_recorded_says_on_its_line_how_far_it_is_behind(store):
+    (port, to), frames = free_ports(2), wire.run_of_frames(9000)
+    with recording(port, store) as record:
+        wire.send(frames[:3000], port, pause=1e-3)
+        words = ["play", record.scan, "--follow", "--delay", "500ms", "--gentle", "--to", f"udp://127.0.0.1:{to}"]
+        with Terminal([BINARY, *words, "--store", store], 120, 24) as terminal:
+            wire.send(frames[3000:], port, pause=1e-3)
+            told = re.compile(r"\d+ s  .* datagrams, .*, \d+\.\d\d s behind what is durable")
+            terminal.wait(lambda lines: any(map(told.search, lines)))
+        record.stop()
 
 
 def test_a_replay_that_catches_up_waits_and_goes_on(store):

@@ -1,10 +1,13 @@
 """Where threads run, how urgently, and on what memory: what a recording says of itself is what the kernel says."""
 
 import contextlib
+import json
 import os
 import re
 import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +24,7 @@ from fullbore import (
     free_port,
     run,
 )
+from lines import until
 
 MIB = 1 << 20
 CPUS = sorted(os.sched_getaffinity(0))
@@ -183,6 +187,25 @@ def test_capture_gets_more_than_its_share_where_it_cannot_be_first(store):
     # Niceness counts within a session only, where sessions are groups: so the session is raised, meanwhile.
     assert told["autogroup"] == recording.group
     assert recording.group in (None, -10)
+
+
+@root
+def test_a_killed_recorder_leaves_its_shell_no_more_favoured_than_it_was(store):
+    if group_of("self") is None:
+        pytest.skip("sessions are not groups here")
+    # A shell that outlives the recorder that it started, as one of a terminal does.
+    shell = ["setsid", "sh", "-c", 'echo 2 > /proc/self/autogroup; "$@"; sleep 600', "sh"]
+    source = f"udp://127.0.0.1:{free_port()}?format=vdif&fps=500"
+    words = ["record", source, "--store", store, "--session", "a", "--scan", "b", "--buffer", "32MiB", "--json"]
+    with subprocess.Popen([*shell, BINARY, *map(str, words), "--place", "off"], stdout=subprocess.PIPE) as started:
+        try:
+            told = next(told for told in map(json.loads, started.stdout) if told["event"] == "armed")
+            assert told["autogroup"] == group_of(started.pid) == -10
+            (recorder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+            os.kill(int(recorder), signal.SIGKILL)
+            until(lambda: group_of(started.pid) == 2)
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
 
 
 @root

@@ -302,7 +302,8 @@ pub struct Account {
     /// Written frames that their sender had marked invalid.
     pub invalid: u64,
     /// Written frames in blocks that `recover` found without an index record: their checksums say what
-    /// was found then, not what was received.
+    /// was found then, not what was received. And those in blocks whose sync failed, and that were read back from a
+    /// member that took no sync since: nobody knows whether they outlast a loss of power.
     #[serde(default)]
     pub unverified: u64,
     /// Frames that came more than once (apart from the balance).

@@ -5,8 +5,10 @@
 //! ([`Autogroup`]).
 
 use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use fullbore_core::place::{Rank, Seat};
 use serde::Serialize;
@@ -116,41 +118,101 @@ fn policy_name(policy: i32) -> &'static str {
 /// The niceness of all processes of this session together. Where the kernel groups by session
 /// (`CONFIG_SCHED_AUTOGROUP`), a thread's own counts only within its group.
 ///
-/// It is as it was before once this is dropped.
+/// It is as it was before once this is dropped, and also if this process is killed: a shell of the session must not
+/// stay favoured for good.
 #[derive(Debug)]
 pub struct Autogroup {
     file: PathBuf,
     before: i32,
     /// What it is now.
     pub nice: i32,
+    heir: Option<Heir>,
 }
 
 impl Autogroup {
     /// Asks for a niceness; `None` where processes are not grouped so, or have it already.
     pub fn raise(nice: i32) -> io::Result<Option<Self>> {
-        Self::raise_in(PathBuf::from("/proc/self/autogroup"), nice)
+        let enabled = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
+        match enabled.is_ok_and(|it| it.trim() == "1") {
+            true => Self::raise_in(PathBuf::from("/proc/self/autogroup"), nice),
+            false => Ok(None),
+        }
     }
 
     fn raise_in(file: PathBuf, nice: i32) -> io::Result<Option<Self>> {
-        let enabled = fs::read_to_string("/proc/sys/kernel/sched_autogroup_enabled");
-        let grouped = enabled.is_ok_and(|it| it.trim() == "1");
-        let Some(before) = read(&file).filter(|&before| grouped && before > nice) else {
+        let Some(before) = read(&file).filter(|&before| before > nice) else {
             return Ok(None);
         };
-        fs::write(&file, nice.to_string())?;
-        Ok(read(&file).map(|nice| Self { file, before, nice }))
+        // Where there is no shell to be had, there is hardly one in this session that would stay favoured.
+        let heir = Heir::of(&file, before).ok();
+        if let Err(refused) = fs::write(&file, nice.to_string()) {
+            if let Some(heir) = heir {
+                heir.dismiss();
+            }
+            return Err(refused);
+        }
+        let nice = read(&file).unwrap_or(nice);
+        Ok(Some(Self { file, before, nice, heir }))
     }
 }
 
 impl Drop for Autogroup {
     fn drop(&mut self) {
-        // Nobody is hurt if that is refused: the group ends with its session.
-        let _ = fs::write(&self.file, self.before.to_string());
+        // The heir tries again for a while where the kernel is asked too often.
+        let done = fs::write(&self.file, self.before.to_string());
+        if let Some(heir) = self.heir.take() {
+            if done.is_ok() { heir.dismiss() } else { heir.inherit() }
+        }
+    }
+}
+
+/// Whoever puts a session's niceness back if this process cannot do so any more: a shell that waits for the end of a
+/// pipe, which comes with the end of this process, however that ends.
+///
+/// It is of this session and therefore of its group; no key that is pressed and no terminal that is closed ends it.
+#[derive(Debug)]
+struct Heir {
+    shell: Child,
+}
+
+impl Heir {
+    /// What it does: nothing if it is told so, else the writing, a few times if need be, since the kernel takes such a
+    /// wish of an ordinary user ten times a second at most, of all of them together.
+    const WILL: &str = r#"
+        trap '' HUP INT QUIT TERM TSTP
+        read -r word && exit
+        for try in 1 2 3 4 5; do
+            echo "$2" > "$1" && exit
+            sleep 1
+        done"#;
+
+    fn of(file: &Path, before: i32) -> io::Result<Self> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", Self::WILL, "fb-autogroup"]).arg(file).arg(before.to_string());
+        // Whoever reads what the recorder says waits for the end of its output, and not for that of this one's.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.current_dir("/").env_clear().process_group(0);
+        command.env("PATH", "/usr/bin:/bin");
+        Ok(Self { shell: command.spawn()? })
+    }
+
+    /// There is nothing left to do.
+    fn dismiss(mut self) {
+        if let Some(mut pipe) = self.shell.stdin.take() {
+            // One that is gone was not needed.
+            let _ = pipe.write_all(b"done\n");
+        }
+        let _ = self.shell.wait();
+    }
+
+    /// It does what it is there for, in its own time.
+    fn inherit(mut self) {
+        drop(self.shell.stdin.take());
     }
 }
 
 /// `/autogroup-609 nice 0`
-fn read(file: &PathBuf) -> Option<i32> {
+fn read(file: &Path) -> Option<i32> {
     fs::read_to_string(file).ok()?.trim().rsplit_once("nice ")?.1.parse().ok()
 }
 
@@ -181,6 +243,44 @@ mod tests {
         let standing = in_a_thread(move || posting.take_up());
         assert_eq!(standing.cpus, sched::allowed().unwrap());
         assert!(standing.refused[0].contains("to stay on core 1000"), "{standing:?}");
+    }
+
+    /// A file that says what one of `/proc` would.
+    fn group(name: &str) -> PathBuf {
+        let file = std::env::temp_dir().join(format!("fullbore-{name}-{}", std::process::id()));
+        fs::write(&file, "/autogroup-609 nice 0").unwrap();
+        file
+    }
+
+    #[test]
+    fn a_session_is_raised_once_and_put_back_by_whoever_raised_it() {
+        let file = group("raised");
+        let raised = Autogroup::raise_in(file.clone(), -10).unwrap().unwrap();
+        assert_eq!((raised.before, fs::read_to_string(&file).unwrap().as_str()), (0, "-10"));
+        fs::write(&file, "/autogroup-609 nice -10").unwrap();
+        assert!(Autogroup::raise_in(file.clone(), -10).unwrap().is_none(), "it is so already");
+        drop(raised);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "0");
+        fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn an_heir_writes_what_was_before_once_nobody_is_left_to_tell_it_otherwise() {
+        let file = group("inherited");
+        fs::write(&file, "-10").unwrap();
+        let heir = Heir::of(&file, 3).unwrap();
+        heir.dismiss();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "-10",
+            "one that was dismissed writes nothing"
+        );
+        let mut heir = Heir::of(&file, 3).unwrap();
+        // What the kernel does with the pipe of a process that is killed.
+        drop(heir.shell.stdin.take());
+        assert!(heir.shell.wait().unwrap().success());
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), "3");
+        fs::remove_file(file).unwrap();
     }
 
     #[test]

@@ -119,7 +119,8 @@ pub struct Args {
     sample: Option<PathBuf>,
 
     /// The time that the first frames carry (UTC); `now`: the next second, which is waited for, as if the frames came
-    /// from a sampler that keeps the time. [default: the present second]
+    /// from a sampler that keeps the time. [default: the present moment, so that they begin at once, in the middle of a
+    /// second; raw datagrams, which carry no time, with --first-number]
     #[arg(long, value_name = "TIME|now", help_heading = "Time")]
     start: Option<Start>,
     /// Go too fast by so many parts in a million of the host's clock, or too slow: -200.
@@ -253,7 +254,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let stop = crate::signals::stop_flag()?;
     let generator = Generator::prepare(plan).map_err(explained)?;
     let truth_file = args.truth.as_deref().map(create).transpose()?;
-    if matches!(args.start, Some(Start::Now)) {
+    if let (Some(Start::Now), Some(begins)) = (args.start, begins) {
         wait_until(begins, &stop);
     }
     let progress = Progress::default();
@@ -331,9 +332,9 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         streams: targets.iter().map(stream).collect(),
         payload,
         start: match args.start {
-            Some(Start::At(start)) => start,
-            Some(Start::Now) => present_second().plus_ns(AHEAD_NS),
-            None => present_second(),
+            Some(Start::At(start)) => Some(start),
+            Some(Start::Now) => Some(present_second().plus_ns(AHEAD_NS)),
+            None => None,
         },
         frames,
         pace,
@@ -541,7 +542,9 @@ mod tests {
         assert_eq!(plan.streams[0].frames_per_second, 32_000);
         let Form::Vdif { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
         assert_eq!((template.frame_bytes(), template.channels()), (8032, 16));
-        assert_eq!(plan.start.0 % 1_000_000_000, 0);
+        assert_eq!(plan.start, None);
+        let plan = typed("--to udp://127.0.0.1:46220 --start now").unwrap();
+        assert_eq!(plan.start.unwrap().0 % 1_000_000_000, 0);
     }
 
     #[test]

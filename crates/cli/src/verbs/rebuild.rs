@@ -115,6 +115,9 @@ fn text(rebuilt: &Rebuilt) -> String {
     for (number, thing, fact) in facts.into_iter().filter(|(number, _, _)| *number > 0) {
         text += &format!("  {} {fact}\n", count(number as usize, thing));
     }
+    if rebuilt.removed > 0 {
+        text += &format!("  {} removed that lay twice\n", count(rebuilt.removed as usize, "file"));
+    }
     for path in &rebuilt.gone {
         text += &format!("  {} is no member of it any more\n", path.display());
     }

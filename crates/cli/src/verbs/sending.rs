@@ -26,12 +26,9 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
                 let bytes = progress.bytes();
                 let rate = ByteRate(bytes - before);
                 before = bytes;
-                let frames = progress.frames();
-                let seconds = start.elapsed().as_secs();
                 // A terminal that has gone away ends nothing.
                 let mut err = std::io::stderr();
-                let bytes = ByteSize(bytes);
-                let _ = write!(err, "\r{seconds} s  {rate}  {frames} datagrams, {bytes}   ");
+                let _ = write!(err, "\r{}   ", line(start.elapsed(), rate, progress));
                 let _ = err.flush();
             }
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -40,6 +37,17 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
         drop(done);
         result
     })
+}
+
+/// What is seen of a run while it lasts.
+fn line(elapsed: Duration, rate: ByteRate, progress: &Progress) -> String {
+    let (frames, bytes) = (progress.frames(), ByteSize(progress.bytes()));
+    let seconds = elapsed.as_secs();
+    let mut line = format!("{seconds} s  {rate}  {frames} datagrams, {bytes}");
+    if let Some(lag) = progress.lag() {
+        line += &format!(", {:.2} s behind what is durable", lag.as_secs_f64());
+    }
+    line
 }
 
 /// The ports of all `--to` endpoints, in the order given.

@@ -6,13 +6,14 @@ use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullbore_core::format::vdif::Second;
+use fullbore_core::time::Tai;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
 use super::fault::{Course, Event, RAW_DAMAGES, VDIF_DAMAGES};
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
-use super::{Faults, Form, Pace, Plan, Progress, StreamPlan, first_frame};
+use super::{Faults, Form, Pace, Plan, Progress, StreamPlan, first_frame, start_of};
 use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
 
@@ -47,11 +48,19 @@ pub struct Ran {
 }
 
 impl Lane {
-    pub fn open(stream: &StreamPlan, plan: &Plan, number: usize) -> Result<Self, Error> {
+    pub fn open(
+        stream: &StreamPlan,
+        plan: &Plan,
+        number: usize,
+        start: Tai,
+    ) -> Result<Self, Error> {
         let sender = Sender::connect(&Destination::of(&stream.target)?)?;
         let threads = stream.threads.len() as u64;
         let places_per_second = stream.frames_per_second * threads;
-        let (first_second, frame) = first_frame(plan.start, stream.frames_per_second);
+        let begins = start_of(&stream.form, start, plan.start.is_some());
+        let (first_second, frame) = first_frame(begins, stream.frames_per_second);
+        let first_ns = Period::per_second(stream.frames_per_second).times_ns(frame);
+        let until_first_ns = first_second.start().plus_ns(first_ns.cast_signed()).since(begins);
         let damages = match stream.form {
             Form::Vdif { .. } => VDIF_DAMAGES,
             Form::Raw { .. } => RAW_DAMAGES,
@@ -88,8 +97,9 @@ impl Lane {
             course,
             maker,
             period,
-            // Lanes of one rate take turns instead of going all at once.
-            phase_ns: period.times_ns(number as u64) / plan.streams.len() as u64,
+            // No frame goes before its time. Lanes of one rate take turns instead of going all at once.
+            phase_ns: until_first_ns.max(0).unsigned_abs()
+                + period.times_ns(number as u64) / plan.streams.len() as u64,
             first_place: frame * threads,
             group,
             most,

@@ -16,6 +16,7 @@ mod payload;
 mod truth;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::format::sequence::Field;
@@ -27,6 +28,7 @@ pub use fault::{Damage, Error as FaultError, Faults, Silence};
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 
+use crate::clock::Clock;
 use crate::pace::{LatenessSummary, Waiting};
 use crate::sys::send;
 use lane::Lane;
@@ -39,8 +41,9 @@ pub struct Plan {
     pub streams: Vec<StreamPlan>,
     /// What payloads are made of; must be as long as the frames of every stream have room for.
     pub payload: PayloadSource,
-    /// The time of the first frames. A part of a second begins with the frame due then.
-    pub start: Tai,
+    /// The time of the first frames. A part of a second begins with the frame due then. `None`: the moment when all is
+    /// prepared, for whoever sends at once; what carries no time begins with a second all the same.
+    pub start: Option<Tai>,
     /// Frames of each thread; `None`: until stopped.
     pub frames: Option<u64>,
     /// How the pace is kept.
@@ -272,6 +275,8 @@ fn sample_rate(header: &Header, edv: u8, frames_per_second: u64) -> Result<Sampl
 pub struct Progress {
     frames: AtomicU64,
     bytes: AtomicU64,
+    /// One more than the nanoseconds of it; 0: there is none.
+    lag: AtomicU64,
 }
 
 impl Progress {
@@ -283,6 +288,16 @@ impl Progress {
     /// Bytes of them.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How far what is sent is behind what is durable, of what is still being recorded.
+    pub fn lag(&self) -> Option<Duration> {
+        self.lag.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
+    }
+
+    pub(crate) fn lags(&self, behind: Duration) {
+        let ns = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
+        self.lag.store(ns.saturating_add(1), Ordering::Relaxed);
     }
 
     pub(crate) fn add(&self, frames: u64, bytes: u64) {
@@ -367,21 +382,22 @@ impl Generator {
             }
             PayloadSource::Sample(path) => Payloads::of_sample(path)?,
         };
-        check_start(plan.start)?;
+        let start = plan.start.unwrap_or_else(|| Clock::new().now());
+        check_start(start)?;
         for stream in &plan.streams {
             check(stream, &payloads, &plan.faults)
                 .map_err(|what| Error::Stream { name: stream.name.clone(), what })?;
         }
         let mut lanes = Vec::new();
         for (number, stream) in plan.streams.iter().enumerate() {
-            lanes.push(Lane::open(stream, &plan, number)?);
+            lanes.push(Lane::open(stream, &plan, number, start)?);
         }
         Ok(Generator { plan, payloads, lanes })
     }
 
     /// Sends until all is sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
-        let started = crate::clock::Clock::new().now();
+        let started = Clock::new().now();
         let ran = lane::run(
             &mut self.lanes,
             &self.payloads,
@@ -412,6 +428,15 @@ impl Generator {
 pub(crate) fn rate(bytes: u64, seconds: f64) -> fullbore_core::units::ByteRate {
     let rate = if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 };
     fullbore_core::units::ByteRate(rate as u64)
+}
+
+/// When a stream's first frames are, if all begin at `start`.
+fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
+    match form {
+        // There is no second to be in the middle of.
+        Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
+        Form::Raw { .. } | Form::Vdif { .. } => start,
+    }
 }
 
 /// Frame 0 of which second is place 0, and how many frames after it the first one is.

@@ -34,7 +34,7 @@ fn plan(streams: Vec<StreamPlan>, frames: u64, faults: Faults) -> Plan {
     Plan {
         streams,
         payload: PayloadSource::Pattern("counter".parse().unwrap()),
-        start: "2026-11-21T18:00:00.5Z".parse().unwrap(),
+        start: Some("2026-11-21T18:00:00.5Z".parse().unwrap()),
         frames: Some(frames),
         pace: Pace::FlatOut,
         faults,
@@ -128,7 +128,7 @@ fn frames_go_at_their_rate_and_the_second_turns_over() {
     for waiting in [Waiting::Exact, Waiting::Gentle] {
         let (socket, stream) = stream(vdif_form(false), &[0], 1000);
         let mut plan = plan(vec![stream], 200, Faults::default());
-        plan.start = "2026-11-21T18:00:00.9Z".parse().unwrap();
+        plan.start = Some("2026-11-21T18:00:00.9Z".parse().unwrap());
         plan.pace = Pace::Nominal { waiting, catch_up: 1.05 };
         let report = run(plan);
         assert!(report.sent.seconds >= 0.199, "{waiting:?}: {}", report.sent.seconds);
@@ -218,4 +218,37 @@ fn headers_tell_the_rate_where_they_can() {
     assert_eq!(form.template().unwrap().header_bytes(), 16);
     form.edv = 1;
     assert!(form.template().unwrap_err().contains("legacy"));
+}
+
+#[test]
+fn frames_without_a_given_start_carry_the_time_at_which_they_go() {
+    for frames_per_second in [3, 1000] {
+        let (socket, stream) = stream(vdif_form(false), &[0], frames_per_second);
+        let pace = Pace::Nominal { waiting: Waiting::Gentle, catch_up: 1.01 };
+        let before = Clock::new().now();
+        run(Plan { start: None, pace, ..plan(vec![stream], 2, Faults::default()) });
+        let after = Clock::new().now();
+        let stamps: Vec<Tai> = all_received(&socket)
+            .iter()
+            .map(|frame| {
+                let header = vdif::check(frame, 64).unwrap();
+                let ns =
+                    i64::from(header.frame_number()) * 1_000_000_000 / frames_per_second as i64;
+                header.second().start().plus_ns(ns)
+            })
+            .collect();
+        assert_eq!(stamps.len(), 2);
+        // Each is at its frame's place in the second, none of them before its time or after all had gone.
+        assert!(before <= stamps[0] && stamps[1] <= after, "{before} {stamps:?} {after}");
+    }
+}
+
+#[test]
+fn what_carries_no_time_begins_with_its_first_number_whenever_it_is_sent() {
+    let sequence = Some("0:8:le".parse().unwrap());
+    let (socket, stream) = stream(Form::Raw { frame_bytes: 64, sequence }, &[0], 1000);
+    run(Plan { start: None, ..plan(vec![stream], 3, Faults::default()) });
+    let numbers: Vec<[u8; 8]> =
+        all_received(&socket).iter().map(|datagram| datagram[..8].try_into().unwrap()).collect();
+    assert_eq!(numbers, [0u64, 1, 2].map(u64::to_le_bytes));
 }

@@ -1,22 +1,29 @@
 //! Blocks that were written to a member and let go, and whose sync failed then: the kernel may have dropped
 //! them, or not. When the scan is sealed they are read back. What has its record in the index and its
 //! checksum is there; the rest is lost, and the account says so.
+//!
+//! What the kernel remembers of a file says nothing of the disk, so it is passed by. And what a disk gives back may still
+//! be in its own memory, or in a place that no synced record of the file system tells of: only a sync that succeeds
+//! behind the reading makes it certain. Without one, or where nothing can be read past the kernel's memory, what was
+//! read back is *unverified*.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::index::Block;
+use fullbore_core::index::{Block, Codec};
 use fullbore_core::layout::chunk_file;
-use fullbore_core::manifest::{Fill, INDEX_FILE, Stream};
+use fullbore_core::manifest::{Fill, INDEX_FILE, SIDE_DIRECTORY, Stream};
 use uuid::Uuid;
 
 use super::scan::Scan;
 use crate::store::gaps::Gaps;
 use crate::store::inventory::{Index, PART_SUFFIX, side_file};
-use crate::store::read::{Extent, ExtentReader, pool};
+use crate::store::read::{Extent, ExtentReader, WholeFile, pool};
 
 /// Blocks of a stream that may not be on a member.
 #[derive(Clone, Debug)]
@@ -29,15 +36,25 @@ pub struct Unsure {
     pub blocks: Vec<Block>,
 }
 
+/// What was found of them.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// Those that no record tells of, or whose bytes are others.
+    lost: Vec<Block>,
+    /// Whether the others are on the disk for certain.
+    sure: bool,
+}
+
 /// Reads back what is unsure of a scan and takes out of its accounts what is not there. Tells what was found.
 pub fn read_back(scan: &mut Scan) -> Vec<String> {
     let mut told = Vec::new();
     for unsure in std::mem::take(&mut scan.unsure) {
         let stream = &mut scan.manifest.streams[usize::from(unsure.stream)];
-        let lost = not_there(&unsure, stream, scan.opening.uuid);
-        told.push(tell(&unsure, stream, lost.len()));
+        let found = look(&unsure, stream, scan.opening.uuid, sync);
+        told.push(tell(&unsure, stream, &found));
         let Some(account) = scan.accounts.get_mut(&unsure.stream) else { continue };
-        for block in &lost {
+        doubt(account, &unsure, &found);
+        for block in &found.lost {
             stream.blocks = stream.blocks.saturating_sub(1);
             stream.bytes = stream.bytes.saturating_sub(block.bytes.into());
             lose(account, block, stream);
@@ -46,45 +63,83 @@ pub fn read_back(scan: &mut Scan) -> Vec<String> {
     told
 }
 
-fn tell(unsure: &Unsure, stream: &Stream, lost: usize) -> String {
-    let (all, root) = (unsure.blocks.len(), unsure.root.display());
-    format!(
-        "of {all} blocks of {} on {root} whose sync failed, {} were read back and are as they were \
-         written{}",
+fn tell(unsure: &Unsure, stream: &Stream, found: &Found) -> String {
+    let (all, root, lost) = (unsure.blocks.len(), unsure.root.display(), found.lost.len());
+    let mut text = format!(
+        "of {all} blocks of {} on {root} whose sync failed, {} were read back and are as they were written",
         stream.name,
-        all - lost,
-        if lost > 0 { format!("; {lost} are lost, and counted as overrun") } else { String::new() }
-    )
+        all - lost
+    );
+    if lost < all && !found.sure {
+        text += ", but nothing could be synced there since: they count as unverified, and may be gone once the power is";
+    }
+    if lost > 0 {
+        text += &format!("; {lost} are lost, and counted as overrun");
+    }
+    text
 }
 
-/// Those that no record tells of, or whose bytes are others.
-fn not_there(unsure: &Unsure, stream: &Stream, scan: Uuid) -> Vec<Block> {
+/// Frames that are there, as far as anybody can tell.
+fn doubt(account: &mut Account, unsure: &Unsure, found: &Found) {
+    if found.sure {
+        return;
+    }
+    let present = |blocks: &[Block]| blocks.iter().map(|it| u64::from(it.present)).sum::<u64>();
+    let doubtful = present(&unsure.blocks).saturating_sub(present(&found.lost));
+    account.unverified = account.unverified.saturating_add(doubtful);
+}
+
+/// Least memory to read into.
+const PIECE: usize = 64 << 10;
+
+/// Reads them all back, and syncs behind that what they are found by.
+fn look(
+    unsure: &Unsure,
+    stream: &Stream,
+    scan: Uuid,
+    sync: impl Fn(&Path) -> io::Result<()>,
+) -> Found {
     let directory = unsure.root.join(&stream.directory);
-    let index = Index::read(&side_file(&directory, INDEX_FILE), scan, unsure.stream);
-    let known: BTreeMap<u64, u32> = index
-        .map(|index| index.blocks.iter().map(|it| (it.block.sequence, it.block.crc)).collect())
-        .unwrap_or_default();
-    let largest = unsure.blocks.iter().map(|block| block.bytes).max().unwrap_or(0);
+    let largest = unsure.blocks.iter().map(|block| block.bytes as usize).max().unwrap_or(0);
     // Without memory to read into nothing is known, and what is not known is not there.
-    let Some(mut memory) = pool(1, largest as usize).ok().and_then(|mut pool| pool.take()) else {
-        return unsure.blocks.clone();
+    let Some(mut memory) = pool(1, largest.max(PIECE)).ok().and_then(|mut pool| pool.take()) else {
+        return Found { lost: unsure.blocks.clone(), sure: false };
     };
     let mut reader = ExtentReader::default();
+    let records = Arc::new(side_file(&directory, INDEX_FILE));
+    let index = WholeFile::new(&mut reader, records.clone(), &mut memory);
+    let known: BTreeMap<u64, u32> = Index::read_from(index, Codec::of_scan(scan), unsure.stream)
+        .map(|index| index.blocks.iter().map(|it| (it.block.sequence, it.block.crc)).collect())
+        .unwrap_or_default();
+    let (mut direct, mut files) = (reader.is_direct(), BTreeSet::from([records.to_path_buf()]));
     let mut is_there = |block: &Block| {
         let Some(path) = chunk_path(&directory, &stream.directory, block.chunk) else {
             return false;
         };
         let extent = Extent {
-            path: Arc::new(path),
+            path: Arc::new(path.clone()),
             device: 0,
             offset: block.offset,
             bytes: block.bytes,
             crc: block.crc,
             stripe: None,
         };
-        known.get(&block.sequence) == Some(&block.crc) && reader.read(&extent, &mut memory).is_ok()
+        let there = known.get(&block.sequence) == Some(&block.crc)
+            && reader.read(&extent, &mut memory).is_ok();
+        if there {
+            direct &= reader.is_direct();
+            files.insert(path);
+        }
+        there
     };
-    unsure.blocks.iter().filter(|block| !is_there(block)).copied().collect()
+    let lost: Vec<Block> = unsure.blocks.iter().filter(|block| !is_there(block)).copied().collect();
+    files.extend([directory.join(SIDE_DIRECTORY), directory, unsure.root.clone()]);
+    let sure = direct && files.iter().all(|path| sync(path).is_ok());
+    Found { lost, sure }
+}
+
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Where a chunk lies: in its place, or where it was being filled.
@@ -133,6 +188,12 @@ fn lose(account: &mut Account, block: &Block, stream: &Stream) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use fullbore_core::account::Verdict;
+
     use super::*;
     use crate::store::reader::Scan as Stored;
     use crate::store::testing::{FRAME_BYTES, Store, StreamPlan};
@@ -147,12 +208,12 @@ mod tests {
             Unsure { root: store.roots()[0].clone(), stream: 0, blocks: all[..4].to_vec() };
         let mut stream = scan.manifest.streams[0].clone();
         let uuid = scan.manifest.uuid;
-        assert_eq!(not_there(&unsure, &stream, uuid), [], "all is as it was written");
+        assert_eq!(look(&unsure, &stream, uuid, sync).lost, [], "all is as it was written");
         let path = laid.chunk_path(0, all[1].chunk);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[all[1].offset as usize] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let lost = not_there(&unsure, &stream, uuid);
+        let lost = look(&unsure, &stream, uuid, sync).lost;
         assert_eq!(lost, all[1..2]);
         let mut account = laid.accounts[0].clone();
         let before = account.clone();
@@ -167,10 +228,47 @@ mod tests {
         assert!(account.gaps.is_sorted_by_key(|gap| gap.first), "{:?}", account.gaps);
         // A block without a record cannot be found by any reader.
         std::fs::remove_file(laid.index_path(0, 0)).unwrap();
-        assert_eq!(not_there(&unsure, &stream, uuid).len(), 4);
+        assert_eq!(look(&unsure, &stream, uuid, sync).lost.len(), 4);
         stream.fill = Fill::Omit;
         lose(&mut account, &all[2], &stream);
         assert!(account.terms.balance());
+    }
+
+    #[test]
+    fn what_nothing_was_synced_after_stays_in_the_balance_and_is_unverified() {
+        let store = Store::new(1);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let scan = Stored::open(&store.roots(), &laid.name).unwrap();
+        let blocks: Vec<Block> = scan.streams[0].blocks.iter().map(|it| it.block).take(3).collect();
+        let unsure = Unsure { root: store.roots()[0].clone(), stream: 0, blocks: blocks.clone() };
+        let stream = &scan.manifest.streams[0];
+        let dead = |_: &Path| Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        let found = look(&unsure, stream, scan.manifest.uuid, dead);
+        assert_eq!(found, Found { lost: vec![], sure: false });
+        assert!(tell(&unsure, stream, &found).contains("unverified"));
+        let mut account = laid.accounts[0].clone();
+        assert_eq!(account.judge(), Verdict::Proven, "{account:?}");
+        doubt(&mut account, &unsure, &Found { lost: blocks[..1].to_vec(), sure: false });
+        let present = |blocks: &[Block]| blocks.iter().map(|it| u64::from(it.present)).sum::<u64>();
+        assert_eq!(account.unverified, present(&blocks[1..]));
+        assert!(account.terms.balance() && account.judge() > Verdict::Proven);
+        // What was read past the kernel's memory, with a sync of all that it is found by after that, is there.
+        let synced = RefCell::new(Vec::new());
+        let alive = |path: &Path| {
+            synced.borrow_mut().push(path.strip_prefix(&unsure.root).unwrap().to_owned());
+            Ok(())
+        };
+        let found = look(&unsure, stream, scan.manifest.uuid, alive);
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let takes_it =
+            OpenOptions::new().read(true).custom_flags(direct).open(laid.index_path(0, 0));
+        assert_eq!(found, Found { lost: vec![], sure: takes_it.is_ok() });
+        if found.sure {
+            for part in ["", "r1_a", "r1_a/.fullbore", "r1_a/.fullbore/index"] {
+                assert!(synced.borrow().contains(&PathBuf::from(part)), "{part}: {synced:?}");
+            }
+            assert!(!tell(&unsure, stream, &found).contains("unverified"));
+        }
     }
 
     #[test]

@@ -161,6 +161,12 @@ impl Scribes {
     pub fn takes_back(&self, member: usize) -> bool {
         self.all[member].seen.back.swap(false, Ordering::SeqCst)
     }
+
+    /// Says of a member that it can be used again, as if its scribe had looked.
+    #[cfg(test)]
+    pub fn find_again(&self, member: usize) {
+        self.all[member].seen.back.store(true, Ordering::SeqCst);
+    }
 }
 
 /// What the members answer to something that all were asked.

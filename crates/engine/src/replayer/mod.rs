@@ -566,6 +566,18 @@ struct Pacer {
     waited_ns: u64,
 }
 
+/// Tells how far the replay is behind what is durable, by the stream that is furthest behind, once one of them has come
+/// to its next run.
+fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
+    if playing[settled].at > 0 {
+        return;
+    }
+    let lags = playing.iter().filter_map(|track| track.report.lag);
+    if let Some(most) = lags.map(|lag| lag.last_seconds).reduce(f64::max) {
+        progress.lags(std::time::Duration::from_secs_f64(most));
+    }
+}
+
 /// Time between two questions whether a track that waits has more.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -656,6 +668,8 @@ impl Pacer {
                 for number in std::mem::take(&mut waiting) {
                     let track = &mut playing[number];
                     if track.settle(settings)? {
+                        tell_lag(playing, number, progress);
+                        let track = &playing[number];
                         self.hold_up(track, settings);
                         turns.push(Reverse((self.order(track, settings), number)));
                     } else if track.source.waits() {
@@ -682,7 +696,8 @@ impl Pacer {
             let (until_ns, now_ns) = self.wait(track, settings);
             self.send(track, settings, until_ns, now_ns, progress)?;
             if track.settle(settings)? {
-                turns.push(Reverse((self.order(track, settings), number)));
+                tell_lag(playing, number, progress);
+                turns.push(Reverse((self.order(&playing[number], settings), number)));
             } else if track.source.waits() {
                 waiting.push(number);
             }

@@ -4,14 +4,17 @@
 //!            Due, something new              Recorded                 last Synced
 //!  Quiet ───────────────────────► Recording ──────────► Syncing ───────────────────► Quiet
 //!    ▲      Record(entries)                  Sync(files)           Publish(blocks)     │
-//!    └─────────────────────────────────────────────────────────────────────────────────┘
+//!    ├─────────────────────────────────────────────────────────────────────────────────┘
+//!    └──── nothing but a mark was recorded ─────────┘
 //!            Finish: rounds until nothing is new and no mark is owed, then Closed
 //!            Failed: Broken, for ever; blocks not published are Suspect
 //! ```
 //!
 //! A block is only told of once its write has completed. Its record is written after that, and the
 //! sync is asked for after the record's write has completed, because a sync covers only what had
-//! completed when it was asked for. What a round published is marked in the next round.
+//! completed when it was asked for. What a round published is marked in the next round, for those who read along. If
+//! that is all it has to write, it syncs nothing: a mark that is lost takes nothing back, since what it tells of is
+//! durable, and the next sync of the index, at the latest that at the end, covers it.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -85,6 +88,8 @@ pub struct Journal {
     durable: u64,
     /// When the last round published, while no record says so.
     owed: Option<Tai>,
+    /// Whether records were written since the index was last synced.
+    unsynced: bool,
     finishing: bool,
 }
 
@@ -92,6 +97,8 @@ pub struct Journal {
 enum Phase {
     #[default]
     Quiet,
+    /// A mark is written, and nothing else.
+    Marking,
     Recording(Vec<Landed>),
     Syncing(Vec<Landed>, BTreeSet<Part>),
     Broken,
@@ -107,7 +114,7 @@ impl Journal {
 
     /// Whether a round is being carried out.
     pub fn in_round(&self) -> bool {
-        matches!(self.phase, Phase::Recording(_) | Phase::Syncing(..))
+        matches!(self.phase, Phase::Marking | Phase::Recording(_) | Phase::Syncing(..))
     }
 
     /// Whether a write of records or a sync has failed.
@@ -166,10 +173,15 @@ impl Journal {
                 self.finishing = true;
                 self.stay(phase)
             }
+            (Phase::Marking, Event::Recorded) => {
+                self.unsynced = true;
+                self.go_on()
+            }
             (Phase::Recording(covered), Event::Recorded) => {
                 // News may have landed since; syncing its chunk early does no harm.
                 let mut parts = take(&mut self.touched);
                 parts.insert(Part::Index);
+                self.unsynced = false;
                 let list = parts.iter().copied().collect();
                 // A chunk with news that this round does not cover has to be synced again in the next.
                 self.touched = self.news.iter().map(|block| Part::Chunk(block.chunk)).collect();
@@ -187,7 +199,7 @@ impl Journal {
             (Phase::Recording(covered) | Phase::Syncing(covered, _), Event::Failed) => {
                 self.break_off(covered)
             }
-            (Phase::Quiet, Event::Failed) => self.break_off(vec![]),
+            (Phase::Quiet | Phase::Marking, Event::Failed) => self.break_off(vec![]),
             (phase, event @ (Event::Recorded | Event::Synced(..))) => {
                 unreachable!("{event:?} cannot happen while {phase:?}")
             }
@@ -202,8 +214,13 @@ impl Journal {
     /// Begins a round with everything new, and the mark of the round before.
     fn begin(&mut self) -> Vec<Action> {
         let mark = self.owed.take().map(|at| Entry::Mark { blocks: self.durable, at });
-        let entries = mark.into_iter().chain(take(&mut self.entries)).collect();
-        self.phase = Phase::Recording(take(&mut self.news));
+        let entries: Vec<Entry> = mark.into_iter().chain(take(&mut self.entries)).collect();
+        let covered = take(&mut self.news);
+        let only_marks = entries.iter().all(|entry| matches!(entry, Entry::Mark { .. }));
+        self.phase = match covered.is_empty() && only_marks && !self.finishing {
+            true => Phase::Marking,
+            false => Phase::Recording(covered),
+        };
         vec![Action::Record(entries)]
     }
 
@@ -220,7 +237,7 @@ impl Journal {
 
     /// After a round, or when asked to finish in a quiet moment.
     fn go_on(&mut self) -> Vec<Action> {
-        if self.finishing && self.has_news() {
+        if self.finishing && (self.has_news() || self.unsynced) {
             return self.begin();
         }
         if self.finishing {
@@ -372,6 +389,25 @@ mod tests {
             time: None,
             seen: Tai(0),
         }
+    }
+
+    #[test]
+    fn a_round_that_has_only_a_mark_to_write_syncs_nothing_until_the_end() {
+        let mut environment = Environment::default();
+        environment.land(0);
+        environment.tell(Event::Due);
+        environment.drain();
+        assert_eq!(environment.published, [0]);
+        environment.tell(Event::Due);
+        environment.complete_record();
+        assert!(matches!(environment.recorded.last(), Some(Entry::Mark { blocks: 1, .. })));
+        assert!(environment.syncs.is_empty() && !environment.journal.in_round());
+        assert!(!environment.journal.has_news(), "nobody waits for more");
+        environment.tell(Event::Finish);
+        assert_eq!(environment.syncs, [], "there is nothing to write but what is there");
+        environment.drain();
+        assert!(environment.closed);
+        assert_eq!(environment.safe_entries, environment.recorded.len());
     }
 
     proptest! {

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -148,6 +149,45 @@ impl ExtentReader {
             result => return result,
         }
         fill(&open.file, at, buffer)
+    }
+
+    /// Whether what was read last came from the device, and not from what the kernel remembers of it.
+    pub fn is_direct(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.direct)
+    }
+}
+
+/// A whole file, from its beginning on, in the way in which extents are read.
+#[derive(Debug)]
+pub struct WholeFile<'a> {
+    reader: &'a mut ExtentReader,
+    path: Arc<PathBuf>,
+    /// Aligned, and whole pages.
+    memory: &'a mut [u8],
+    at: u64,
+    left: Range<usize>,
+    ended: bool,
+}
+
+impl<'a> WholeFile<'a> {
+    /// By way of some memory that blocks are read into.
+    pub fn new(reader: &'a mut ExtentReader, path: Arc<PathBuf>, memory: &'a mut [u8]) -> Self {
+        Self { reader, path, memory, at: 0, left: 0..0, ended: false }
+    }
+}
+
+impl io::Read for WholeFile<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.left.is_empty() && !self.ended {
+            let got = self.reader.read_at(&self.path, self.at, self.memory)?;
+            self.at += got as u64;
+            (self.left, self.ended) = (0..got, got < self.memory.len());
+        }
+        let count = into.len().min(self.left.len());
+        let from = self.left.start;
+        into[..count].copy_from_slice(&self.memory[from..from + count]);
+        self.left.start += count;
+        Ok(count)
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod listen;
 mod marks;
+#[cfg(test)]
+mod model;
 mod progress;
 mod returning;
 mod standstill;

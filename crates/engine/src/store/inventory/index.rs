@@ -73,8 +73,14 @@ impl Index {
     /// Reads the index of a stream whose records were written by this codec.
     pub fn read_by(path: &Path, codec: Codec, stream: u16) -> io::Result<Self> {
         let file = File::open(path)?;
-        let mut index = Self { file_bytes: file.metadata()?.len(), ..Self::default() };
-        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let file_bytes = file.metadata()?.len();
+        let index = Self::read_from(BufReader::with_capacity(1 << 20, file), codec, stream)?;
+        Ok(Self { file_bytes, ..index })
+    }
+
+    /// From whatever gives its bytes.
+    pub fn read_from(mut reader: impl Read, codec: Codec, stream: u16) -> io::Result<Self> {
+        let mut index = Self::default();
         let mut record = [0; RECORD_BYTES];
         loop {
             let got = read_full(&mut reader, &mut record)?;

@@ -14,6 +14,7 @@ use fullbore_core::index::Block;
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format, Manifest, Stream, Summary};
 use fullbore_core::time::{Tai, frame_ns};
+use fullbore_core::wall::{Wall, Watch};
 
 use super::examine::{Chunk, Examined, Found, Part};
 use super::remake::rate_of as rate_of_times;
@@ -488,6 +489,7 @@ impl Rebuilt {
         let frame_bytes = self.geometry.map_or(0, |geometry| u64::from(geometry.frame_bytes));
         account.bytes = if frame_bytes > 0 { written * frame_bytes } else { self.bytes() };
         self.edges(told, gaps, &mut account);
+        account.clock = self.clock();
         let by_arrival = told.fill == Fill::Omit;
         match &told.format {
             Format::Vdif { .. } if by_arrival && frame_bytes > 0 => {
@@ -503,6 +505,19 @@ impl Rebuilt {
         // The counters of the layers died with the recorder, so nothing can be proven any more.
         account.verdict = account.judge().max(Verdict::Consistent);
         Ok(account)
+    }
+
+    /// What the time in the frames was against the host's clock, as the records of blocks tell: when the first of a
+    /// block's frames came is no earlier than the first was sent. Coarser than what its recorder had seen, which looked
+    /// a hundred times a second.
+    fn clock(&self) -> Option<Wall> {
+        let mut watch = Watch::default();
+        for block in self.blocks.iter().filter(|it| !self.was_found(it)).map(|it| it.block) {
+            if let Some(time) = block.time.filter(|_| watch.wants(block.seen)) {
+                watch.look(time, block.seen);
+            }
+        }
+        watch.wall()
     }
 
     fn edges(&self, told: &Stream, gaps: &Gaps, account: &mut Account) {

@@ -29,6 +29,7 @@ pub mod rebuild;
 mod records;
 mod stripe;
 mod tail;
+mod twins;
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,14 @@
 //!          member that holds nothing of its stripe; then its records in that member's index
 //! compose  parity for chunks that have none
 //! tell     manifests and accounts beside every stream; members that nothing is missed of any more are let go
+//! tidy     once all is whole: what lies twice goes, but for the one that was read
 //! ```
 //!
 //! A chunk is restored whole or not at all, so it can be interrupted at any time and run again.
+//!
+//! A rebuild that could not restore all lets no member go. One that comes back after it is a member as before: what is on it
+//! counts, chunks that were restored elsewhere meanwhile are read from one of both, and the next rebuild that finds the scan
+//! whole removes the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -28,7 +33,7 @@ use super::check::{Standing, check, parity_bytes};
 use super::compose::{Composer, Place};
 use super::pour::{Output, Pouring, Trouble, finish, pour};
 use super::stripe::{Rows, Stripe};
-use super::{Told, is_unfinished, stripes_of};
+use super::{Told, is_unfinished, stripes_of, twins};
 use crate::store::inventory::{self, Holding, Index, Inventory, side_file};
 use crate::store::lock::{self, ScanLock, put_file, sync_directory};
 use crate::store::member::{Member, MemberError};
@@ -55,6 +60,8 @@ pub struct Rebuilt {
     pub stripes: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Files removed that lay twice: on a member that came back, or parity that was made again elsewhere.
+    pub removed: u64,
     /// What could not be restored, and why.
     pub left: Vec<String>,
     /// Members that the scan does without now.
@@ -617,10 +624,27 @@ impl Rebuilding<'_> {
                 });
             }
         }
-        if manifest != self.scan.manifest {
+        // A member that came back has the manifest that it went with.
+        let mut copies = self.scan.inventory.holdings.iter().filter_map(|it| it.manifest.get());
+        let stale = self.rebuilt.is_whole() && copies.any(|copy| *copy != manifest);
+        if manifest != self.scan.manifest || stale {
             self.put_manifests(&manifest)?;
         }
+        if self.rebuilt.is_whole() {
+            self.tidy()?;
+        }
         Ok(self.rebuilt)
+    }
+
+    /// Removes what lies twice, while nobody else may change the scan.
+    fn tidy(&mut self) -> Result<(), Error> {
+        let roots: Vec<PathBuf> =
+            self.scan.inventory.roots.iter().map(|it| it.path.clone()).collect();
+        let now = Scan::of_inventory(Inventory::take(&roots, &self.scan.manifest.scan)?);
+        let (removed, left) = twins::remove(&twins::find(&now)?);
+        self.rebuilt.removed = removed;
+        self.rebuilt.left.extend(left);
+        Ok(())
     }
 
     fn change_members(&mut self, manifest: &mut Manifest) {

@@ -2,6 +2,7 @@
 
 mod any_harm;
 mod leftover;
+mod twice;
 mod unsealed;
 
 use std::cell::Cell;

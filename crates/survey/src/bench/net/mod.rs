@@ -359,7 +359,7 @@ pub fn plan(
     Ok(Plan {
         streams: targets.iter().map(stream).collect(),
         payload: PayloadSource::Pattern(Pattern::Prbs(Prbs::PRBS31)),
-        start: Tai(now.0 - now.0.rem_euclid(1_000_000_000)),
+        start: Some(Tai(now.0 - now.0.rem_euclid(1_000_000_000))),
         frames: time.map(|time| frames(time) as u64),
         pace: Pace::Nominal { waiting: waiting(), catch_up: CATCH_UP },
         faults: Faults::default(),

@@ -1,5 +1,6 @@
 //! Scans with all kinds of damage, laid down to the byte, recovered and verified.
 
+mod clock;
 mod died;
 mod lost;
 mod tail;
