@@ -225,7 +225,9 @@ impl GuardError {
                     ),
                     false => String::new(),
                 };
-                Some(format!("if all of it can go{scans}, type its name once more: --overwrite {path}"))
+                Some(format!(
+                    "if all of it can go{scans}, type its name once more: --overwrite {path}"
+                ))
             }
             GuardError::InUse { .. } => Some(
                 "unmount it, or take it out of what holds it; --overwrite does not help here"
