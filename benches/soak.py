@@ -151,7 +151,7 @@ def picture(soak: Soak, seconds: float, title: str) -> str:
     blue, grey = "#3b76c4", "#808080"
     most_mb = max(mb for _, mb in soak.memory) * 1.15
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {2 * (height + gap) + 20}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {2 * (height + gap) + 20}" '
         f'font-family="sans-serif" font-size="13" fill="{grey}">',
         f'<text x="{left}" y="20" font-size="15">{title}</text>',
     ]
