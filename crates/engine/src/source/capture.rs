@@ -265,7 +265,9 @@ impl Work {
                     self.closed(before);
                 }
                 Ok(Order::Stop) => {
-                    (0..self.ports.len()).for_each(|number| self.read_last(number));
+                    if self.scan.is_some() {
+                        (0..self.ports.len()).for_each(|number| self.read_last(number));
+                    }
                     self.end();
                     return;
                 }
@@ -317,6 +319,11 @@ impl Work {
         // before its first frame is read.
         self.obey();
         let mut round = Round::default();
+        if self.scan.is_none() && !self.stopping {
+            // It may take a while from the start of this thread to that. The sockets hold what comes meanwhile.
+            std::thread::sleep(BETWEEN_DRAINS);
+            return round;
+        }
         if !self.stopping {
             ready.into_iter().for_each(|number| round.add(self.receive(number)));
         }
@@ -423,7 +430,40 @@ impl Failures {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failures, Round};
+    use std::net::UdpSocket;
+    use std::sync::atomic::AtomicU16;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    use fullbore_core::endpoint::UdpSource;
+    use uuid::Uuid;
+
+    use super::super::port::Sizes;
+    use super::{Capture, Failures, Notice, Opening, Order, Port, Round, Settings};
+
+    #[test]
+    fn what_comes_before_the_first_scan_has_begun_waits_in_its_socket() {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let source =
+            UdpSource::parse(&format!("udp://127.0.0.1:{free}?format=raw")).unwrap().remove(0);
+        let sizes = Sizes { pool_bytes: 64 << 20, chunk_bytes: 64 << 20, buffer_bytes: 1 << 20 };
+        let port = Port::open_near(None, source, 0, Arc::new(AtomicU16::new(1)), sizes).unwrap();
+        let (notices, told) = mpsc::channel();
+        let capture = Capture::start(0, vec![port], vec![], notices, Settings::default()).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..100 {
+            sender.send_to(&[7; 1024], ("127.0.0.1", free)).unwrap();
+        }
+        let early = told.recv_timeout(Duration::from_millis(100));
+        assert!(early.is_err(), "no scan was begun: {}", matches!(early, Ok(Notice::Done)));
+        let opening = Opening { uuid: Uuid::nil(), scan: "a_b".parse().unwrap(), single: true };
+        capture.order(Order::Begin(Arc::new(opening)));
+        let opened = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(matches!(opened, Notice::Opened { .. }));
+        capture.order(Order::Abort);
+        assert!(told.iter().any(|notice| matches!(notice, Notice::Done)));
+        capture.join();
+    }
 
     #[test]
     fn a_socket_that_fails_for_ever_is_told_of_once() {
