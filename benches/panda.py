@@ -172,7 +172,7 @@ def run(tool: str, folder: Path, samples: int, rate: float | None, with_reader: 
     }
     ended = [json.loads(line) for line in told if '"ended"' in line]
     if ended:
-        trial |= {key: ended[-1][key] for key in ("verdict", "flush_us", "longest_write_us")}
+        trial |= {key: ended[-1][key] for key in ("verdict", "flush_us", "longest_write_us", "past_page_cache")}
     if kept:
         file.replace(kept)
     file.unlink(missing_ok=True)

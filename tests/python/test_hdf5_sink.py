@@ -130,12 +130,13 @@ def test_a_reader_sees_the_rows_of_each_flush(writer, tmp_path):
     assert len(told) == 6
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_kill_costs_what_was_not_flushed_and_no_more(writer, tmp_path, seed):
     path = tmp_path / "killed.h5"
     dice = chance(seed)
     words = ["--numbered", "--megabytes", 20_000, "--flush-ms", dice.choice([5, 30, 100])]
-    words += dice.choice([[], ["--native"], ["--compression", "gzip"]])
+    # On a disk, those that are not made smaller go past the page cache: chunks as they are unasked, and the largest.
+    words += dice.choice([[], ["--native"], ["--compression", "gzip"], ["--rate", 1e9], ["--rate", 1e9, "--native"]])
     lines = dice.randrange(1, 8)
     process = subprocess.Popen(
         [writer, *map(str, words), path], stdout=subprocess.PIPE, text=True
@@ -451,3 +452,76 @@ def test_a_full_disk_leaves_what_was_flushed(writer, tmp_path, compression):
         assert "ended: true" in write(writer, "--recover", path)
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+# Chunks as large as they get, of which flushes meet many half full.
+FAST = ["--numbered", "--rate", 1e9, "--flush-ms", 20]
+
+
+@pytest.fixture(params=["ext4", "xfs"])
+def disk(request, tmp_path):
+    """A file system of its own that takes direct I/O."""
+    image, mounted = tmp_path / "disk.img", tmp_path / "disk"
+    mounted.mkdir()
+    with image.open("wb") as file:
+        file.truncate(400 << 20)
+    try:
+        subprocess.run([f"mkfs.{request.param}", "-q", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, mounted], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no {request.param} of its own can be had here: {error}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.parametrize("native", [False, True], ids=["scaled", "native"])
+def test_past_the_page_cache_a_file_is_what_it_is_through_it(writer, disk, native):
+    path = disk / "a.h5"
+    words = [*FAST, *["--native"] * native]
+    report = json.loads(write(writer, *words, "--megabytes", 80, path))
+    assert report["past_page_cache"]
+    with h5py.File(path) as file:
+        assert check(file, native=native) == report["rows"]
+        held = sum(set_.id.get_storage_size() for set_ in file.values())
+    # What was taken ahead has been given back.
+    assert report["file_bytes"] == path.stat().st_size < held + (1 << 20)
+    more = json.loads(write(writer, *words, "--megabytes", 40, "--append", path))
+    assert more["past_page_cache"]
+    with h5py.File(path) as file:
+        assert check(file, rows=report["rows"], native=native) == report["rows"]
+        name = "COUNTER1.OUT.Min"
+        np.testing.assert_array_equal(file[name][report["rows"] :], file[name][: more["rows"]])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_in_memory_and_made_smaller_samples_go_through_libhdf5(writer, disk, tmp_path):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    small = json.loads(write(writer, *FAST, "--megabytes", 8, "--compression", "gzip", disk / "a.h5"))
+    slow = json.loads(write(writer, "--rate", 1000, "--megabytes", 2, disk / "b.h5"))
+    mount = ["mount", "-t", "tmpfs", "tmpfs", memory]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("no file system in memory can be mounted here")
+    try:
+        there = json.loads(write(writer, *FAST, "--megabytes", 8, memory / "a.h5"))
+    finally:
+        subprocess.run(["umount", memory], check=True)
+    assert not any(report["past_page_cache"] for report in [small, slow, there])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_fills_up_past_the_page_cache_leaves_what_was_flushed(writer, disk):
+    path = disk / "full.h5"
+    words = [*FAST, "--megabytes", 2000, path]
+    done = subprocess.run(
+        [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert "full.h5: writing samples" in done.stderr and "the disk is full" in done.stderr
+    promised, kept = [int(line.split()[1]) for line in done.stdout.splitlines()[-2:]]
+    with h5py.File(path) as file:
+        assert {file[name].shape[0] for name in COLUMNS} == {kept}
+        assert check(file) == kept == file.attrs["samples"] >= promised
+        assert file.attrs["verdict"] == "unproven" and "full" in file.attrs["end_reason"]
+    assert "ended: true" in write(writer, "--recover", path)

@@ -134,6 +134,7 @@ fn print(report: &Report, wall: Duration, cpu: f64) {
             "rows": report.rows,
             "bytes_in": report.bytes_in,
             "file_bytes": report.file_bytes,
+            "past_page_cache": report.direct,
             "megabytes_per_second": gigabytes * 1e3 / wall.as_secs_f64(),
             "cpu_seconds_per_gigabyte": cpu / gigabytes,
             "flushes": report.flushes.len(),

@@ -256,6 +256,8 @@ pub struct Recorded {
     pub flush_histogram: Vec<(u64, u64)>,
     /// The longest write of an HDF5 chunk, in microseconds.
     pub longest_write_us: Option<u64>,
+    /// Whether samples were written past the page cache.
+    pub past_page_cache: Option<bool>,
 }
 
 impl From<Finished> for Recorded {
@@ -283,6 +285,7 @@ impl From<Finished> for Recorded {
             notes: closed.notes,
             flush_us: report.as_ref().map(flush),
             flush_histogram: report.as_ref().map_or_else(Vec::new, hdf5::Report::flush_histogram),
+            past_page_cache: report.as_ref().map(|report| report.direct),
             longest_write_us: report.map(|report| report.longest_write.as_micros() as u64),
         }
     }

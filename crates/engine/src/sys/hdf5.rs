@@ -84,11 +84,11 @@ fn set_true(list: hid_t, property: &CStr) -> hdf5_metno::Result<()> {
     done(unsafe { H5Pset(list, property.as_ptr(), ptr::from_mut(&mut yes).cast::<c_void>()) })
 }
 
-fn done(status: c_int) -> hdf5_metno::Result<()> {
+pub(super) fn done(status: c_int) -> hdf5_metno::Result<()> {
     if status < 0 { Err(failure()) } else { Ok(()) }
 }
 
 /// What the library says of the call that has just failed in this thread.
-fn failure() -> hdf5_metno::Error {
+pub(super) fn failure() -> hdf5_metno::Error {
     hdf5_metno::Error::query().unwrap_or_else(|_| "libhdf5 failed and does not say why".into())
 }

@@ -6,6 +6,8 @@
 
 pub mod clock;
 #[cfg(feature = "hdf5")]
+pub mod driver;
+#[cfg(feature = "hdf5")]
 pub mod hdf5;
 pub mod loops;
 #[cfg(feature = "hdf5")]

@@ -10,7 +10,7 @@
 //! scaled comes out the same to the last bit. The kernels are loops over slices without a branch, and
 //! they write into buffers that the caller keeps: nothing is allocated once those are there.
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::header::{Field, Header, Kind, Process, Scaling};
 
@@ -184,6 +184,12 @@ impl Values {
     }
 }
 
+impl AsMut<[u8]> for Values {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_mut_bytes()
+    }
+}
+
 /// The recipe that takes samples of one header apart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
@@ -225,16 +231,18 @@ impl Columns {
 
     /// Takes samples apart, into the buffers from value `at` on; says how many samples those were.
     ///
+    /// The buffers are those of [`Columns::buffers`], or memory for as many values of each column, aligned to them.
+    ///
     /// # Panics
-    /// If the bytes are no whole samples or the buffers, of [`Columns::buffers`], are too short.
-    pub fn convert(&self, samples: &[u8], at: usize, buffers: &mut [Values]) -> usize {
+    /// If the bytes are no whole samples, or the buffers are no such memory or too short.
+    pub fn convert(&self, samples: &[u8], at: usize, buffers: &mut [impl AsMut<[u8]>]) -> usize {
         assert!(samples.len().is_multiple_of(self.sample_bytes), "whole samples are converted");
         assert_eq!(buffers.len(), self.list.len(), "a buffer for each column");
         let mut row = at;
         for tile in samples.chunks(TILE * self.sample_bytes) {
             let rows = tile.len() / self.sample_bytes;
             for (column, values) in self.list.iter().zip(&mut *buffers) {
-                fill(column.kernel, tile, self.sample_bytes, row..row + rows, values);
+                fill(column.kernel, tile, self.sample_bytes, row..row + rows, values.as_mut());
             }
             row += rows;
         }
@@ -347,55 +355,63 @@ impl Kernel {
 type Range = std::ops::Range<usize>;
 
 /// One column of one tile.
-fn fill(kernel: Kernel, tile: &[u8], sample_bytes: usize, rows: Range, values: &mut Values) {
-    match (kernel, values) {
-        (Kernel::Uint32 { at }, Values::Uint32(out)) => {
-            each(tile, sample_bytes, &mut out[rows], |s| u32::from_le_bytes(word(s, at)));
+fn fill(kernel: Kernel, tile: &[u8], sample_bytes: usize, rows: Range, values: &mut [u8]) {
+    match kernel {
+        Kernel::Uint32 { at } => {
+            let value = |s: &[u8]| u32::from_le_bytes(word(s, at));
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Int32 { at }, Values::Int32(out)) => {
-            each(tile, sample_bytes, &mut out[rows], |s| i32::from_le_bytes(word(s, at)));
+        Kernel::Int32 { at } => {
+            let value = |s: &[u8]| i32::from_le_bytes(word(s, at));
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Int64 { at }, Values::Int64(out)) => {
-            each(tile, sample_bytes, &mut out[rows], |s| i64::from_le_bytes(long(s, at)));
+        Kernel::Int64 { at } => {
+            let value = |s: &[u8]| i64::from_le_bytes(long(s, at));
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Int96 { at }, Values::Int96(out)) => {
-            let words = |s: &[u8]| [0, 4, 8].map(|n| u32::from_le_bytes(word(s, at + n)));
-            each(tile, sample_bytes, &mut out[rows], words);
+        Kernel::Int96 { at } => {
+            let value = |s: &[u8]| [0, 4, 8].map(|n| u32::from_le_bytes(word(s, at + n)));
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Double { at }, Values::Double(out)) => {
-            each(tile, sample_bytes, &mut out[rows], |s| f64::from_le_bytes(long(s, at)));
+        Kernel::Double { at } => {
+            let value = |s: &[u8]| f64::from_le_bytes(long(s, at));
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::ScaledUint32 { at, scale, offset }, Values::Double(out)) => {
+        Kernel::ScaledUint32 { at, scale, offset } => {
             let value = |s: &[u8]| f64::from(u32::from_le_bytes(word(s, at))) * scale + offset;
-            each(tile, sample_bytes, &mut out[rows], value);
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::ScaledInt32 { at, scale, offset }, Values::Double(out)) => {
+        Kernel::ScaledInt32 { at, scale, offset } => {
             let value = |s: &[u8]| f64::from(i32::from_le_bytes(word(s, at))) * scale + offset;
-            each(tile, sample_bytes, &mut out[rows], value);
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::ScaledInt64 { at, scale, offset }, Values::Double(out)) => {
+        Kernel::ScaledInt64 { at, scale, offset } => {
             let value = |s: &[u8]| i64::from_le_bytes(long(s, at)) as f64 * scale + offset;
-            each(tile, sample_bytes, &mut out[rows], value);
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Mean { at, gate, scale, offset }, Values::Double(out)) => {
+        Kernel::Mean { at, gate, scale, offset } => {
             let value = |s: &[u8]| {
                 let (sum, ticks) =
                     (i64::from_le_bytes(long(s, at)), u32::from_le_bytes(word(s, gate)));
                 mean(sum, ticks, scale, offset)
             };
-            each(tile, sample_bytes, &mut out[rows], value);
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (Kernel::Deviation { squares, sum, gate, scale }, Values::Double(out)) => {
+        Kernel::Deviation { squares, sum, gate, scale } => {
             let value = |s: &[u8]| {
                 let low = i128::from(u64::from_le_bytes(long(s, squares)));
                 let high = i128::from(u32::from_le_bytes(word(s, squares + 8)));
                 let sum = i64::from_le_bytes(long(s, sum));
                 deviation(high << 64 | low, sum, u32::from_le_bytes(word(s, gate)), scale)
             };
-            each(tile, sample_bytes, &mut out[rows], value);
+            each(tile, sample_bytes, &mut values_of(values)[rows], value);
         }
-        (kernel, _) => unreachable!("the buffer of {kernel:?} is of another kind"),
     }
+}
+
+/// The values that lie in these bytes.
+fn values_of<T: FromBytes + IntoBytes>(bytes: &mut [u8]) -> &mut [T] {
+    <[T]>::mut_from_bytes(bytes).expect("a buffer holds whole values, aligned to them")
 }
 
 /// The loop that all kernels are: a value of each sample, without a branch.

@@ -184,6 +184,7 @@ impl BytesFile {
             path,
             flushes,
             longest_write,
+            direct: false,
         })
     }
 

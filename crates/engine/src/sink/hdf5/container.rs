@@ -6,17 +6,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use hdf5_metno::file::{FileBuilder, LibraryVersion};
+use hdf5_metno::file::LibraryVersion;
+use hdf5_metno::plist::{FileAccess, FileAccessBuilder};
 use hdf5_metno::{Dataset, File};
 use hdrhistogram::Histogram;
 
+use super::direct::Direct;
 use super::rows::Rows;
 use super::{Error, Existing, Options, attributes, describe, guard, histogram, is_there, reserve};
+use crate::sys::driver::{self, PAGE};
 use crate::sys::hdf5::open_abandoned;
 
 /// HDF5 chunks of so many bytes begin on a page, so that the kernel copies whole pages.
 const ALIGN_FROM: u64 = 64 * 1024;
-const PAGE: u64 = 4096;
 
 /// An open file.
 #[derive(Debug)]
@@ -64,6 +66,11 @@ impl Container {
         let path = path.to_owned();
         let flushes = histogram();
         Ok((Container { path, file, disk, reserve: None, flushes, failed: false }, inside))
+    }
+
+    /// The file, to be written past the page cache; nothing where that cannot be. `page` is memory to try it with.
+    pub(super) fn direct(&self, page: &[u8]) -> Option<Direct> {
+        Direct::open(&self.disk, &self.path, page)
     }
 
     /// Keeps room on the disk for the ending, and so many bytes for what is written anew when datasets are cut.
@@ -171,9 +178,7 @@ fn way_to(disk: &Disk, path: &Path) -> Result<PathBuf, Error> {
 
 /// Opens a file to write it, without libhdf5's lock, which readers forbid: ours is taken by then.
 fn open_unlocked(path: &Path) -> hdf5_metno::Result<File> {
-    let mut builder = File::with_options();
-    access(&mut builder).with_fapl(|access| access.file_locking(false));
-    builder.open_rw(path)
+    driver::open_rw(path, &access(&mut FileAccess::build()).file_locking(false).finish()?)
 }
 
 /// The datasets of a root that are written here: columns, frames, bytes, times. Others are somebody else's.
@@ -206,8 +211,7 @@ pub fn check_continuable(path: &Path) -> Result<(), Error> {
 }
 
 fn check_unmarked(path: &Path) -> Result<(), Error> {
-    let opened =
-        access(&mut File::with_options()).with_fapl(|list| list.file_locking(false)).open(path);
+    let opened = File::with_options().with_fapl(|list| access(list).file_locking(false)).open(path);
     let file = match opened {
         Err(error) if MARKED.iter().any(|word| describe(&error).contains(word)) => {
             return Err(Error::Unended { path: path.to_owned() });
@@ -243,21 +247,19 @@ fn open(path: &Path, existing: Existing) -> Result<(File, Disk, Begun), Error> {
             }
         }
     }
-    let mut builder = File::with_options();
-    let file = access(&mut builder).create_excl(path).map_err(refused(path, "making it"))?;
+    let made = access(&mut FileAccess::build()).finish();
+    let made = made.and_then(|access| driver::create_excl(path, &access));
+    let file = made.map_err(refused(path, "making it"))?;
     let disk = Disk::open(path).map_err(kernel(path, "opening it to sync"))?;
     guard::show(&disk);
     Ok((file, disk, Begun::New))
 }
 
 /// Files that every libhdf5 since 1.10 reads, with chunks on pages.
-fn access(builder: &mut FileBuilder) -> &mut FileBuilder {
-    builder.with_fapl(|access| {
-        access
-            .libver_bounds(LibraryVersion::V110, LibraryVersion::V110)
-            .alignment(ALIGN_FROM, PAGE)
-            .meta_block_size(ALIGN_FROM)
-    })
+fn access(list: &mut FileAccessBuilder) -> &mut FileAccessBuilder {
+    list.libver_bounds(LibraryVersion::V110, LibraryVersion::V110)
+        .alignment(ALIGN_FROM, PAGE)
+        .meta_block_size(ALIGN_FROM)
 }
 
 pub(super) fn refused(path: &Path, doing: &'static str) -> impl FnOnce(hdf5_metno::Error) -> Error {
@@ -265,7 +267,7 @@ pub(super) fn refused(path: &Path, doing: &'static str) -> impl FnOnce(hdf5_metn
     move |source| Error::Open { path, doing, source }
 }
 
-fn kernel(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+pub(super) fn kernel(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Disk { path, doing, source }
 }

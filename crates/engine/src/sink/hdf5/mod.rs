@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! samples ──► columns ──► HDF5 chunks ──► H5Dwrite_chunk      whole chunks, past filters and cache
-//!                              │
+//!                              │    └───► io_uring            past the page cache too, where that is worth it
 //!                              └─ each flush: the chunk being filled, then H5Dflush of every dataset
 //! ```
 //!
@@ -21,6 +21,7 @@
 mod attributes;
 mod bytes;
 mod container;
+mod direct;
 mod filter;
 mod guard;
 mod index;
@@ -29,6 +30,7 @@ mod panda;
 mod recovery;
 mod reserve;
 mod rows;
+mod slabs;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -180,6 +182,8 @@ pub struct Report {
     pub flushes: Histogram<u64>,
     /// The longest that any write of an HDF5 chunk took.
     pub longest_write: Duration,
+    /// Whether samples were written past the page cache.
+    pub direct: bool,
 }
 
 impl Report {
@@ -357,6 +361,9 @@ impl Error {
             Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
                 Some("the disk is full: all up to the last flush is in the file and can be read")
             }
+            Error::Disk { doing: WRITING, source, .. } if is_full(source) => {
+                Some("the disk is full: all up to the last flush is in the file and can be read")
+            }
             Error::Open { source, .. } if says(source, container::MARKED) => Some(
                 "another program writes it, or one died doing so: then `fullbore recover FILE`",
             ),
@@ -372,6 +379,14 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What is done when samples are written past the page cache.
+const WRITING: &str = "writing samples";
+
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 const NO_SPACE: &[&str] =
@@ -641,7 +656,8 @@ mod tests {
         }
         let longest_write = Duration::ZERO;
         let path = PathBuf::new();
-        let report = Report { path, rows: 0, bytes_in: 0, file_bytes: 0, flushes, longest_write };
+        let (rows, bytes_in, file_bytes, direct) = (0, 0, 0, false);
+        let report = Report { path, rows, bytes_in, file_bytes, flushes, longest_write, direct };
         assert_eq!(report.flush_histogram(), [(1, 1), (4, 2), (8, 2), (1024, 2)]);
     }
 

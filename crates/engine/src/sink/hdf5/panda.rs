@@ -1,23 +1,25 @@
 //! A PandA's acquisition, a dataset per column, named and typed as its users' scripts expect.
 
 use std::collections::HashSet;
+use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use fullbore_core::format::panda::Header;
-use fullbore_core::format::panda::columns::{Column, Columns, Element, Values};
+use fullbore_core::format::panda::columns::{Column, Columns, Element};
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::time::Tai;
 use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDescriptor};
 use hdf5_metno::{Dataset, File, H5Type};
+use zerocopy::IntoBytes;
 
 use super::attributes::{self, Earlier};
-use super::container::{Begun, Container, check_ended, own_datasets, refused};
+use super::container::{Begun, Container, check_ended, kernel, own_datasets, refused};
 use super::index::{self, Acquisition};
 use super::rows::{Layout, Rows};
-use super::{Ending, Error, Existing, Options, Report, SETTINGS};
+use super::slabs::Slabs;
+use super::{Ending, Error, Existing, Options, Report, SETTINGS, WRITING};
 use crate::sys::hdf5::Wide;
 
 /// Chunks are made smaller on so many threads at most: each works on a column.
@@ -28,7 +30,7 @@ const MOST_FILTER_THREADS: usize = 4;
 pub struct PandaFile {
     container: Container,
     columns: Columns,
-    buffers: Vec<Values>,
+    slabs: Slabs,
     rows: Vec<Rows>,
     /// Rows of the HDF5 chunk that is being filled.
     filled: usize,
@@ -83,13 +85,14 @@ impl PandaFile {
             }
             Ok(inside)
         })?;
-        let mut container = container;
+        let (mut container, mut inside) = (container, inside);
         container.keep_room(inside.rows.iter().map(Rows::room_to_cut).sum());
+        inside.go_direct(&container);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(PandaFile {
             container,
             chunk_rows: inside.rows[0].chunk_rows(),
-            buffers: inside.buffers,
+            slabs: inside.slabs,
             rows: inside.rows,
             filled: inside.filled,
             written: 0,
@@ -133,7 +136,10 @@ impl PandaFile {
         while !rest.is_empty() {
             let room = (self.chunk_rows - self.filled) * unit;
             let (now, later) = rest.split_at(room.min(rest.len()));
-            let rows = self.columns.convert(now, self.filled, &mut self.buffers);
+            let (columns, slabs) = (&self.columns, &mut self.slabs);
+            let mut chunks =
+                self.container.guard(|path| slabs.columns_mut().map_err(writing(path)))?;
+            let rows = columns.convert(now, self.filled, &mut chunks);
             self.filled += rows;
             self.written += rows as u64;
             if self.filled == self.chunk_rows {
@@ -146,12 +152,21 @@ impl PandaFile {
 
     /// Makes all rows visible to readers; about once a second is meant.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let PandaFile { container, rows, buffers, filled, .. } = self;
+        let PandaFile { container, rows, slabs, filled, chunk_rows, .. } = self;
         container.flush(|path| {
-            for (rows, values) in rows.iter_mut().zip(buffers) {
-                clear_after(values, *filled);
-                rows.show(values.as_bytes(), *filled, path)?;
+            if *filled > 0 {
+                // Rows that are not there yet are zeros, not those of the chunk before.
+                for chunk in slabs.columns_mut().map_err(writing(path))? {
+                    let from = chunk.len() / *chunk_rows * *filled;
+                    chunk[from..].fill(0);
+                }
             }
+            slabs.make_room().map_err(writing(path))?;
+            let chunks = rows.iter_mut().zip(slabs.columns());
+            let places = chunks.map(|(rows, chunk)| rows.show(chunk, *filled, path));
+            let places = places.collect::<Result<Vec<_>, _>>()?;
+            // What readers are shown next is in the file by then.
+            slabs.show(&places).map_err(writing(path))?;
             rows.iter().try_for_each(|rows| rows.flush(path))
         })?;
         self.seen = self.written;
@@ -173,9 +188,12 @@ impl PandaFile {
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }
-        let longest_write = self.rows.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
+        let longest_write =
+            self.rows.iter().map(Rows::longest).fold(self.slabs.longest(), Ord::max);
+        let direct = self.slabs.are_direct();
         let path = self.container.path.clone();
         let (rows, about) = (self.written, self.about);
+        drop(self.slabs);
         let (flushes, file_bytes) =
             self.container.close(self.rows, |file| about.end(file, ending, rows, &path))?;
         Ok(Report {
@@ -185,12 +203,15 @@ impl PandaFile {
             path,
             flushes,
             longest_write,
+            direct,
         })
     }
 
     /// Ends an acquisition of which no more can be written: every column is cut to what the last flush has shown, and
     /// the ending written where there is room. Says how many rows of it there are.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
+        // What is under way is waited for: what it is of is cut off.
+        drop(self.slabs);
         let (path, seen, about) = (self.container.path.clone(), self.seen, self.about);
         let datasets = self.rows.into_iter().map(|rows| (rows, about.first + seen)).collect();
         self.container.abandon(datasets, |file| about.end(file, ending, seen, &path))?;
@@ -198,14 +219,15 @@ impl PandaFile {
     }
 
     fn put(&mut self) -> Result<(), Error> {
-        let (rows, buffers) = (&mut self.rows, &self.buffers);
-        if self.filter_threads > 1 && rows.iter().any(Rows::is_filtered) {
-            filter(rows, buffers, self.filter_threads);
+        let PandaFile { container, rows, slabs, filter_threads, .. } = self;
+        if *filter_threads > 1 && rows.iter().any(Rows::is_filtered) {
+            filter(rows, slabs, *filter_threads);
         }
-        self.container.guard(|path| {
-            rows.iter_mut()
-                .zip(buffers)
-                .try_for_each(|(rows, values)| rows.put(values.as_bytes(), path))
+        container.guard(|path| {
+            slabs.make_room().map_err(writing(path))?;
+            let chunks = rows.iter_mut().zip(slabs.columns());
+            let places = chunks.map(|(rows, chunk)| rows.put(chunk, path));
+            slabs.put(&places.collect::<Result<Vec<_>, _>>()?).map_err(writing(path))
         })?;
         self.filled = 0;
         Ok(())
@@ -226,12 +248,12 @@ impl About {
 }
 
 /// Makes the chunks of all columns smaller, on so many threads. They are written by one.
-fn filter(rows: &mut [Rows], buffers: &[Values], threads: usize) {
-    let left = Mutex::new(rows.iter_mut().zip(buffers));
+fn filter(rows: &mut [Rows], slabs: &Slabs, threads: usize) {
+    let left = Mutex::new(rows.iter_mut().zip(slabs.columns()));
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
-        while let Some((rows, values)) = next() {
-            rows.filter(values.as_bytes());
+        while let Some((rows, chunk)) = next() {
+            rows.filter(chunk);
         }
     };
     std::thread::scope(|scope| {
@@ -245,10 +267,30 @@ fn filter(rows: &mut [Rows], buffers: &[Values], threads: usize) {
 /// What is in a file that can take samples.
 struct Inside {
     rows: Vec<Rows>,
-    buffers: Vec<Values>,
+    slabs: Slabs,
     filled: usize,
     first: u64,
     earlier: Earlier,
+}
+
+impl Inside {
+    /// Has chunks written past the page cache, where that is worth it and can be.
+    fn go_direct(&mut self, container: &Container) {
+        let is_plain = !self.rows.iter().any(Rows::is_filtered);
+        if is_plain && self.slabs.go_direct(|page| container.direct(page)) {
+            self.rows.iter_mut().for_each(Rows::leave_chunks);
+        }
+    }
+}
+
+/// Memory for the chunks of so many rows of all columns.
+fn slabs(columns: &Columns, chunk_rows: usize, path: &Path) -> Result<Slabs, Error> {
+    let chunks = columns.list().iter().map(|column| column.element.bytes() * chunk_rows);
+    Slabs::new(&chunks.collect::<Vec<_>>()).map_err(kernel(path, "taking memory for its columns"))
+}
+
+fn writing(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    kernel(path, WRITING)
 }
 
 /// HDF5 takes a slash for a path.
@@ -288,8 +330,8 @@ fn begin(
     }
     attributes::number(file, "missed", header.missed, path)?;
     attributes::reserve(file, header.missed, path)?;
-    let (buffers, earlier) = (columns.buffers(chunk_rows), Earlier::default());
-    Ok(Inside { rows, buffers, filled: 0, first: 0, earlier })
+    let (slabs, earlier) = (slabs(columns, chunk_rows, path)?, Earlier::default());
+    Ok(Inside { rows, slabs, filled: 0, first: 0, earlier })
 }
 
 fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Result<Rows, Error> {
@@ -367,16 +409,17 @@ fn resume(
         return Err(differs("its columns have HDF5 chunks of several lengths".into()));
     }
     let filled = first % chunk_rows;
-    let mut buffers = columns.buffers(chunk_rows);
-    for (rows, values) in rows.iter().zip(&mut buffers) {
-        read_back(rows.dataset(), first - filled..first, values)
+    let mut slabs = slabs(columns, chunk_rows, path)?;
+    let chunks = slabs.columns_mut().map_err(kernel(path, "taking memory for its columns"))?;
+    for ((rows, column), chunk) in rows.iter().zip(columns.list()).zip(chunks) {
+        read_back(rows.dataset(), column.element, first - filled..first, chunk)
             .map_err(refused(path, "reading its last rows"))?;
     }
     let (first, earlier) = (first as u64, Earlier::of(file));
     // From now on the root speaks of what is added.
     index::complete(file, first, path)?;
     attributes::go_on(file, &earlier, header.missed, path)?;
-    Ok(Inside { rows, buffers, filled, first, earlier })
+    Ok(Inside { rows, slabs, filled, first, earlier })
 }
 
 /// In what a dataset is not of a column's kind.
@@ -397,41 +440,35 @@ fn difference(set: &Dataset, column: &Column) -> Option<&'static str> {
     None
 }
 
+/// Rows of a column as they lie in a chunk.
 fn read_back(
     set: &Dataset,
+    element: Element,
     rows: std::ops::Range<usize>,
-    into: &mut Values,
+    into: &mut [u8],
 ) -> hdf5_metno::Result<()> {
     fn read<T: H5Type>(set: &Dataset, rows: std::ops::Range<usize>) -> hdf5_metno::Result<Vec<T>> {
         Ok(set.read_slice_1d::<T, _>(rows)?.into_iter().collect())
     }
-    let count = rows.len();
-    if count == 0 {
+    if rows.is_empty() {
         return Ok(());
     }
-    match into {
-        Values::Uint32(values) => values[..count].copy_from_slice(&read(set, rows)?),
-        Values::Int32(values) => values[..count].copy_from_slice(&read(set, rows)?),
-        Values::Int64(values) => values[..count].copy_from_slice(&read(set, rows)?),
-        Values::Double(values) => values[..count].copy_from_slice(&read(set, rows)?),
-        Values::Int96(values) => {
-            for (value, Wide { low, high }) in values.iter_mut().zip(read::<Wide>(set, rows)?) {
-                *value = [low as u32, (low >> 32) as u32, high];
+    let into = &mut into[..rows.len() * element.bytes()];
+    match element {
+        Element::Uint32 => into.copy_from_slice(read::<u32>(set, rows)?.as_bytes()),
+        Element::Int32 => into.copy_from_slice(read::<i32>(set, rows)?.as_bytes()),
+        Element::Int64 => into.copy_from_slice(read::<i64>(set, rows)?.as_bytes()),
+        Element::Double => into.copy_from_slice(read::<f64>(set, rows)?.as_bytes()),
+        Element::Int96 => {
+            for (value, Wide { low, high }) in
+                into.chunks_exact_mut(12).zip(read::<Wide>(set, rows)?)
+            {
+                value[..8].copy_from_slice(&low.to_le_bytes());
+                value[8..].copy_from_slice(&high.to_le_bytes());
             }
         }
     }
     Ok(())
-}
-
-/// Rows that are not there yet are zeros, not those of the chunk before.
-fn clear_after(values: &mut Values, rows: usize) {
-    match values {
-        Values::Uint32(values) => values[rows..].fill(0),
-        Values::Int32(values) => values[rows..].fill(0),
-        Values::Int64(values) => values[rows..].fill(0),
-        Values::Int96(values) => values[rows..].fill([0; 3]),
-        Values::Double(values) => values[rows..].fill(0.0),
-    }
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn no_file(path: &Path, source: io::Error) -> Error {
     Error::Disk { path: path.to_owned(), doing: "no file can be made there", source }
 }
 
-fn folder_of(path: &Path) -> &Path {
+pub(super) fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }

@@ -9,6 +9,7 @@ use hdf5_metno::{Extent, Extents, Group, SimpleExtents};
 
 use super::filter::Filter;
 use super::{Compression, Error};
+use crate::sys::driver::place_chunk;
 use crate::sys::hdf5::write_chunk;
 
 /// A dataset and how far it has been written.
@@ -26,6 +27,8 @@ pub(super) struct Rows {
     filter: Filter,
     /// Whether the filter has had the chunk that is written next.
     filtered: bool,
+    /// Whether the caller writes chunks where they are to lie.
+    placed: bool,
     longest: Duration,
 }
 
@@ -68,6 +71,7 @@ impl Rows {
             shown: 0,
             filter,
             filtered: false,
+            placed: false,
             longest: Duration::ZERO,
         })
     }
@@ -86,6 +90,7 @@ impl Rows {
             shown: rows % chunk_rows,
             filter: Filter::new(compression, element_bytes),
             filtered: false,
+            placed: false,
             longest: Duration::ZERO,
             dataset,
         })
@@ -123,6 +128,13 @@ impl Rows {
         self.longest
     }
 
+    /// From now on chunks are only given their places, wherever that can be, and the caller writes them. They are
+    /// filtered by nobody.
+    pub(super) fn leave_chunks(&mut self) {
+        assert!(!self.is_filtered(), "what is filtered is written here");
+        self.placed = true;
+    }
+
     /// Whether a chunk takes work before it is written.
     pub(super) fn is_filtered(&self) -> bool {
         self.filter.works()
@@ -138,27 +150,33 @@ impl Rows {
         }
     }
 
-    /// Writes the chunk that has become full.
-    pub(super) fn put(&mut self, chunk: &[u8], path: &Path) -> Result<(), Error> {
+    /// Writes the chunk that has become full, or says where the caller is to.
+    pub(super) fn put(&mut self, chunk: &[u8], path: &Path) -> Result<Option<u64>, Error> {
         let unseen = std::mem::take(&mut self.shown) == 0;
         if unseen && !std::mem::take(&mut self.filtered) {
             self.filter.apply(chunk);
         }
-        self.write(chunk, self.chunk_rows, unseen, path)?;
+        let place = self.write(chunk, self.chunk_rows, unseen, path)?;
         self.full += self.chunk_rows as u64;
-        Ok(())
+        Ok(place)
     }
 
     /// Writes the chunk that is being filled, of which `rows` are valid, for readers to see.
     ///
-    /// It will be written again where it lies, so it must not be smaller than it will be then.
-    pub(super) fn show(&mut self, chunk: &[u8], rows: usize, path: &Path) -> Result<(), Error> {
+    /// It will be written again where it lies, so it must not be smaller than it will be then. Says where the caller is
+    /// to write it, if he is.
+    pub(super) fn show(
+        &mut self,
+        chunk: &[u8],
+        rows: usize,
+        path: &Path,
+    ) -> Result<Option<u64>, Error> {
         if rows == self.shown {
-            return Ok(());
+            return Ok(None);
         }
-        self.write(chunk, rows, false, path)?;
+        let place = self.write(chunk, rows, false, path)?;
         self.shown = rows;
-        Ok(())
+        Ok(place)
     }
 
     /// Makes what was written visible.
@@ -170,7 +188,13 @@ impl Rows {
         })
     }
 
-    fn write(&mut self, chunk: &[u8], rows: usize, pack: bool, path: &Path) -> Result<(), Error> {
+    fn write(
+        &mut self,
+        chunk: &[u8],
+        rows: usize,
+        pack: bool,
+        path: &Path,
+    ) -> Result<Option<u64>, Error> {
         let started = Instant::now();
         let before = self.dataset.shape().first().copied().unwrap_or(0);
         let written = self.extend_and_write(chunk, rows, pack);
@@ -193,15 +217,19 @@ impl Rows {
         chunk: &[u8],
         rows: usize,
         pack: bool,
-    ) -> hdf5_metno::Result<()> {
+    ) -> hdf5_metno::Result<Option<u64>> {
         self.resize(self.full as usize + rows)?;
         let offset = [self.full, 0];
         let offset = &offset[..1 + usize::from(self.width.is_some())];
+        if self.placed {
+            return place_chunk(&self.dataset, offset, chunk);
+        }
         let plain = self.filter.none_applied();
         match if pack { self.filter.packed() } else { None } {
             Some(packed) => write_chunk(&self.dataset, offset, 0, packed),
             None => write_chunk(&self.dataset, offset, plain, chunk),
-        }
+        }?;
+        Ok(None)
     }
 
     fn resize(&self, rows: usize) -> hdf5_metno::Result<()> {

@@ -1,0 +1,218 @@
+//! libhdf5's driver of ordinary files, but that bytes of a chunk which somebody else is to write are left to him.
+//!
+//! libhdf5 keeps the books (where in the file a chunk lies, the index, what readers see), and its driver carries the
+//! bytes to the kernel. Ours is a copy of the one that it has for ordinary files, with one function changed:
+//!
+//! ```text
+//! place_chunk ──► H5Dwrite_chunk ──► books ──► the driver's write ──┬─ the bytes of this chunk: where they go is noted
+//!                                                                   └─ all others: written, as ever
+//! ```
+//!
+//! Calls of libhdf5 run in the thread that makes them, so the note is the thread's own.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::OnceLock;
+
+use hdf5_metno::plist::FileAccess;
+use hdf5_metno::{Dataset, File};
+use hdf5_metno_sys::LOCK;
+use hdf5_metno_sys::h5f::{H5F_ACC_EXCL, H5F_ACC_RDONLY, H5F_ACC_RDWR, H5Fcreate, H5Fopen};
+use hdf5_metno_sys::h5fd::{H5FDclose, H5FDopen, H5FDregister};
+use hdf5_metno_sys::h5i::hid_t;
+use hdf5_metno_sys::h5p::{H5P_DEFAULT, H5Pset_driver};
+
+use super::hdf5::{done, failure, write_chunk};
+
+/// Chunks that lie on no such boundary are written by libhdf5.
+pub const PAGE: u64 = 4096;
+
+/// The layout of [`Class`] that this file knows (`H5FD_CLASS_VERSION`).
+const VERSION: c_uint = 1;
+
+/// What the driver is called, and its number: up to 255 they are libhdf5's own.
+const NAME: &CStr = c"fullbore";
+const NUMBER: c_int = 46_220;
+
+/// No address: the driver's own limit holds.
+const UNDEFINED: u64 = u64::MAX;
+
+type Write = unsafe extern "C" fn(*mut c_void, c_int, hid_t, u64, usize, *const c_void) -> c_int;
+
+/// What libhdf5 knows of a driver, `H5FD_class_t` of its `H5FDdevelop.h`, as far as it matters here.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Class {
+    version: c_uint,
+    number: c_int,
+    name: *const c_char,
+    most_address: u64,
+    close_degree: c_int,
+    /// From `terminate` to `read`: functions, and the lengths of two property lists.
+    before: [*const c_void; 23],
+    write: Option<Write>,
+    /// From `read_vector` to `ctl`.
+    after: [*const c_void; 10],
+    free_lists: [c_int; 7],
+}
+
+// As long as the structure is there, on every machine with pointers of 64 bits.
+const _: () = assert!(size_of::<Class>() == 336);
+
+/// Our driver, once libhdf5 has it.
+struct Driver {
+    id: hid_t,
+    /// How libhdf5 writes.
+    write: Write,
+}
+
+static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
+
+/// The bytes of a chunk that libhdf5 is not to write, and where it would have.
+#[derive(Clone, Copy)]
+struct Left {
+    bytes: usize,
+    length: usize,
+    address: Option<u64>,
+}
+
+thread_local! {
+    static LEFT: Cell<Option<Left>> = const { Cell::new(None) };
+}
+
+/// Makes a file whose chunks can be [placed](place_chunk).
+pub fn create_excl(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
+    let name = name_of(path)?;
+    let _one_at_a_time = LOCK.lock();
+    choose(access)?;
+    // SAFETY: `name` ends in a zero byte and `access` is an open property list; both outlive the call.
+    let id = unsafe { H5Fcreate(name.as_ptr(), H5F_ACC_EXCL, H5P_DEFAULT, access.id()) };
+    opened(id)
+}
+
+/// Opens a file whose chunks can be [placed](place_chunk), to write it.
+pub fn open_rw(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
+    let name = name_of(path)?;
+    let _one_at_a_time = LOCK.lock();
+    choose(access)?;
+    // SAFETY: `name` ends in a zero byte and `access` is an open property list; both outlive the call.
+    let id = unsafe { H5Fopen(name.as_ptr(), H5F_ACC_RDWR, access.id()) };
+    opened(id)
+}
+
+/// Has libhdf5 do all that it does for [`write_chunk`] but write the bytes. Gives where in the file they go, for the
+/// caller to write there; nothing where libhdf5 has written them: if the place begins no page, or the file is one of its own
+/// driver.
+pub fn place_chunk(
+    dataset: &Dataset,
+    offset: &[u64],
+    bytes: &[u8],
+) -> hdf5_metno::Result<Option<u64>> {
+    let left = Left { bytes: bytes.as_ptr() as usize, length: bytes.len(), address: None };
+    LEFT.set(Some(left));
+    let placed = write_chunk(dataset, offset, 0, bytes);
+    let left = LEFT.take();
+    placed.map(|()| left.and_then(|left| left.address))
+}
+
+/// What libhdf5 calls to write.
+unsafe extern "C" fn write(
+    file: *mut c_void,
+    kind: c_int,
+    transfer: hid_t,
+    address: u64,
+    length: usize,
+    bytes: *const c_void,
+) -> c_int {
+    let is_left = |left: &Left| {
+        left.bytes == bytes as usize && left.length == length && address.is_multiple_of(PAGE)
+    };
+    if let Some(left) = LEFT.get().filter(is_left) {
+        LEFT.set(Some(Left { address: Some(address), ..left }));
+        return 0;
+    }
+    let Some(driver) = DRIVER.get().and_then(Option::as_ref) else { return -1 };
+    // SAFETY: these are the arguments that libhdf5 has given for the very function that is called here, of a file that
+    // its own driver has opened.
+    unsafe { (driver.write)(file, kind, transfer, address, length, bytes) }
+}
+
+/// Has files with these properties opened by our driver. Without it they are opened by libhdf5's own.
+fn choose(access: &FileAccess) -> hdf5_metno::Result<()> {
+    let Some(driver) = DRIVER.get_or_init(register) else { return Ok(()) };
+    // SAFETY: both ids are open; the driver has no properties of its own, so none are read.
+    done(unsafe { H5Pset_driver(access.id(), driver.id, ptr::null()) })
+}
+
+/// Makes libhdf5 know our driver; nothing if its own is not what this file knows.
+fn register() -> Option<Driver> {
+    // SAFETY: the name ends in a zero byte. It is only opened, by the driver that libhdf5 has for ordinary files, to see
+    // what that driver is.
+    let file = unsafe { H5FDopen(c"/dev/null".as_ptr(), H5F_ACC_RDONLY, H5P_DEFAULT, UNDEFINED) };
+    if file.is_null() {
+        return None;
+    }
+    // SAFETY: libhdf5 has just opened `file`, and its class is a constant of libhdf5. `version` begins it in every layout.
+    let class = unsafe { (*file).cls }.cast::<Class>();
+    let known = unsafe { (*class).version } == VERSION;
+    // SAFETY: a class of this version is laid out as `Class` is, asserted by its version.
+    let own = known.then(|| unsafe { class.read() });
+    // SAFETY: `file` was opened above and is used no more.
+    unsafe { H5FDclose(file) };
+    let own = own?;
+    // SAFETY: the name of a class ends in a zero byte.
+    let is_ordinary = unsafe { CStr::from_ptr(own.name) } == c"sec2";
+    let how = own.write.filter(|_| is_ordinary)?;
+    let ours = Class { number: NUMBER, name: NAME.as_ptr(), write: Some(write), ..own };
+    // SAFETY: libhdf5 copies what `ours` holds; its functions and its name are there for ever.
+    let id = unsafe { H5FDregister(ptr::from_ref(&ours).cast()) };
+    (id >= 0).then_some(Driver { id, write: how })
+}
+
+fn name_of(path: &Path) -> hdf5_metno::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte".into())
+}
+
+fn opened(id: hid_t) -> hdf5_metno::Result<File> {
+    if id < 0 {
+        return Err(failure());
+    }
+    // SAFETY: the id was just opened by the caller and nobody else holds it, so the file alone closes it.
+    unsafe { hdf5_metno::from_id(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_chunk_has_its_place_in_the_file_and_holds_what_is_written_there() {
+        let folder = tempfile::tempdir().unwrap();
+        for alignment in [PAGE, 1] {
+            let path = folder.path().join(format!("{alignment}.h5"));
+            let access = FileAccess::build().alignment(1024, alignment).finish().unwrap();
+            let file = create_excl(&path, &access).unwrap();
+            let builder = file.new_dataset::<u8>().shape((0..,)).chunk((PAGE as usize,));
+            let set = builder.create("bytes").unwrap();
+            let chunks = [1, 2].map(|byte| vec![byte; PAGE as usize]);
+            set.resize(2 * PAGE as usize).unwrap();
+            for (chunk, at) in chunks.iter().zip([0, PAGE]) {
+                let place = place_chunk(&set, &[at], chunk).unwrap();
+                assert_eq!(place.is_some(), alignment == PAGE);
+                let disk = std::fs::File::options().write(true).open(&path).unwrap();
+                place.inspect(|place| disk.write_all_at(chunk, *place).unwrap());
+            }
+            // What nobody asked the place of is written by libhdf5.
+            write_chunk(&set, &[0], 0, &chunks[1]).unwrap();
+            drop(set);
+            file.close().unwrap();
+            let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>();
+            assert_eq!(read.unwrap(), vec![2; 2 * PAGE as usize]);
+        }
+    }
+}
