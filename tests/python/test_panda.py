@@ -454,9 +454,18 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
         subprocess.run(["umount", mount], check=True)
 
 
+ONE_FIELD = (
+    b"OK\n<header>\n<data missed='0' sample_bytes='4' format='Framed' process='Raw'/>\n"
+    b"<fields><field name='A.B' type='int32' capture='Value'/></fields>\n</header>\n\n"
+)
+
+
 @pytest.mark.parametrize(
     "bytes_, word",
     [
+        (ONE_FIELD.replace(b"int32", b"int31"), 'A.B.type="int31"'),
+        (ONE_FIELD.replace(b"bytes='4'", b"bytes='5'"), "samples of 5 bytes, but its 1 fields take 4"),
+        (ONE_FIELD.replace(b"bytes='4'", b"bytes='4000000000'"), "a sample has 1 to 4096 bytes"),
         (b"OK\n<header>\n<data sample_bytes='4' format='Framed' process='Raw'/>\n</header>\n\n", "missed"),
         (b"OK\n<header>\n<data missed='18446744073709551615' sample_bytes='4' format='Framed' process='Raw'/>"
          b"\n<fields><field name='A.B' type='int32' capture='Value'/></fields>\n</header>\n\n"
@@ -473,6 +482,24 @@ def test_what_no_panda_sends_is_named(bytes_, word, tmp_path):
     done = run("convert", f"file:{dump}", tmp_path / "x.h5", code=REFUSED)
     assert word in done.stderr.decode()
     assert not (tmp_path / "x.h5").exists()
+
+
+@pytest.mark.parametrize(
+    "frame, word",
+    [
+        (b"BIN \x0d\0\0\0abcde", "a frame of 13 bytes, which is not a whole number of samples"),
+        (b"BIN \xff\xff\xff\xffabcd", "a frame of 4294967295 bytes, which is more than any server sends"),
+        (b"BIN \x0c\0\0\0abcdrubbish", "`rubb` stands where a frame or the end begins"),
+    ],
+)
+def test_of_a_stream_that_goes_bad_what_was_certain_is_in_the_file(frame, word, tmp_path):
+    dump = tmp_path / "bad.bin"
+    dump.write_bytes(ONE_FIELD + b"BIN \x10\0\0\0goodgoodBIN \x08\0\0\0" + frame)
+    done = run("convert", f"file:{dump}", tmp_path / "x.h5", code=FOUND)
+    assert word in done.stdout.decode()
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["A.B.Value"][:].tolist() == [int.from_bytes(b"good", "little")] * 2
+        assert word in file.attrs["end_reason"] and file.attrs["verdict"] == "unproven"
 
 
 def test_show_says_what_a_sample_holds_and_whether_the_rate_fits():
