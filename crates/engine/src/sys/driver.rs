@@ -183,38 +183,3 @@ fn opened(id: hid_t) -> hdf5_metno::Result<File> {
     // SAFETY: the id was just opened by the caller and nobody else holds it, so the file alone closes it.
     unsafe { hdf5_metno::from_id(id) }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::FileExt;
-
-    use super::*;
-
-    #[test]
-    fn a_chunk_has_its_place_in_the_file_and_holds_what_is_written_there() {
-        let folder = tempfile::tempdir().unwrap();
-        for alignment in [PAGE, 1] {
-            let path = folder.path().join(format!("{alignment}.h5"));
-            let access = FileAccess::build().alignment(1024, alignment).finish().unwrap();
-            let file = create_excl(&path, &access).unwrap();
-            let builder = file.new_dataset::<u8>().shape((0..,)).chunk((PAGE as usize,));
-            let set = builder.create("bytes").unwrap();
-            let chunks = [1, 2].map(|byte| vec![byte; PAGE as usize]);
-            set.resize(2 * PAGE as usize).unwrap();
-            for (chunk, at) in chunks.iter().zip([0, PAGE]) {
-                let place = place_chunk(&set, &[at], chunk).unwrap();
-                assert_eq!(place.is_some(), alignment == PAGE);
-                let disk = std::fs::File::options().write(true).open(&path).unwrap();
-                if let Some(place) = place {
-                    disk.write_all_at(chunk, place).unwrap();
-                }
-            }
-            // What nobody asked the place of is written by libhdf5.
-            write_chunk(&set, &[0], 0, &chunks[1]).unwrap();
-            drop(set);
-            file.close().unwrap();
-            let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>();
-            assert_eq!(read.unwrap(), vec![2; 2 * PAGE as usize]);
-        }
-    }
-}
