@@ -4,8 +4,8 @@
 //! bytes to the kernel. Ours is a copy of the one that it has for ordinary files, with one function changed:
 //!
 //! ```text
-//! place_chunk ──► H5Dwrite_chunk ──► books ──► the driver's write ──┬─ the bytes of this chunk: where they go is noted
-//!                                                                   └─ all others: written, as ever
+//! place_chunk ──► H5Dwrite_chunk ──► books ──► the driver's write ──┬─ this chunk: where it goes is noted
+//!                                                                   └─ all else: written, as ever
 //! ```
 //!
 //! Calls of libhdf5 run in the thread that makes them, so the note is the thread's own.
@@ -104,8 +104,8 @@ pub fn open_rw(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
 }
 
 /// Has libhdf5 do all that it does for [`write_chunk`] but write the bytes. Gives where in the file they go, for the
-/// caller to write there; nothing where libhdf5 has written them: if the place begins no page, or the file is one of its own
-/// driver.
+/// caller to write there; nothing where libhdf5 has written them: if the place begins no page, or the file was opened by
+/// its own driver.
 pub fn place_chunk(
     dataset: &Dataset,
     offset: &[u64],
@@ -149,17 +149,17 @@ fn choose(access: &FileAccess) -> hdf5_metno::Result<()> {
 
 /// Makes libhdf5 know our driver; nothing if its own is not what this file knows.
 fn register() -> Option<Driver> {
-    // SAFETY: the name ends in a zero byte. It is only opened, by the driver that libhdf5 has for ordinary files, to see
-    // what that driver is.
+    // SAFETY: the name ends in a zero byte. The file is only opened to see by which driver libhdf5 does that.
     let file = unsafe { H5FDopen(c"/dev/null".as_ptr(), H5F_ACC_RDONLY, H5P_DEFAULT, UNDEFINED) };
     if file.is_null() {
         return None;
     }
-    // SAFETY: libhdf5 has just opened `file`, and its class is a constant of libhdf5. `version` begins it in every layout.
-    let class = unsafe { (*file).cls }.cast::<Class>();
-    let known = unsafe { (*class).version } == VERSION;
-    // SAFETY: a class of this version is laid out as `Class` is, asserted by its version.
-    let own = known.then(|| unsafe { class.read() });
+    // SAFETY: libhdf5 has just opened `file`, and its class is a constant of libhdf5. In every layout the version comes
+    // first, and one of this version is laid out as `Class` is.
+    let own = unsafe {
+        let class = (*file).cls.cast::<Class>();
+        ((*class).version == VERSION).then(|| class.read())
+    };
     // SAFETY: `file` was opened above and is used no more.
     unsafe { H5FDclose(file) };
     let own = own?;
@@ -182,37 +182,4 @@ fn opened(id: hid_t) -> hdf5_metno::Result<File> {
     }
     // SAFETY: the id was just opened by the caller and nobody else holds it, so the file alone closes it.
     unsafe { hdf5_metno::from_id(id) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::FileExt;
-
-    use super::*;
-
-    #[test]
-    fn a_chunk_has_its_place_in_the_file_and_holds_what_is_written_there() {
-        let folder = tempfile::tempdir().unwrap();
-        for alignment in [PAGE, 1] {
-            let path = folder.path().join(format!("{alignment}.h5"));
-            let access = FileAccess::build().alignment(1024, alignment).finish().unwrap();
-            let file = create_excl(&path, &access).unwrap();
-            let builder = file.new_dataset::<u8>().shape((0..,)).chunk((PAGE as usize,));
-            let set = builder.create("bytes").unwrap();
-            let chunks = [1, 2].map(|byte| vec![byte; PAGE as usize]);
-            set.resize(2 * PAGE as usize).unwrap();
-            for (chunk, at) in chunks.iter().zip([0, PAGE]) {
-                let place = place_chunk(&set, &[at], chunk).unwrap();
-                assert_eq!(place.is_some(), alignment == PAGE);
-                let disk = std::fs::File::options().write(true).open(&path).unwrap();
-                place.inspect(|place| disk.write_all_at(chunk, *place).unwrap());
-            }
-            // What nobody asked the place of is written by libhdf5.
-            write_chunk(&set, &[0], 0, &chunks[1]).unwrap();
-            drop(set);
-            file.close().unwrap();
-            let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>();
-            assert_eq!(read.unwrap(), vec![2; 2 * PAGE as usize]);
-        }
-    }
 }

@@ -1,8 +1,8 @@
 //! Writes past the page cache, of what lies on pages in memory and in the file.
 //!
-//! The file is kept longer than what is written to it, with space on the disk behind that: then writes need not wait for the
-//! file to grow, a full disk shows before libhdf5 has given a place away, and no place that it has given lies
-//! behind the end that a recovery finds. libhdf5 cuts the file to its length when it is closed.
+//! The file is kept longer than what is written to it, and has space on the disk for that. So writes need not wait for it
+//! to grow, a full disk shows before libhdf5 has given a place away, and no place that it has given lies behind the end
+//! that a recovery finds. libhdf5 cuts the file to its length when it is closed.
 
 use std::fs::File;
 use std::io;
