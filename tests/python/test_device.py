@@ -650,6 +650,45 @@ def test_what_others_put_on_a_device_after_us_is_theirs(mark, device):
     record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_c"))
 
 
+@pytest.mark.parametrize("wiped", ["first", "second"])
+def test_either_copy_of_the_index_knows_everything_once_a_scan_is_sealed_or_removed(wiped, device):
+    places = {"first": 0, "second": MEDIA - (256 << 10)}
+    for number in range(3):
+        record(f"pattern:prbs31?bytes={number + 1}MiB", end(device, scan=f"r1_no{number}"))
+    run("rm", "--yes", end(device, scan="r1_no1"))
+    before = ask("ls", end(device))["scans"]
+    with open(device, "r+b") as file:
+        file.seek(places[wiped])
+        file.write(b"\xff" * 4096)
+        file.flush()
+        os.fsync(file.fileno())
+    told = ask("ls", end(device), code=FOUND)
+    assert told["scans"] == before and told["damage"]
+    run("verify", end(device), code=GOOD)
+
+
+def test_scans_are_promised_to_survive_only_where_they_do(device):
+    """What lies at the beginning only takes one copy of the index; a GPT lies at both ends, and takes both."""
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
+    with open(device, "r+b") as file:
+        file.seek(446)
+        file.write(bytes(64) + b"\x55\xaa" + b"EFI PART")
+        file.flush()
+        os.fsync(file.fileno())
+    told = record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"), code=REFUSED)
+    assert "a scan index with 1 scan" in told and "fullbore verify" in told
+    assert ask("ls", end(device), code=FOUND)["scans"][0]["name"]["scan"] == "a"
+    run("verify", end(device), code=GOOD)
+    with open(device, "r+b") as file:
+        file.seek(-33 * 512, os.SEEK_END)
+        file.write(bytes(32 * 512) + b"EFI PART" + bytes(504))
+        file.flush()
+        os.fsync(file.fileno())
+    told = record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"), code=REFUSED)
+    assert "cannot be read any more" in told and "GPT" in told and "fullbore verify" not in told
+    assert "cannot be used" in text(run("ls", end(device), code=REFUSED).stderr)
+
+
 def test_a_new_index_leaves_nothing_to_be_recognised_behind_its_second_copy(tmp_path):
     image = tmp_path / "odd.img"
     image.write_bytes(bytes((64 << 20) + 100) + b"EFI PART" + bytes(504))

@@ -1,7 +1,8 @@
 //! The superblock: how a device is divided, and which scans lie on it.
 //!
 //! Two copies, at the beginning and the end of the device. A change is written to the older copy, with the next
-//! generation number, and synced: whenever the power fails, one copy is whole.
+//! generation number, and synced, and then to the other in the same way: whenever the power fails, one copy is
+//! whole, and between changes both say the same.
 
 use std::fmt;
 
@@ -172,7 +173,7 @@ pub struct StoredScan {
 /// All that a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Superblock {
-    /// Goes up by one with every change.
+    /// Goes up by one with every copy that is written, so by two with every change.
     pub generation: u64,
     /// Identity of the device's index.
     pub uuid: Uuid,

@@ -55,6 +55,11 @@ pub enum Finding {
         /// Scans on it.
         scans: usize,
     },
+    /// A scan index of ours of which no copy can be read.
+    UnreadableIndex {
+        /// Why not.
+        why: String,
+    },
     /// Something that is not ours where the first copy of a scan index lay, and nobody knows what.
     Foreign,
     /// Partitions that the kernel knows.
@@ -103,6 +108,7 @@ impl Finding {
             | Finding::Encrypted { .. }
             | Finding::Swap
             | Finding::ScanIndex { .. }
+            | Finding::UnreadableIndex { .. }
             | Finding::Foreign
             | Finding::Partitions { .. } => false,
         }
@@ -120,6 +126,9 @@ impl fmt::Display for Finding {
             Finding::Swap => write!(f, "swap space"),
             Finding::ScanIndex { scans: 1 } => write!(f, "a scan index with 1 scan"),
             Finding::ScanIndex { scans } => write!(f, "a scan index with {scans} scans"),
+            Finding::UnreadableIndex { why } => {
+                write!(f, "a scan index that cannot be read any more ({why})")
+            }
             Finding::Foreign => {
                 write!(f, "something that is not ours where its first copy lay")
             }
@@ -130,6 +139,12 @@ impl fmt::Display for Finding {
             Finding::LoopDevice { device } => write!(f, "{device} shows it as a device"),
         }
     }
+}
+
+/// Whether scans can still be found on a device that somebody else has put something on.
+fn survives(findings: &[Finding]) -> bool {
+    let has_scans = |it: &Finding| matches!(it, Finding::ScanIndex { scans: 1.. });
+    findings.len() > 1 && findings.iter().any(has_scans)
 }
 
 fn listed(findings: &[Finding]) -> String {
@@ -202,16 +217,16 @@ impl GuardError {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
             GuardError::Occupied { path, findings } => {
-                let index = findings.iter().any(|it| matches!(it, Finding::ScanIndex { .. }));
-                let scans = match index && findings.len() > 1 {
-                    true => {
-                        " (its scans as well: they can still be read, and copied elsewhere first)"
-                    }
-                    false => "",
+                let path = path.display();
+                let scans = match survives(findings) {
+                    true => format!(
+                        " (its scans as well: `fullbore verify device:{path}` tells which of them \
+                         are whole, and `fullbore cat` copies them elsewhere)"
+                    ),
+                    false => String::new(),
                 };
                 Some(format!(
-                    "if all of it can go{scans}, type its name once more: --overwrite {}",
-                    path.display()
+                    "if all of it can go{scans}, type its name once more: --overwrite {path}"
                 ))
             }
             GuardError::InUse { .. } => Some(
@@ -335,7 +350,9 @@ pub fn clear(
 /// Whether a scan index is all that is there. Whatever else is came later, for a new index wipes both ends of
 /// the device: somebody else has taken it since, and a copy of the index that survived gives us no right to it.
 fn is_ours_alone(marks: &[Finding]) -> bool {
-    let is_index = |mark: &Finding| matches!(mark, Finding::ScanIndex { .. });
+    let is_index = |mark: &Finding| {
+        matches!(mark, Finding::ScanIndex { .. } | Finding::UnreadableIndex { .. })
+    };
     // Partitions of a table that is not there any more: the kernel has not looked since.
     let is_harmless = |mark: &Finding| is_index(mark) || matches!(mark, Finding::Partitions { .. });
     marks.iter().any(is_index) && marks.iter().all(is_harmless)
@@ -348,17 +365,17 @@ fn read_index(file: &File, bytes: u64) -> io::Result<Vec<Finding>> {
         file.read_exact_at(&mut copy, place)?;
         Ok::<_, io::Error>(Superblock::decode(&copy))
     })?;
-    let scans = match found {
-        Ok((superblock, _)) => superblock.scans.len(),
+    let index = match found {
+        Ok((superblock, _)) => Finding::ScanIndex { scans: superblock.scans.len() },
         Err(SuperblockError::Magic) => return Ok(vec![]),
         // Ours, and damaged or of a later version: as good a reason to leave it alone.
-        Err(_) => 0,
+        Err(error) => Finding::UnreadableIndex { why: error.to_string() },
     };
     let mut first = vec![0; COPY_BYTES];
     file.read_exact_at(&mut first, 0)?;
     let ours = first.starts_with(&MAGIC) || first.iter().all(|byte| *byte == 0);
     let foreign = (!ours).then_some(Finding::Foreign);
-    Ok([Finding::ScanIndex { scans }].into_iter().chain(foreign).collect())
+    Ok([index].into_iter().chain(foreign).collect())
 }
 
 /// The device's own number, and those of its partitions.
@@ -556,9 +573,25 @@ mod tests {
         for place in [0, volume.second_copy()] {
             image.as_file().write_all_at(b"damage", place + 100).unwrap();
         }
-        assert!(clear(image.path(), None, Purpose::Bare, None).is_err());
+        let error = clear(image.path(), None, Purpose::Bare, None).unwrap_err();
+        assert!(error.to_string().contains("cannot be read any more"), "{error}");
         let refused = super::super::Volume::open_to_change(image.path()).map(|_| ());
         assert!(refused.unwrap_err().to_string().contains("cannot be used"));
+    }
+
+    #[test]
+    fn scans_are_promised_to_be_there_still_only_where_they_are() {
+        let occupied = |findings: Vec<Finding>| {
+            GuardError::Occupied { path: "/dev/x".into(), findings }.hint().unwrap()
+        };
+        let table = || Finding::PartitionTable { kind: "GPT".into() };
+        let unreadable = Finding::UnreadableIndex { why: "its checksum is wrong".into() };
+        let told = occupied(vec![Finding::ScanIndex { scans: 2 }, table()]);
+        assert!(told.contains("fullbore verify device:/dev/x"), "{told}");
+        for lost in [Finding::ScanIndex { scans: 0 }, unreadable] {
+            let told = occupied(vec![lost, table()]);
+            assert!(!told.contains("scans"), "{told}");
+        }
     }
 
     #[test]

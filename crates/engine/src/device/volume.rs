@@ -75,8 +75,6 @@ impl Volume {
         medium.wipe_from(layout.second_copy() + COPY_BYTES as u64)?;
         let superblock = Superblock::new(Uuid::now_v7(), Clock::new().now(), layout);
         let mut volume = Self { medium, superblock, damage: None, page };
-        // Both copies are of this index, or one could be of another that lay here before.
-        volume.put()?;
         volume.put()?;
         Ok(volume)
     }
@@ -229,12 +227,20 @@ impl Volume {
         self.medium.write(&self.page, PAGE_BYTES, place)
     }
 
-    /// Writes the next generation over the older copy.
+    /// Writes a change over both copies, the older one first, each with a generation of its own. One of them is
+    /// whole at any moment, and if somebody overwrites either of them later, the other says the same.
     fn put(&mut self) -> Result<(), Error> {
         let (was, is) = (self.layout().media_bytes, self.medium.bytes());
         if was > is {
             return Err(Error::Shrunk { path: self.medium.path().to_owned(), was, is });
         }
+        self.put_older_copy()?;
+        self.put_older_copy()?;
+        self.damage = None;
+        Ok(())
+    }
+
+    fn put_older_copy(&mut self) -> Result<(), Error> {
         self.superblock.generation += 1;
         let copy = self.superblock.encode();
         self.page[..COPY_BYTES].copy_from_slice(&copy);

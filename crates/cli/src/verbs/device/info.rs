@@ -78,7 +78,8 @@ fn told(info: &Info) -> String {
         count(info.scans.len(), "scan"),
         info.uuid,
         info.made,
-        count(info.generation as usize, "time"),
+        // Each change is written twice, once over each copy.
+        count(info.generation.div_ceil(2) as usize, "time"),
     );
     if let Some(damage) = &info.damage {
         text +=
