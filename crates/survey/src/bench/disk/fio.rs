@@ -4,6 +4,7 @@
 //! makes a difference of 1.7. So both are run where huge pages are reserved.
 
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -99,7 +100,7 @@ pub fn compare(
             }
         }
         for (n, huge) in [true, false].into_iter().enumerate() {
-            let repeatable = shell(&words(wish, direction, huge, &named(place)));
+            let repeatable = command(wish, direction, huge, &named(place));
             let ran = !theirs[n].is_empty();
             compared.commands.push(CommandRun { command: repeatable.clone(), ran });
             let comparison = Comparison {
@@ -263,14 +264,47 @@ fn as_one_name(file: &Path) -> String {
     file.display().to_string().replace(':', r"\:")
 }
 
+/// The job as a shell takes it. A name that fio would make another one of is opened by the shell.
+fn command(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> String {
+    if is_taken_by_fio(file) {
+        return shell(&words(wish, direction, huge, file));
+    }
+    let words = words(wish, direction, huge, Path::new("/dev/fd/3"));
+    format!("{} 3<>{}", shell(&words), opened_by_shell(file))
+}
+
+/// Whether fio takes a name as it is: it leaves off blanks at the end, and has a meaning of its own for quotes,
+/// backslashes and the like.
+fn is_taken_by_fio(file: &Path) -> bool {
+    let taken = |c: char| c.is_alphanumeric() || "-_=./:,+ ".contains(c);
+    file.to_str().is_some_and(|name| name.chars().all(taken) && !name.ends_with(' '))
+}
+
 /// The words as a shell takes them.
 fn shell(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+".contains(c);
-    let quoted = |word: &String| match word.chars().all(plain) {
-        true => word.clone(),
+    match word.chars().all(plain) {
+        true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// A name in a shell's words, whatever bytes it has.
+fn opened_by_shell(file: &Path) -> String {
+    if let Some(name) = file.to_str().filter(|name| !name.chars().any(char::is_control)) {
+        return quoted(name);
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_".contains(&byte);
+    let told = |byte: &u8| match is_plain(*byte) {
+        true => char::from(*byte).to_string(),
+        false => format!(r"\{byte:03o}"),
     };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    let bytes: String = file.as_os_str().as_bytes().iter().map(told).collect();
+    format!("\"$(printf '{bytes}')\"")
 }
 
 /// Runs fio and reads its answer, with the CPU seconds that it took.
@@ -392,6 +426,25 @@ mod tests {
         let place = Place::open(&path, Some(&path), &Roots::default()).unwrap();
         let others = place.scratch().unwrap().path_for_others();
         assert!(others.starts_with("/proc"), "what is run is given no name: {others:?}");
+    }
+
+    #[test]
+    fn a_name_that_fio_would_change_is_opened_by_the_shell_whatever_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let names: [&[u8]; 7] =
+            [b"x ", b"it's", b"a \"b\" c", br"a\b", b"$HOME %d `id`", b"tab\tand\nline", b"\xff x"];
+        for (number, name) in names.into_iter().enumerate() {
+            let path = directory.path().join(std::ffi::OsStr::from_bytes(name));
+            let told = command(&wish(), Direction::Write, false, &path);
+            let (job, opened) = told.split_once(" 3<>").unwrap();
+            assert!(job.contains("--filename=/dev/fd/3 "), "{told}");
+            // In the place of fio something that writes to what it is given.
+            let written = format!("echo {number} >&3 3<>{opened}");
+            let status = Command::new("sh").arg("-c").arg(&written).status().unwrap();
+            assert!(status.success(), "{written}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{number}\n"), "{written}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), names.len());
     }
 
     #[test]
