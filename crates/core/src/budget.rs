@@ -1,17 +1,19 @@
 //! How much ring a recording needs, reckoned from what a disk was seen to do.
 //!
-//! A disk that always has writes to do is watched: so many bytes were completed at such a time. Data that
-//! come in at a steady rate would have waited behind that very service, and the most that ever waits,
-//! with what is being filled and what is in the kernel's hands, is the ring that loses nothing:
+//! A disk that always has writes to do is watched: this block was given to it at such a time and completed at such
+//! another. Each block is a *turn* that a recording at a steady rate would have had: what has come in by its
+//! beginning may go with it, as much as it took, and is held until its end. The most that is ever held, with the blocks that
+//! are being filled, is the ring that loses nothing:
 //!
 //! ```text
-//! waiting    ╱╲    ╱╲╱╲           ╱│  a stall: the rate times its length …
+//! held       ╱╲    ╱╲╱╲           ╱│  a stall: the rate times its length …
 //!           ╱  ╲╱╲╱    ╲        ╱  │
 //!    ──────╱             ╲────╱    └╲   … worked off by what the disk is faster
 //! ```
 //!
-//! Nothing here is an average: stalls that follow one another closely add up as they did. It is a safe
-//! upper bound for rates well below what the disk does, and pessimistic near that, since a disk that
+//! Nothing here is an average: stalls that follow one another closely add up as they did, and a slow disk that has
+//! much under way at once is charged for the time that a block takes, and not for all that it had in its hands. It is a
+//! safe upper bound for rates well below what the disk does, and pessimistic near that, since a disk that
 //! is not kept busy stalls less.
 
 use serde::{Deserialize, Serialize};
@@ -20,51 +22,63 @@ use crate::units::ByteRate;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// Bytes that a disk had taken by a time, all of one block or several at once.
+/// A block that a disk was given and had written, or several at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Completion {
-    /// When, in nanoseconds since the disk was first given something to do.
-    pub at_ns: u64,
-    /// How many bytes more.
+pub struct Turn {
+    /// When it was given, in nanoseconds since the disk was first given something to do.
+    pub from_ns: u64,
+    /// When it was done, and its memory free again.
+    pub to_ns: u64,
+    /// How many bytes it has.
     pub bytes: u64,
 }
 
 /// A disk that was kept busy, and what a recorder has in its hands besides the data that wait.
 #[derive(Clone, Debug)]
 pub struct Service {
-    completions: Vec<Completion>,
-    in_hand: u64,
+    turns: Vec<Turn>,
+    /// Beginnings and ends of turns, in the order of time.
+    events: Vec<Event>,
+    filling: u64,
     bytes: u64,
     /// When the disk was done with all of it.
     end_ns: u64,
 }
 
-/// Data that wait, in bytes times nanoseconds per second: rates are integers, and so is every sum here.
-#[derive(Clone, Copy, Default)]
-struct Backlog {
-    scaled: u128,
+/// A turn begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
     at_ns: u64,
+    /// A turn that ends as it begins begins first.
+    ends: bool,
+    turn: usize,
 }
 
-impl Backlog {
-    /// What has come in until a completion.
-    fn grown(self, rate: ByteRate, until_ns: u64) -> u128 {
-        self.scaled + u128::from(rate.0) * u128::from(until_ns.saturating_sub(self.at_ns))
-    }
-
-    fn served(scaled: u128, completion: &Completion) -> Self {
-        let taken = u128::from(completion.bytes) * NS_PER_S;
-        Self { scaled: scaled.saturating_sub(taken), at_ns: completion.at_ns }
-    }
+/// Data in the ring, in bytes times nanoseconds per second: rates are integers, and so is every sum here.
+#[derive(Default)]
+struct Held {
+    waiting: u128,
+    under_way: u128,
+    most: u128,
+    lost: u128,
 }
 
 impl Service {
-    /// What was completed while the disk had `in_hand` bytes to do or to be filled, in any order.
-    pub fn new(mut completions: Vec<Completion>, in_hand: u64) -> Self {
-        completions.sort_by_key(|completion| completion.at_ns);
-        let bytes = completions.iter().map(|completion| completion.bytes).sum();
-        let end_ns = completions.last().map_or(0, |last| last.at_ns);
-        Self { completions, in_hand, bytes, end_ns }
+    /// What was seen of a disk, while a recorder has so many bytes being filled.
+    pub fn new(mut turns: Vec<Turn>, filling: u64) -> Self {
+        turns.sort_by_key(|turn| turn.to_ns);
+        let bytes = turns.iter().map(|turn| turn.bytes).sum();
+        let end_ns = turns.last().map_or(0, |last| last.to_ns);
+        let ends = turns.iter().enumerate();
+        let ends = ends.map(|(turn, it)| Event { at_ns: it.to_ns, ends: true, turn });
+        let begins = turns.iter().enumerate();
+        let begins = begins.map(|(turn, it)| {
+            let at_ns = it.from_ns.min(it.to_ns);
+            Event { at_ns, ends: false, turn }
+        });
+        let mut events: Vec<Event> = begins.chain(ends).collect();
+        events.sort_unstable();
+        Self { turns, events, filling, bytes, end_ns }
     }
 
     /// The same disk, which was done only then: the sync that makes all of it safe ends behind the last
@@ -73,14 +87,9 @@ impl Service {
         Self { end_ns: self.end_ns.max(at_ns), ..self }
     }
 
-    /// Completions in the order of time.
-    pub fn completions(&self) -> &[Completion] {
-        &self.completions
-    }
-
-    /// Bytes being filled or in the kernel's hands.
-    pub fn in_hand(&self) -> u64 {
-        self.in_hand
+    /// Bytes that are being filled.
+    pub fn filling(&self) -> u64 {
+        self.filling
     }
 
     /// Bytes per second from the beginning to the last completion, or to the sync behind it: no steady rate
@@ -92,14 +101,14 @@ impl Service {
 
     /// The ring that would have lost nothing at a rate.
     pub fn ring_for(&self, rate: ByteRate) -> u64 {
-        let most = self.most_waiting(rate).div_ceil(NS_PER_S);
-        self.in_hand.saturating_add(u64::try_from(most).unwrap_or(u64::MAX))
+        let most = self.replayed(rate, u128::MAX).most.div_ceil(NS_PER_S);
+        self.filling.saturating_add(u64::try_from(most).unwrap_or(u64::MAX))
     }
 
-    /// The same, had every stall been `times` as bad: data that wait, times that.
+    /// The same, had every stall been `times` as bad: data that are held, times that.
     pub fn ring_with_margin(&self, rate: ByteRate, times: u64) -> u64 {
-        let waiting = self.ring_for(rate) - self.in_hand;
-        self.in_hand.saturating_add(waiting.saturating_mul(times))
+        let held = self.ring_for(rate) - self.filling;
+        self.filling.saturating_add(held.saturating_mul(times))
     }
 
     /// The highest rate at which `ring` bytes would have lost nothing, and never more than the mean.
@@ -114,24 +123,28 @@ impl Service {
 
     /// Bytes for which a ring would have had no room.
     pub fn overrun(&self, rate: ByteRate, ring: u64) -> u64 {
-        let room = u128::from(ring.saturating_sub(self.in_hand)) * NS_PER_S;
-        let (mut backlog, mut lost) = (Backlog::default(), 0u128);
-        for completion in &self.completions {
-            let waiting = backlog.grown(rate, completion.at_ns);
-            lost += waiting.saturating_sub(room);
-            backlog = Backlog::served(waiting.min(room), completion);
-        }
-        u64::try_from(lost.div_ceil(NS_PER_S)).unwrap_or(u64::MAX)
+        let room = u128::from(ring.saturating_sub(self.filling)) * NS_PER_S;
+        let lost = self.replayed(rate, room).lost.div_ceil(NS_PER_S);
+        u64::try_from(lost).unwrap_or(u64::MAX)
     }
 
-    fn most_waiting(&self, rate: ByteRate) -> u128 {
-        let (mut backlog, mut most) = (Backlog::default(), 0);
-        for completion in &self.completions {
-            let waiting = backlog.grown(rate, completion.at_ns);
-            most = most.max(waiting);
-            backlog = Backlog::served(waiting, completion);
+    /// A recording at a steady rate in the turns that the disk gave, with so much room.
+    fn replayed(&self, rate: ByteRate, room: u128) -> Held {
+        let mut held = Held::default();
+        let mut taken = vec![0; self.turns.len()];
+        let mut last_ns = 0;
+        for event in &self.events {
+            let came = u128::from(rate.0) * u128::from(event.at_ns - last_ns);
+            last_ns = event.at_ns;
+            held.come(came, room);
+            if event.ends {
+                held.under_way -= taken[event.turn];
+            } else {
+                let turn = u128::from(self.turns[event.turn].bytes) * NS_PER_S;
+                taken[event.turn] = held.begin(turn);
+            }
         }
-        most
+        held
     }
 
     /// The highest rate for which something holds that holds for all lower ones.
@@ -145,6 +158,23 @@ impl Service {
     }
 }
 
+impl Held {
+    fn come(&mut self, bytes: u128, room: u128) {
+        let free = room - self.waiting - self.under_way;
+        self.lost += bytes.saturating_sub(free);
+        self.waiting += bytes.min(free);
+        self.most = self.most.max(self.waiting + self.under_way);
+    }
+
+    /// As much of what waits as the turn takes.
+    fn begin(&mut self, turn: u128) -> u128 {
+        let taken = turn.min(self.waiting);
+        self.waiting -= taken;
+        self.under_way += taken;
+        taken
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -154,17 +184,29 @@ mod tests {
     const MS: u64 = 1_000_000;
     const MB: u64 = 1_000_000;
 
-    /// One block of 4 MB each 2 ms, and a stall.
+    /// One block of 4 MB each 2 ms, eight under way, and a stall.
     fn stalling(stall_ms: u64) -> Service {
         let at = |n: u64| 2 * MS * (n + 1) + if n >= 500 { stall_ms * MS } else { 0 };
-        let completions = (0..1000).map(|n| Completion { at_ns: at(n), bytes: 4 * MB });
-        Service::new(completions.collect(), 36 * MB)
+        let from = |n: u64| if n < 8 { 0 } else { at(n - 8) };
+        let turn = |n| Turn { from_ns: from(n), to_ns: at(n), bytes: 4 * MB };
+        Service::new((0..1000).map(turn).collect(), 8 * MB)
     }
 
     #[test]
     fn a_stall_asks_for_the_rate_times_its_length() {
-        let ring = stalling(539).ring_for(ByteRate(400 * MB)) - 36 * MB;
-        assert_eq!(ring, 400 * (539 + 2) * MB / 1000);
+        // All that came since the last turn before it began, until the first behind it was done: those under way
+        // when it struck took what had come before, and each takes 16 ms.
+        let ring = stalling(539).ring_for(ByteRate(400 * MB)) - 8 * MB;
+        assert_eq!(ring, 400 * (539 + 16 + 2) * MB / 1000);
+    }
+
+    #[test]
+    fn what_is_under_way_at_once_is_not_charged_to_a_rate_that_does_not_need_it() {
+        let slow = stalling(0).ring_for(ByteRate(10 * MB)) - 8 * MB;
+        // 18 ms at 10 MB/s, and not the 32 MB that the disk had in its hands.
+        assert_eq!(slow, 180_000);
+        let full = stalling(0).ring_for(stalling(0).mean()) - 8 * MB;
+        assert!((32 * MB..=36 * MB).contains(&full), "at its full rate it had them: {full}");
     }
 
     #[test]
@@ -190,28 +232,38 @@ mod tests {
         assert_eq!(service.ring_for(ByteRate(1)), 4096);
     }
 
-    fn any_service() -> impl Strategy<Value = Service> {
-        let steps = prop::collection::vec((0u64..40 * MS, 0u64..8 * MB), 0..60);
-        (steps, 0u64..64 * MB, 0u64..500 * MS).prop_map(|(steps, in_hand, sync_ns)| {
-            let mut at_ns = 0;
-            let completions = steps.into_iter().map(|(wait, bytes)| {
-                at_ns += wait;
-                Completion { at_ns, bytes }
+    fn any_service_that_takes(longest_ns: u64) -> impl Strategy<Value = Service> {
+        let turn = (0u64..40 * MS, 0..=longest_ns, 0u64..8 * MB);
+        let turns = prop::collection::vec(turn, 0..60);
+        (turns, 0u64..64 * MB, 0u64..500 * MS).prop_map(|(turns, filling, sync_ns)| {
+            let mut to_ns = 0;
+            let turns = turns.into_iter().map(|(wait, took, bytes)| {
+                to_ns += wait;
+                Turn { from_ns: to_ns.saturating_sub(took), to_ns, bytes }
             });
-            let completions = completions.collect();
-            Service::new(completions, in_hand).synced_at(at_ns + sync_ns)
+            let turns: Vec<Turn> = turns.collect();
+            Service::new(turns, filling).synced_at(to_ns + sync_ns)
         })
     }
 
-    /// The most that waits, by its definition: over every stretch, what came in less what was served.
+    fn any_service() -> impl Strategy<Value = Service> {
+        any_service_that_takes(200 * MS)
+    }
+
+    fn most_held(service: &Service, rate: u64) -> u128 {
+        service.replayed(ByteRate(rate), u128::MAX).most
+    }
+
+    /// The most that is held if every turn takes no time, by its definition: over every stretch, what came in less what was
+    /// served.
     fn by_definition(service: &Service, rate: u64) -> u128 {
-        let ends = service.completions();
-        let starts = std::iter::once(0).chain(ends.iter().map(|completion| completion.at_ns));
+        let ends = &service.turns;
+        let starts = std::iter::once(0).chain(ends.iter().map(|turn| turn.to_ns));
         let mut most = 0;
         for (first, start) in starts.enumerate() {
             let mut served = 0u128;
             for end in &ends[first..] {
-                let came = u128::from(rate) * u128::from(end.at_ns - start);
+                let came = u128::from(rate) * u128::from(end.to_ns - start);
                 most = most.max(came.saturating_sub(served * NS_PER_S));
                 served += u128::from(end.bytes);
             }
@@ -219,15 +271,27 @@ mod tests {
         most
     }
 
-    /// A disk that serves blocks one after the other, each taking its time, and rests during its stalls.
+    /// The most bytes that the disk had under way at once.
+    fn most_under_way(service: &Service) -> u64 {
+        let at = |time: u64| {
+            let there = |turn: &&Turn| turn.from_ns <= time && time < turn.to_ns;
+            service.turns.iter().filter(there).map(|turn| turn.bytes).sum()
+        };
+        service.turns.iter().map(|turn| at(turn.from_ns)).max().unwrap_or(0)
+    }
+
+    /// A disk that serves blocks one after the other, each taking its time, and rests during its stalls. What it has
+    /// served is told a while later, as a disk behind a network does.
     struct Disk {
         block_ns: u64,
+        depth: usize,
+        told_later_ns: u64,
         stalls: Vec<(u64, u64)>,
     }
 
     impl Disk {
-        /// When a block that may begin at a time is done.
-        fn done(&self, from_ns: u64) -> u64 {
+        /// When a block that may begin at a time is served.
+        fn served(&self, from_ns: u64) -> u64 {
             let mut at = from_ns;
             let mut left = self.block_ns;
             for &(begin, end) in &self.stalls {
@@ -242,26 +306,29 @@ mod tests {
             at + left
         }
 
-        fn busy(&self, blocks: u64, bytes: u64, in_hand: u64) -> Service {
-            let mut at_ns = 0;
-            let completions = (0..blocks).map(|_| {
-                at_ns = self.done(at_ns);
-                Completion { at_ns, bytes }
-            });
-            Service::new(completions.collect(), in_hand)
+        /// When each of some blocks is given to it and done, if they come at these times.
+        fn turns(&self, came: impl Iterator<Item = u64>, bytes: u64) -> Vec<Turn> {
+            let (mut free_ns, mut turns) = (0, Vec::<Turn>::new());
+            for came_ns in came {
+                let before = turns.len().checked_sub(self.depth).map(|n| turns[n].to_ns);
+                let from_ns = came_ns.max(before.unwrap_or(0));
+                free_ns = self.served(from_ns.max(free_ns));
+                turns.push(Turn { from_ns, to_ns: free_ns + self.told_later_ns, bytes });
+            }
+            turns
+        }
+
+        fn busy(&self, blocks: usize, bytes: u64) -> Service {
+            Service::new(self.turns(std::iter::repeat_n(0, blocks), bytes), 2 * bytes)
         }
 
         /// The most bytes that a recorder of this rate ever holds, from the first byte of a block that
         /// comes in to the block's completion.
         fn held(&self, blocks: u64, block_bytes: u64, rate: u64) -> u64 {
             let came = |n: u64| (u128::from(n * block_bytes) * NS_PER_S / u128::from(rate)) as u64;
-            let (mut free_ns, mut done) = (0, Vec::new());
-            for n in 0..blocks {
-                free_ns = self.done(came(n + 1).max(free_ns));
-                done.push(free_ns);
-            }
+            let turns = self.turns((0..blocks).map(|n| came(n + 1)), block_bytes);
             let held = |n: u64| {
-                let gone = done.partition_point(|&at| at <= came(n)) as u64;
+                let gone = turns.partition_point(|turn| turn.to_ns <= came(n)) as u64;
                 n + 1 - gone
             };
             (0..blocks).map(held).max().unwrap_or(0) * block_bytes
@@ -277,17 +344,31 @@ mod tests {
             let rate = ByteRate(rate);
             let ring = service.ring_for(rate);
             prop_assert_eq!(service.overrun(rate, ring), 0);
-            if ring > service.in_hand() {
+            if ring > service.filling() {
                 prop_assert!(service.overrun(rate, ring - 1) > 0);
             }
         }
 
         #[test]
         fn one_pass_finds_the_worst_stretch_of_all(
+            service in any_service_that_takes(0),
+            rate in 0u64..2_000_000_000,
+        ) {
+            prop_assert_eq!(most_held(&service, rate), by_definition(&service, rate));
+        }
+
+        #[test]
+        fn what_blocks_take_adds_no_more_than_what_was_under_way(
             service in any_service(),
             rate in 0u64..2_000_000_000,
         ) {
-            prop_assert_eq!(service.most_waiting(ByteRate(rate)), by_definition(&service, rate));
+            let at_once = |turn: &Turn| Turn { to_ns: turn.from_ns, ..*turn };
+            let given = Service::new(service.turns.iter().map(at_once).collect(), 0);
+            let end = |service: &Service| service.turns.last().map_or(0, |last| last.to_ns);
+            let behind = u128::from(rate) * u128::from(end(&service) - end(&given));
+            let under_way = u128::from(most_under_way(&service)) * NS_PER_S;
+            let (most, waiting) = (most_held(&service, rate), most_held(&given, rate));
+            prop_assert!((waiting..=waiting + behind + under_way).contains(&most));
         }
 
         #[test]
@@ -306,8 +387,19 @@ mod tests {
         }
 
         #[test]
+        fn a_higher_rate_never_needs_less(
+            service in any_service(),
+            rate in 0u64..1_000_000_000,
+            more in 0u64..1_000_000_000,
+        ) {
+            prop_assert!(service.ring_for(ByteRate(rate)) <= service.ring_for(ByteRate(rate + more)));
+        }
+
+        #[test]
         fn a_recorder_on_the_same_disk_holds_no_more_than_was_predicted(
             block_us in 200u64..4000,
+            depth in 1usize..12,
+            told_later_ms in 0u64..40,
             stalls in prop::collection::vec((0u64..900, 1u64..300), 0..4),
             share in 20u64..95,
         ) {
@@ -318,12 +410,13 @@ mod tests {
                 at = begin + length * MS;
                 (begin, at)
             });
-            let disk = Disk { block_ns: block_us * 1000, stalls: stalls.collect() };
-            let service = disk.busy(blocks, block_bytes, 2 * block_bytes);
+            let (block_ns, told_later_ns) = (block_us * 1000, told_later_ms * MS);
+            let disk = Disk { block_ns, depth, told_later_ns, stalls: stalls.collect() };
+            let service = disk.busy(blocks, block_bytes);
             let rate = service.mean().0 * share / 100;
             let predicted = service.ring_for(ByteRate(rate));
             // As many blocks come in as the disk was watched for.
-            let end = service.completions().last().unwrap().at_ns;
+            let end = service.turns.last().unwrap().to_ns;
             let came = (u128::from(rate) * u128::from(end) / NS_PER_S) as u64 / block_bytes;
             let held = disk.held(came, block_bytes, rate);
             prop_assert!(held <= predicted.next_multiple_of(block_bytes), "{held} > {predicted}");
@@ -331,13 +424,18 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_a_fifth_smaller_loses_on_the_same_disk() {
+    fn a_ring_a_fifth_smaller_loses_on_the_same_disk_however_much_it_has_under_way() {
         let (blocks, block_bytes) = (2000, 4 * MB);
-        let disk = Disk { block_ns: 2 * MS, stalls: vec![(1000 * MS, 1500 * MS)] };
-        let service = disk.busy(blocks, block_bytes, 2 * block_bytes);
-        let rate = 400 * MB;
-        let predicted = service.ring_for(ByteRate(rate));
-        let held = disk.held(400, block_bytes, rate);
-        assert!(held <= predicted && held > predicted * 8 / 10, "{held} for {predicted}");
+        for depth in [1, 2, 8, 32] {
+            let stalls = vec![(1000 * MS, 1500 * MS)];
+            let disk = Disk { block_ns: 2 * MS, depth, told_later_ns: 0, stalls };
+            let service = disk.busy(blocks, block_bytes);
+            for rate in [100 * MB, 400 * MB] {
+                let predicted = service.ring_for(ByteRate(rate));
+                let held = disk.held(rate / MB, block_bytes, rate);
+                let told = format!("{held} for {predicted} at a depth of {depth}");
+                assert!(held <= predicted && held > predicted * 8 / 10, "{told}");
+            }
+        }
     }
 }

@@ -27,7 +27,7 @@ pub const STALL_MARGIN: u64 = 2;
 pub const LEAST_BYTES: u64 = 256 << 20;
 
 /// Blocks of a source that are being filled at once.
-const FILLING: u64 = 3;
+pub const FILLING: u64 = 3;
 
 /// What is known of a recording before it is armed.
 #[derive(Clone, Debug, PartialEq, Eq)]

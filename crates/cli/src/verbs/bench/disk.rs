@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args as Arguments, ValueEnum};
+use fullbore_core::demand::FILLING;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
@@ -259,6 +260,18 @@ impl Args {
             self.judge.require.is_none() || self.has(Part::Continuous),
             "--require needs the continuous run, which --skip leaves out"
         );
+        ensure!(
+            [Part::Peak, Part::Continuous, Part::Fio].iter().any(|part| self.has(*part)),
+            "--skip leaves nothing that could be measured"
+        );
+        let rates = [
+            ("--rate", self.long.rate),
+            ("--require", self.judge.require),
+            ("--spec", self.judge.spec),
+        ];
+        for (option, rate) in rates {
+            ensure!(rate.is_none_or(|rate| rate.0 > 0), "{option} is a rate above 0");
+        }
         self.judge.check()?;
         Ok(Settings {
             targets: self.targets.clone(),
@@ -340,9 +353,9 @@ impl Args {
         ensure!(long.block.0.is_multiple_of(4096), "--block is a multiple of 4096 bytes");
         ensure!(long.depth_bytes.0 >= long.block.0, "--depth-bytes is one block at least");
         ensure!(
-            ring_bytes >= long.depth_bytes.0 + long.block.0,
-            "--ring holds what is under way ({}) and the block being filled at least",
-            long.depth_bytes
+            ring_bytes >= FILLING * long.block.0,
+            "--ring holds the {FILLING} blocks of {} that are being filled at least",
+            long.block
         );
         let limited = long.bytes.is_some() || long.full;
         let usual = if self.quick { Duration::from_secs(3) } else { Duration::from_secs(30) };
@@ -354,7 +367,7 @@ impl Args {
             block_bytes: u32::try_from(long.block.0).context("the block's size")?,
             chunk_bytes: long.chunk.0,
             depth_bytes: long.depth_bytes.0,
-            pace: long.rate.filter(|rate| rate.0 > 0),
+            pace: long.rate,
             ring_bytes,
             pattern: long.pattern,
         })

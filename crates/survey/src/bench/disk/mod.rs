@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fullbore_core::budget::Service;
+use fullbore_core::demand::FILLING;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -254,9 +255,9 @@ fn summary(
     (temperatures, throttling): (Vec<Temperature>, Vec<Throttling>),
     settings: &Settings,
 ) -> Continuous {
-    let in_hand = wish.depth_bytes * places.len() as u64 + u64::from(wish.block_bytes);
-    let released = analysis::released(&written.trace, written.in_order);
-    let service = Service::new(released, in_hand).synced_at(written.elapsed.as_nanos() as u64);
+    let filling = FILLING * u64::from(wish.block_bytes);
+    let turns = analysis::turns(&written.trace, written.in_order);
+    let service = Service::new(turns, filling).synced_at(written.elapsed.as_nanos() as u64);
     let write = pass(&written.trace, written.bytes, written.elapsed, written.cpu_seconds);
     let guest = settings.roots.environment().virtualization.is_some_and(|kind| kind != "none");
     let known = cliff::Circumstances {

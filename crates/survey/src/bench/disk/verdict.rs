@@ -53,7 +53,7 @@ pub fn rates(service: &Service, ring_bytes: u64) -> Vec<RateForRing> {
     rings.push(ring_bytes);
     rings.sort_unstable();
     rings.dedup();
-    rings.retain(|ring| *ring >= service.in_hand());
+    rings.retain(|ring| *ring >= service.filling());
     let rate = |ring| RateForRing { ring: ByteSize(ring), rate: service.rate_for(ring) };
     rings.into_iter().map(rate).collect()
 }
@@ -169,7 +169,7 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::budget::Completion;
+    use fullbore_core::budget::Turn;
     use proptest::prelude::*;
 
     use super::*;
@@ -179,11 +179,15 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
+    fn at_once(at_ns: u64, bytes: u64) -> Turn {
+        Turn { from_ns: at_ns, to_ns: at_ns, bytes }
+    }
+
     /// 2 GB/s for 10 s, and half a second of nothing in the middle.
     fn service() -> Service {
         let at = |n: u64| 2_000_000 * (n + 1) + if n >= 2500 { 500_000_000 } else { 0 };
-        let completions = (0..5000).map(|n| Completion { at_ns: at(n), bytes: 4_000_000 });
-        Service::new(completions.collect(), 36_000_000)
+        let turns = (0..5000).map(|n| at_once(at(n), 4_000_000));
+        Service::new(turns.collect(), 36_000_000)
     }
 
     /// A long run, as the rest of the benchmark leaves it.
@@ -228,7 +232,7 @@ mod tests {
         let beyond = rings.last().unwrap();
         assert!(beyond.unbounded && rings.iter().filter(|row| row.unbounded).count() == 1);
         let one = rings.iter().find(|row| row.rate == ByteRate(1_000_000_000)).unwrap();
-        // 1 GB/s for the 502 ms in which nothing was completed, and what is in hand.
+        // 1 GB/s for the 502 ms in which nothing was completed, and what is being filled.
         assert_eq!(one.ring, ByteSize(502_000_000 + 36_000_000));
         let rates = rates(&service, 538_000_000);
         assert!(rates.is_sorted_by_key(|row| (row.ring, row.rate)), "{rates:?}");
@@ -240,8 +244,8 @@ mod tests {
     #[test]
     fn a_cache_that_takes_all_at_once_and_syncs_for_long_does_not_hold_what_it_took() {
         // As it was seen: 400 MB taken at 323 MB/s, and done with at 174 MB/s.
-        let completions = (1..=100).map(|n| Completion { at_ns: n * 12_383_900, bytes: 4 * MB });
-        let service = Service::new(completions.collect(), 36 * MB).synced_at(2_298_850_574);
+        let turns = (1..=100).map(|n| at_once(n * 12_383_900, 4 * MB));
+        let service = Service::new(turns.collect(), 36 * MB).synced_at(2_298_850_574);
         let run = Run { pace: None, overrun_bytes: 0, bytes: 400 * MB, seconds: 2.298_850_574 };
         let long = long(&service, 2 << 30, &run);
         assert_eq!((long.recommended.sustained.0 / MB, long.write.rate as u64 / MB), (174, 174));
@@ -253,11 +257,10 @@ mod tests {
 
     #[test]
     fn a_rate_that_came_without_loss_is_held_only_if_the_disk_was_done_with_it() {
-        let completions = (1..=500).map(|n| Completion { at_ns: n * 10_000_000, bytes: 4 * MB });
-        let completions: Vec<Completion> = completions.collect();
+        let turns: Vec<Turn> = (1..=500).map(|n| at_once(n * 10_000_000, 4 * MB)).collect();
         let paced = |seconds: f64, required: u64| {
             let end_ns = (seconds * 1e9) as u64;
-            let service = Service::new(completions.clone(), 36 * MB).synced_at(end_ns);
+            let service = Service::new(turns.clone(), 36 * MB).synced_at(end_ns);
             let pace = Some(ByteRate(400 * MB));
             let run = Run { pace, overrun_bytes: 0, bytes: 2000 * MB, seconds };
             verdict(&result(Some(long(&service, 1 << 30, &run))), ByteRate(required)).unwrap()
@@ -280,15 +283,15 @@ mod tests {
             required in 1u64..4_000_000_000,
         ) {
             let (mut at_ns, mut bytes) = (1, 0);
-            let completions: Vec<Completion> = steps
+            let turns: Vec<Turn> = steps
                 .into_iter()
                 .map(|(wait, more)| {
                     (at_ns, bytes) = (at_ns + wait, bytes + more);
-                    Completion { at_ns, bytes: more }
+                    at_once(at_ns, more)
                 })
                 .collect();
             let end_ns = at_ns + sync_ns;
-            let service = Service::new(completions, 0).synced_at(end_ns);
+            let service = Service::new(turns, 0).synced_at(end_ns);
             let pace = pace.map(ByteRate);
             let run = Run { pace, overrun_bytes, bytes, seconds: end_ns as f64 / 1e9 };
             let long = long(&service, ring, &run);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fullbore_core::budget::Completion;
+use fullbore_core::budget::Turn;
 use hdrhistogram::Histogram;
 
 use super::Done;
@@ -38,27 +38,31 @@ const LEAST_OF_USUAL: f64 = 0.25;
 /// The first edge of the histogram in milliseconds; each next is √2 higher.
 const FIRST_EDGE_MS: f64 = 0.05;
 
-/// When the memory of each block was free again. A writer lets go of a chunk's blocks in their order only.
-pub fn released(trace: &[Done], in_order: bool) -> Vec<Completion> {
+/// When each block was given to the target, and when its memory was free again. A writer lets go of a chunk's blocks
+/// in their order only.
+pub fn turns(trace: &[Done], in_order: bool) -> Vec<Turn> {
+    let turn = |done: &Done, to_ns: u64| Turn {
+        from_ns: done.at_ns.saturating_sub(done.took_ns),
+        to_ns,
+        bytes: done.bytes.into(),
+    };
     if !in_order {
-        let completion = |done: &Done| Completion { at_ns: done.at_ns, bytes: done.bytes.into() };
-        return trace.iter().map(completion).collect();
+        return trace.iter().map(|done| turn(done, done.at_ns)).collect();
     }
     let mut chunks: BTreeMap<(usize, u32), Vec<&Done>> = BTreeMap::new();
     for done in trace {
         chunks.entry((done.member, done.chunk)).or_default().push(done);
     }
-    let mut completions = Vec::with_capacity(trace.len());
+    let mut turns = Vec::with_capacity(trace.len());
     for mut blocks in chunks.into_values() {
         blocks.sort_by_key(|done| done.offset);
-        let mut at_ns = 0;
+        let mut free_ns = 0;
         for done in blocks {
-            at_ns = done.at_ns.max(at_ns);
-            completions.push(Completion { at_ns, bytes: done.bytes.into() });
+            free_ns = done.at_ns.max(free_ns);
+            turns.push(turn(done, free_ns));
         }
     }
-    completions.sort_by_key(|completion| completion.at_ns);
-    completions
+    turns
 }
 
 /// Rate against time, in bins of equal length.
@@ -300,11 +304,14 @@ mod tests {
         trace.truncate(3);
         trace[0].at_ns = 9_000_000;
         trace.sort_by_key(|done| done.at_ns);
-        let times = |in_order| -> Vec<u64> {
-            released(&trace, in_order).iter().map(|completion| completion.at_ns).collect()
+        trace.iter_mut().for_each(|done| done.took_ns = 1_500_000);
+        let times = |in_order| -> Vec<(u64, u64)> {
+            let mut turns = turns(&trace, in_order);
+            turns.sort_by_key(|turn| turn.from_ns);
+            turns.iter().map(|turn| (turn.from_ns / 100_000, turn.to_ns / 100_000)).collect()
         };
-        assert_eq!(times(true), [9_000_000; 3]);
-        assert_eq!(times(false), [2_000_000, 3_000_000, 9_000_000]);
+        assert_eq!(times(true), [(5, 90), (15, 90), (75, 90)]);
+        assert_eq!(times(false), [(5, 20), (15, 30), (75, 90)]);
     }
 
     #[test]
