@@ -90,7 +90,10 @@ def test_the_page_is_whole_at_every_width_in_light_dark_and_print(scheme, media,
     charts = page.value(CHARTS)
     assert len(charts) == report.read_text().count("<svg") > 8
     for wide, high, shapes in charts:
-        assert 0 < wide <= width and high > 0 and shapes > 0, charts
+        assert high > 0 and shapes > 0, charts
+        # Drawn 760 wide, with letters of 12: on a telephone it is moved sideways rather than made unreadable.
+        assert wide <= width if width > 544 else wide <= 600, charts
+        assert wide * 12 / 760 > 8 or wide < 40, (charts, "its letters cannot be read")
     back, ink = page.value(LIGHTNESS)
     assert (back < 80) == (scheme == "dark" and media == "screen"), (back, ink)
     assert abs(back - ink) > 100, "text stands out from the page"
