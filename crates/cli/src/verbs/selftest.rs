@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args as Arguments;
 use fullbore_core::pattern::Pattern;
@@ -56,7 +57,8 @@ pub struct Args {
     /// How often the sessions of test 08 are run. [default: 3, and 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
-    /// What is written: prbs31, prbs23 or random, with a first seed if wanted (prbs31:7).
+    /// What is written: prbs31, prbs23 or random, with a first seed if wanted (prbs31:7), else one that no
+    /// earlier run had.
     #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
     pattern: Pattern,
     /// The very name of the target once more: all that it holds may go.
@@ -70,7 +72,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         limit: args.size.map(|size| size.0),
         quick: args.quick,
         runs: args.runs.map(usize::from),
-        pattern: args.pattern,
+        pattern: unlike_earlier_runs(args.pattern),
         only: args.only,
     };
     let wanted =
@@ -89,6 +91,16 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         (_, true, 0) => REFUSED,
         _ => FOUND,
     }))
+}
+
+/// A pattern without a seed gets that of the moment: what an earlier run has left in the same place would else be
+/// taken for what this one wrote, on a drive that writes nothing any more.
+fn unlike_earlier_runs(pattern: Pattern) -> Pattern {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    match pattern.seed() {
+        Some(0) => pattern.with_seed(now.as_micros() as u64),
+        _ => pattern,
+    }
 }
 
 /// The console log, as it comes, and a line that moves while there is nothing to tell.
