@@ -41,6 +41,9 @@ const BLOCKS: usize = 32;
 /// Of what is free, so much may be written at once.
 const SHARE_OF_FREE: f64 = 0.5;
 
+/// With room for fewer blocks than these there is nothing to measure.
+const FEWEST_BLOCKS: u64 = 16;
+
 /// What our directories on a target are called, before the number of the process: nobody else's are called so.
 const PREFIX: &str = ".fullbore-bench-work-";
 
@@ -90,11 +93,11 @@ pub enum Error {
         why: String,
     },
     /// Too little room for a trial.
-    #[error("{}: {free} free, and a trial needs {needed}", path.display())]
+    #[error("{}: {free} can be written there, and {needed} are needed", path.display())]
     NoSpace {
         /// The target.
         path: PathBuf,
-        /// What is free.
+        /// What can be written.
         free: ByteSize,
         /// What is needed.
         needed: ByteSize,
@@ -177,6 +180,7 @@ pub fn measure(
     let members = settings.targets.iter().map(|path| Member::nameless(path));
     let members = members.collect::<Result<Vec<Member>, _>>()?;
     let disks = Disk::all(members)?;
+    disks.iter().try_for_each(Disk::has_room)?;
     let mut found = Measured {
         targets: disks.iter().map(|disk| target(&disk.member)).collect(),
         notes: disks.iter().flat_map(|disk| disk.notes.iter().cloned()).collect(),
@@ -249,6 +253,22 @@ impl Disk {
             .map(|(member, (sharers, place))| Self { member, sharers, notes: place.notes })
             .collect())
     }
+
+    /// Bytes that may be written to it at once.
+    fn room(&self) -> Result<u64, Error> {
+        Ok(((self.member.free_bytes()? / self.sharers) as f64 * SHARE_OF_FREE) as u64)
+    }
+
+    /// Refuses one that could be written only a handful of blocks, before anything is measured.
+    fn has_room(&self) -> Result<(), Error> {
+        let (free, needed) = (self.room()?, FEWEST_BLOCKS * u64::from(BLOCK_BYTES));
+        let path = || self.member.root().to_owned();
+        let (free, needed) = (ByteSize(free), ByteSize(needed));
+        match free < needed {
+            true => Err(Error::NoSpace { path: path(), free, needed }),
+            false => Ok(()),
+        }
+    }
 }
 
 fn target(member: &Member) -> Target {
@@ -304,7 +324,8 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
     let (tell, reports) = mpsc::channel();
     let mut lanes = Vec::new();
-    for (number, Disk { member, sharers, .. }) in disks.iter().enumerate() {
+    for (number, disk) in disks.iter().enumerate() {
+        let member = &disk.member;
         let io = |source| Error::Directory { path: member.root().to_owned(), source };
         let way = Way::new(BLOCKS).map_err(io)?;
         let gauge = way.gauge.clone();
@@ -312,8 +333,7 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
         let writer =
             store::spawn(member, vec![way.taker], way.gauge, tell.clone(), way.wake, settings)?;
         let feeder = Feeder::new(way.feeder, BLOCKS, geometry).map_err(io)?;
-        let free = (member.free_bytes()? / sharers) as f64 * SHARE_OF_FREE;
-        let most = free as u64 / u64::from(BLOCK_BYTES);
+        let most = disk.room()? / u64::from(BLOCK_BYTES);
         lanes.push((feeder, writer, gauge, most, 0u64));
     }
     drop(tell);

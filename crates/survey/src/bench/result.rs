@@ -78,7 +78,7 @@ impl BenchResult {
             id: Uuid::now_v7(),
             started: seconds_of(Clock::new().now()),
             seconds: 0.0,
-            command: std::env::args().collect(),
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             interrupted: false,
             environment,
             targets: vec![],

@@ -79,7 +79,7 @@ pub fn everywhere(
     let json = json.map_or(Ok(()), |path| history::write(path, result).map_err(explained));
     let html = html.map_or(Ok(()), |path| write_page(result, path));
     let told = output.tell(result, || told(result));
-    if in_history {
+    if in_history && has_figures(result) {
         keep(result);
     }
     json.and(html).and(told)
@@ -107,9 +107,7 @@ pub fn leave(result: &BenchResult, leave: &Leave, output: Output) -> anyhow::Res
 
 /// Whether it was ended before it could answer what was asked: for a rate, or for any figure at all. It says so.
 pub fn is_without_answer(result: &BenchResult, required: bool) -> bool {
-    let measured = !result.stages.is_empty()
-        || !result.sweep.is_empty()
-        || result.continuous.as_ref().is_some_and(|run| run.write.bytes > 0);
+    let measured = has_figures(result);
     let without = result.interrupted && (required || !measured);
     if without {
         let what = match measured {
@@ -119,6 +117,14 @@ pub fn is_without_answer(result: &BenchResult, required: bool) -> bool {
         eprintln!("fullbore: interrupted: {what}");
     }
     without
+}
+
+/// Whether there is anything in it that was measured: else it is not worth keeping.
+fn has_figures(result: &BenchResult) -> bool {
+    result.stages.iter().any(|stage| stage.rate.mean > 0.0)
+        || !result.sweep.is_empty()
+        || !result.comparisons.is_empty()
+        || result.continuous.as_ref().is_some_and(|run| run.write.bytes > 0)
 }
 
 /// A result as text.

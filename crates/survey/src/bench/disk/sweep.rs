@@ -187,15 +187,24 @@ fn feasible(
         taken
     });
     let mut points = with_partners(possible.points(), places[0].facts.sector_bytes);
+    // The last block of each file may be a part of one, and takes its space all the same.
+    let space = |point: &Point| match plain {
+        true => point.session_bytes,
+        false => {
+            let files = u64::from(point.files) * places.len() as u64;
+            point.session_bytes.saturating_add(files.saturating_mul(point.block_bytes))
+        }
+    };
     points.retain(|point| {
         if plain && point.files > 1 {
             note("several files are left out: the target is one file or device".into());
             return false;
         }
-        if point.session_bytes > room {
+        if space(point) > room {
             note(format!(
-                "sessions of {} are left out: there is room for {}",
+                "sessions of {} in blocks of {} are left out: there is room for {}",
                 ByteSize(point.session_bytes),
+                ByteSize(point.block_bytes),
                 ByteSize(room)
             ));
             return false;
@@ -203,7 +212,7 @@ fn feasible(
         true
     });
     if points.is_empty() {
-        let needed = ByteSize(wish.sessions.iter().copied().min().unwrap_or(wish.session_bytes));
+        let needed = ByteSize(possible.points().iter().map(space).min().unwrap_or(0));
         let place = &places[0];
         let free = ByteSize(room);
         let reserve = ByteSize(place.facts.free.0.saturating_sub(room));
@@ -606,7 +615,7 @@ mod tests {
         let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
         let mut notes = vec![];
         let few = Wish { files: vec![1], ..wish() };
-        let points = feasible(&places, &few, CHUNK_BYTES, &mut notes).unwrap();
+        let points = feasible(&places, &few, 2 * CHUNK_BYTES, &mut notes).unwrap();
         assert!(points.iter().all(|point| point.session_bytes == CHUNK_BYTES));
         assert!(notes[0].text.contains("left out"), "{notes:?}");
         let error = feasible(&places, &few, 4096, &mut notes).unwrap_err();
