@@ -51,6 +51,9 @@ def mounted(kind: str, directory: Path, size: int, no_cow: bool = False):
             os.posix_fallocate(file.fileno(), 0, size)
         call(f"mkfs.{kind}", "-q", FORCE[kind], image)
         loop = call("losetup", "--direct-io=on", "--show", "-f", image)
+        # Whoever had it before may have made its requests short, and the kernel keeps that.
+        queue = Path("/sys/block") / Path(loop).name / "queue"
+        (queue / "max_sectors_kb").write_text((queue / "max_hw_sectors_kb").read_text())
         try:
             call("mount", loop, place)
             try:

@@ -3,7 +3,7 @@
     sudo python3 benches/stalls.py
 
 A file system on a loop device is disturbed in a known way: frozen once, frozen several times in a row, throttled in
-turns. The benchmark measures the disturbance at three times the rate that is asked about, and predicts the smallest
+turns, each request delayed for a while. The benchmark measures the disturbance at three times the rate that is asked about, and predicts the smallest
 ring for that rate. Then the same disturbance comes again, while data come at that rate: with the predicted ring, with
 a fifth less, and with a recording over the network whose buffer is the predicted one. What was lost is what had no
 block.
@@ -17,17 +17,21 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-from disk import FULLBORE, MIB, REPOSITORY, call, mounted
+from disk import FULLBORE, MIB, REPOSITORY, call, mounted, umount
 from machine import facts
+
+sys.path.insert(0, str(REPOSITORY / "tests/python"))
+import fused  # noqa: E402
 
 RATE = 60_000_000
 FRAME = 8032
-BLOCK, DEPTH = 4 * MIB, 8 * MIB
+BLOCK = 4 * MIB
 FIRST, LASTS = 1.5, 6.0
 THROTTLED = 10_000_000
 GROUP = Path("/sys/fs/cgroup/blkio/fullbore-stalls")
@@ -60,17 +64,53 @@ def throttles(loop: str, spells):
             rule.write_text(f"{os.major(number)}:{os.minor(number)} 0")
 
 
+def delays(disk: fused.Disk, spells):
+    """Has each request of the disk wait for `late` seconds, for each `(after, lasts, late)`."""
+    begun = time.monotonic()
+    for after, lasts, late in spells:
+        time.sleep(max(0.0, begun + after - time.monotonic()))
+        disk.tell(f"delay {late}")
+        try:
+            time.sleep(lasts)
+        finally:
+            disk.tell("delay 0")
+
+
 DISTURBANCES = {
     "frozen once for 0.8 s": (freezes, [(FIRST, 0.8)]),
     "frozen three times for 0.4 s, 0.2 s apart": (freezes, [(FIRST + n * 0.6, 0.4) for n in range(3)]),
     "to 10 MB/s for 0.7 s, three times, 0.3 s apart": (throttles, [(FIRST + n, 0.7) for n in range(3)]),
+    "each request 0.8 s late for 1.2 s": (delays, [(FIRST, 1.2, 0.8)]),
+    "each request 0.3 s late, three times for 0.6 s, 0.4 s apart": (delays, [(FIRST + n, 0.6, 0.3) for n in range(3)]),
 }
 
 
 @contextlib.contextmanager
-def disturbed(how, spells, place: Path, loop: str):
+def place_for(how, directory: Path):
+    """A directory of a file system, and what is to be disturbed for it."""
+    if how is not delays:
+        with mounted("xfs", directory, 4 << 30) as (place, loop):
+            yield place, place if how is freezes else loop
+        return
+    with tempfile.TemporaryDirectory(prefix="delayed-", dir=directory) as around:
+        disk = fused.Disk(Path(around), 4 << 30)
+        place = Path(around) / "xfs"
+        try:
+            call("mkfs.xfs", "-q", "-f", disk.loop)
+            place.mkdir()
+            call("mount", disk.loop, place)
+            try:
+                yield place, disk
+            finally:
+                umount(place)
+        finally:
+            disk.away()
+
+
+@contextlib.contextmanager
+def disturbed(how, spells, what):
     """Disturbs from now on, beside whatever is done meanwhile."""
-    thread = threading.Thread(target=how, args=(place if how is freezes else loop, spells))
+    thread = threading.Thread(target=how, args=(what, spells))
     thread.start()
     try:
         yield
@@ -86,9 +126,8 @@ def join_group():
 
 def bench(place: Path, rate: int, ring: int, *more) -> dict:
     words = [
-        FULLBORE, "bench", "disk", place, "--skip", "peak,read,fio", "--block", f"{BLOCK}B", "--depth-bytes",
-        f"{DEPTH}B", "--chunk", "1GiB", "--seconds", f"{LASTS}s", "--rate", f"{rate}B/s", "--ring", f"{ring}B",
-        "--no-history", "--json", *more,
+        FULLBORE, "bench", "disk", place, "--skip", "peak,read,fio", "--block", f"{BLOCK}B", "--chunk", "1GiB",
+        "--seconds", f"{LASTS}s", "--rate", f"{rate}B/s", "--ring", f"{ring}B", "--no-history", "--json", *more,
     ]  # fmt: skip
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, preexec_fn=join_group)
     if not done.stdout:
@@ -125,8 +164,8 @@ def record(place: Path, ring: int, disturb) -> int:
 
 def trial(name: str, directory: Path) -> dict:
     how, spells = DISTURBANCES[name]
-    with mounted("xfs", directory, 4 << 30) as (place, loop):
-        disturb = lambda: disturbed(how, spells, place, loop)
+    with place_for(how, directory) as (place, what):
+        disturb = lambda: disturbed(how, spells, what)
         with disturb():
             measured = bench(place, 3 * RATE, 1 << 30, "--require", f"{RATE}B/s")
         row = next(row for row in measured["ring_for_rate"] if row["rate"] == RATE)
@@ -148,13 +187,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benches/results/stalls.json")
+    parser.add_argument("--only", default="", help="disturbances with this in their name")
     options = parser.parse_args()
     results = {}
     print("| disturbance | longest silence | predicted ring | lost with it | with a fifth less | by a recording |")
     print("|" + "---|" * 6)
     GROUP.mkdir(exist_ok=True)
     try:
-        for name in DISTURBANCES:
+        for name in (name for name in DISTURBANCES if options.only in name):
             it = results[name] = trial(name, options.directory)
             print(
                 f"| {name} | {it['silence_ms']:.0f} ms | {it['predicted_bytes'] / 1e6:.0f} MB |"

@@ -517,7 +517,8 @@ def freeze(place, after, lasts):
 @needs_root
 def test_the_ring_that_a_stall_asks_for_loses_nothing_and_a_fifth_less_does(tmp_path):
     rate, stall = 60_000_000, 0.8
-    few = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "2MiB", "--chunk", "512MiB"]
+    # What is under way at once is no part of the ring that a rate below the disk's own needs.
+    few = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "16MiB", "--chunk", "512MiB"]
     with mounted(tmp_path, "xfs", 2048 * MIB) as place:
         # At full speed in the first place: the trace says what any rate would have needed.
         thread, lasted = freeze(place, 1.2, stall)
@@ -544,17 +545,20 @@ def test_the_ring_that_a_stall_asks_for_loses_nothing_and_a_fifth_less_does(tmp_
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not here")
-@pytest.mark.parametrize("directory", ["plain", "a:b"])
-def test_fio_writes_to_the_file_that_was_named_and_to_no_other(directory, tmp_path):
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [("plain", "x:y"), ("a:b", "x:y"), ("plain", "x "), ("it's \"one\"", "x\\y'$HOME"), ("plain", "x\ty")],
+)
+def test_fio_writes_to_the_file_that_was_named_and_to_no_other(directory, name, tmp_path):
     place = tmp_path / directory
     place.mkdir()
-    names = ["x", "y", "x:y"]
-    for name in names:
-        (place / name).write_bytes(name.encode() * (32 * MIB // len(name)))
+    names = ["x", "y", name]
+    for one in names:
+        (place / one).write_bytes(one.encode() * (32 * MIB // len(one)))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    target = place / "x:y"
+    target = place / name
     done = run(
-        "bench", "disk", "x:y", "--overwrite", "x:y", "--skip", "peak,continuous",
+        "bench", "disk", name, "--overwrite", name, "--skip", "peak,continuous",
         "--runs", "1", "--quick", "--no-history", "--json", cwd=place,
     )  # fmt: skip
     result = json.loads(done.stdout.splitlines()[-1])
@@ -641,3 +645,51 @@ def test_a_device_that_ends_within_a_page_is_written_to_its_last_sector(tmp_path
     assert long["write"]["bytes"] == size
     assert long["verification"] == {"compared_bytes": size, "wrong_blocks": 0}
     assert b"\xa5" * 512 not in image.read_bytes()[-4096:]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--skip peak,continuous,fio", "--skip leaves nothing"),
+        ("--rate 0", "--rate is a rate above 0"),
+        ("--require 0", "--require is a rate above 0"),
+        ("--spec 0", "--spec is a rate above 0"),
+        ("--ring 1MiB --block 1MiB --depth-bytes 1MiB", "3 blocks"),
+    ],
+)
+def test_what_would_measure_nothing_is_refused(words, told, tmp_path):
+    refused = run("bench", "disk", tmp_path, *words.split(), "--json", code=REFUSED)
+    assert told in text(refused.stderr) and refused.stdout == b""
+
+
+@needs_root
+def test_a_disk_that_is_nearly_full_is_not_said_to_have_been_filled_by_somebody_else(tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9M", "none", place], check=True)
+    try:
+        words = ["bench", "disk", place, "--quick", "--no-history", "--reserve", "0", "--skip", "fio,continuous"]
+        result = ask(*words)
+        assert any("left out" in note for note in notes(result))
+        assert all(point["session_bytes"] + point["block_bytes"] <= 9 * MIB for point in result["sweep"])
+        refused = text(run("bench", "all", place, "--no-history", code=REFUSED).stderr)
+        assert "can be written there" in refused and "are needed" in refused
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_what_was_ended_before_anything_was_measured_is_not_kept(tmp_path):
+    env = os.environ | {"XDG_DATA_HOME": str(tmp_path / "data")}
+    command = [BINARY, "bench", "disk", tmp_path, "--quick", "--skip", "peak,fio", "--reserve", "1MiB"]
+    # A rate at which the first block is due in half an hour.
+    command += ["--rate", "40B/s", "--block", "64KiB", "--depth-bytes", "64KiB", "--seconds", "2h"]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    links = lambda: [os.readlink(fd) for fd in os.scandir(f"/proc/{process.pid}/fd") if os.path.islink(fd)]
+    deadline = time.monotonic() + PATIENCE
+    while not any("io_uring" in link for link in links()):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=PATIENCE)
+    assert process.returncode == REFUSED and "nothing was measured" in text(complaints)
+    assert list(tmp_path.rglob("*.json")) == []

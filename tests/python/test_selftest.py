@@ -1,7 +1,7 @@
 """`fullbore selftest` on what a host has: a directory, a file, and a loop device; and what it leaves alone.
 
 That each test can fail is shown where faults can be made at will, under the code (`selftest/faulty.rs`), and here
-with those that can be made from outside; and that all pass on sound targets, and that nothing is overwritten by mistake.
+with those that can be made from outside, by a disk that is a program (`fused.py`) among others; and that all pass on sound targets, and that nothing is overwritten by mistake.
 """
 
 import fcntl
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import fused
 from disks import MARKS, Disk
 from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
@@ -301,3 +302,41 @@ def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
         if device:
             subprocess.run(["losetup", "-d", device], check=True)
         disk.away()
+
+
+@pytest.fixture
+def fused_disk(tmp_path):
+    """A loop device over a disk that does what it is told, and what it is told to lie about."""
+    if not IS_ROOT:
+        pytest.skip("file systems in user space of one's own need root")
+    try:
+        disk = fused.Disk(tmp_path, MEDIA)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no loop device over a file system in user space here: {error}")
+    yield disk
+    disk.away()
+
+
+def test_a_flush_that_lies_fails_the_tests_that_read_from_the_medium(fused_disk):
+    """The device says that all is safe, the kernel counts its flush, and what was written is gone."""
+    device = fused_disk.loop
+    passed(device, "--overwrite", device)
+    fused_disk.tell("lie")
+    words = ["selftest", device, "--overwrite", device, "--quick", "--json"]
+    told = json.loads(run(*words, code=FOUND).stdout)
+    schema("selftest").validate(told)
+    failed = {test["number"]: test["why"] for test in told["tests"] if test["outcome"] == "fail"}
+    assert set(failed) == {3, 8, 10}, failed
+    assert all("wrong data" in why for why in failed.values()), failed
+    fused_disk.tell("honest")
+    passed(device, "--overwrite", device)
+
+
+def test_what_an_earlier_run_has_left_is_not_taken_for_what_this_one_wrote(fused_disk):
+    """A drive that has stopped to write holds what the last run wrote, in the same places."""
+    device = fused_disk.loop
+    words = ["selftest", device, "--overwrite", device, "--quick", "--tests", "10", "--json"]
+    run(*words)
+    fused_disk.tell("lie")
+    (test,) = json.loads(run(*words, code=FOUND).stdout)["tests"]
+    assert "wrong data" in test["why"], test
