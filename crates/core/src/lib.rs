@@ -25,6 +25,7 @@ pub mod place;
 pub mod redundancy;
 pub mod renamed;
 pub mod schedule;
+pub mod tail;
 pub mod tide;
 pub mod time;
 pub mod units;

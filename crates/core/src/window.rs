@@ -78,6 +78,40 @@ pub struct Closed<B> {
     pub gaps: Vec<Gap>,
 }
 
+/// A page that is still open, as far as the stream has come.
+pub struct OpenPage<'a, B> {
+    /// Number of the page.
+    pub page: i64,
+    /// Index of its first slot.
+    pub first: i64,
+    /// Frames present.
+    pub present: u32,
+    /// The memory, if any was had.
+    pub block: Option<&'a B>,
+    places: &'a [Place],
+}
+
+impl<B> OpenPage<'_, B> {
+    /// Slots of it, up to the highest frame seen.
+    pub fn slots(&self) -> u32 {
+        self.places.len() as u32
+    }
+
+    /// Whether a frame lies in a slot.
+    pub fn is_present(&self, slot: u32) -> bool {
+        self.places[slot as usize] == Place::Present
+    }
+
+    /// Runs of slots that are not there so far, and why.
+    pub fn gaps(&self) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        if self.present < self.slots() {
+            list_gaps(self.first, self.places, &mut gaps);
+        }
+        gaps
+    }
+}
+
 struct Page<B> {
     number: i64,
     block: Option<B>,
@@ -280,6 +314,20 @@ impl<B> Window<B> {
     /// Index of the first slot of a page.
     pub fn first_of(&self, page: i64) -> i64 {
         self.base + page * i64::from(self.frames_per_page)
+    }
+
+    /// Pages that frames may still come to, in order, up to the one that the highest frame seen is in.
+    pub fn open_pages(&self) -> impl Iterator<Item = OpenPage<'_, B>> {
+        let frames = i64::from(self.frames_per_page);
+        let of_page =
+            move |page: &'_ Page<B>| (self.next - self.first_of(page.number)).clamp(0, frames);
+        self.open.iter().filter(move |page| of_page(page) > 0).map(move |page| OpenPage {
+            page: page.number,
+            first: self.first_of(page.number),
+            present: page.present,
+            block: page.block.as_ref(),
+            places: &page.places[..of_page(page) as usize],
+        })
     }
 
     /// The memory of `page`, opened if it is the current one or lies ahead of it and close by.

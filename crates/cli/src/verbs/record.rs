@@ -173,7 +173,7 @@ pub struct Args {
     #[arg(long, value_name = "auto|off|fifo:N", default_value = "auto", conflicts_with = "to")]
     priority: Urgency,
     /// How often what was written is made durable at the latest [default: 250ms]. A block is written when it is
-    /// full: for slow streams make blocks smaller, with block=64KiB in the source
+    /// full; what a slow stream has in blocks that are not is kept beside them once a second, for `recover`
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
     /// Instead of into a store record onto a device, device:PATH, or into a container, for example

@@ -22,7 +22,9 @@ use crate::verbs::scan_arg;
 /// Everything that was reported durable is kept. Blocks written after the last
 /// durable mark are read and checked, and a chunk is cut at the first one that is
 /// not whole. What was written and not yet recorded in the index is kept as far
-/// as it can be recognised, and marked as unverified. The account is made anew
+/// as it can be recognised, and marked as unverified. What a slow stream had in
+/// blocks that were not full was kept beside them once a second, and becomes its
+/// end: two seconds of it are lost at most. The account is made anew
 /// from index and data, but for streams that have lost nothing: theirs stays, and
 /// its verdict. A lost index is rebuilt from the frames; where the scan is
 /// sealed, that is asked for (--reindex). Where no copy of the manifest can be
@@ -250,6 +252,11 @@ fn of_stream(stream: &Recovered) -> String {
         stream.terms.expected,
     );
     let facts = [
+        (stream.tail, "blocks were not full yet, and came from the tail kept beside the chunks"),
+        (
+            stream.tails_ignored,
+            "tails did not go on where the stream ends, or were damaged, and are gone",
+        ),
         (stream.found, "blocks had no record and were kept, unverified"),
         (stream.cut, "blocks after the last durable mark were not whole and were cut off"),
         (stream.lost, "blocks had been numbered and are nowhere"),

@@ -140,7 +140,7 @@ pub(super) fn capture(
         tell(&Stage::Warning { text });
     }
     let (notices, heard) = mpsc::channel();
-    let settings = Settings { posting: Posting::on(setup.cpu), hold: false };
+    let settings = Settings { posting: Posting::on(setup.cpu), hold: false, tails: None };
     let capture = Capture::start(0, vec![port], vec![lane], notices, settings)
         .map_err(|source| Error::Thread { source })?;
     let before = witness::Reading::take(Path::new("/"));

@@ -15,6 +15,7 @@ use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy,
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
 use super::memory::{least_share, tell_of_it, wanted};
+use super::panda::Ways;
 use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
 use super::scan::Scan;
@@ -25,6 +26,7 @@ use crate::panda::capture::Panda;
 use crate::posting::Autogroup;
 use crate::ring::{Gauge, Pool, Report, Wake};
 use crate::source::{Capture, Lane, Notice, Port, Scratch, Settings, Sizes};
+use crate::store::tails::Tails;
 use crate::store::{self, Member};
 use crate::sys::memory::Region;
 use crate::witness;
@@ -155,6 +157,8 @@ pub(super) struct Running {
     pub rig: Option<Rig>,
     pub captures: Vec<Capture>,
     pub writers: Vec<store::Writer>,
+    /// Who keeps the tails of slow streams, if there is a store to keep them in.
+    pub tails: Option<Tails>,
     pub gauges: Vec<Arc<Gauge>>,
     pub notices: mpsc::Receiver<Notice>,
     pub reports: mpsc::Receiver<Report>,
@@ -329,20 +333,27 @@ fn start(
         writers.push(writer);
         gauges.push(gauge);
     }
+    let tails = Tails::start(members).map_err(RecordError::Thread)?;
     let (mut captures, mut of_pandas) = (Vec::new(), Vec::new());
     let lanes_of_pandas = lanes.split_off(count);
     for (place, ((device, pool), lanes)) in pandas.into_iter().zip(lanes_of_pandas).enumerate() {
         let (posting, notices) = (places.capture(count + place), notices.clone());
-        of_pandas.push(super::panda::start(plan, place, device, pool, lanes, notices, posting)?);
+        let ways = Ways { lanes, tails: tails.clone(), notices };
+        of_pandas.push(super::panda::start(plan, place, device, pool, ways, posting)?);
     }
     for (number, (group, lanes)) in groups.into_iter().zip(lanes).enumerate() {
-        let settings = Settings { posting: places.capture(number), hold: plan.start.is_some() };
+        let settings = Settings {
+            posting: places.capture(number),
+            hold: plan.start.is_some(),
+            tails: Some(tails.clone()),
+        };
         let capture = Capture::start(number, group, lanes, notices.clone(), settings);
         captures.push(capture.map_err(RecordError::Thread)?);
     }
     captures.extend(of_pandas);
     let (notices, reports) = (notice_receiver, report_receiver);
-    Ok(Running { autogroup: None, rig: None, captures, writers, gauges, notices, reports })
+    let tails = Some(tails);
+    Ok(Running { autogroup: None, rig: None, captures, writers, tails, gauges, notices, reports })
 }
 
 pub(super) fn member_state(member: &Member, failure: Option<&str>, free_bytes: u64) -> MemberState {

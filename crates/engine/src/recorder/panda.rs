@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -21,6 +22,7 @@ use fullbore_core::format::panda::control::Settings as PandaSettings;
 use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::tail::Piece;
 
 use super::error::RecordError;
 use super::plan::{PandaPlan, Plan};
@@ -32,6 +34,7 @@ use crate::panda::{Patience, with_cause};
 use crate::posting::Posting;
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
+use crate::store::tails::Tails;
 
 /// Time between two looks at what the writers give back, while there is nothing else to do.
 const LOOK: Duration = Duration::from_millis(1);
@@ -77,16 +80,26 @@ fn refuse_twins<T: PartialEq>(
     Ok(())
 }
 
+/// The ways from a capture thread to the others.
+pub(super) struct Ways {
+    /// To the members.
+    pub lanes: Vec<Lane>,
+    /// To those who keep what is in blocks that are not full.
+    pub tails: Tails,
+    /// To the supervisor.
+    pub notices: Sender<Notice>,
+}
+
 /// Starts the capture thread of the PandA at a place of the plan, which fills the blocks of `pool`.
 pub(super) fn start(
     plan: &Plan,
     place: usize,
     device: Panda,
     pool: Pool,
-    lanes: Vec<Lane>,
-    notices: Sender<Notice>,
+    ways: Ways,
     posting: Posting,
 ) -> Result<Capture, RecordError> {
+    let Ways { lanes, tails, notices } = ways;
     let (orders, from_supervisor) = mpsc::channel();
     let gauge = Arc::new(StreamGauge::default());
     let panda = &plan.pandas[place];
@@ -94,7 +107,7 @@ pub(super) fn start(
         number: plan.panda_numbers().start + place as u16,
         orders: from_supervisor,
         notices: notices.clone(),
-        dealer: Dealer::new(lanes),
+        dealer: Dealer::new(lanes).keeping_tails(Some(tails)),
         source: panda.source.clone(),
         chunk_bytes: plan.chunk.map_or(CHUNK_BYTES, |size| size.0),
         gauge: gauge.clone(),
@@ -373,6 +386,34 @@ impl Outlet for StoreOutlet {
             open.lost += u64::from(lost.frames);
             self.free.push_back(lost.block);
         }
+    }
+
+    fn keep(&mut self, samples: &[u8], old: Duration) {
+        let Some(open) = &mut self.open else { return };
+        let now = self.clock.now();
+        let oldest = now.plus_ns(-i64::try_from(old.as_nanos()).unwrap_or(i64::MAX));
+        if !self.dealer.wants_tail(&mut open.course, oldest, now) {
+            return;
+        }
+        let frames = samples.len() as u32 / open.sample_bytes;
+        let first = open.samples as i64;
+        let piece = Piece {
+            first,
+            bytes: samples.len() as u32,
+            frames,
+            present: frames,
+            invalid: 0,
+            time: None,
+            seen: now,
+            gaps: Vec::new(),
+            lengths: Vec::new(),
+        };
+        let mut copy = |_, range: Range<u32>| {
+            (range.start, samples[range.start as usize..range.end as usize].to_vec())
+        };
+        let open_blocks = [(first, piece.bytes)];
+        let mut describe = || vec![piece.clone()];
+        self.dealer.keep_tail(&mut open.course, now, &open_blocks, &mut copy, &mut describe);
     }
 
     fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted> {

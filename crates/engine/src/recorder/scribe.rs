@@ -11,7 +11,6 @@
 //! member, so that whoever finds only one of them sees that somebody records.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::create_dir;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use uuid::Uuid;
 use super::error::RecordError;
 use crate::store::inventory::{Copy, read_manifest, side_file};
 use crate::store::lock::{ScanLock, put_file};
-use crate::store::{Member, MemberError, hanging};
+use crate::store::{Member, MemberError, hanging, make_side};
 
 /// How long a member may take over what all are asked, once another has done it.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -483,19 +482,4 @@ fn may_be_of(directory: &Path, scan: Uuid) -> bool {
         Copy::Read(manifest) => manifest.uuid == scan,
         Copy::Missing | Copy::Unreadable(_) => true,
     }
-}
-
-/// Makes the directory beside a stream, as its writer does too: whoever is second finds it there. The member
-/// itself is never made: one that is gone must not come back as a directory on another disk.
-fn make_side(side: &Path) -> io::Result<()> {
-    if side.is_dir() {
-        return Ok(());
-    }
-    for directory in [side.parent(), Some(side)].into_iter().flatten() {
-        match create_dir(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }

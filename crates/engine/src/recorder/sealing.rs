@@ -13,8 +13,10 @@ use super::event::Sealed;
 use super::order;
 use super::read_back::read_back;
 use super::scan::Scan;
+use super::scribe::PATIENCE;
 use super::seal::seal;
 use crate::ring::Gauge;
+use crate::store::tails::Tails;
 
 /// What sealing goes by.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub struct Basis {
     pub writers: Vec<Arc<Gauge>>,
     /// Whether the recording was aborted.
     pub aborted: bool,
+    /// Who keeps the tails of its streams.
+    pub tails: Option<Tails>,
 }
 
 /// A scan that is being sealed.
@@ -88,6 +92,9 @@ impl Sealing {
 fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
     let mut warnings = read_back(&mut scan);
     warnings.extend(order::plan(&mut scan));
+    // Every block is written by now, and a scan that is sealed has no tail.
+    let tails = basis.tails.as_ref();
+    let late = tails.map_or_else(Vec::new, |it| it.forget(scan.opening.uuid, PATIENCE));
     let sealed = seal(&mut scan, &basis.sources, &basis.writers, basis.aborted);
     let sealed = sealed.map(|mut sealed| {
         warnings.extend(order::carry_out(&mut scan));
@@ -104,6 +111,12 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
             scan.manifest.members[member].path.display()
         )
     }));
+    warnings.extend(late.into_iter().filter(|member| !scan.silent.contains(member)).map(
+        |member| {
+            let path = scan.manifest.members[member].path.display();
+            format!("{path} does not answer: the tails of {name} stay there until it does")
+        },
+    ));
     let sealed = sealed.map_err(|error| Unsealed {
         why: error.to_string(),
         books: Some(Sealed {

@@ -16,6 +16,7 @@ mod interleavings;
 mod pages;
 mod pool;
 mod sleeper;
+mod tail;
 mod wake;
 
 /// The atomics that the word between sleeper and waker is written against. Its test has a module of this name with those
@@ -27,4 +28,5 @@ mod sync {
 pub use handoff::{Command, Filled, Gauge, Label, Report, Returned, Track};
 pub use pages::pages_of;
 pub use pool::{Block, Pool};
+pub use tail::{Patch, Slip, Snapshot, Standing};
 pub use wake::Wake;

@@ -5,12 +5,14 @@
 //! two blocks: its rest is copied to the head of the next.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fullbore_core::account::CountedBy;
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::format::vdif::Header;
 use fullbore_core::manifest::Format;
+use fullbore_core::tail::Piece;
 use fullbore_core::time::Tai;
 use fullbore_core::window::{Arrival, Finished, Window};
 
@@ -512,6 +514,37 @@ impl Arrived {
         if let Some(lost) = lent.dealer.deal(&mut part.course, filled) {
             lent.pool.put(part.lose(lost));
         }
+    }
+
+    /// Has kept what is in the block that is being filled, once that is old. What has come is not moved any more.
+    pub fn keep_tail(&mut self, lent: &mut Lent<'_>) {
+        let (Some(block), Some(came)) = (&self.block, self.came) else { return };
+        let part = self.parts.back_mut().expect("there is a newest part");
+        if self.frames == 0 || part.sums.is_some() {
+            return;
+        }
+        if !lent.dealer.wants_tail(&mut part.course, came, lent.now) {
+            return;
+        }
+        let bytes = self.used.min(self.shape.geometry.block_bytes as usize) as u32;
+        let piece = Piece {
+            first: self.first,
+            bytes,
+            frames: self.frames,
+            present: self.frames,
+            invalid: self.invalid,
+            time: self.mark.and_then(|mark| mark.time(&self.flows)),
+            seen: came,
+            gaps: part.pending.clone(),
+            lengths: Vec::new(),
+        };
+        let lengths = &self.lengths;
+        let mut copy = |_, range: Range<u32>| {
+            (range.start, block[range.start as usize..range.end as usize].to_vec())
+        };
+        let mut describe = || vec![Piece { lengths: lengths.clone(), ..piece.clone() }];
+        let open = [(self.first, bytes)];
+        lent.dealer.keep_tail(&mut part.course, lent.now, &open, &mut copy, &mut describe);
     }
 
     fn newest(&mut self) -> &mut Part {

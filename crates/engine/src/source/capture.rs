@@ -16,6 +16,7 @@ use super::scratch::Scratch;
 use crate::clock::Clock;
 use crate::posting::{Posting, Standing};
 use crate::ring::Returned;
+use crate::store::tails::Tails;
 
 /// Calls to one socket before the next has its turn.
 const TURN: usize = 16;
@@ -46,13 +47,15 @@ const BETWEEN_DRAINS: Duration = Duration::from_millis(2);
 const LAST_READ: Duration = Duration::from_millis(500);
 
 /// How a capture thread runs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Settings {
     /// Where to run, and how urgently.
     pub posting: Posting,
     /// Whether what comes before the first scan begins is thrown away. It is part of no scan then, not even by
     /// having been looked at.
     pub hold: bool,
+    /// Who keeps the tails of slow streams, if anybody does.
+    pub tails: Option<Tails>,
 }
 
 /// What the supervisor orders.
@@ -90,7 +93,11 @@ impl Capture {
             let _ = ready.send(settings.posting.take_up());
             let _farewell = Farewell(notices.clone());
             let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
-                Ok(work) => Work { holding: settings.hold, ..work },
+                Ok(work) => Work {
+                    holding: settings.hold,
+                    dealer: work.dealer.keeping_tails(settings.tails),
+                    ..work
+                },
                 Err(error) => {
                     let why = format!("waiting on sockets: {error}");
                     let _ = notices.send(Notice::Broken { why });

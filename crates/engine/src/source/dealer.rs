@@ -18,8 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::Gap;
+use fullbore_core::tail::Piece;
+use fullbore_core::time::Tai;
 
+use super::tail::{Extent, Tail};
 use crate::ring::{Command, Filled, Gauge, Returned, Track, Wake};
+use crate::store::tails::Tails;
 
 /// The way to one member and back.
 ///
@@ -108,6 +112,8 @@ pub struct Dealer {
     turn: usize,
     /// Nothing is sent any more: what is held is given back to be counted.
     aborted: bool,
+    /// Who keeps the tails of slow streams, if anybody does.
+    tails: Option<Tails>,
 }
 
 /// Where the blocks of one stream of one scan go.
@@ -129,6 +135,8 @@ pub struct Course {
     held: VecDeque<Filled>,
     blocks: u64,
     bytes: u64,
+    /// What is kept of its open blocks.
+    tail: Tail,
 }
 
 /// The chunk that a stream is filling.
@@ -156,6 +164,7 @@ impl Course {
             held: VecDeque::new(),
             blocks: 0,
             bytes: 0,
+            tail: Tail::default(),
         }
     }
 
@@ -168,6 +177,16 @@ impl Course {
     pub fn take_sequence(&mut self) -> u64 {
         self.next_sequence += 1;
         self.next_sequence - 1
+    }
+
+    /// The number that the next block will have.
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// What is kept of its open blocks.
+    pub fn tail(&mut self) -> &mut Tail {
+        &mut self.tail
     }
 
     /// Whether every block is written or was given up.
@@ -185,7 +204,31 @@ impl Dealer {
     /// Deals over these lanes, one per member.
     pub fn new(lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a disk set has at least one member");
-        Self { lanes, turn: 0, aborted: false }
+        Self { lanes, turn: 0, aborted: false, tails: None }
+    }
+
+    /// Has open blocks of slow streams kept by these.
+    pub fn keeping_tails(self, tails: Option<Tails>) -> Self {
+        Self { tails, ..self }
+    }
+
+    /// Whether it is time to keep what is open of a stream since `oldest`.
+    pub fn wants_tail(&self, course: &mut Course, oldest: Tai, now: Tai) -> bool {
+        self.tails.is_some() && !self.aborted && course.tail.is_due(oldest, now)
+    }
+
+    /// Has what is new of a stream's open blocks kept, as [`Tail::keep`] does.
+    pub fn keep_tail(
+        &self,
+        course: &mut Course,
+        now: Tai,
+        open: &[Extent],
+        copy: &mut dyn FnMut(usize, std::ops::Range<u32>) -> (u32, Vec<u8>),
+        describe: &mut dyn FnMut() -> Vec<Piece>,
+    ) {
+        let Some(tails) = &self.tails else { return };
+        let taking = |member: usize| !self.lanes[member].gauge.refusing.load(Ordering::Relaxed);
+        Tail::keep(course, tails, self.lanes.len(), &taking, now, open, copy, describe);
     }
 
     /// From now on no block is sent; those with the writers are still written.

@@ -23,6 +23,7 @@ mod placed;
 mod port;
 mod scratch;
 mod stream;
+mod tail;
 
 pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;

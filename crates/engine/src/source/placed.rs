@@ -8,20 +8,23 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::tail::Piece;
 use fullbore_core::time::Tai;
-use fullbore_core::window::{Arrival, Closed, Finished, Window};
+use fullbore_core::window::{Arrival, Closed, Finished, OpenPage, Window};
 
 use super::border::{self, Border};
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
+use super::tail::Extent;
 use crate::checksum;
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
@@ -373,6 +376,8 @@ impl Placed {
             Arrival::Placed { page, slot } => {
                 let block = self.window.block(page, || None).expect("the frame was placed in it");
                 block[slot as usize * bytes..][..bytes].copy_from_slice(frame);
+                let first = self.window.first_of(page);
+                self.part_of(index).course.tail().touch(first, slot * bytes as u32);
                 self.count.learn(head, frame);
                 if invalid {
                     note_invalid(&mut self.invalid, page);
@@ -581,6 +586,66 @@ impl Placed {
         }
     }
 
+    /// Has kept what is in open blocks, once that is old, as they would be handed on if the stream ended now. What is
+    /// repaired in them later is copied again.
+    pub fn keep_tail(&mut self, lent: &mut Lent<'_>) {
+        let Some(oldest) = self.came.iter().map(|(_, came)| *came).min() else { return };
+        let part = self.parts.back_mut().expect("there is a newest part");
+        // While a cut waits, open blocks are of two scans. That is soon over.
+        if self.window.cutting() || part.sums.is_some() {
+            return;
+        }
+        if !lent.dealer.wants_tail(&mut part.course, oldest, lent.now) {
+            return;
+        }
+        let frame = self.shape.geometry.frame_bytes;
+        let pages: Vec<OpenPage<'_, Block>> = self.window.open_pages().collect();
+        let filled: Vec<&OpenPage<'_, Block>> =
+            pages.iter().filter(|page| page.present > 0).collect();
+        let open: Vec<Extent> =
+            filled.iter().map(|page| (page.first, page.slots() * frame)).collect();
+        let (count, fill) = (&self.count, self.shape.fill);
+        let mut copy = |number: usize, range: Range<u32>| {
+            let slots = range.start / frame..(range.end / frame).max(range.start / frame + 1);
+            copy_of(count, fill, frame as usize, filled[number], slots)
+        };
+        let (pending, handed) = (&part.pending, self.handed);
+        let (invalid, came) = (&self.invalid, &self.came);
+        let mut describe = || {
+            let mut gaps = pending.clone();
+            let mut end = handed;
+            let mut pieces = Vec::with_capacity(filled.len());
+            for page in &pages {
+                if page.first > end {
+                    let count = page.first.abs_diff(end);
+                    gaps.push(Gap { first: end, count, cause: Cause::Missing });
+                }
+                end = end.max(page.first + i64::from(page.slots()));
+                gaps.extend(page.gaps());
+                if page.present == 0 {
+                    continue;
+                }
+                let of_page = |list: &VecDeque<(i64, u32)>| {
+                    list.iter().find(|(number, _)| *number == page.page).map_or(0, |it| it.1)
+                };
+                let seen = came.iter().find(|(number, _)| *number == page.page);
+                pieces.push(Piece {
+                    first: page.first,
+                    bytes: page.slots() * frame,
+                    frames: page.slots(),
+                    present: page.present,
+                    invalid: of_page(invalid),
+                    time: count.time(page.first),
+                    seen: seen.map_or(lent.now, |(_, came)| *came),
+                    gaps: std::mem::take(&mut gaps),
+                    lengths: Vec::new(),
+                });
+            }
+            pieces
+        };
+        lent.dealer.keep_tail(&mut part.course, lent.now, &open, &mut copy, &mut describe);
+    }
+
     fn settle_books(&mut self) {
         let finished: Finished =
             self.window.take_finished().expect("its pages have all been handed on");
@@ -758,6 +823,28 @@ fn fill_gaps(count: &Count, fill: Fill, frame_bytes: usize, closed: &mut Closed<
             count.fill(index, before, fill, &mut rest[..frame_bytes]);
         }
     }
+}
+
+/// Frames of a page that is still open, filled where they are absent, and where in its block they lie. A frame that is
+/// made up may go by the one before it, so the copy begins with one that is there.
+fn copy_of(
+    count: &Count,
+    fill: Fill,
+    frame_bytes: usize,
+    page: &OpenPage<'_, Block>,
+    slots: Range<u32>,
+) -> (u32, Vec<u8>) {
+    let block = page.block.expect("frames are present, so there is memory");
+    let from = (0..=slots.start).rev().find(|&slot| page.is_present(slot)).unwrap_or(0);
+    let to = slots.end.min(page.slots());
+    let mut copy = block[from as usize * frame_bytes..to as usize * frame_bytes].to_vec();
+    for slot in (from..to).filter(|&slot| !page.is_present(slot)) {
+        let at = (slot - from) as usize * frame_bytes;
+        let (before, rest) = copy.split_at_mut(at);
+        let before = before.rchunks_exact(frame_bytes).next();
+        count.fill(page.first + i64::from(slot), before, fill, &mut rest[..frame_bytes]);
+    }
+    (from * frame_bytes as u32, copy)
 }
 
 fn note_invalid(list: &mut VecDeque<(i64, u32)>, page: i64) {

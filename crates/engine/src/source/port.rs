@@ -430,7 +430,9 @@ impl Port {
                 self.streams.iter_mut().for_each(|stream| stream.cut_now(&mut lent));
             }
         }
-        if let Some(pool) = &self.pool {
+        if let Some(pool) = &mut self.pool {
+            let mut lent = lender.lend(pool);
+            self.streams.iter_mut().for_each(|stream| stream.keep_tail(&mut lent));
             self.streams.iter().for_each(|stream| stream.tell(pool));
         }
         let complaints = self.streams.iter_mut().filter_map(Stream::complaint);

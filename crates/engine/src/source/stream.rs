@@ -94,6 +94,14 @@ impl Stream {
         }
     }
 
+    /// Has kept what is in blocks that are not full, once that is old.
+    pub fn keep_tail(&mut self, lent: &mut Lent<'_>) {
+        match self {
+            Stream::Placed(placed) => placed.keep_tail(lent),
+            Stream::Arrived(arrived) => arrived.keep_tail(lent),
+        }
+    }
+
     /// Ends the last scan.
     pub fn end(&mut self, lent: &mut Lent<'_>) {
         match self {

@@ -442,6 +442,21 @@ fn file_system(root: &Path) -> io::Result<String> {
     .to_owned())
 }
 
+/// Makes the directory beside a stream, as its writer does too: whoever is second finds it there. The member
+/// itself is never made: one that is gone must not come back as a directory on another disk.
+pub(crate) fn make_side(side: &Path) -> io::Result<()> {
+    if side.is_dir() {
+        return Ok(());
+    }
+    for directory in [side.parent(), Some(side)].into_iter().flatten() {
+        match std::fs::create_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

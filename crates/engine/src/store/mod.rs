@@ -57,6 +57,7 @@ pub mod redundancy;
 pub mod remove;
 pub mod renumber;
 mod stream;
+pub(crate) mod tails;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod verify;
@@ -66,6 +67,7 @@ mod writer;
 mod faulty;
 
 pub use disk::{Access, Nameless, open_nameless};
+pub(crate) use member::make_side;
 pub use member::{Member, MemberError};
 pub use writer::{Lane, Settings, Timing, Writer, WriterError, spawn};
 

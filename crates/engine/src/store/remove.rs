@@ -22,6 +22,7 @@ use super::keep::{PROTECTED_FILE, is_protected};
 use super::lock::{self, ScanLock};
 use super::reader::Scan;
 use super::renumber::is_to_be_renamed;
+use super::tails::litter_in;
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -233,6 +234,9 @@ fn chunks_of(holding: &Holding) -> impl Iterator<Item = &PathBuf> {
 impl Removed {
     fn sides_of(&mut self, holding: &Holding) -> Result<(), Error> {
         let side = holding.path.join(SIDE_DIRECTORY);
+        for path in litter_in(&holding.path) {
+            self.file(&path)?;
+        }
         for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, MANIFEST_FILE] {
             let path = side.join(name);
             self.file(&path.with_extension("new"))?;

@@ -114,6 +114,13 @@ impl Intake {
         Some(self.batch(taken))
     }
 
+    /// The certified part of the oldest block, and how long it has waited.
+    pub(super) fn certified_part(&self, certified: u64) -> Option<(&[u8], Duration)> {
+        let oldest = self.held.front().or(self.filling.as_ref())?;
+        let good = self.certified_bytes(oldest, certified);
+        (good > 0).then(|| (&oldest.block[..good], oldest.since.elapsed()))
+    }
+
     /// Drops every sample from `certified` on. What is left can be taken with [`Intake::take_last`].
     pub(super) fn cut(&mut self, certified: u64) {
         let held = std::mem::take(&mut self.held);

@@ -73,6 +73,10 @@ pub trait Outlet {
     /// Takes samples.
     fn filled(&mut self, batch: Batch);
 
+    /// Takes a copy of certified samples in a block that is handed on only when it is full, if they are old. They are
+    /// the beginning of the next block.
+    fn keep(&mut self, _samples: &[u8], _old: Duration) {}
+
     /// A block that is empty again; waits for one for at most so long.
     fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted>;
 

@@ -751,6 +751,11 @@ impl<D: Device, O: Outlet> Source<D, O> {
         {
             self.give(batch);
         }
+        if let Some(certified) = self.certified()
+            && let Some((samples, old)) = self.intake.certified_part(certified)
+        {
+            self.outlet.keep(samples, old);
+        }
         self.look_at_counters();
     }
 

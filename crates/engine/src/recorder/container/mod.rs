@@ -256,8 +256,11 @@ impl Work {
         let (to_notices, notices) = mpsc::channel();
         let mut captures = Vec::new();
         for (number, (group, lane)) in groups.into_iter().zip(lanes).enumerate() {
-            let settings =
-                Settings { posting: Posting::on(plan.cpus.get(number).copied()), hold: false };
+            let settings = Settings {
+                posting: Posting::on(plan.cpus.get(number).copied()),
+                hold: false,
+                tails: None,
+            };
             let capture = Capture::start(number, group, vec![lane], to_notices.clone(), settings);
             captures.push(capture.map_err(RecordError::Thread)?);
         }

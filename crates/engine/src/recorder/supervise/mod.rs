@@ -371,6 +371,7 @@ impl Supervisor {
                     sources: self.plan.sources.clone(),
                     writers: self.running.gauges.clone(),
                     aborted: self.stopping > 1,
+                    tails: self.running.tails.clone(),
                 };
                 self.sealings.push(Sealing::begin(scan, basis));
             } else {

@@ -83,12 +83,12 @@ fn cut(path: &Path, bytes: u64) -> Result<(), Error> {
     cut().map_err(|source| write_error(path, "cutting it to its true size", source))
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     step()?;
     std::fs::rename(from, to).map_err(|source| write_error(from, "putting it in place", source))
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
+pub(super) fn remove(path: &Path) -> Result<(), Error> {
     step()?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -96,7 +96,7 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn write_error(path: &Path, doing: &'static str, source: io::Error) -> Error {
+pub(super) fn write_error(path: &Path, doing: &'static str, source: io::Error) -> Error {
     Error::Write { path: path.to_owned(), doing, source }
 }
 

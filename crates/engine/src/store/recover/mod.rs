@@ -9,6 +9,7 @@
 //! intact            a stream that has lost nothing keeps the account that was there
 //! times     accounts, frames, files ► from when until when, where the manifest had to be made
 //! apply     chunks cut and put in place ► indexes ► accounts ► manifests
+//! tail      what was kept of blocks that were not full ► a chunk, its records; then all from the start, with it
 //! renumber  chunk files renamed, where their order is not that of the stream
 //! ```
 //!
@@ -29,6 +30,7 @@ mod remake;
 mod salvage;
 mod seal;
 mod standing;
+mod tail;
 mod times;
 
 use std::path::PathBuf;
@@ -96,10 +98,17 @@ pub fn recover(
     let mut manifest = inventory.manifest.clone();
     let (mut accounts, mut streams, mut spans) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..manifest.streams.len() {
-        let examined = examine::examine(&inventory, number, options, progress)?;
-        let rebuilt = rebuild::rebuild(&inventory, number, examined, progress)?;
-        apply::apply(&inventory, &rebuilt)?;
-        streams.push(rebuilt.told());
+        let mut rebuilt = put_together(&inventory, number, options, progress)?;
+        let mut told = rebuilt.told();
+        let kept = tail::put_back(&inventory, &rebuilt)?;
+        if kept.blocks > 0 {
+            inventory = Inventory::take(roots, scan)?;
+            rebuilt = put_together(&inventory, number, options, progress)?;
+            // What was found and cut off before is found no more.
+            told = told.with_tail(rebuilt.told());
+        }
+        (told.tail, told.tails_ignored) = (kept.blocks, kept.ignored);
+        streams.push(told);
         rebuilt.write_into(&mut manifest);
         spans.push(rebuilt.span());
         accounts.push(rebuilt.account);
@@ -114,12 +123,26 @@ pub fn recover(
     }
     warnings.extend(renumber::plan(&Inventory::take(roots, scan)?, &mut manifest));
     manifest.markers = placed(Inventory::take(roots, scan)?);
+    tail::remove_all(&inventory)?;
     seal(&inventory, &manifest, &accounts, &mut locks)?;
     if manifest.streams.iter().any(renumber::is_to_be_renamed) {
         rename(roots, &inventory, &mut manifest, &mut locks)?;
     }
     let (scan, seconds) = (scan.to_string(), started.elapsed().as_secs_f64());
     Ok(Outcome::Recovered(Recovery { scan, state: manifest.state, streams, warnings, seconds }))
+}
+
+/// Examines a stream, and has its chunks and indexes say what it is.
+fn put_together(
+    inventory: &Inventory,
+    number: usize,
+    options: Options,
+    progress: &dyn Fn(u64),
+) -> Result<rebuild::Rebuilt, Error> {
+    let examined = examine::examine(inventory, number, options, progress)?;
+    let rebuilt = rebuild::rebuild(inventory, number, examined, progress)?;
+    apply::apply(inventory, &rebuilt)?;
+    Ok(rebuilt)
 }
 
 /// The markers of a scan, with where its streams were, as far as its indexes tell by now.

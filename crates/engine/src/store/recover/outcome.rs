@@ -70,10 +70,22 @@ pub struct Recovered {
     pub placed: u64,
     /// Chunk files that another member holds as well, moved out of sight.
     pub superseded: u64,
+    /// Blocks that were not full yet, and were kept beside the chunks.
+    pub tail: u64,
+    /// What was kept beside the chunks and does not go on where the stream ends, or is damaged.
+    pub tails_ignored: u64,
     /// The terms of the account made from it.
     pub terms: Terms,
     /// And its verdict.
     pub verdict: Option<Verdict>,
     /// Nothing of it was lost: its account is the one that was there before.
     pub intact: bool,
+}
+
+impl Recovered {
+    /// What was done to a stream, with what it is now that blocks were put behind it.
+    pub(super) fn with_tail(self, now: Self) -> Self {
+        let Self { found, cut, damaged, placed, superseded, .. } = self;
+        Self { found, cut, damaged, placed, superseded, ..now }
+    }
 }

@@ -431,6 +431,8 @@ impl Rebuilt {
             terms: self.account.terms,
             verdict: Some(self.account.verdict),
             intact: self.intact,
+            tail: 0,
+            tails_ignored: 0,
         }
     }
 

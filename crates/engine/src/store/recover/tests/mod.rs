@@ -2,6 +2,7 @@
 
 mod died;
 mod lost;
+mod tail;
 
 use fullbore_core::gap::Cause;
 use fullbore_core::manifest::Fill;

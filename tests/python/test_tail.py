@@ -1,0 +1,144 @@
+"""A slow stream is safe long before its block is full: what came of it is in its tail, and `recover` brings it back."""
+
+import struct
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+from fullbore import GOOD, PATIENCE, Recording, ask, balanced, free_ports, generate_command, run
+from panda import Panda
+
+HEAD, PIECE = 12, 48
+
+
+def tails(stores):
+    return [path for store in stores for path in store.glob("*/.fullbore/tail.*")]
+
+
+def frames_in(path):
+    """Frames in the blocks that the last picture of a tail tells of, by the page on the store's files."""
+    try:
+        file = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    at = frames = 0
+    while at + HEAD <= len(file):
+        kind, _, _, body = struct.unpack_from("<4xBBHI", file, at)
+        if at + HEAD + body > len(file):
+            break
+        if kind == 2:
+            (pieces,) = struct.unpack_from("<I", file, at + HEAD + 28)
+            frames, piece = 0, at + HEAD + 32
+            for _ in range(pieces):
+                count, gaps, lengths = struct.unpack_from("<12xI24xII", file, piece)
+                frames += count
+                piece += PIECE + 17 * gaps + 2 * lengths
+        at += HEAD + body
+    return frames
+
+
+def kept(stores, least):
+    """Waits until so many frames are in the newest tail."""
+    for _ in range(PATIENCE * 20):
+        named = sorted((path for path in tails(stores) if path.suffix != ".new"), key=lambda path: path.name)
+        if named and (frames := frames_in(named[-1])) >= least:
+            return frames
+        threading.Event().wait(0.05)
+    raise AssertionError(f"{[(path, frames_in(path)) for path in tails(stores)]}, not {least} frames")
+
+
+def recovered(recording, stores):
+    members = ",".join(map(str, stores))
+    told = ask("recover", recording.scan, "--store", members)
+    run("verify", recording.scan, "--store", members, code=GOOD)
+    (account,) = ask("info", recording.scan, "--store", members)["accounts"]
+    assert tails(stores) == [], "a scan that is recovered has no tail"
+    return told, balanced(account)
+
+
+def test_of_a_slow_stream_all_that_was_kept_outlives_a_kill(stores):
+    """12 frames of 8032 bytes a second, some of them lost on the way: a block of it takes eleven seconds."""
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=12", store=stores) as recording:
+        sender = generate_command(port, frame=8032, fps=12, duration="60s", drop=0.05, seed=4)
+        sending = subprocess.Popen(sender, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            least = kept(stores, 60)
+            last = recording.kill()
+        finally:
+            sending.kill()
+            sending.wait(PATIENCE)
+    assert last["durable_bytes"] == 0, "no block was full"
+    told, account = recovered(recording, stores)
+    (stream,) = told["streams"]
+    assert stream["tail"] >= 1 and stream["tails_ignored"] == 0
+    terms = account["terms"]
+    assert terms["expected"] >= least > terms["missing"] > 0
+    assert (terms["overrun"], account["unverified"]) == (0, 0)
+    assert account["filled"] == terms["missing"], "what never came is filled, as in any block"
+
+
+@pytest.mark.parametrize("frames, still_open", [(60, 60), (300, 172)])
+def test_all_that_was_sent_is_there_though_no_block_after_it_was_full(frames, still_open, stores):
+    """The sender has ended, the recorder waits on, and dies. Blocks hold 128 frames; one that is full stays open until
+    the next is too, for frames that were overtaken."""
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=60", store=stores) as recording:
+        sender = generate_command(port, frame=8032, fps=60, duration=f"{frames // 60}s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        kept(stores, still_open)
+        recording.wait("progress", lambda told: told["durable_bytes"] >= (frames - still_open) * 8032)
+        recording.kill()
+    told, account = recovered(recording, stores)
+    assert account["terms"]["written"] == account["terms"]["expected"] == frames
+    assert account["unverified"] == 0
+    assert told["streams"][0]["bytes"] == frames * 8032
+
+
+def test_datagrams_that_tell_no_number_are_kept_as_they_came(stores):
+    (port,) = free_ports(1)
+    source = f"udp://127.0.0.1:{port}?format=raw&frame=varying&block=1MiB"
+    with Recording(source, store=stores) as recording:
+        sender = generate_command(port, frame=1032, fps=100, duration="2s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        kept(stores, 200)
+        recording.kill()
+    _, account = recovered(recording, stores)
+    assert account["terms"]["written"] == 200
+    assert len(recording.on_disk().bytes()) == 200 * 1032
+
+
+def test_samples_of_a_slow_panda_outlive_a_kill(stores):
+    """60 kB/s: a block of it takes 70 seconds."""
+    with Panda("--rate", 1000) as panda:
+        with Recording(panda.endpoint, store=stores, options=["--arm"]) as recording:
+            least = kept(stores, 3000)
+            recording.kill()
+    told, account = recovered(recording, stores)
+    assert told["streams"][0]["tail"] == 1
+    assert account["terms"]["written"] >= least
+    samples = np.frombuffer(recording.on_disk().bytes(), "<u4").reshape(-1, 15)
+    assert (samples == np.arange(len(samples), dtype="u4")[:, None]).all()
+
+
+def test_a_slow_stream_that_is_sealed_leaves_no_tail(stores):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=stores) as recording:
+        sender = generate_command(port, frame=8032, fps=12, duration="3s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        kept(stores, 36)
+        recording.stop()
+    assert tails(stores) == []
+    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=GOOD)
+
+
+def test_a_fast_recording_never_has_a_tail(stores):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=4000", store=stores) as recording:
+        sender = generate_command(port, frame=8032, fps=4000, duration="2s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        recording.stop()
+    assert tails(stores) == []
+    files = [path.name for store in stores for path in store.rglob("*") if path.is_file()]
+    assert files and not any(name.startswith("tail") for name in files)
