@@ -1,8 +1,9 @@
 //! What was kept of blocks that were not full.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use fullbore_core::gap::Gap;
 use fullbore_core::index::{self, Entry};
 use fullbore_core::tail::{Codec, Entry as TailEntry, Picture, Piece, tail_file};
 use fullbore_core::time::Tai;
@@ -62,7 +63,7 @@ fn taken_out(laid: &Laid, stream: usize, count: usize) -> Vec<u8> {
 }
 
 /// Takes the records of a block out of an index, with gaps told behind it.
-fn cut_index(laid: &Laid, stream: usize, path: &PathBuf, gone: u64) -> (Vec<Gap>, Vec<u16>) {
+fn cut_index(laid: &Laid, stream: usize, path: &Path, gone: u64) -> (Vec<Gap>, Vec<u16>) {
     let codec = index::Codec::of_scan(laid.manifest.uuid);
     let (entries, _) = codec.decode_file(&fs::read(path).unwrap());
     let (mut gaps, mut all, mut behind) = (Vec::new(), Vec::new(), false);
