@@ -193,6 +193,7 @@ impl World {
             rig: None,
             captures: threads,
             writers: Vec::new(),
+            tails: None,
             gauges,
             notices: notice_receiver,
             reports: report_receiver,

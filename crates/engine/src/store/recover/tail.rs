@@ -59,14 +59,14 @@ pub fn put_back(inventory: &Inventory, rebuilt: &Rebuilt) -> Result<Kept, Error>
         tail.picture.pieces.iter().zip(&tail.bytes).skip(skip).collect();
     kept.blocks = behind.len() as u64;
     let mut sequence = tail.picture.sequence + skip as u64;
-    let mut chunk = next_chunk(inventory, rebuilt, sequence, &tail);
-    for blocks in behind.chunks(tail.picture.geometry.chunk_blocks as usize) {
+    let first = next_chunk(inventory, rebuilt, sequence, &tail);
+    let chunks = behind.chunks(tail.picture.geometry.chunk_blocks as usize);
+    for (chunk, blocks) in (first..).zip(chunks) {
         let making = make_chunk(holding, chunk, blocks)?;
         append(inventory, holding, rebuilt, &tail, &records(chunk, sequence, blocks))?;
         rename(&making, &holding.chunk_path(chunk))?;
         sync(&holding.path)?;
         sequence += blocks.len() as u64;
-        chunk += 1;
     }
     Ok(kept)
 }
