@@ -260,7 +260,11 @@ impl Scan {
         if number >= self.manifest.streams.len() {
             // Threads are numbered as they are discovered, so none is ever skipped for long.
             while self.manifest.streams.len() <= number {
-                self.manifest.streams.push(discovered(shape, &format, self.opening.directory(&shape.name)));
+                self.manifest.streams.push(discovered(
+                    shape,
+                    &format,
+                    self.opening.directory(&shape.name),
+                ));
             }
         }
         let stream = &mut self.manifest.streams[number];
