@@ -146,7 +146,7 @@ def test_a_stream_that_never_came_is_said_not_to_have(store):
 
 
 def test_each_scan_of_a_series_is_followed_to_its_own_end(store):
-    port, frames = free_port(), wire.run_of_frames(4000)
+    port, frames = free_port(), wire.run_of_frames(9000)
     options = ("--scans", "2", "--bytes", f"{4000 * FRAME}")
     with recording(port, store, scan="no", options=options) as record:
         first = Reader("cat", "test_no0001", "--follow", store=store)

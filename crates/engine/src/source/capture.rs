@@ -439,7 +439,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::port::Sizes;
-    use super::{Capture, Failures, Notice, Opening, Order, Port, Round, Settings};
+    use super::{Capture, Failures, Lane, Notice, Opening, Order, Port, Round, Settings};
+    use crate::ring::Wake;
 
     #[test]
     fn what_comes_before_the_first_scan_has_begun_waits_in_its_socket() {
@@ -449,7 +450,12 @@ mod tests {
         let sizes = Sizes { pool_bytes: 64 << 20, chunk_bytes: 64 << 20, buffer_bytes: 1 << 20 };
         let port = Port::open_near(None, source, 0, Arc::new(AtomicU16::new(1)), sizes).unwrap();
         let (notices, told) = mpsc::channel();
-        let capture = Capture::start(0, vec![port], vec![], notices, Settings::default()).unwrap();
+        let ((commands, _written), (_returned, returned)) =
+            (rtrb::RingBuffer::new(256), rtrb::RingBuffer::new(256));
+        let wake = Arc::new(Wake::new().unwrap());
+        let lane = Lane::new(commands, returned, Arc::default(), wake, 256);
+        let capture =
+            Capture::start(0, vec![port], vec![lane], notices, Settings::default()).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..100 {
             sender.send_to(&[7; 1024], ("127.0.0.1", free)).unwrap();

@@ -439,7 +439,7 @@ mod tests {
             let (job, opened) = told.split_once(" 3<>").unwrap();
             assert!(job.contains("--filename=/dev/fd/3 "), "{told}");
             // In the place of fio something that writes to what it is given.
-            let written = format!("echo {number} >&3 3<>{opened}");
+            let written = format!("echo {number} 3<>{opened} >&3");
             let status = Command::new("sh").arg("-c").arg(&written).status().unwrap();
             assert!(status.success(), "{written}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{number}\n"), "{written}");
