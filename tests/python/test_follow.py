@@ -302,7 +302,7 @@ def test_what_is_played_while_it_is_recorded_is_all_that_was_recorded(store):
     assert got == frames
     # On a busy machine its timing may not be kept, which is told.
     report = json.loads(player.ends(code=(GOOD, FOUND))[0].splitlines()[-1])
-    assert report["frames"] == 4000 and report["streams"][0]["losses"] == []
+    assert report["frames"] == 4000 and report["streams"][0]["losses"] == [], report
     lag = report["streams"][0]["lag"]
     assert 0 <= lag["least_seconds"] <= lag["most_seconds"]
 

@@ -114,12 +114,18 @@ def spans(text):
     return [cpu for span in ends for cpu in range(span[0], span[-1] + 1)]
 
 
-def group_of(pid):
-    """The niceness of a session where sessions are groups, else nothing."""
+def sessions_are_groups():
     with contextlib.suppress(OSError):
-        if Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1":
-            return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
-    return None
+        return Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+    return False
+
+
+def group_of(pid):
+    """The niceness of its session's group; nothing where it has none, as a process that no session has begun above."""
+    if not sessions_are_groups():
+        return None
+    told = re.search(r"nice (-?\d+)", Path(f"/proc/{pid}/autogroup").read_text())
+    return told and int(told[1])
 
 
 def armed(recording):
@@ -191,7 +197,7 @@ def test_capture_gets_more_than_its_share_where_it_cannot_be_first(store):
 
 @root
 def test_a_killed_recorder_leaves_its_shell_no_more_favoured_than_it_was(store):
-    if group_of("self") is None:
+    if not sessions_are_groups():
         pytest.skip("sessions are not groups here")
     # A shell that outlives the recorder that it started, as one of a terminal does.
     shell = ["setsid", "sh", "-c", 'echo 2 > /proc/self/autogroup; "$@"; sleep 600', "sh"]

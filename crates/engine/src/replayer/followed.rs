@@ -212,9 +212,12 @@ impl FollowedFrames {
         if let Some(why) = &state.failed {
             return Err(why.clone().into());
         }
-        if let Some(whole) = state.whole.clone().filter(|_| !self.whole) {
+        if let Some(whole) = state.whole.clone() {
             drop(state);
-            self.take_whole(&whole);
+            // What was handed on last and not fetched by then is part of it.
+            if !self.whole {
+                self.take_whole(&whole);
+            }
             return Ok((u64::MAX, Standing::Sealed));
         }
         let now = (state.looks, state.standing);

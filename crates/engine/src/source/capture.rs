@@ -450,7 +450,7 @@ mod tests {
         let sizes = Sizes { pool_bytes: 64 << 20, chunk_bytes: 64 << 20, buffer_bytes: 1 << 20 };
         let port = Port::open_near(None, source, 0, Arc::new(AtomicU16::new(1)), sizes).unwrap();
         let (notices, told) = mpsc::channel();
-        let ((commands, _written), (_returned, returned)) =
+        let ((commands, taken), (answers, returned)) =
             (rtrb::RingBuffer::new(256), rtrb::RingBuffer::new(256));
         let wake = Arc::new(Wake::new().unwrap());
         let lane = Lane::new(commands, returned, Arc::default(), wake, 256);
@@ -466,7 +466,8 @@ mod tests {
         capture.order(Order::Begin(Arc::new(opening)));
         let opened = told.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(matches!(opened, Notice::Opened { .. }));
-        capture.order(Order::Abort);
+        // A writer that is gone is the end of the thread too.
+        drop((taken, answers));
         assert!(told.iter().any(|notice| matches!(notice, Notice::Done)));
         capture.join();
     }

@@ -321,7 +321,10 @@ fn played(source: &mut dyn FrameSource) -> Vec<(Vec<u8>, Option<Tai>, bool)> {
 #[test]
 fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
     let vdif = StreamPlan::vdif("a").gap(40, 3, Cause::Missing).skip_blocks(10..12);
-    for plan in [vdif, StreamPlan::raw("a"), StreamPlan::varying("a")] {
+    let plans = [vdif, StreamPlan::raw("a"), StreamPlan::varying("a")];
+    // Whoever plays comes for what is new at once, or finds the scan sealed and what was new before that not fetched.
+    let late = [Duration::ZERO, 3 * LOOK];
+    for (plan, late) in plans.iter().flat_map(|plan| late.map(|late| (plan.clone(), late))) {
         let (mut running, settings) = (Running::new(2, plan), Settings::beside_a_recorder());
         running.write(0, 5);
         running.write(1, 3);
@@ -333,7 +336,9 @@ fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
             first.map(|frame| (frame.bytes.to_vec(), frame.time, frame.fill)).collect();
         assert!(begun && !all.is_empty());
         running.write_all();
+        std::thread::sleep(late);
         running.seal();
+        std::thread::sleep(late);
         all.extend(played(&mut frames[0]));
         let scan = Scan::open(&running.store.roots(), &running.laid.name).unwrap();
         let stream = &scan.streams[0];
