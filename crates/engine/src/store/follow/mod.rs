@@ -119,7 +119,7 @@ pub struct Follower {
 }
 
 /// What a manifest file is told apart by: it is never written in place.
-type Stamp = (u64, std::time::SystemTime);
+type Stamp = (u64, u64, std::time::SystemTime);
 
 /// A stream's indexes, and what of them is not in the stream yet.
 #[derive(Debug, Default)]
@@ -205,7 +205,8 @@ impl Follower {
         let standing = standing(held, &inventory.manifest);
         let mut follower = Self {
             roots: roots.to_vec(),
-            stamps: stamps(&inventory),
+            // What was written since it was read is found by the first look.
+            stamps: Vec::new(),
             scan: so_far(inventory),
             streams: Vec::new(),
             standing,
@@ -339,6 +340,7 @@ impl Follower {
 
     /// Reads the manifest again if any copy of it is another one.
     fn read_manifest(&mut self) -> Result<(), Error> {
+        // Before what they stamp: one that is replaced in between is read again.
         let stamps = stamps(&self.scan.inventory);
         if stamps == self.stamps {
             return Ok(());
@@ -632,7 +634,7 @@ fn stamps(inventory: &Inventory) -> Vec<Option<Stamp>> {
     let stamp = |root: &inventory::Root| {
         let path = side_file(&root.path.join(&first.directory), MANIFEST_FILE);
         let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.ino(), metadata.modified().ok()?))
+        Some((metadata.ino(), metadata.len(), metadata.modified().ok()?))
     };
     inventory.roots.iter().map(stamp).collect()
 }

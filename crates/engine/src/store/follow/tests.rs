@@ -354,6 +354,23 @@ fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
     }
 }
 
+#[test]
+fn a_manifest_that_was_replaced_while_the_scan_was_opened_is_read() {
+    let running = Running::new(2, StreamPlan::vdif("a"));
+    let mut follower = running.follower();
+    // As if it had been replaced between the reading of it and its first stamp: by that it is no other.
+    let mut manifest = running.laid.manifest.clone();
+    manifest.software = manifest.software.chars().rev().collect();
+    for member in 0..2 {
+        let path = running.laid.manifest_path(0, member);
+        let written = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, manifest.to_json()).unwrap();
+        fs::File::open(&path).unwrap().set_modified(written).unwrap();
+    }
+    follower.look().unwrap();
+    assert_eq!(follower.scan().manifest.software, manifest.software);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
