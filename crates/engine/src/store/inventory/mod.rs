@@ -18,7 +18,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::manifest::{MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State};
+use fullbore_core::manifest::{
+    Format, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State, Stream,
+};
 use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
 use fullbore_core::renamed::{Renamed, Stage};
@@ -314,7 +316,7 @@ fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error>
     }
     let best = copies.into_iter().max_by_key(|(_, m)| {
         let what = (m.renaming(), m.redundant(), m.markers.len());
-        (rank(m.state), m.blocks(), m.streams.len(), what)
+        (rank(m.state), m.blocks(), m.streams.len(), m.described(), what)
     });
     best.map(|(path, manifest)| (manifest, path)).ok_or_else(|| Error::NoManifest {
         scan: scan.to_owned(),
@@ -334,6 +336,8 @@ fn why_no_manifest(holding: &Holding) -> String {
 trait Says {
     /// Blocks of all streams.
     fn blocks(&self) -> u64;
+    /// How much is told of what the streams are: it becomes known while they are recorded.
+    fn described(&self) -> usize;
     /// How far the renaming of each stream is.
     fn renaming(&self) -> Vec<Option<(u32, Stage)>>;
     /// How often its redundancy was rebuilt, and whether it is told how it came to be.
@@ -343,6 +347,26 @@ trait Says {
 impl Says for Manifest {
     fn blocks(&self) -> u64 {
         self.streams.iter().map(|stream| stream.blocks).sum()
+    }
+
+    fn described(&self) -> usize {
+        let of = |stream: &Stream| {
+            let told = match &stream.format {
+                Format::Vdif { frames_per_second, .. } => usize::from(frames_per_second.is_some()),
+                Format::Panda { header, ending, captured, connections, notes, settings } => {
+                    let once = [
+                        !header.is_empty(),
+                        settings.is_some(),
+                        ending.is_some(),
+                        captured.is_some(),
+                    ];
+                    once.into_iter().filter(|it| *it).count() + connections.len() + notes.len()
+                }
+                Format::Raw => 0,
+            };
+            told + usize::from(stream.geometry.is_some())
+        };
+        self.streams.iter().map(of).sum()
     }
 
     fn renaming(&self) -> Vec<Option<(u32, Stage)>> {

@@ -277,6 +277,23 @@ fn two_scans_of_one_name_are_not_mixed() {
 }
 
 #[test]
+fn of_copies_the_one_is_believed_that_tells_most_of_what_the_streams_are() {
+    for older in 0..2 {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
+        let newer = Scan::open(&store.roots(), &laid.name).unwrap().manifest;
+        let mut manifest = newer.clone();
+        // As one is that was written before the first frame came, and is still to be replaced.
+        manifest.streams[0].format =
+            Format::Vdif { frames_per_second: None, derived: false, threads: vec![] };
+        manifest.streams[0].geometry = None;
+        std::fs::write(laid.manifest_path(0, older), manifest.to_json()).unwrap();
+        let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+        assert_eq!(scan.manifest.streams, newer.streams);
+    }
+}
+
+#[test]
 fn a_manifest_that_leads_out_of_the_store_is_not_believed() {
     let store = Store::new(1);
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
