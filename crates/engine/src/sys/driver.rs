@@ -183,3 +183,70 @@ fn opened(id: hid_t) -> hdf5_metno::Result<File> {
     // SAFETY: the id was just opened by the caller and nobody else holds it, so the file alone closes it.
     unsafe { hdf5_metno::from_id(id) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// Chunks of so many bytes each, in a file whose larger pieces lie on pages.
+    fn made(path: &Path, chunk: usize) -> (File, Dataset) {
+        let access = FileAccess::build().alignment(PAGE, PAGE).meta_block_size(PAGE).finish();
+        let file = create_excl(path, &access.unwrap()).unwrap();
+        let dataset = file.new_dataset::<u8>().shape((0..,)).chunk((chunk,)).create("bytes");
+        let dataset = dataset.unwrap();
+        dataset.resize(2 * chunk).unwrap();
+        (file, dataset)
+    }
+
+    #[test]
+    fn a_chunk_that_begins_a_page_is_left_to_the_caller_and_lies_where_he_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pages.h5");
+        let (file, dataset) = made(&path, 8192);
+        let places = [[1; 8192], [2; 8192]].map(|bytes| {
+            let at = bytes[0] as u64 - 1;
+            place_chunk(&dataset, &[at * 8192], &bytes).unwrap().expect("left to the caller")
+        });
+        assert!(places.iter().all(|at| at.is_multiple_of(PAGE)) && places[0] != places[1]);
+        file.flush().unwrap();
+        assert_eq!(dataset.read_raw::<u8>().unwrap(), [0; 16_384], "nobody has written them");
+        drop((dataset, file));
+        let raw = OpenOptions::new().write(true).open(&path).unwrap();
+        raw.write_all_at(&[1; 8192], places[0]).unwrap();
+        raw.write_all_at(&[2; 8192], places[1]).unwrap();
+        // By libhdf5's own driver.
+        let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>().unwrap();
+        assert!(read[..8192] == [1; 8192] && read[8192..] == [2; 8192]);
+    }
+
+    #[test]
+    fn what_begins_no_page_and_what_is_not_meant_is_written_as_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("parts.h5");
+        let (file, dataset) = made(&path, 1000);
+        let places = [[1; 1000], [2; 1000]]
+            .map(|bytes| place_chunk(&dataset, &[(bytes[0] as u64 - 1) * 1000], &bytes).unwrap());
+        // One of them may begin a page by chance.
+        assert!(places.contains(&None), "{places:?}");
+        for n in (0..2).filter(|n| places[*n].is_some()) {
+            write_chunk(&dataset, &[n as u64 * 1000], 0, &[n as u8 + 1; 1000]).unwrap();
+        }
+        drop((dataset, file));
+        let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>().unwrap();
+        assert!(read[..1000] == [1; 1000] && read[1000..] == [2; 1000]);
+    }
+
+    #[test]
+    fn a_file_of_another_driver_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join("plain.h5")).unwrap();
+        let dataset = file.new_dataset::<u8>().shape((0..,)).chunk((8192,)).create("bytes");
+        let dataset = dataset.unwrap();
+        dataset.resize(8192).unwrap();
+        assert_eq!(place_chunk(&dataset, &[0], &[7; 8192]).unwrap(), None);
+        assert_eq!(dataset.read_raw::<u8>().unwrap(), [7; 8192]);
+    }
+}
