@@ -592,9 +592,10 @@ def test_a_file_that_is_recorded_onto_is_neither_measured_nor_tested(tmp_path):
     run("verify", to, code=GOOD)
 
 
-def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(tmp_path):
+@pytest.mark.parametrize("required", [["--require", "1MB/s"], []])
+def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(required, tmp_path):
     words = ["bench", "disk", tmp_path, "--skip", "peak,fio", "--rate", "20MB/s", "--bytes", "1TB", "--no-history"]
-    words += ["--reserve", "1MiB", "--require", "1MB/s", "--output", tmp_path / "result.json"]
+    words += ["--reserve", "1MiB", *required, "--output", tmp_path / "result.json"]
     process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # It has begun when its file without a name is there.
     deadline = time.monotonic() + PATIENCE

@@ -605,6 +605,18 @@ def test_swap_space_is_not_overwritten_and_less_so_while_it_is_swapped_to(loop):
 
 
 @root
+def test_a_read_only_device_is_refused_before_anything_is_tried(loop):
+    subprocess.run(["blockdev", "--setro", loop], check=True)
+    for words in (
+        ["record", "pattern:prbs31", "--to", f"device:{loop}?last=0x20000"],
+        ["selftest", "--quick", loop],
+        ["bench", "disk", loop, "--quick", "--no-history"],
+    ):
+        told = text(run(*words, "--overwrite", loop, code=REFUSED).stderr)
+        assert "the device is read-only" in told and "blockdev --setrw" in told, told
+
+
+@root
 def test_a_file_that_a_loop_device_shows_is_in_use(loop):
     backing = subprocess.run(
         ["losetup", "--noheadings", "--output", "BACK-FILE", loop], check=True, capture_output=True

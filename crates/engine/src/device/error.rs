@@ -258,7 +258,7 @@ impl Error {
             Error::Open { source, .. } | Error::Write { source, .. }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
             {
-                "the device is read-only: `blockdev --getro` says 1".into()
+                "it is mounted read-only: `findmnt` tells by whom and how".into()
             }
             Error::NoIndex { .. } => {
                 "the first recording with --session and --scan makes one; bare chunks are named by \

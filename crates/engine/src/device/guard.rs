@@ -168,6 +168,12 @@ pub enum GuardError {
         /// What was given.
         path: PathBuf,
     },
+    /// The kernel lets nobody write to it.
+    #[error("{}: the device is read-only", path.display())]
+    ReadOnly {
+        /// The device.
+        path: PathBuf,
+    },
     /// It carries something.
     #[error("{}: it carries {}", path.display(), listed(findings))]
     Occupied {
@@ -216,6 +222,10 @@ impl GuardError {
             GuardError::NoDevice { .. } => {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
+            GuardError::ReadOnly { path } => Some(format!(
+                "`blockdev --setrw {}` lifts that, unless a switch on the drive does it",
+                path.display()
+            )),
             GuardError::Occupied { path, findings } => {
                 let path = path.display();
                 let scans = match survives(findings) {
@@ -333,6 +343,9 @@ pub fn clear(
         }
         Err(error) => return Err(error),
     };
+    if inspection.block_device && is_read_only(path) {
+        return Err(GuardError::ReadOnly { path: path.to_owned() });
+    }
     let (users, marks): (Vec<Finding>, Vec<Finding>) =
         inspection.findings.into_iter().partition(Finding::is_in_use);
     if !users.is_empty() {
@@ -345,6 +358,16 @@ pub fn clear(
         return Ok(cleared(None, false));
     }
     Err(GuardError::Occupied { path: path.to_owned(), findings: marks })
+}
+
+/// What the kernel says of a block device. It lets such a one be opened to write all the same.
+fn is_read_only(path: &Path) -> bool {
+    let told = fs::metadata(path).and_then(|metadata| {
+        let (major, minor) =
+            (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+        fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"))
+    });
+    told.is_ok_and(|text| text.trim() == "1")
 }
 
 /// Whether a scan index is all that is there. Whatever else is came later, for a new index wipes both ends of

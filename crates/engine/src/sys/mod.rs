@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod cache;
 pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod driver;

@@ -464,7 +464,7 @@ fn code(result: &BenchResult, required: bool) -> u8 {
         .is_some_and(|found| found.wrong_blocks > 0);
     if wrong {
         output::FOUND
-    } else if leave::is_without_answer(result, required) {
+    } else if leave::is_without_answer(result) {
         output::REFUSED
     } else if holds {
         output::GOOD

@@ -98,25 +98,23 @@ fn keep(result: &BenchResult) {
 pub fn leave(result: &BenchResult, leave: &Leave, output: Output) -> anyhow::Result<ExitCode> {
     let files = (leave.output.as_deref(), leave.html.as_deref());
     everywhere(result, files, !leave.no_history, output)?;
-    if is_without_answer(result, leave.require.is_some()) {
+    if is_without_answer(result) {
         return Ok(ExitCode::from(REFUSED));
     }
     let missed = result.verdict.as_ref().is_some_and(|verdict| !verdict.holds);
     Ok(ExitCode::from(if missed { FOUND } else { GOOD }))
 }
 
-/// Whether it was ended before it could answer what was asked: for a rate, or for any figure at all. It says so.
-pub fn is_without_answer(result: &BenchResult, required: bool) -> bool {
-    let measured = has_figures(result);
-    let without = result.interrupted && (required || !measured);
-    if without {
-        let what = match measured {
+/// Whether it was ended before it was done. It says so.
+pub fn is_without_answer(result: &BenchResult) -> bool {
+    if result.interrupted {
+        let what = match has_figures(result) {
             true => "no verdict, for it was ended before it was done",
             false => "nothing was measured",
         };
         eprintln!("fullbore: interrupted: {what}");
     }
-    without
+    result.interrupted
 }
 
 /// Whether there is anything in it that was measured: else it is not worth keeping.
@@ -159,11 +157,11 @@ mod tests {
     #[test]
     fn what_was_interrupted_is_neither_held_nor_missed() {
         let mut result = begun(Kind::Memory);
-        assert!(!is_without_answer(&result, true));
+        assert!(!is_without_answer(&result));
         result.interrupted = true;
         judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
         assert_eq!(result.verdict, None);
-        assert!(is_without_answer(&result, true) && is_without_answer(&result, false));
+        assert!(is_without_answer(&result));
         result.stages.push(Stage {
             name: "copy".into(),
             what: "copied".into(),
@@ -172,8 +170,7 @@ mod tests {
             threads: 1,
             figures: Default::default(),
         });
-        assert!(is_without_answer(&result, true));
-        assert!(!is_without_answer(&result, false), "what stands there was measured");
+        assert!(is_without_answer(&result), "a part of what was asked for");
         result.interrupted = false;
         judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
         assert!(result.verdict.is_some_and(|verdict| verdict.holds));

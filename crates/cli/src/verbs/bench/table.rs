@@ -269,6 +269,9 @@ fn rings(long: &Continuous) -> String {
         let _ = writeln!(text, "    {left:<36}   {right}");
     }
     let best = &long.recommended;
+    if long.write.bytes == 0 {
+        return text;
+    }
     let _ =
         writeln!(text, "  sustained  {} ({})", best.sustained, megabytes(best.sustained.0 as f64));
     let _ = writeln!(

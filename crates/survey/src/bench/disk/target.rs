@@ -15,6 +15,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::device::guard::{self, Cleared, Purpose};
 use fullbore_engine::ring::Pool;
 use fullbore_engine::store::{Access, Member, open_nameless};
+use fullbore_engine::sys::cache::holds_first_page;
 use fullbore_engine::sys::memory::Region;
 use fullbore_engine::sys::uring::DONTCACHE;
 use rustix::fs::{
@@ -195,7 +196,7 @@ impl Place {
             rustix::io::pwrite(&*direct, &block, 0)?;
             // Memory answers no question about a cache.
             let memory = self.facts.file_system.as_deref() == Some("tmpfs");
-            if memory || is_cached(&scratch.file)? {
+            if memory || holds_first_page(&scratch.file)? {
                 self.facts.direct = false;
                 self.notes.push(Note { level: Level::Warning, text: self.not_direct() });
             }
@@ -348,17 +349,6 @@ fn open_as(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(flags.bits().cast_signed());
     Ok(options.open(path)?.into())
-}
-
-/// Whether the first page of a file is in the page cache: a read that must not wait gets it only then.
-fn is_cached(file: &OwnedFd) -> io::Result<bool> {
-    let mut page = [0; 512];
-    let mut bytes = [io::IoSliceMut::new(&mut page)];
-    match rustix::io::preadv2(file, &mut bytes, 0, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Ok(true),
-        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Whether the kernel goes through the page cache there without leaving anything in it.

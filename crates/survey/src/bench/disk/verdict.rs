@@ -5,7 +5,8 @@ use fullbore_core::units::{ByteRate, ByteSize};
 
 use super::Settings;
 use crate::bench::result::{
-    BenchResult, Direction, Endurance, RateForRing, Recommendation, RingForRate, Spec, Verdict,
+    BenchResult, Continuous, Direction, Endurance, Level, RateForRing, Recommendation, RingForRate,
+    Spec, Verdict,
 };
 
 /// Shares of the mean rate, in percent, for which the ring is told.
@@ -84,7 +85,7 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
     };
     let margin = format!(
         "at most {RATE_MARGIN} % of the highest rate that a ring of {} would have held{}; seen over \
-         {:.0} s and {}, and what did not happen in that time is not covered",
+         {} and {}, and what did not happen in that time is not covered",
         ByteSize(ring_bytes),
         match run.pace {
             Some(_) => String::new(),
@@ -92,10 +93,15 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
                 ", and no more than it would hold with every stall {STALL_MARGIN} times as bad"
             ),
         },
-        run.seconds,
+        seconds(run.seconds),
         ByteSize(run.bytes),
     );
     Recommendation { rate, ring: ByteSize(ring_bytes), sustained, margin }
+}
+
+/// As exactly as it matters.
+fn seconds(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") }
 }
 
 /// Sets what was measured beside what was promised and asked for.
@@ -108,6 +114,24 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     // What was ended before it was done is neither held nor missed.
     let required = settings.require.filter(|_| !result.interrupted);
     result.verdict = required.and_then(|required| verdict(result, required));
+    if result.verdict.as_ref().is_some_and(|verdict| verdict.holds)
+        && let Some(short) = result.continuous.as_ref().and_then(shorter_than_its_ring)
+    {
+        result.note(Level::Warning, short);
+    }
+}
+
+/// That so little was written that a ring would have held it without any disk.
+fn shorter_than_its_ring(long: &Continuous) -> Option<String> {
+    let ring = long.recommended.ring;
+    (long.write.bytes < ring.0).then(|| {
+        format!(
+            "{} in {} were written, and a ring of {ring} would have held all of that: how long the \
+             disk holds this rate is not shown; write for longer",
+            ByteSize(long.write.bytes),
+            seconds(long.write.seconds)
+        )
+    })
 }
 
 fn spec(result: &BenchResult, rate: ByteRate) -> Spec {
@@ -143,10 +167,13 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
     let ring = long.recommended.ring;
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
-            "{required} is held: {} of a ring of {ring} were needed over {:.0} s",
-            row.ring, long.write.seconds
+            "{required} is held: {} of a ring of {ring} were needed over {}",
+            row.ring,
+            seconds(long.write.seconds)
         ),
-        (true, _) => format!("{required} is held: nothing was lost in {:.0} s", long.write.seconds),
+        (true, _) => {
+            format!("{required} is held: nothing was lost in {}", seconds(long.write.seconds))
+        }
         (false, _)
             if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
         {
@@ -173,9 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bench::result::{
-        Continuous, Curve, Kind, Mode, Pass, Spread, Stalls, SweepPoint, Target,
-    };
+    use crate::bench::result::{Curve, Kind, Mode, Pass, Spread, Stalls, SweepPoint, Target};
 
     const MB: u64 = 1_000_000;
 
@@ -270,6 +295,24 @@ mod tests {
         let late = paced(8.0, 400 * MB);
         assert!(!late.holds && late.sustained == ByteRate(250 * MB), "{late:?}");
         assert!(late.sentence.contains("last sync"), "{}", late.sentence);
+    }
+
+    #[test]
+    fn a_run_that_its_ring_would_have_held_without_a_disk_is_told_beside_the_verdict() {
+        let notes = |bytes: u64| {
+            let turns: Vec<Turn> =
+                (1..=500).map(|n| at_once(n * 10_000_000, bytes / 500)).collect();
+            let service = Service::new(turns, 0).synced_at(5_000_000_000);
+            let run = Run { pace: None, overrun_bytes: 0, bytes, seconds: 5.0 };
+            let mut result = result(Some(long(&service, 1000 * MB, &run)));
+            let require = Some(ByteRate(MB));
+            judge(&mut result, &Settings { require, ..settings() });
+            assert!(result.verdict.is_some_and(|verdict| verdict.holds));
+            result.notes
+        };
+        assert_eq!(notes(2000 * MB), []);
+        let [note] = &notes(500 * MB)[..] else { panic!("one note") };
+        assert!(note.text.starts_with("500 MB in 5.0 s were written"), "{}", note.text);
     }
 
     proptest! {
