@@ -106,6 +106,7 @@ def test_a_disk_is_measured_in_every_way_and_left_as_it_was(kind, tmp_path):
     assert {("write", "direct"), ("read", "direct"), ("write", "buffered"), ("read", "buffered")} <= seen
     assert all(point["rate"]["runs"] == 2 and point["rate"]["mean"] > 0 for point in result["sweep"])
     odd = next(p for p in result["sweep"] if p["block_bytes"] == 5000 and p["direction"] == "write")
+    aligned = next(p for p in result["sweep"] if p["block_bytes"] == 4096 and p["direction"] == "write")
     assert odd["read_modify_write"]["by"] == "program"
     assert odd["read_modify_write"]["extra_read_bytes"] > 0
     long = result["continuous"]

@@ -606,13 +606,18 @@ def test_swap_space_is_not_overwritten_and_less_so_while_it_is_swapped_to(loop):
 
 @root
 def test_a_read_only_device_is_refused_before_anything_is_tried(loop):
-    subprocess.run(["blockdev", "--setro", loop], check=True)
-    for words in (
+    commands = (
         ["record", "pattern:prbs31", "--to", f"device:{loop}?last=0x20000"],
         ["selftest", "--quick", loop],
         ["bench", "disk", loop, "--quick", "--no-history"],
-    ):
-        told = text(run(*words, "--overwrite", loop, code=REFUSED).stderr)
+    )
+    subprocess.run(["blockdev", "--setro", loop], check=True)
+    try:
+        refusals = [text(run(*words, "--overwrite", loop, code=REFUSED).stderr) for words in commands]
+    finally:
+        # Whoever has this loop device next must not find it so.
+        subprocess.run(["blockdev", "--setrw", loop], check=True)
+    for told in refusals:
         assert "the device is read-only" in told and "blockdev --setrw" in told, told
 
 
