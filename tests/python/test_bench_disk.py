@@ -4,6 +4,7 @@ Disks are loop devices with file systems of their own, and stalls are made by fr
 they last is known, and so is the ring that a recording needs.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -593,6 +594,13 @@ def test_a_file_that_is_recorded_onto_is_neither_measured_nor_tested(tmp_path):
     run("verify", to, code=GOOD)
 
 
+def open_files(pid):
+    """What a process has open, but for what it closes meanwhile."""
+    for descriptor in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(descriptor)
+
+
 @pytest.mark.parametrize("required", [["--require", "1MB/s"], []])
 def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(required, tmp_path):
     words = ["bench", "disk", tmp_path, "--skip", "peak,fio", "--rate", "20MB/s", "--bytes", "1TB", "--no-history"]
@@ -600,8 +608,7 @@ def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(required, tmp_
     process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # It has begun when its file without a name is there.
     deadline = time.monotonic() + PATIENCE
-    links = lambda: [os.readlink(fd) for fd in os.scandir(f"/proc/{process.pid}/fd") if os.path.islink(fd)]
-    while not any(str(tmp_path) in link for link in links()):
+    while not any(str(tmp_path) in link for link in open_files(process.pid)):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
@@ -684,9 +691,8 @@ def test_what_was_ended_before_anything_was_measured_is_not_kept(tmp_path):
     # A rate at which the first block is due in half an hour.
     command += ["--rate", "40B/s", "--block", "64KiB", "--depth-bytes", "64KiB", "--seconds", "2h"]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
-    links = lambda: [os.readlink(fd) for fd in os.scandir(f"/proc/{process.pid}/fd") if os.path.islink(fd)]
     deadline = time.monotonic() + PATIENCE
-    while not any("io_uring" in link for link in links()):
+    while not any("io_uring" in link for link in open_files(process.pid)):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
