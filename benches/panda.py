@@ -2,7 +2,7 @@
 """How fast a PandA is written to HDF5, and at what cost, by fullbore and by the client its users have.
 
     make bench-panda                             both, on /dev/shm and on the disk; some minutes
-    make bench-panda BENCH="--rounds 1 --no-disk"
+    make bench-panda BENCH="--rounds 1 --where memory"
 
 One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. A recording lasts longer than several flushes, and
@@ -256,7 +256,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, help="samples a second, instead of as fast as it goes")
     parser.add_argument("--no-peer", action="store_true")
-    parser.add_argument("--no-disk", action="store_true")
+    parser.add_argument("--where", choices=["memory", "disk"], help="only there, instead of on both")
     parser.add_argument("--directory", type=Path, default=REPOSITORY, help="where the disk is")
     args = parser.parse_args()
     tools = ["fullbore scaled", "fullbore raw"]
@@ -264,7 +264,8 @@ def main():
         if not PEER.exists():
             sys.exit("pandablocks is not here: make test installs it")
         tools.append("pandablocks")
-    places = {"memory": Path("/dev/shm")} | ({} if args.no_disk else {"disk": args.directory})
+    places = {"memory": Path("/dev/shm"), "disk": args.directory}
+    places = {place: at for place, at in places.items() if args.where in (None, place)}
     others = busy()
     if others > 0.05:
         print(f"others take {others:.0%} of the machine: repeat on a quiet one", file=sys.stderr)
