@@ -274,5 +274,8 @@ def test_a_store_keeps_to_its_size_and_lets_protected_scans_be(tmp_path, store):
     entries = {entry["name"]: entry for entry in listed}
     assert "day_a" in entries and entries["day_a"]["protected"]
     assert "day_b" not in entries and "day_d" in entries
+    assert "day_c" in entries, "no newer scan goes in the place of one that is protected"
+    in_the_way = [event["text"] for event in told if "is not kept to" in event.get("text", "")]
+    assert len(in_the_way) == 1 and "day_a" in in_the_way[0] and "protected" in in_the_way[0], in_the_way
     run("protect", "--off", "day_a", "--store", store)
     run("rm", "--yes", "day_a", "--store", store)

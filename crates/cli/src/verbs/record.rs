@@ -189,7 +189,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
     reconnect: Duration,
     /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
-    /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay, and so does the newest.
+    /// age: 500GB, 2d. Scans that are not sealed, or protected, or partly on a member that is away, always stay, and
+    /// no newer one goes in their place; so does the newest.
     #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
     keep: Option<Keep>,
     /// Make up for members that are lost: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
@@ -276,12 +277,12 @@ fn tell_of(keeper: Option<&Keeper>, event: &Event, screen: &mut Screen) {
     if matches!(event, Event::Sealed(_)) {
         keeper.scan_sealed();
     }
-    keeper.told().into_iter().for_each(|text| screen.event(&Event::Note { text }));
+    keeper.told().iter().for_each(|event| screen.event(event));
 }
 
 fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
     let told = keeper.map_or(Vec::new(), Keeper::finish);
-    told.into_iter().for_each(|text| screen.event(&Event::Note { text }));
+    told.iter().for_each(|event| screen.event(event));
 }
 
 /// What one PandA sends into a container, as `panda record` does it, or datagrams.

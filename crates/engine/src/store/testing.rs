@@ -257,6 +257,11 @@ impl Store {
         self.members.iter().map(|(root, _)| root.path().to_owned()).collect()
     }
 
+    /// Takes the members from this one on away, with what lies on them.
+    pub fn split_off(&mut self, first: usize) -> Self {
+        Self { members: self.members.split_off(first) }
+    }
+
     /// Lays down a scan of these streams.
     pub fn lay_down(&self, name: &str, plans: &[StreamPlan]) -> Laid {
         let name: ScanName = name.parse().expect("a scan's name");
