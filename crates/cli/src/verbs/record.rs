@@ -90,8 +90,9 @@ use crate::store_arg::StoreArg;
 /// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
 /// overrun, damaged or late, explained or not, or a stream never came, or lacks
 /// an end that others have, or a PandA could not be asked how many samples it took,
-/// or a member failed, or it was aborted; 2 the recording could not be made, or not
-/// be ended properly.
+/// or the disk set was found wanting (a member failed or was away, or the redundancy
+/// that was asked for could not all be made), or it was aborted; 2 the recording
+/// could not be made, or not be ended properly.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -449,11 +450,11 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a member that
-/// failed, an abort.
+/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a disk set that
+/// was found wanting, an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
     let found = !sealed.accounts.iter().all(Account::is_surely_whole)
-        || sealed.manifest.members.iter().any(|member| member.failure.is_some())
+        || !sealed.manifest.wanting().is_empty()
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
 }
@@ -461,6 +462,7 @@ pub(super) fn judge(sealed: &Sealed) -> u8 {
 #[cfg(test)]
 mod tests {
     use fullbore_core::account::{Terms, Verdict};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -468,11 +470,11 @@ mod tests {
 
     #[test]
     fn frames_that_are_not_there_are_something_found() {
-        let judged = |terms: Terms, failure: Option<&str>, state: &str| {
+        let judged_with = |terms: Terms, failure: Option<&str>, state: &str, more: Value| {
             let mut account = Account::new(fullbore_core::account::CountedBy::FrameTime);
             account.terms = Terms { expected: terms.sum(), ..terms };
             account.verdict = Verdict::Consistent;
-            let manifest = serde_json::json!({
+            let mut manifest = json!({
                 "version": fullbore_core::manifest::VERSION,
                 "uuid": NIL,
                 "scan": { "session": "s", "scan": "a" },
@@ -486,9 +488,12 @@ mod tests {
                 }],
                 "streams": [],
             });
+            let more = more.as_object().unwrap().clone();
+            manifest.as_object_mut().unwrap().extend(more);
             let manifest = serde_json::from_value(manifest).unwrap();
             judge(&Sealed { manifest, accounts: vec![account] })
         };
+        let judged = |terms, failure, state| judged_with(terms, failure, state, json!({}));
         let none = Terms::default();
         assert_eq!(judged(none, None, "sealed"), output::GOOD);
         assert_eq!(judged(Terms { written: 1, ..none }, None, "sealed"), output::GOOD);
@@ -502,6 +507,19 @@ mod tests {
         }
         assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
         assert_eq!(judged(none, None, "aborted"), output::FOUND);
+        let with = |more| judged_with(none, None, "sealed", more);
+        let away = json!({ "away": [{ "path": "/mnt/disk1", "why": "it is not mounted" }] });
+        assert_eq!(with(away), output::FOUND);
+        let parity = |narrow: u64, unprotected: u64| {
+            let followed = json!({
+                "stripes": 4, "chunks": 8, "unprotected": unprotected, "narrow": narrow,
+                "bytes": 9, "most_behind": 0, "after_ms": 1,
+            });
+            json!({ "redundancy": { "data": 2, "parity": 2, "followed": followed } })
+        };
+        assert_eq!(with(parity(0, 0)), output::GOOD);
+        assert_eq!(with(parity(1, 0)), output::FOUND);
+        assert_eq!(with(parity(0, 1)), output::FOUND);
     }
 
     #[test]

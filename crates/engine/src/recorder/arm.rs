@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::layout::CHUNK_BYTES;
-use fullbore_core::manifest::{self, Rig};
+use fullbore_core::manifest::{self, Away, Rig};
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -18,7 +18,7 @@ use super::memory::{least_share, tell_of_it, wanted};
 use super::panda::Ways;
 use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
-use super::scan::Scan;
+use super::scan::{DiskSet, Scan};
 use super::scribe::{Answers, Scribes};
 use super::supervise::Supervisor;
 use crate::clock::Clock;
@@ -49,7 +49,7 @@ impl Recorder {
     /// Opens, maps and faults in everything, makes the first scan's directories, and begins to listen.
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
-        let members = open_members(&plan, tell)?;
+        let (members, away) = open_members(&plan, tell)?;
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
@@ -73,7 +73,9 @@ impl Recorder {
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
         let scribes = Scribes::start(&members).map_err(RecordError::Thread)?;
-        let mut scan = open_first(first, &plan, &members, &scribes, clock.now(), tell)?;
+        let failures = vec![None; members.len()];
+        let set = DiskSet { members: &members, failures: &failures, away: &away };
+        let mut scan = open_first(first, &plan, set, &scribes, clock.now(), tell)?;
         let memory: Vec<Arc<Region>> =
             ports.iter().map(Port::region).chain(pools.iter().map(Pool::region)).cloned().collect();
         let mut armed = Armed {
@@ -121,13 +123,12 @@ impl Recorder {
 fn open_first(
     name: ScanName,
     plan: &Plan,
-    members: &[Member],
+    set: DiskSet<'_>,
     scribes: &Scribes,
     armed: Tai,
     tell: &mut Tell<'_>,
 ) -> Result<Scan, RecordError> {
-    let failures = vec![None; members.len()];
-    let mut scan = Scan::plan(name, plan, members, &failures, scribes, armed)?;
+    let mut scan = Scan::plan(name, plan, set, scribes, armed)?;
     let mut claimed = scan.claim();
     claimed.wait_for_all();
     // A member on which no directory can be made is no member to begin with.
@@ -164,10 +165,11 @@ pub(super) struct Running {
     pub reports: mpsc::Receiver<Report>,
 }
 
-/// Opens the members. Where a plan goes on without those that cannot be, it needs one at least.
-fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordError> {
+/// Opens the members, and gives those that are away. Where a plan goes on without these, it needs one at least that is
+/// there.
+fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<(Vec<Member>, Vec<Away>), RecordError> {
     let mut members: Vec<Member> = Vec::with_capacity(plan.members.len());
-    let mut absent = None;
+    let (mut away, mut absent) = (Vec::new(), None);
     for path in &plan.members {
         let known = plan.goes_on_without.as_ref().map(|known| known.get(path).copied());
         let opened = match known.flatten() {
@@ -179,6 +181,7 @@ fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordE
             Err(error) if known.is_some() => {
                 let text = format!("{} takes no part: {error}", path.display());
                 tell(&Event::Warning { text });
+                away.push(Away { uuid: known.flatten(), path: path.clone(), why: error.cause() });
                 absent.get_or_insert(error);
                 continue;
             }
@@ -195,7 +198,7 @@ fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordE
     }
     match absent.filter(|_| members.is_empty()) {
         Some(error) => Err(error.into()),
-        None => Ok(members),
+        None => Ok((members, away)),
     }
 }
 

@@ -180,6 +180,13 @@ fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
     assert_eq!(states.get(), Some([Some(State::Recording), Some(State::Sealed)]));
     let told = warnings(&events).join("; ");
     assert!(told.contains("s_a is sealed without it"), "{told}");
+    assert!(told.contains("s_a: the disk set was found wanting"), "{told}");
+    let sealed = events.iter().find_map(|event| match event {
+        Event::Sealed(sealed) => Some(&sealed.manifest),
+        _ => None,
+    });
+    let named = sealed.unwrap().members.iter().map(|member| member.failure.is_some());
+    assert!(named.eq([true, false]), "{sealed:?}");
     let since = Instant::now();
     while members.state(0, "s_a") != Some(State::Sealed) {
         assert!(since.elapsed() < Duration::from_secs(20), "it never followed");

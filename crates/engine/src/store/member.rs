@@ -78,6 +78,18 @@ pub enum MemberError {
 }
 
 impl MemberError {
+    /// What is wrong, without the path that everybody sees beside it.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Open { source, .. } => format!("it cannot be opened as a member: {source}"),
+            Self::NotADirectory { .. } => "it is not a directory".to_owned(),
+            Self::NotWritable { source, .. } => format!("it cannot be written to: {source}"),
+            Self::Identity { why, .. } => format!("its identity cannot be read: {why}"),
+            Self::NotBack { why, .. } => why.clone(),
+            Self::ScanExists { .. } => "a scan of this name exists there already".to_owned(),
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -391,6 +391,7 @@ impl Store {
                     buffered: false,
                 })
                 .collect(),
+            away: Vec::new(),
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
             markers: Vec::new(),
         }
