@@ -199,6 +199,10 @@ pub struct Args {
     /// that they are; parity follows as they are complete, and all of it is there when a scan is sealed.
     #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
     redundancy: Option<Scheme>,
+    /// Directories of --store that become new members, though this store had others there before: a new disk was mounted in
+    /// the place of an old one. Without it, such a directory is taken for a mount point without its disk, and left out.
+    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
+    new_member: Vec<PathBuf>,
     #[command(flatten)]
     clock: clock::ClockLimits,
     /// Draw no live screen.
@@ -375,6 +379,9 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         );
     }
     let members = args.store.members_to_write()?;
+    if let Some(other) = args.new_member.iter().find(|path| !members.contains(path)) {
+        anyhow::bail!("--new-member {} is none of the members in --store", other.display());
+    }
     let stall = stall::measured(&members);
     Ok(Plan {
         sources,
@@ -400,6 +407,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         stall,
         clock: args.clock.limits(),
         goes_on_without: None,
+        new_members: args.new_member,
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::layout::CHUNK_BYTES;
-use fullbore_core::manifest::{self, Away, Rig};
+use fullbore_core::manifest::{self, Rig};
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -20,6 +20,7 @@ use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
 use super::scan::{DiskSet, Scan};
 use super::scribe::{Answers, Scribes};
+use super::set;
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::panda::capture::Panda;
@@ -49,7 +50,7 @@ impl Recorder {
     /// Opens, maps and faults in everything, makes the first scan's directories, and begins to listen.
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
-        let (members, away) = open_members(&plan, tell)?;
+        let (members, away) = set::open(&plan, tell)?;
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
@@ -163,43 +164,6 @@ pub(super) struct Running {
     pub gauges: Vec<Arc<Gauge>>,
     pub notices: mpsc::Receiver<Notice>,
     pub reports: mpsc::Receiver<Report>,
-}
-
-/// Opens the members, and gives those that are away. Where a plan goes on without these, it needs one at least that is
-/// there.
-fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<(Vec<Member>, Vec<Away>), RecordError> {
-    let mut members: Vec<Member> = Vec::with_capacity(plan.members.len());
-    let (mut away, mut absent) = (Vec::new(), None);
-    for path in &plan.members {
-        let known = plan.goes_on_without.as_ref().map(|known| known.get(path).copied());
-        let opened = match known.flatten() {
-            Some(uuid) => Member::open_again(path, uuid),
-            None => Member::open(path),
-        };
-        let member = match opened {
-            Ok(member) => member,
-            Err(error) if known.is_some() => {
-                let text = format!("{} takes no part: {error}", path.display());
-                tell(&Event::Warning { text });
-                away.push(Away { uuid: known.flatten(), path: path.clone(), why: error.cause() });
-                absent.get_or_insert(error);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if members.iter().any(|other| other.root() == member.root()) {
-            return Err(RecordError::SameMember { path: path.clone() });
-        }
-        if let Some(twin) = members.iter().find(|other| other.uuid() == member.uuid()) {
-            let (first, second) = (twin.root().to_owned(), member.root().to_owned());
-            return Err(RecordError::SameIdentity { first, second, uuid: member.uuid() });
-        }
-        members.push(member);
-    }
-    match absent.filter(|_| members.is_empty()) {
-        Some(error) => Err(error.into()),
-        None => Ok((members, away)),
-    }
 }
 
 /// Opens every socket and maps its share of the block memory.

@@ -29,6 +29,7 @@ use super::following::Following;
 use super::plan::Plan;
 use super::read_back::Unsure;
 use super::scribe::{Answers, PATIENCE, Scribes, SideFile, Task};
+use super::set::{by_cause, verb};
 use crate::lifecycle::Lifecycle;
 use crate::ring::Gauge;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
@@ -203,15 +204,18 @@ impl Scan {
     pub fn begin(&mut self, claimed: Answers) -> Result<Vec<String>, RecordError> {
         let mut told = Vec::new();
         let name = &self.manifest.scan;
-        let root = |member: usize| self.manifest.members[member].path.display();
+        let root = |member: usize| self.manifest.members[member].path.clone();
         for &member in claimed.awaited() {
-            told.push(format!("{} does not answer: {name} begins without it", root(member)));
+            let root = root(member);
+            told.push(format!("{} does not answer: {name} begins without it", root.display()));
         }
-        let mut failures = Vec::new();
-        for (member, _, error) in claimed.failed() {
-            told.push(format!("{} takes no part in {name} as it begins: {error}", root(*member)));
-            failures.push((*member, error.to_string()));
+        let failed = || claimed.failed().iter();
+        for (paths, why) in by_cause(failed().map(|(it, _, error)| (root(*it), error.cause()))) {
+            let take_no_part = verb(&paths, "takes", "take") + " no part in";
+            told.push(format!("{take_no_part} {name} as it begins: {why}"));
         }
+        let failures: Vec<(usize, String)> =
+            failed().map(|(member, _, error)| (*member, error.to_string())).collect();
         if !self.members.is_empty() {
             claimed.enough_made()?;
         }

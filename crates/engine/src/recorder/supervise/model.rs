@@ -161,6 +161,7 @@ fn plan(roots: Vec<std::path::PathBuf>, streams: u16, captures: usize, scans: us
         stall: None,
         clock: Default::default(),
         goes_on_without: None,
+        new_members: Vec::new(),
     }
 }
 
