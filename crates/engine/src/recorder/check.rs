@@ -146,9 +146,18 @@ pub(super) fn until_full(free: u64, rate: u64, redundancy: Option<Scheme>) -> Op
     (rate > 0).then(|| free as f64 / rate as f64)
 }
 
-/// Warns of members on one file system, which are lost together.
+/// Warns of members that stripes are short of, and of members on one file system, which are lost together.
 pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<'_>) {
     let Some(scheme) = plan.redundancy else { return };
+    let (there, wanted) = (members.len(), scheme.members());
+    if there < wanted {
+        let so = match there > usize::from(scheme.parity) {
+            true => "stripes are made of fewer chunks, which takes more room",
+            false => "chunks have less parity than was asked for, or none",
+        };
+        let text = format!("{scheme} takes {wanted} members, and {there} take part: {so}");
+        tell(&Event::Warning { text });
+    }
     let mut seen: BTreeMap<u64, &Member> = BTreeMap::new();
     for member in members {
         let Some(device) = device(member) else { continue };

@@ -608,7 +608,9 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
     if plan.vdif && plan.fill == Fill::Omit && plan.threads.len() > 1 {
         account.flows = flows(plan, &gaps);
         account.gaps.clear();
-        account.last = Some(edge(account.terms.written as i64 - 1));
+        let there = gaps.uncovered(0..plan.frames as i64);
+        let time = there.last().and_then(|run| time(run.end - 1));
+        account.last = Some(Edge { time, ..edge(account.terms.written as i64 - 1) });
     }
     // As every account that a recorder made, and none that `recover` made.
     account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new(), tide: None });
