@@ -55,9 +55,17 @@ def text(raw: bytes) -> str:
     return raw.decode(errors="replace")[-4000:]
 
 
+def wanting(manifest):
+    """Whether a member was away, or redundancy that was asked for is not whole."""
+    asked = manifest.get("redundancy")
+    followed = asked and asked["followed"]
+    lacks = asked and (not followed or followed["unprotected"] or followed.get("narrow"))
+    return bool(manifest.get("away") or lacks)
+
+
 def code_of(sealed):
     """The exit code that must come with what was sealed, as the README says: is a frame not there, or an end of
-    a stream, did a member fail, was it aborted?"""
+    a stream, did a member fail, was it aborted, was the disk set found wanting?"""
 
     def found(scan):
         accounts = scan["accounts"]
@@ -71,6 +79,7 @@ def code_of(sealed):
             )
             or any(member["failure"] for member in scan["manifest"]["members"])
             or scan["manifest"]["state"] == "aborted"
+            or wanting(scan["manifest"])
         )
 
     return FOUND if any(map(found, sealed)) else GOOD

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import wire
 from conftest import chance, seeds
 from disks import MARKS, Disk
 from fullbore import (
@@ -296,6 +297,33 @@ def test_a_member_that_came_back_is_used_from_the_next_scan_on(fault, disks, sto
         judge(station, manifest, accounts, fault)
     last = name_of(told[-1][0])
     assert list((sick.member / last).glob(f"{last}.*")), "no chunk of the last scan lies there"
+
+
+def brief(members, scan, code=GOOD):
+    """A short recording on these members; all that it told, and what was sealed."""
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=members, scan=scan) as recording:
+        wire.send(wire.run_of_frames(200, payload_bytes=2000), port, pause=1e-5)
+        sealed = recording.stop(code)
+    return recording.events, sealed
+
+
+def test_a_restart_without_a_disk_makes_nothing_in_its_mount_point(disks, stores):
+    disk = disks("ext4")
+    members = [stores[0], disk.member]
+    brief(members, "before")
+    disk.unmount()
+    told, sealed = brief(members, "without", code=FOUND)
+    assert not list(disk.member.iterdir()), "something was made below the mount point"
+    (why,) = [event["text"] for event in told if "takes no part" in event.get("text", "")]
+    assert str(disk.member) in why and "is its disk mounted?" in why and "--new-member" in why
+    (away,) = sealed["manifest"]["away"]
+    assert away["path"] == str(disk.member)
+    assert [member["path"] for member in sealed["manifest"]["members"]] == [str(stores[0])]
+    disk.mount()
+    _, sealed = brief(members, "after")
+    assert away["uuid"] == sealed["manifest"]["members"][1]["uuid"], "it is the member that it was"
+    run("verify", "test_after", "--store", ",".join(map(str, members)))
 
 
 def test_without_any_member_frames_are_counted_and_the_recorder_lives(disks):

@@ -2,6 +2,7 @@
 
 import subprocess
 
+import pytest
 from fullbore import PATIENCE, REFUSED, Recording, free_port, generate_command, run, text
 
 
@@ -35,3 +36,20 @@ def test_a_rate_that_is_learnt_is_held_against_the_room_too(store):
         finally:
             sending.kill()
             sending.wait(PATIENCE)
+
+
+def test_the_time_until_the_disks_are_full_counts_the_copies_of_a_mirror(stores):
+    port = free_port()
+    sender = generate_command(port, frame=8032, fps=1000, duration="20s")
+    options = ["--redundancy", "mirror"]
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=stores, options=options) as recording:
+        sending = subprocess.Popen(sender, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            told = recording.wait("progress", lambda told: told["seconds_until_full"])
+        finally:
+            sending.kill()
+            sending.wait(PATIENCE)
+    # All members lie on one file system here.
+    free = max(member["free_bytes"] for member in told["members"])
+    rate = sum(stream["rate"] for stream in told["streams"])
+    assert told["seconds_until_full"] == pytest.approx(free / (2 * rate))

@@ -274,5 +274,32 @@ def test_a_store_keeps_to_its_size_and_lets_protected_scans_be(tmp_path, store):
     entries = {entry["name"]: entry for entry in listed}
     assert "day_a" in entries and entries["day_a"]["protected"]
     assert "day_b" not in entries and "day_d" in entries
+    assert "day_c" in entries, "no newer scan goes in the place of one that is protected"
+    in_the_way = [event["text"] for event in told if "is not kept to" in event.get("text", "")]
+    assert len(in_the_way) == 1 and "day_a" in in_the_way[0] and "protected" in in_the_way[0], in_the_way
     run("protect", "--off", "day_a", "--store", store)
     run("rm", "--yes", "day_a", "--store", store)
+
+
+def test_a_disk_set_found_wanting_is_named_and_ends_with_1_though_every_frame_is_there(tmp_path, stores):
+    """One of three members is not there: it is named, and parity that was meant for it is missed."""
+    away = stores[2]
+    away.rmdir()
+    members = ",".join(map(str, stores))
+    schedule = csv(tmp_path / "day.csv", ("a", utc(4), "1s"))
+    options = ["--redundancy", "parity:1+2", "--chunk", "4MiB"]
+    with Session(schedule, members, free_ports(1), *options) as running:
+        told, session = running.end(code=FOUND)
+    (outcome,) = session["scans"]
+    assert outcome["terms"]["expected"] == outcome["terms"]["written"] > 0
+    manifest = next(event["manifest"] for event in told if event["event"] == "sealed")
+    assert [it["path"] for it in manifest["away"]] == [str(away)]
+    followed = manifest["redundancy"]["followed"]
+    assert followed["narrow"] == followed["stripes"] > 0 and followed["unprotected"] == 0, followed
+    (why,) = [event["text"] for event in told if "found wanting" in event.get("text", "")]
+    assert f"{away} was away" in why and "than parity:1+2 asks for" in why, why
+    given = ["--store", ",".join(map(str, stores[:2]))]
+    shown = text(run("info", "day_a", *given).stdout)
+    assert f"away      {away}" in shown and "TOO NARROW" in shown, shown
+    listed = text(run("ls", *given).stdout)
+    assert f"day_a: {away} was away" in listed, listed

@@ -3,6 +3,7 @@
 //! The manifest is written when the scan is armed (`recording`) and again when it is sealed. The
 //! full account of each stream, with its gaps, stands beside it in `account.json`.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
 use crate::marker::Marker;
 use crate::name::{Name, ScanName};
-use crate::redundancy::Redundancy;
+use crate::redundancy::{Followed, Redundancy, Scheme};
 use crate::renamed::Renamed;
 use crate::time::Tai;
 use crate::wall::Wall;
@@ -59,6 +60,62 @@ pub struct Member {
     pub failure: Option<String>,
     /// What direct I/O was not possible for, said aloud.
     pub buffered: bool,
+}
+
+/// A disk of the disk set that took no part in the scan: nothing of it lies there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// Its identity, if it was known which one it should have been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<Uuid>,
+    /// Where it was looked for.
+    pub path: PathBuf,
+    /// Why it took no part.
+    pub why: String,
+}
+
+/// In what a disk set fell short of what was asked of it, be every frame there or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanting {
+    /// A member took no part.
+    Away(Away),
+    /// A member stopped taking data.
+    Failed {
+        /// Where it was mounted.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// Redundancy was asked for, and it is not known how much of it was made.
+    Unfinished(Scheme),
+    /// Data chunks are in no stripe.
+    Unprotected {
+        /// So many.
+        chunks: u64,
+    },
+    /// Stripes have fewer parity chunks than were asked for.
+    Narrow {
+        /// So many.
+        stripes: u64,
+        /// What was asked for.
+        scheme: Scheme,
+    },
+}
+
+impl fmt::Display for Wanting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanting::Away(Away { path, why, .. }) => {
+                write!(f, "{} was away: {why}", path.display())
+            }
+            Wanting::Failed { path, why } => write!(f, "{} failed: {why}", path.display()),
+            Wanting::Unfinished(scheme) => write!(f, "{scheme} is not complete"),
+            Wanting::Unprotected { chunks } => write!(f, "chunks without parity: {chunks}"),
+            Wanting::Narrow { stripes, scheme } => {
+                write!(f, "stripes with fewer parity chunks than {scheme} asks for: {stripes}")
+            }
+        }
+    }
 }
 
 /// How a stream's frames are laid out and counted.
@@ -256,6 +313,9 @@ pub struct Manifest {
     pub redundancy: Option<Redundancy>,
     /// The disk set.
     pub members: Vec<Member>,
+    /// What of the disk set took no part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub away: Vec<Away>,
     /// The streams; a record's stream number in the index is the place here.
     pub streams: Vec<Stream>,
     /// What somebody wanted to be remembered of it, in the order of time.
@@ -304,8 +364,100 @@ impl Manifest {
         verdicts.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
+    /// In what its disk set was found wanting. Of a scan that is being recorded, what is known by now.
+    pub fn wanting(&self) -> Vec<Wanting> {
+        let away = self.away.iter().cloned().map(Wanting::Away);
+        let failed = self.members.iter().filter_map(|member| {
+            let (path, why) = (member.path.clone(), member.failure.clone()?);
+            Some(Wanting::Failed { path, why })
+        });
+        away.chain(failed).chain(self.redundancy_wanting()).collect()
+    }
+
+    fn redundancy_wanting(&self) -> Vec<Wanting> {
+        let Some(redundancy) = self.redundancy.filter(|_| self.state != State::Recording) else {
+            return Vec::new();
+        };
+        let scheme = redundancy.scheme();
+        let Some(Followed { unprotected, narrow, .. }) = redundancy.followed else {
+            return vec![Wanting::Unfinished(scheme)];
+        };
+        let chunks = (unprotected > 0).then_some(Wanting::Unprotected { chunks: unprotected });
+        let stripes = (narrow > 0).then_some(Wanting::Narrow { stripes: narrow, scheme });
+        chunks.into_iter().chain(stripes).collect()
+    }
+
     /// Bytes written in all streams.
     pub fn bytes(&self) -> u64 {
         self.streams.iter().fold(0, |sum, stream| sum.saturating_add(stream.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(redundancy: Option<Redundancy>, failure: Option<&str>, away: &[&str]) -> Manifest {
+        let member = |path: &str, failure: Option<&str>| Member {
+            uuid: Uuid::nil(),
+            path: path.into(),
+            failure: failure.map(str::to_owned),
+            buffered: false,
+        };
+        let away = away.iter().map(|path| Away {
+            uuid: None,
+            path: path.into(),
+            why: "it is not mounted".to_owned(),
+        });
+        Manifest {
+            version: VERSION,
+            uuid: Uuid::nil(),
+            scan: "r1_a".parse().unwrap(),
+            state: State::Sealed,
+            software: String::new(),
+            host: String::new(),
+            armed: Tai(0),
+            stopped: None,
+            times: None,
+            rig: None,
+            redundancy,
+            members: vec![member("/a", None), member("/b", failure)],
+            away: away.collect(),
+            streams: Vec::new(),
+            markers: Vec::new(),
+        }
+    }
+
+    fn told(manifest: &Manifest) -> Vec<String> {
+        manifest.wanting().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_disk_set_is_found_wanting_of_members_and_of_parity() {
+        assert_eq!(told(&sealed(None, None, &[])), [""; 0]);
+        assert_eq!(told(&sealed(None, Some("full"), &[])), ["/b failed: full"]);
+        assert_eq!(told(&sealed(None, None, &["/c"])), ["/c was away: it is not mounted"]);
+        let asked = Redundancy::of(Scheme { data: 3, parity: 2 });
+        let with = |followed: Followed| {
+            told(&sealed(Some(Redundancy { followed: Some(followed), ..asked }), None, &[]))
+        };
+        let whole = Followed { stripes: 4, chunks: 12, ..Followed::default() };
+        assert_eq!(with(whole), [""; 0]);
+        assert_eq!(with(Followed { unprotected: 3, ..whole }), ["chunks without parity: 3"]);
+        let narrow = "stripes with fewer parity chunks than parity:3+2 asks for: 1";
+        assert_eq!(with(Followed { narrow: 1, ..whole }), [narrow]);
+        let unfinished = sealed(Some(asked), None, &[]);
+        assert_eq!(told(&unfinished), ["parity:3+2 is not complete"]);
+        assert_eq!(told(&Manifest { state: State::Recording, ..unfinished }), [""; 0]);
+    }
+
+    #[test]
+    fn a_manifest_without_members_that_were_away_reads_as_before() {
+        let whole = sealed(None, None, &[]);
+        let json = String::from_utf8(whole.to_json()).unwrap();
+        assert!(!json.contains("away"), "{json}");
+        assert_eq!(Manifest::from_json(json.as_bytes()).unwrap(), whole);
+        let away = sealed(None, None, &["/c"]);
+        assert_eq!(Manifest::from_json(&away.to_json()).unwrap(), away);
     }
 }

@@ -89,6 +89,10 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+fn is_none(number: &u64) -> bool {
+    *number == 0
+}
+
 /// How redundancy followed the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
@@ -98,6 +102,9 @@ pub struct Followed {
     pub chunks: u64,
     /// Data chunks that are in none.
     pub unprotected: u64,
+    /// Of the stripes, those with fewer parity chunks than were asked for.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub narrow: u64,
     /// Bytes of parity.
     pub bytes: u64,
     /// The most complete chunks of the scan that waited for their parity at one time while it was recorded.

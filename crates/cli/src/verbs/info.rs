@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
-use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::manifest::{Away, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
@@ -291,6 +291,9 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
             member.path.display()
         );
     }
+    for Away { path, why, .. } in &manifest.away {
+        text += &format!("  away      {}: {why}\n", path.display());
+    }
     text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it));
     text.push('\n');
     for stream in &manifest.streams {
@@ -346,7 +349,11 @@ fn redundancy(redundancy: &Redundancy) -> String {
             "  parity    {scheme}, not complete: `fullbore verify` tells how much there is\n"
         );
     };
-    let Followed { stripes, chunks, unprotected, bytes, most_behind, after_ms } = followed;
+    let Followed { stripes, chunks, unprotected, narrow, bytes, most_behind, after_ms } = followed;
+    let narrow = match narrow {
+        0 => String::new(),
+        stripes => format!(", {} TOO NARROW", count(stripes as usize, "stripe")),
+    };
     let without = match unprotected {
         0 => String::new(),
         chunks => format!(", {} WITHOUT", count(chunks as usize, "chunk")),
@@ -356,7 +363,7 @@ fn redundancy(redundancy: &Redundancy) -> String {
         times => format!(", rebuilt {}", count(times as usize, "time")),
     };
     format!(
-        "  parity    {scheme}: {} of {} in {}{without}; at most {} behind, complete {:.1} s after the end{rebuilt}\n",
+        "  parity    {scheme}: {} of {} in {}{narrow}{without}; at most {} behind, complete {:.1} s after the end{rebuilt}\n",
         ByteSize(bytes),
         count(chunks as usize, "chunk"),
         count(stripes as usize, "stripe"),

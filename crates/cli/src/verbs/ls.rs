@@ -17,7 +17,9 @@ use crate::store_arg::StoreArg;
 /// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
 /// unsealed: its recorder died; broken: no manifest can be read; run `fullbore recover` for both); when its
 /// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
-/// how many of its members are not there. Those are named below, and nothing is known of what they hold.
+/// how many of its members are not there. Those are named below, and nothing is known of what they hold;
+/// and so is what of the disk set was found wanting when it was recorded: members that were away or failed,
+/// redundancy that could not be made.
 ///
 /// Of a device without a file system, `fullbore ls device:/dev/nvme0n1`, the scans of its index, with the
 /// addresses at which they lie.
@@ -62,6 +64,9 @@ fn text(entries: &[Entry]) -> String {
     for entry in entries {
         for path in &entry.absent {
             text += &format!("{}: {} is absent\n", entry.name, path.display());
+        }
+        for wanting in &entry.wanting {
+            text += &format!("{}: {wanting}\n", entry.name);
         }
         for path in &entry.leftover {
             text += &format!(

@@ -90,8 +90,9 @@ use crate::store_arg::StoreArg;
 /// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
 /// overrun, damaged or late, explained or not, or a stream never came, or lacks
 /// an end that others have, or a PandA could not be asked how many samples it took,
-/// or a member failed, or it was aborted; 2 the recording could not be made, or not
-/// be ended properly.
+/// or the disk set was found wanting (a member failed or was away, or the redundancy
+/// that was asked for could not all be made), or it was aborted; 2 the recording
+/// could not be made, or not be ended properly.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -189,7 +190,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
     reconnect: Duration,
     /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
-    /// age: 500GB, 2d. Scans that are not sealed, or protected, always stay, and so does the newest.
+    /// age: 500GB, 2d. Scans that are not sealed, or protected, or partly on a member that is away, always stay, and
+    /// no newer one goes in their place; so does the newest.
     #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
     keep: Option<Keep>,
     /// Make up for members that are lost: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
@@ -197,6 +199,10 @@ pub struct Args {
     /// that they are; parity follows as they are complete, and all of it is there when a scan is sealed.
     #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
     redundancy: Option<Scheme>,
+    /// Directories of --store that become new members, though this store had others there before: a new disk was mounted in
+    /// the place of an old one. Without it, such a directory is taken for a mount point without its disk, and left out.
+    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
+    new_member: Vec<PathBuf>,
     #[command(flatten)]
     clock: clock::ClockLimits,
     /// Draw no live screen.
@@ -276,12 +282,12 @@ fn tell_of(keeper: Option<&Keeper>, event: &Event, screen: &mut Screen) {
     if matches!(event, Event::Sealed(_)) {
         keeper.scan_sealed();
     }
-    keeper.told().into_iter().for_each(|text| screen.event(&Event::Note { text }));
+    keeper.told().iter().for_each(|event| screen.event(event));
 }
 
 fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
     let told = keeper.map_or(Vec::new(), Keeper::finish);
-    told.into_iter().for_each(|text| screen.event(&Event::Note { text }));
+    told.iter().for_each(|event| screen.event(event));
 }
 
 /// What one PandA sends into a container, as `panda record` does it, or datagrams.
@@ -373,6 +379,9 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         );
     }
     let members = args.store.members_to_write()?;
+    if let Some(other) = args.new_member.iter().find(|path| !members.contains(path)) {
+        anyhow::bail!("--new-member {} is none of the members in --store", other.display());
+    }
     let stall = stall::measured(&members);
     Ok(Plan {
         sources,
@@ -398,6 +407,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         stall,
         clock: args.clock.limits(),
         goes_on_without: None,
+        new_members: args.new_member,
     })
 }
 
@@ -448,11 +458,11 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a member that
-/// failed, an abort.
+/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a disk set that
+/// was found wanting, an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
     let found = !sealed.accounts.iter().all(Account::is_surely_whole)
-        || sealed.manifest.members.iter().any(|member| member.failure.is_some())
+        || !sealed.manifest.wanting().is_empty()
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
 }
@@ -460,6 +470,7 @@ pub(super) fn judge(sealed: &Sealed) -> u8 {
 #[cfg(test)]
 mod tests {
     use fullbore_core::account::{Terms, Verdict};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -467,11 +478,11 @@ mod tests {
 
     #[test]
     fn frames_that_are_not_there_are_something_found() {
-        let judged = |terms: Terms, failure: Option<&str>, state: &str| {
+        let judged_with = |terms: Terms, failure: Option<&str>, state: &str, more: Value| {
             let mut account = Account::new(fullbore_core::account::CountedBy::FrameTime);
             account.terms = Terms { expected: terms.sum(), ..terms };
             account.verdict = Verdict::Consistent;
-            let manifest = serde_json::json!({
+            let mut manifest = json!({
                 "version": fullbore_core::manifest::VERSION,
                 "uuid": NIL,
                 "scan": { "session": "s", "scan": "a" },
@@ -485,9 +496,12 @@ mod tests {
                 }],
                 "streams": [],
             });
+            let more = more.as_object().unwrap().clone();
+            manifest.as_object_mut().unwrap().extend(more);
             let manifest = serde_json::from_value(manifest).unwrap();
             judge(&Sealed { manifest, accounts: vec![account] })
         };
+        let judged = |terms, failure, state| judged_with(terms, failure, state, json!({}));
         let none = Terms::default();
         assert_eq!(judged(none, None, "sealed"), output::GOOD);
         assert_eq!(judged(Terms { written: 1, ..none }, None, "sealed"), output::GOOD);
@@ -501,6 +515,19 @@ mod tests {
         }
         assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
         assert_eq!(judged(none, None, "aborted"), output::FOUND);
+        let with = |more| judged_with(none, None, "sealed", more);
+        let away = json!({ "away": [{ "path": "/mnt/disk1", "why": "it is not mounted" }] });
+        assert_eq!(with(away), output::FOUND);
+        let parity = |narrow: u64, unprotected: u64| {
+            let followed = json!({
+                "stripes": 4, "chunks": 8, "unprotected": unprotected, "narrow": narrow,
+                "bytes": 9, "most_behind": 0, "after_ms": 1,
+            });
+            json!({ "redundancy": { "data": 2, "parity": 2, "followed": followed } })
+        };
+        assert_eq!(with(parity(0, 0)), output::GOOD);
+        assert_eq!(with(parity(1, 0)), output::FOUND);
+        assert_eq!(with(parity(0, 1)), output::FOUND);
     }
 
     #[test]

@@ -18,8 +18,9 @@ use super::memory::{least_share, tell_of_it, wanted};
 use super::panda::Ways;
 use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
-use super::scan::Scan;
+use super::scan::{DiskSet, Scan};
 use super::scribe::{Answers, Scribes};
+use super::set;
 use super::supervise::Supervisor;
 use crate::clock::Clock;
 use crate::panda::capture::Panda;
@@ -49,7 +50,7 @@ impl Recorder {
     /// Opens, maps and faults in everything, makes the first scan's directories, and begins to listen.
     pub fn arm(plan: Plan, tell: &mut Tell<'_>) -> Result<Self, RecordError> {
         check(&plan)?;
-        let members = open_members(&plan, tell)?;
+        let (members, away) = set::open(&plan, tell)?;
         let mut plan = plan;
         check_space(&plan, &members)?;
         plan.chunk = Some(fit_chunk(&plan, &members, tell)?);
@@ -73,7 +74,9 @@ impl Recorder {
         let clock = Clock::new();
         let first = plan.scans.first().expect("checked: there is a scan").clone();
         let scribes = Scribes::start(&members).map_err(RecordError::Thread)?;
-        let mut scan = open_first(first, &plan, &members, &scribes, clock.now(), tell)?;
+        let failures = vec![None; members.len()];
+        let set = DiskSet { members: &members, failures: &failures, away: &away };
+        let mut scan = open_first(first, &plan, set, &scribes, clock.now(), tell)?;
         let memory: Vec<Arc<Region>> =
             ports.iter().map(Port::region).chain(pools.iter().map(Pool::region)).cloned().collect();
         let mut armed = Armed {
@@ -121,13 +124,12 @@ impl Recorder {
 fn open_first(
     name: ScanName,
     plan: &Plan,
-    members: &[Member],
+    set: DiskSet<'_>,
     scribes: &Scribes,
     armed: Tai,
     tell: &mut Tell<'_>,
 ) -> Result<Scan, RecordError> {
-    let failures = vec![None; members.len()];
-    let mut scan = Scan::plan(name, plan, members, &failures, scribes, armed)?;
+    let mut scan = Scan::plan(name, plan, set, scribes, armed)?;
     let mut claimed = scan.claim();
     claimed.wait_for_all();
     // A member on which no directory can be made is no member to begin with.
@@ -162,41 +164,6 @@ pub(super) struct Running {
     pub gauges: Vec<Arc<Gauge>>,
     pub notices: mpsc::Receiver<Notice>,
     pub reports: mpsc::Receiver<Report>,
-}
-
-/// Opens the members. Where a plan goes on without those that cannot be, it needs one at least.
-fn open_members(plan: &Plan, tell: &mut Tell<'_>) -> Result<Vec<Member>, RecordError> {
-    let mut members: Vec<Member> = Vec::with_capacity(plan.members.len());
-    let mut absent = None;
-    for path in &plan.members {
-        let known = plan.goes_on_without.as_ref().map(|known| known.get(path).copied());
-        let opened = match known.flatten() {
-            Some(uuid) => Member::open_again(path, uuid),
-            None => Member::open(path),
-        };
-        let member = match opened {
-            Ok(member) => member,
-            Err(error) if known.is_some() => {
-                let text = format!("{} takes no part: {error}", path.display());
-                tell(&Event::Warning { text });
-                absent.get_or_insert(error);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if members.iter().any(|other| other.root() == member.root()) {
-            return Err(RecordError::SameMember { path: path.clone() });
-        }
-        if let Some(twin) = members.iter().find(|other| other.uuid() == member.uuid()) {
-            let (first, second) = (twin.root().to_owned(), member.root().to_owned());
-            return Err(RecordError::SameIdentity { first, second, uuid: member.uuid() });
-        }
-        members.push(member);
-    }
-    match absent.filter(|_| members.is_empty()) {
-        Some(error) => Err(error.into()),
-        None => Ok(members),
-    }
 }
 
 /// Opens every socket and maps its share of the block memory.

@@ -8,6 +8,7 @@ use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::name::Name;
 use fullbore_core::place::Wish;
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
 
@@ -103,7 +104,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
         return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
-    let needed = needed.saturating_add(plan.redundancy.map_or(0, |it| it.extra(needed)));
+    let needed = with_redundancy(needed, plan.redundancy);
     if needed > total {
         let members = members.iter().map(|member| member.root().to_owned()).collect();
         let (free, needed) = (ByteSize(total), ByteSize(needed));
@@ -116,7 +117,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
 /// is no refusal, since nobody has to send all the time.
 pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
     let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
-    let rate = rate.saturating_add(plan.redundancy.map_or(0, |it| it.extra(rate)));
+    let rate = with_redundancy(rate, plan.redundancy);
     let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
     let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
@@ -134,9 +135,29 @@ pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut 
     }
 }
 
-/// Warns of members on one file system, which are lost together.
+/// What so many bytes of data take on the disk set, or so many a second.
+fn with_redundancy(bytes: u64, redundancy: Option<Scheme>) -> u64 {
+    bytes.saturating_add(redundancy.map_or(0, |it| it.extra(bytes)))
+}
+
+/// Seconds until so much room is taken by data that comes at this rate, and by what makes up for lost members.
+pub(super) fn until_full(free: u64, rate: u64, redundancy: Option<Scheme>) -> Option<f64> {
+    let rate = with_redundancy(rate, redundancy);
+    (rate > 0).then(|| free as f64 / rate as f64)
+}
+
+/// Warns of members that stripes are short of, and of members on one file system, which are lost together.
 pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<'_>) {
     let Some(scheme) = plan.redundancy else { return };
+    let (there, wanted) = (members.len(), scheme.members());
+    if there < wanted {
+        let so = match there > usize::from(scheme.parity) {
+            true => "stripes are made of fewer chunks, which takes more room",
+            false => "chunks have less parity than was asked for, or none",
+        };
+        let text = format!("{scheme} takes {wanted} members, and {there} take part: {so}");
+        tell(&Event::Warning { text });
+    }
     let mut seen: BTreeMap<u64, &Member> = BTreeMap::new();
     for member in members {
         let Some(device) = device(member) else { continue };
@@ -236,6 +257,18 @@ mod tests {
         assert_eq!(rate("format=vdif&frame=8032&fps=1000&threads=0-3"), Some(4 * 8032 * 1000));
         assert_eq!(rate("format=vdif&fps=32000"), None);
         assert_eq!(rate("format=vdif&frame=8032"), None);
+    }
+
+    #[test]
+    fn a_disk_set_is_full_sooner_by_what_redundancy_takes() {
+        let until = |scheme: Option<&str>| {
+            until_full(12_000, 100, scheme.map(|text| text.parse().unwrap())).unwrap()
+        };
+        assert_eq!(until(None), 120.0);
+        assert_eq!(until(Some("mirror")), 60.0);
+        assert_eq!(until(Some("parity:4+1")), 96.0);
+        assert_eq!(until(Some("parity:4+2")), 80.0);
+        assert_eq!(until_full(12_000, 0, None), None);
     }
 
     #[test]

@@ -196,6 +196,15 @@ impl From<crate::sink::hdf5::Error> for RecordError {
 }
 
 impl RecordError {
+    /// What is wrong, without the path of the member that everybody sees beside it.
+    pub(super) fn cause(&self) -> String {
+        match self {
+            RecordError::Member(error) => error.cause(),
+            RecordError::File { source, .. } => source.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {

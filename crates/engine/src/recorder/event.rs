@@ -167,7 +167,7 @@ pub struct Progress {
     pub members: Vec<MemberState>,
     /// Seconds until its limit, if it has one.
     pub seconds_left: Option<f64>,
-    /// Seconds until the disk set is full at this rate.
+    /// Seconds until the disk set is full at this rate, redundancy counted.
     pub seconds_until_full: Option<f64>,
 }
 

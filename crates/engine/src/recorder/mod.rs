@@ -31,6 +31,7 @@ pub(crate) mod scan;
 mod scribe;
 mod seal;
 mod sealing;
+mod set;
 mod supervise;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,8 @@ pub struct Plan {
     /// With this, members that cannot be opened are left out as long as there is one, since nobody is there to be
     /// asked; and so are those that had this identity before and have another now, or none.
     pub goes_on_without: Option<BTreeMap<PathBuf, Uuid>>,
+    /// Directories among the members that become new ones, though the store had others there before.
+    pub new_members: Vec<PathBuf>,
 }
 
 /// A PandA that is to be recorded.

@@ -13,7 +13,7 @@ use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::gap::Ranges;
 use fullbore_core::manifest::{
-    self, ACCOUNT_FILE, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
+    self, ACCOUNT_FILE, Away, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
 use fullbore_core::marker::{self, Marker};
 use fullbore_core::name::ScanName;
@@ -29,12 +29,24 @@ use super::following::Following;
 use super::plan::Plan;
 use super::read_back::Unsure;
 use super::scribe::{Answers, PATIENCE, Scribes, SideFile, Task};
+use super::set::{by_cause, verb};
 use crate::lifecycle::Lifecycle;
 use crate::ring::Gauge;
 use crate::source::{Opening, Shape, StreamGauge, stripped_bytes};
 use crate::store::inventory::side_file;
 use crate::store::{Member, hanging, markers};
 use crate::witness;
+
+/// The disk set as a scan finds it.
+#[derive(Clone, Copy)]
+pub struct DiskSet<'a> {
+    /// The members that were there when the recording was armed.
+    pub members: &'a [Member],
+    /// Why each takes no data, if it does not.
+    pub failures: &'a [Option<String>],
+    /// Those that were not there.
+    pub away: &'a [Away],
+}
 
 /// A scan that is not sealed.
 pub struct Scan {
@@ -83,11 +95,11 @@ impl Scan {
     pub fn plan(
         name: ScanName,
         plan: &Plan,
-        members: &[Member],
-        failures: &[Option<String>],
+        set: DiskSet<'_>,
         scribes: &Scribes,
         armed: Tai,
     ) -> Result<Self, RecordError> {
+        let DiskSet { members, failures, away } = set;
         let healthy: Vec<usize> =
             (0..members.len()).filter(|&member| failures[member].is_none()).collect();
         let listed = members
@@ -97,7 +109,8 @@ impl Scan {
             .collect();
         let roots: Vec<PathBuf> =
             healthy.iter().map(|&member| members[member].root().to_owned()).collect();
-        let bare = Self::bare(name, plan, listed, scribes, armed);
+        let mut bare = Self::bare(name, plan, listed, scribes, armed);
+        bare.manifest.away = away.to_vec();
         let uuid = bare.opening.uuid;
         let following = plan.redundancy.map(|it| Following::new(uuid, it, roots.clone()));
         Ok(Self { roots, members: healthy, following, ..bare })
@@ -143,6 +156,7 @@ impl Scan {
             rig: None,
             redundancy: plan.redundancy.map(Redundancy::of),
             members,
+            away: Vec::new(),
             streams,
             markers: Vec::new(),
         };
@@ -190,15 +204,18 @@ impl Scan {
     pub fn begin(&mut self, claimed: Answers) -> Result<Vec<String>, RecordError> {
         let mut told = Vec::new();
         let name = &self.manifest.scan;
-        let root = |member: usize| self.manifest.members[member].path.display();
+        let root = |member: usize| self.manifest.members[member].path.clone();
         for &member in claimed.awaited() {
-            told.push(format!("{} does not answer: {name} begins without it", root(member)));
+            let root = root(member);
+            told.push(format!("{} does not answer: {name} begins without it", root.display()));
         }
-        let mut failures = Vec::new();
-        for (member, _, error) in claimed.failed() {
-            told.push(format!("{} takes no part in {name} as it begins: {error}", root(*member)));
-            failures.push((*member, error.to_string()));
+        let failed = || claimed.failed().iter();
+        for (paths, why) in by_cause(failed().map(|(it, _, error)| (root(*it), error.cause()))) {
+            let take_no_part = verb(&paths, "takes", "take") + " no part in";
+            told.push(format!("{take_no_part} {name} as it begins: {why}"));
         }
+        let failures: Vec<(usize, String)> =
+            failed().map(|(member, _, error)| (*member, error.to_string())).collect();
         if !self.members.is_empty() {
             claimed.enough_made()?;
         }
@@ -218,6 +235,18 @@ impl Scan {
     /// Has the manifest written beside every stream on every member.
     pub fn write_manifests(&self) -> Answers {
         self.ask(&Task::Write(self.manifest_files()))
+    }
+
+    /// Says in the manifest which members do not answer any more. Gives whether there are any that it did not name.
+    pub fn name_the_silent(&mut self) -> bool {
+        let mut news = false;
+        for &member in &self.silent {
+            self.manifest.members[member].failure.get_or_insert_with(|| {
+                news = true;
+                "it did not answer when the scan was sealed".to_owned()
+            });
+        }
+        news
     }
 
     /// Writes the manifest wherever it can be written. Gives the places where it could not.
@@ -342,10 +371,6 @@ impl Scan {
         let (followed, mut told) = following.finish(streams);
         if let Some(redundancy) = &mut self.manifest.redundancy {
             redundancy.followed = followed;
-            if let Some(followed) = followed.filter(|it| it.unprotected > 0) {
-                let (name, chunks) = (&self.manifest.scan, followed.unprotected);
-                told.push(format!("{chunks} chunks of {name} have no parity"));
-            }
         }
         if followed.is_some() {
             let places = self.put_manifests();

@@ -63,8 +63,13 @@ fn write_down(scan: &mut Scan, state: State) -> Result<(), RecordError> {
     scan.manifest.state = state;
     scan.manifest.markers = scan.markers();
     place_markers(scan);
+    scan.name_the_silent();
     let mut manifests = scan.write_manifests();
     manifests.wait_for_enough(&mut scan.silent);
+    if scan.name_the_silent() {
+        manifests = scan.write_manifests();
+        manifests.wait_for_enough(&mut scan.silent);
+    }
     manifests.one_is_enough()
 }
 

@@ -96,13 +96,12 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
     let tails = basis.tails.as_ref();
     let late = tails.map_or_else(Vec::new, |it| it.forget(scan.opening.uuid, PATIENCE));
     let sealed = seal(&mut scan, &basis.sources, &basis.writers, basis.aborted);
-    let sealed = sealed.map(|mut sealed| {
+    let sealed = sealed.inspect(|_| {
         warnings.extend(order::carry_out(&mut scan));
         warnings.extend(scan.complete_redundancy());
-        sealed.manifest = scan.manifest.clone();
-        sealed
     });
     scan.release();
+    scan.name_the_silent();
     let name = scan.manifest.scan.clone();
     warnings.extend(scan.silent.iter().map(|&member| {
         format!(
@@ -117,6 +116,8 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
             format!("{path} does not answer: the tails of {name} stay there until it does")
         },
     ));
+    let sealed = sealed.map(|sealed| Sealed { manifest: scan.manifest.clone(), ..sealed });
+    warnings.extend(sealed.iter().filter_map(wanting));
     let sealed = sealed.map_err(|error| Unsealed {
         why: error.to_string(),
         books: Some(Sealed {
@@ -125,4 +126,13 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
         }),
     });
     Done { name, warnings, sealed }
+}
+
+/// In what its disk set was found wanting, in words: every frame may be there, and the recording ends with 1 all the same.
+fn wanting(sealed: &Sealed) -> Option<String> {
+    let wanting = sealed.manifest.wanting();
+    let listed: Vec<String> = wanting.iter().map(ToString::to_string).collect();
+    let name = &sealed.manifest.scan;
+    (!listed.is_empty())
+        .then(|| format!("{name}: the disk set was found wanting: {}", listed.join("; ")))
 }

@@ -13,11 +13,12 @@ use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
-use super::{Control, Event, Limit, Plan, RecordError, Recorder};
+use super::{Control, Event, Limit, Plan, RecordError, Recorder, set};
 use crate::store::hanging::{Hung, hang, hang_writer, kill_writer};
 use crate::store::inventory::side_file;
 use crate::store::lock::is_held;
 use crate::store::recover;
+use crate::store::testing::{Store, StreamPlan};
 
 struct Members {
     roots: Vec<PathBuf>,
@@ -40,6 +41,11 @@ impl Members {
         Some(Manifest::from_json(&json).unwrap().state)
     }
 
+    /// Those of a store that was recorded on.
+    fn of(store: &Store) -> Self {
+        Self { roots: store.roots(), _directories: Vec::new() }
+    }
+
     fn plan(&self, scans: &[&str], duration: Duration) -> Plan {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
@@ -60,6 +66,7 @@ impl Members {
             stall: None,
             clock: Default::default(),
             goes_on_without: None,
+            new_members: Vec::new(),
         }
     }
 }
@@ -180,6 +187,13 @@ fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
     assert_eq!(states.get(), Some([Some(State::Recording), Some(State::Sealed)]));
     let told = warnings(&events).join("; ");
     assert!(told.contains("s_a is sealed without it"), "{told}");
+    assert!(told.contains("s_a: the disk set was found wanting"), "{told}");
+    let sealed = events.iter().find_map(|event| match event {
+        Event::Sealed(sealed) => Some(&sealed.manifest),
+        _ => None,
+    });
+    let named = sealed.unwrap().members.iter().map(|member| member.failure.is_some());
+    assert!(named.eq([true, false]), "{sealed:?}");
     let since = Instant::now();
     while members.state(0, "s_a") != Some(State::Sealed) {
         assert!(since.elapsed() < Duration::from_secs(20), "it never followed");
@@ -285,4 +299,73 @@ fn a_recording_can_be_left_though_a_member_does_not_answer() {
     assert!(matches!(&ended, Err(RecordError::Left { scans }) if scans.len() == 1), "{ended:?}");
     assert_eq!(told, 3, "told once for the stop and once for the abort: {:?}", warnings(&events));
     drop(hung);
+}
+
+/// How many members a plan finds, where those are that are away, and what it says of them.
+fn opened(plan: &Plan) -> (usize, Vec<PathBuf>, Vec<String>) {
+    let mut told = Vec::new();
+    let mut tell = |event: &Event| {
+        told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
+    };
+    let (members, away) = set::open(plan, &mut tell).unwrap();
+    (members.len(), away.into_iter().map(|it| it.path).collect(), told)
+}
+
+#[test]
+fn nothing_is_made_where_the_disk_of_a_member_is_not_mounted_unless_that_is_meant() {
+    let store = Store::new(3);
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut plan = Members::of(&store).plan(&["r1_b"], Duration::from_secs(1));
+    let unmounted = store.roots()[1].clone();
+    std::fs::remove_dir_all(&unmounted).unwrap();
+    for made in [false, true] {
+        if made {
+            std::fs::create_dir(&unmounted).unwrap();
+        }
+        let (there, away, told) = opened(&plan);
+        assert_eq!((there, away), (2, vec![unmounted.clone()]));
+        let [told] = told.as_slice() else { panic!("{told:?}") };
+        assert!(told.contains("is its disk mounted?") && told.contains("--new-member"), "{told}");
+    }
+    assert_eq!(std::fs::read_dir(&unmounted).unwrap().count(), 0);
+    plan.new_members = vec![unmounted.clone()];
+    assert_eq!(opened(&plan), (3, vec![], vec![]));
+    // Once it has been said, it is a member as any other.
+    plan.new_members.clear();
+    assert_eq!(opened(&plan), (3, vec![], vec![]));
+}
+
+#[test]
+fn a_directory_that_was_no_member_becomes_one_and_so_does_one_whose_member_is_elsewhere_now() {
+    let fresh = Members::new(3);
+    let plan = fresh.plan(&["r1_a"], Duration::from_secs(1));
+    assert_eq!(opened(&plan), (3, vec![], vec![]), "first of all nobody is asked anything");
+    let store = Store::new(2);
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut plan = Members::of(&store).plan(&["r1_b"], Duration::from_secs(1));
+    let another = tempfile::tempdir().unwrap();
+    plan.members.push(another.path().to_owned());
+    assert_eq!(opened(&plan), (3, vec![], vec![]));
+    let (was, is) = (store.roots()[1].clone(), another.path().join("moved"));
+    std::fs::rename(&was, &is).unwrap();
+    std::fs::create_dir(&was).unwrap();
+    plan.members[2] = is;
+    assert_eq!(opened(&plan), (3, vec![], vec![]));
+}
+
+#[test]
+fn with_no_member_there_a_recording_is_refused_and_several_that_are_away_are_told_of_at_once() {
+    let store = Store::new(3);
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut plan = Members::of(&store).plan(&["r1_b"], Duration::from_secs(1));
+    for root in &store.roots()[1..] {
+        std::fs::remove_dir_all(root).unwrap();
+        std::fs::create_dir(root).unwrap();
+    }
+    let (there, away, told) = opened(&plan);
+    assert_eq!((there, away, told.len()), (1, store.roots()[1..].to_vec(), 1), "{told:?}");
+    // The one that is left is another than it was.
+    let others = std::collections::BTreeMap::from([(store.roots()[0].clone(), uuid::Uuid::nil())]);
+    plan.goes_on_without = Some(others);
+    assert!(matches!(set::open(&plan, &mut |_| ()), Err(RecordError::Member(_))));
 }

@@ -76,6 +76,8 @@ pub struct Entry {
     pub members: Vec<PathBuf>,
     /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
     pub absent: Vec<PathBuf>,
+    /// In what its disk set was found wanting when it was recorded, in words.
+    pub wanting: Vec<String>,
     /// Roots that the scan has done without since it was rebuilt, and that still hold what they had then.
     pub leftover: Vec<PathBuf>,
     /// Whether it is protected from being removed.
@@ -336,6 +338,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         absent: inventory::absent_members(roots, manifest)
             .map(|member| member.path.clone())
             .collect(),
+        wanting: manifest.wanting().iter().map(ToString::to_string).collect(),
         leftover: Vec::new(),
         protected: protected(roots, places),
         problem: None,
@@ -390,6 +393,7 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         verdict: None,
         members: members(roots, places),
         absent: Vec::new(),
+        wanting: Vec::new(),
         leftover: Vec::new(),
         protected: protected(roots, places),
         problem: Some(problem),

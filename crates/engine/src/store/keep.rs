@@ -3,14 +3,15 @@
 //! A protected scan carries a file of that name beside each of its streams, on every member, so that it
 //! stays protected wherever a member is taken. [`remove`] refuses it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::keep::{Held, Keep};
+use fullbore_core::keep::{Choice, Held, Keep};
 use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 
-use super::catalogue::{self, Standing};
+use super::catalogue::{self, Entry, Standing};
 use super::lock::put_file;
 use super::remove::{self, Removed, holdings};
 
@@ -51,6 +52,52 @@ pub struct Kept {
     pub removed: Vec<Removed>,
     /// Those that would not, and why.
     pub stayed: Vec<(String, remove::Error)>,
+    /// Those that cannot go, and because of which the limit is not kept to.
+    pub in_the_way: Vec<(String, Stays)>,
+}
+
+/// Why a scan cannot go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// Somebody wants it kept.
+    Protected,
+    /// It is being recorded.
+    Recording,
+    /// Its recorder died.
+    Unsealed,
+    /// No copy of its manifest can be read.
+    Broken,
+    /// Members that hold a part of it are not there.
+    Away(Vec<PathBuf>),
+}
+
+impl Stays {
+    /// Why this scan cannot go, if it cannot.
+    fn of(entry: &Entry) -> Option<Self> {
+        match entry.state {
+            _ if entry.protected => Some(Stays::Protected),
+            Standing::Recording => Some(Stays::Recording),
+            Standing::Unsealed => Some(Stays::Unsealed),
+            Standing::Broken => Some(Stays::Broken),
+            _ if !entry.absent.is_empty() => Some(Stays::Away(entry.absent.clone())),
+            Standing::Sealed | Standing::Aborted | Standing::Recovered => None,
+        }
+    }
+}
+
+impl fmt::Display for Stays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stays::Protected => write!(f, "it is protected"),
+            Stays::Recording => write!(f, "it is being recorded"),
+            Stays::Unsealed => write!(f, "it is not sealed"),
+            Stays::Broken => write!(f, "it is broken"),
+            Stays::Away(members) => {
+                let members: Vec<_> = members.iter().map(|it| it.display().to_string()).collect();
+                write!(f, "a part of it lies on {}, which is away", members.join(", "))
+            }
+        }
+    }
 }
 
 /// Removes the oldest finished scans, so that the rest is within `keep`.
@@ -65,11 +112,15 @@ pub fn keep(roots: &[PathBuf], keep: Keep, now: Tai) -> Result<Kept, catalogue::
         .map(|entry| Held {
             bytes: entry.bytes,
             ended: entry.start.map(|start| start.plus_ns(entry.duration_ns.unwrap_or(0))),
-            may_go: !entry.protected && is_finished(entry.state) && entry.absent.is_empty(),
+            may_go: Stays::of(entry).is_none(),
         })
         .collect();
+    let Choice { go, in_the_way } = keep.choose(&held, now);
     let mut kept = Kept::default();
-    for place in keep.let_go(&held, now) {
+    for entry in in_the_way.into_iter().map(|place| &entries[place]) {
+        kept.in_the_way.extend(Stays::of(entry).map(|why| (entry.name.clone(), why)));
+    }
+    for place in go {
         let name = entries[place].name.clone();
         let Ok(scan) = name.parse::<ScanName>() else { continue };
         match remove::remove(roots, &scan) {
@@ -78,13 +129,6 @@ pub fn keep(roots: &[PathBuf], keep: Keep, now: Tai) -> Result<Kept, catalogue::
         }
     }
     Ok(kept)
-}
-
-fn is_finished(state: Standing) -> bool {
-    match state {
-        Standing::Sealed | Standing::Aborted | Standing::Recovered => true,
-        Standing::Recording | Standing::Unsealed | Standing::Broken => false,
-    }
 }
 
 #[cfg(test)]
@@ -115,8 +159,32 @@ mod tests {
         assert_eq!(names(&store), ["r1_b", "r1_c", "r1_d"], "the newest stays too");
         assert_eq!(kept.removed.len(), 1);
         assert!(kept.stayed.is_empty());
+        // Of one that is not sealed only the beginning is known.
+        let in_the_way = [("r1_d", Stays::Unsealed), ("r1_b", Stays::Protected)];
+        assert_eq!(kept.in_the_way, in_the_way.map(|(scan, why)| (scan.to_owned(), why)));
         protect(&store.roots(), &protected, false).unwrap();
         keep(&store.roots(), Keep::Size(ByteSize(1)), Tai(i64::MAX)).unwrap();
+        assert_eq!(names(&store), ["r1_c", "r1_d"]);
+    }
+
+    #[test]
+    fn a_scan_that_cannot_go_costs_no_newer_one_and_is_named() {
+        let mut store = Store::new(3);
+        store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let roots = store.roots();
+        let away = store.split_off(2);
+        for scan in ["r1_b", "r1_c", "r1_d"] {
+            store.lay_down(scan, &[StreamPlan::vdif("a")]);
+        }
+        let entries = catalogue::list(&store.roots()).unwrap().entries;
+        let size = Keep::Size(ByteSize(entries[2].bytes + entries[3].bytes));
+        let kept = keep(&store.roots(), size, Tai(i64::MAX)).unwrap();
+        let removed: Vec<&str> = kept.removed.iter().map(|it| it.scan.as_str()).collect();
+        assert_eq!(removed, ["r1_b"], "what is newer stays as if the old one were gone");
+        assert_eq!(kept.in_the_way, [("r1_a".to_owned(), Stays::Away(away.roots()))]);
+        // With all its members there it goes, and nothing is in the way any more.
+        let kept = keep(&roots, size, Tai(i64::MAX)).unwrap();
+        assert_eq!((kept.removed.len(), kept.in_the_way.len()), (1, 0));
         assert_eq!(names(&store), ["r1_c", "r1_d"]);
     }
 

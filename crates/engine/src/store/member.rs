@@ -28,6 +28,9 @@ const TRIAL_BYTES: usize = 2 << 20;
 /// The most that an identity file may hold.
 const IDENTITY_BYTES: u64 = 64 << 10;
 
+/// What is said of a directory in which there was a member.
+const MISSED: &str = "a member of this store was there, and is not now: is its disk mounted?";
+
 /// Why a directory cannot be a member.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
@@ -69,6 +72,12 @@ pub enum MemberError {
         /// What is other than it was.
         why: String,
     },
+    /// The store had another member there, which is not there now.
+    #[error("{}: {MISSED}", path.display())]
+    Missed {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A scan of that name is there.
     #[error("{}: a scan of this name exists already", path.display())]
     ScanExists {
@@ -78,6 +87,19 @@ pub enum MemberError {
 }
 
 impl MemberError {
+    /// What is wrong, without the path that everybody sees beside it.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Open { source, .. } => format!("it cannot be opened as a member: {source}"),
+            Self::NotADirectory { .. } => "it is not a directory".to_owned(),
+            Self::NotWritable { source, .. } => format!("it cannot be written to: {source}"),
+            Self::Identity { why, .. } => format!("its identity cannot be read: {why}"),
+            Self::NotBack { why, .. } => why.clone(),
+            Self::Missed { .. } => MISSED.to_owned(),
+            Self::ScanExists { .. } => "a scan of this name exists there already".to_owned(),
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -105,6 +127,9 @@ impl MemberError {
                 path.display()
             )),
             Self::NotBack { .. } => None,
+            Self::Missed { .. } => Some(
+                "mount it; if a new disk takes its place, say so once with --new-member DIR".into(),
+            ),
             Self::ScanExists { .. } => {
                 Some("choose another scan name, or remove that scan with `fullbore rm`".into())
             }

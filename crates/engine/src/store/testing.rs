@@ -257,6 +257,11 @@ impl Store {
         self.members.iter().map(|(root, _)| root.path().to_owned()).collect()
     }
 
+    /// Takes the members from this one on away, with what lies on them.
+    pub fn split_off(&mut self, first: usize) -> Self {
+        Self { members: self.members.split_off(first) }
+    }
+
     /// Lays down a scan of these streams.
     pub fn lay_down(&self, name: &str, plans: &[StreamPlan]) -> Laid {
         let name: ScanName = name.parse().expect("a scan's name");
@@ -386,6 +391,7 @@ impl Store {
                     buffered: false,
                 })
                 .collect(),
+            away: Vec::new(),
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
             markers: Vec::new(),
         }
@@ -602,7 +608,9 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
     if plan.vdif && plan.fill == Fill::Omit && plan.threads.len() > 1 {
         account.flows = flows(plan, &gaps);
         account.gaps.clear();
-        account.last = Some(edge(account.terms.written as i64 - 1));
+        let there = gaps.uncovered(0..plan.frames as i64);
+        let time = there.last().and_then(|run| time(run.end - 1));
+        account.last = Some(Edge { time, ..edge(account.terms.written as i64 - 1) });
     }
     // As every account that a recorder made, and none that `recover` made.
     account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new(), tide: None });

@@ -465,6 +465,7 @@ fn record_once(
         stall: None,
         clock: Default::default(),
         goes_on_without: None,
+        new_members: Vec::new(),
     };
     let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();
     let sending = net::plan(&targets, net.frame_bytes, frames, Some(time))?;

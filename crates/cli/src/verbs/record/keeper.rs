@@ -1,5 +1,6 @@
 //! `--keep`: the oldest scans let go of after each seal, by a thread that a slow disk may hold up.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -7,12 +8,13 @@ use std::thread::JoinHandle;
 use anyhow::Context;
 use fullbore_core::keep::Keep;
 use fullbore_engine::clock::Clock;
-use fullbore_engine::store::keep;
+use fullbore_engine::recorder::Event;
+use fullbore_engine::store::keep::{self, Kept};
 
 /// Removes what is too much whenever a scan has been sealed.
 pub struct Keeper {
     sealed: Sender<()>,
-    told: Receiver<String>,
+    told: Receiver<Event>,
     thread: JoinHandle<()>,
 }
 
@@ -22,12 +24,13 @@ impl Keeper {
         let (sealed, asked) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let work = move || {
+            let mut said = BTreeSet::new();
             while asked.recv().is_ok() {
                 // Several scans sealed meanwhile are one occasion.
                 while asked.try_recv().is_ok() {}
-                for text in tidy(&roots, limit) {
+                for event in tidy(&roots, limit, &mut said) {
                     // Nobody may listen any more; the work is done all the same.
-                    let _ = tell.send(text);
+                    let _ = tell.send(event);
                 }
             }
         };
@@ -42,29 +45,38 @@ impl Keeper {
     }
 
     /// What has been done since this was asked last.
-    pub fn told(&self) -> Vec<String> {
+    pub fn told(&self) -> Vec<Event> {
         self.told.try_iter().collect()
     }
 
     /// Waits for what is still to be removed, and gives what was not told yet.
-    pub fn finish(self) -> Vec<String> {
+    pub fn finish(self) -> Vec<Event> {
         drop(self.sealed);
         let failed = self.thread.join().is_err();
-        let mut told: Vec<String> = self.told.iter().collect();
+        let mut told: Vec<Event> = self.told.iter().collect();
         if failed {
-            told.push("--keep: the thread that removes old scans failed".to_owned());
+            let text = "--keep: the thread that removes old scans failed".to_owned();
+            told.push(Event::Warning { text });
         }
         told
     }
 }
 
-fn tidy(roots: &[PathBuf], limit: Keep) -> Vec<String> {
-    let kept = match keep::keep(roots, limit, Clock::new().now()) {
-        Ok(kept) => kept,
-        Err(error) => return vec![format!("--keep {limit}: {error}")],
+/// Removes what is too much. Why something stays is told once, and remembered in `said`.
+fn tidy(roots: &[PathBuf], limit: Keep, said: &mut BTreeSet<String>) -> Vec<Event> {
+    let (removed, stays) = match keep::keep(roots, limit, Clock::new().now()) {
+        Ok(Kept { removed, stayed, in_the_way }) => {
+            let stayed =
+                stayed.iter().map(|(scan, why)| format!("--keep {limit}: {scan} stays: {why}"));
+            let in_the_way = in_the_way.iter().map(|(scan, why)| {
+                format!("--keep {limit} is not kept to: {scan} is beyond it and stays: {why}")
+            });
+            (removed, stayed.chain(in_the_way).collect())
+        }
+        Err(error) => (Vec::new(), vec![format!("--keep {limit}: {error}")]),
     };
-    let removed = kept.removed.iter().map(|gone| format!("--keep {limit}: {} removed", gone.scan));
-    let stayed =
-        kept.stayed.iter().map(|(scan, why)| format!("--keep {limit}: {scan} stays: {why}"));
-    removed.chain(stayed).collect()
+    let removed = removed.iter().map(|gone| format!("--keep {limit}: {} removed", gone.scan));
+    let removed = removed.map(|text| Event::Note { text });
+    let news = stays.into_iter().filter(|text| said.insert(text.clone()));
+    removed.chain(news.map(|text| Event::Warning { text })).collect()
 }

@@ -112,6 +112,7 @@ impl ContainerPlan {
             stall: None,
             clock: self.clock,
             goes_on_without: None,
+            new_members: Vec::new(),
         }
     }
 }

@@ -25,7 +25,7 @@ use super::clocks::Clocks;
 use super::error::RecordError;
 use super::event::{Event, Progress, Tell};
 use super::plan::Plan;
-use super::scan::Scan;
+use super::scan::{DiskSet, Scan};
 use super::scribe::{Answers, Scribes};
 use super::sealing::{Basis, Done, Sealing, Unsealed};
 use crate::clock::Clock;
@@ -270,8 +270,9 @@ impl Supervisor {
             let text = format!("no member takes data: {name} is counted, and kept nowhere");
             tell(&Event::Warning { text });
         }
-        let (plan, members, failures) = (&self.plan, &self.members, &self.failures);
-        match Scan::plan(name, plan, members, failures, &self.scribes, now) {
+        let away = self.newest().manifest.away.clone();
+        let set = DiskSet { members: &self.members, failures: &self.failures, away: &away };
+        match Scan::plan(name, &self.plan, set, &self.scribes, now) {
             Ok(mut scan) => {
                 scan.manifest.rig.clone_from(&self.running.rig);
                 let claimed = scan.claim();

@@ -32,7 +32,7 @@ use crate::posting::Standing;
 use crate::recorder::arm::Running;
 use crate::recorder::event::Event;
 use crate::recorder::plan::{Limit, Plan};
-use crate::recorder::scan::Scan;
+use crate::recorder::scan::{DiskSet, Scan};
 use crate::recorder::scribe::Scribes;
 use crate::ring::{Gauge, Report, Track};
 use crate::source::{Capture, Notice, Opening, Order};
@@ -161,6 +161,7 @@ fn plan(roots: Vec<std::path::PathBuf>, streams: u16, captures: usize, scans: us
         stall: None,
         clock: Default::default(),
         goes_on_without: None,
+        new_members: Vec::new(),
     }
 }
 
@@ -172,9 +173,9 @@ impl World {
             plan.members.iter().map(|root| Member::open(root).unwrap()).collect();
         let scribes = Scribes::start(&members).unwrap();
         let failures = vec![None; members.len()];
+        let set = DiskSet { members: &members, failures: &failures, away: &[] };
         let (clock, name) = (Clock::new(), plan.scans[0].clone());
-        let mut first =
-            Scan::plan(name, &plan, &members, &failures, &scribes, clock.now()).unwrap();
+        let mut first = Scan::plan(name, &plan, set, &scribes, clock.now()).unwrap();
         let mut claimed = first.claim();
         claimed.wait_for_all();
         first.begin(claimed).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{SURE, Supervisor};
 use crate::recorder::arm::member_state;
-use crate::recorder::check::{in_all, in_words};
+use crate::recorder::check::{in_all, in_words, until_full};
 use crate::recorder::event::{Event, MemberState, Progress, StreamState, Tell};
 
 impl Supervisor {
@@ -42,7 +42,7 @@ impl Supervisor {
             bytes: streams.iter().map(|stream| stream.bytes).sum(),
             durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
             seconds_left: self.seconds_left(),
-            seconds_until_full: (total > 0).then(|| free as f64 / total as f64),
+            seconds_until_full: until_full(free, total, self.plan.redundancy),
             streams,
             members,
         }

@@ -508,6 +508,7 @@ fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) ->
         rig: None,
         redundancy: redundancy::seen_in(&found.holdings, uuid),
         members: members(found),
+        away: Vec::new(),
         streams,
         markers: markers::of_holdings(&found.holdings),
     };

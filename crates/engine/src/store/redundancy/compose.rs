@@ -201,6 +201,7 @@ impl Composer {
             Ok(bytes) => {
                 self.followed.stripes += 1;
                 self.followed.chunks += places.len() as u64;
+                self.followed.narrow += u64::from(targets.len() < parity);
                 self.followed.bytes += bytes * targets.len() as u64;
                 targets.iter().for_each(|target| self.taken[*target] += bytes);
                 let series = self.streams.get_mut(&number)?;

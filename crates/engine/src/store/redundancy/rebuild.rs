@@ -619,6 +619,7 @@ impl Rebuilding<'_> {
                     stripes: before.stripes + made.stripes,
                     chunks: before.chunks + made.chunks,
                     unprotected: made.unprotected,
+                    narrow: before.narrow + made.narrow,
                     bytes: before.bytes + made.bytes,
                     ..before
                 });

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use fullbore_core::account::{Account, Edge, Verdict, judge_together};
 use fullbore_core::index::Block;
-use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, State, Summary};
+use fullbore_core::manifest::{ACCOUNT_FILE, Format, MANIFEST_FILE, State, Summary};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::listed::Listed;
@@ -56,6 +56,8 @@ pub(super) struct Counted {
     pub(super) written: u64,
     filled: u64,
     invalid: u64,
+    /// Frames of blocks that `recover` found without a record.
+    found: u64,
     /// Gaps between the first and the last frame of the account, where indices are places.
     pub(super) gaps: Gaps,
     pub(super) absent: Option<u64>,
@@ -75,10 +77,23 @@ impl Counted {
             written: sum(|block| block.present),
             filled: sum(|block| block.frames - block.present),
             invalid: sum(|block| block.invalid),
+            found: found(stream),
             absent: stream.is_filled().then(|| gaps.frames()),
             gaps,
         }
     }
+}
+
+fn found(stream: &Stream) -> u64 {
+    let mut runs = stream.found.clone();
+    runs.sort_unstable();
+    let was_found = |block: &&Block| {
+        let behind = runs.partition_point(|&(first, _)| first <= block.sequence);
+        let run = behind.checked_sub(1).map(|at| runs[at]);
+        run.is_some_and(|(first, count)| block.sequence - first < count)
+    };
+    let blocks = stream.blocks.iter().map(|placed| &placed.block);
+    blocks.filter(was_found).map(|block| u64::from(block.present)).sum()
 }
 
 pub(super) struct Books<'a> {
@@ -133,6 +148,7 @@ impl<'a> Books<'a> {
         self.compare("written", terms.written, counted.written);
         self.compare("filled", stored.filled, counted.filled);
         self.compare("invalid", stored.invalid, counted.invalid);
+        self.check_unverified(stored, counted);
         let frame_bytes = self.stream.geometry.map_or(0, |it| u64::from(it.frame_bytes));
         if frame_bytes > 0 {
             self.compare("bytes", stored.bytes, counted.written * frame_bytes);
@@ -142,6 +158,21 @@ impl<'a> Books<'a> {
         // Of a stream without a block there is no index: its account alone says what was not written.
         if !self.stream.blocks.is_empty() {
             Listed::of(self, stored).check_index(self, counted);
+        }
+    }
+
+    /// What `recover` found without a record is marked in the index; what was read back of a member whose sync failed is
+    /// not, nor does parity keep the marks. What of its kind `recover` cannot know, it does not claim.
+    fn check_unverified(&mut self, stored: &Account, counted: &Counted) {
+        let anew = self.is_counted_anew(stored);
+        let failed = self.scan.manifest.members.iter().any(|member| member.failure.is_some());
+        let exact = self.scan.manifest.redundancy.is_none() && (anew || !failed);
+        let least = counted.found;
+        let most = if exact { least } else { counted.written.max(least) };
+        self.compare("unverified", stored.unverified, stored.unverified.clamp(least, most));
+        if anew {
+            self.compare("duplicates", stored.duplicates, 0);
+            self.compare("reordered", stored.reordered, 0);
         }
     }
 
@@ -184,9 +215,13 @@ impl<'a> Books<'a> {
                 self.compare("absent (by the time in the frames)", told, holes);
             }
         }
-        if clock.places {
+        let certain = clock.rate.is_some_and(|rate| rate > 0);
+        if clock.places && certain {
             let mut timed = walks().flat_map(|walk| &walk.threads).filter_map(|span| span.timed);
             self.check_times(stored, clock, timed.next());
+        }
+        if clock.numbers || (clock.places && !certain) {
+            self.check_ends(stored, clock, results);
         }
         let readable = sum(|it| it.bad.count) == 0;
         Listed::of(self, stored).check_frames(self, &threads, readable);
@@ -212,6 +247,50 @@ impl<'a> Books<'a> {
         };
         check("first.time", stored.first);
         check("last.time", stored.last);
+    }
+
+    /// The same by the first and the last frame themselves, where nothing tells the times of others.
+    fn check_ends(&mut self, stored: &Account, clock: Clock, results: &Results) {
+        // `recover` reckons from the records of blocks, and frames without a place may have come last.
+        if self.is_counted_anew(stored) || stored.gaps_unlisted > 0 {
+            return;
+        }
+        let mut ends = results.values().filter_map(|it| it.walk.ends);
+        let Some((first, last)) = ends.next() else { return };
+        let last = ends.next_back().map_or(last, |(_, last)| last);
+        // Where frames lie as they came, all that did are there, or nobody knows which of them was the last.
+        let all = clock.numbers && Listed::of(self, stored).lost() == 0;
+        let arrived = i64::try_from(stored.terms.written).unwrap_or(i64::MAX) - 1;
+        for (term, edge, end, arrival) in
+            [("first.time", stored.first, first, 0), ("last.time", stored.last, last, arrived)]
+        {
+            let Some((edge, told)) = edge.and_then(|edge| Some((edge, edge.time?))) else {
+                continue;
+            };
+            let is_it =
+                if clock.places { end.index == edge.index } else { all && end.index == arrival };
+            let Some(time) = end.time.filter(|_| is_it) else { continue };
+            self.check_end(term, told, time);
+        }
+    }
+
+    /// The time of a frame by what stands in it, as sure as its number tells a part of a second.
+    fn check_end(&mut self, term: &'static str, told: Tai, (second, number): (i64, u32)) {
+        let Format::Vdif { frames_per_second: Some(rate), derived, .. } = self.stream.format else {
+            return;
+        };
+        // A rate that is learnt may have been another when the time was told, and that of another thread is.
+        let sure_ns: i64 = if derived { 1_000_000_000 } else { 1000 };
+        let part = if u64::from(number) < rate { frame_ns(number.into(), rate) } else { 0 };
+        let counted = Tai(second.saturating_mul(1_000_000_000).saturating_add(part));
+        if told.0.abs_diff(counted.0) > sure_ns.unsigned_abs() {
+            self.compare(term, told, counted);
+        }
+    }
+
+    /// Whether `recover` made the account anew.
+    fn is_counted_anew(&self, stored: &Account) -> bool {
+        self.scan.manifest.state == State::Recovered && stored.host.is_none()
     }
 
     fn check_manifest(&mut self, stored: &Account) {

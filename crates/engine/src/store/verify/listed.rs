@@ -127,7 +127,7 @@ impl<'a> Listed<'a> {
     }
 
     /// Frames of blocks that no member took, as far as the terms tell: they lie in no gap.
-    fn lost(&self) -> u64 {
+    pub(super) fn lost(&self) -> u64 {
         self.stored.terms.overrun.saturating_sub(self.sums.overrun)
     }
 

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::account::{Account, CountedBy, Layer, Witness};
+use fullbore_core::account::{Account, CountedBy, Edge, Layer, Witness};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::RECORD_BYTES;
 use fullbore_core::manifest::{Fill, Format, Summary};
@@ -377,9 +377,15 @@ fn kinds(gaps: &[Gap]) -> Vec<(StreamPlan, Option<CountedBy>)> {
 /// Something that is changed in an account, and how.
 type Change = (&'static str, fn(&mut Account));
 
+/// A time that stands in no frame, where one is told.
+fn later(edge: &mut Option<Edge>) {
+    let time = edge.as_mut().and_then(|edge| edge.time.as_mut());
+    time.into_iter().for_each(|time| *time = time.plus_ns(2_000_000_000));
+}
+
 /// The account with one thing changed, so that it balances all the same.
 fn changes(account: &Account) -> Vec<(&'static str, Account)> {
-    let changes: [Change; 32] = [
+    let changes: [Change; 35] = [
         ("20 missing less", |it| {
             let fewer = it.terms.missing.min(20);
             (it.terms.missing, it.terms.expected) =
@@ -463,6 +469,9 @@ fn changes(account: &Account) -> Vec<(&'static str, Account)> {
             }
         }),
         ("no threads", |it| it.flows.clear()),
+        ("unverified", |it| it.unverified += 1),
+        ("another time of the first", |it| later(&mut it.first)),
+        ("another time of the last", |it| later(&mut it.last)),
     ];
     let changed = changes.into_iter().map(|(name, change)| {
         let mut changed = account.clone();
@@ -538,6 +547,8 @@ proptest! {
                 let between = derived && laid.manifest.streams[0].fill == Fill::Omit;
                 let tells = match name {
                     "a gap elsewhere" => placed,
+                    // A packet number tells no time.
+                    "another time of the first" | "another time of the last" => by_time,
                     "a later gap elsewhere" | "the last gap elsewhere" => placed && !between,
                     "a gap less, in all that tells of it" => placed && !between,
                     _ => true,
@@ -648,4 +659,37 @@ fn what_a_member_lost_when_it_failed_its_index_could_not_be_told() {
     (less.terms.written, less.terms.overrun) = (less.terms.written - 5, less.terms.overrun + 5);
     put_account(&laid, 1, &less, false);
     assert!(!verified(&store, &laid).good);
+}
+
+#[test]
+fn more_may_be_unverified_than_recover_found_only_where_a_member_failed() {
+    let store = Store::in_memory(1);
+    let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut account = laid.accounts[0].clone();
+    account.unverified = 32;
+    account.verdict = account.judge();
+    put_account(&laid, 1, &account, false);
+    let told = what(&verified(&store, &laid)).join("; ");
+    assert!(told.contains("says unverified 32, and the recording 0"), "{told}");
+    laid.manifest.members[0].failure = Some("syncing a chunk: Input/output error".into());
+    put_account(&laid, 1, &account, false);
+    assert!(verified(&store, &laid).good, "its blocks were read back");
+    account.unverified = account.terms.written + 1;
+    put_account(&laid, 1, &account, false);
+    assert!(!verified(&store, &laid).good, "they are no more than all");
+}
+
+#[test]
+fn an_account_made_anew_claims_nothing_that_died_with_the_recorder() {
+    let store = Store::in_memory(1);
+    let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    laid.manifest.state = State::Recovered;
+    let mut account = laid.accounts[0].clone();
+    (account.host, account.verdict) = (None, Verdict::Consistent);
+    put_account(&laid, 1, &account, false);
+    assert!(verified(&store, &laid).good);
+    account.duplicates = 3;
+    put_account(&laid, 1, &account, false);
+    let told = what(&verified(&store, &laid)).join("; ");
+    assert!(told.contains("says duplicates 3, and the recording 0"), "{told}");
 }

@@ -20,6 +20,17 @@ pub(super) struct Walk {
     pub(super) unmarked: u64,
     pub(super) misplaced: Odd,
     pub(super) threads: Vec<ThreadSpan>,
+    /// Its first frame that is no fill, and its last.
+    pub(super) ends: Option<(End, End)>,
+}
+
+/// A frame at an end, by its own time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct End {
+    /// Its place among all frames.
+    pub(super) index: i64,
+    /// The second in it, and its number there: nothing where they are not to be believed.
+    pub(super) time: Option<(i64, u32)>,
 }
 
 /// Frames that are not as they should be: how many, and why the first is not.
@@ -164,7 +175,12 @@ pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
             continue;
         }
         walk.present += 1;
-        match vdif::check(frame.bytes, frame.bytes.len()) {
+        let checked = vdif::check(frame.bytes, frame.bytes.len());
+        let valid = checked.as_ref().ok().filter(|header| !header.invalid());
+        let time = valid.map(|header| (header.second().0, header.frame_number()));
+        let end = End { index: frame.index, time };
+        walk.ends = Some((walk.ends.map_or(end, |(first, _)| first), end));
+        match checked {
             Ok(header) => {
                 walk.invalid += u64::from(header.invalid());
                 walk.place(stream, clock, &frame, &header);
