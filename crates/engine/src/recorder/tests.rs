@@ -13,7 +13,7 @@ use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
-use super::{Control, Event, Limit, Plan, RecordError, Recorder};
+use super::{Control, Event, Limit, Plan, RecordError, Recorder, rehearse};
 use crate::store::hanging::{Hung, hang, hang_writer, kill_writer};
 use crate::store::inventory::side_file;
 use crate::store::lock::is_held;
@@ -285,4 +285,50 @@ fn a_recording_can_be_left_though_a_member_does_not_answer() {
     assert!(matches!(&ended, Err(RecordError::Left { scans }) if scans.len() == 1), "{ended:?}");
     assert_eq!(told, 3, "told once for the stop and once for the abort: {:?}", warnings(&events));
     drop(hung);
+}
+
+#[test]
+fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
+    let members = Members::new(1);
+    let plan = members.plan(&["s_one"], Duration::from_secs(1));
+    let mut tell = |_: &Event| {};
+    assert!(rehearse(&plan, &mut tell).problems.is_empty());
+    let taken = UdpSocket::bind(plan.sources[0].address).expect("it holds no port");
+    let plan = Plan {
+        members: vec![members.roots[0].join("none")],
+        buffer: Some(ByteSize(1 << 20)),
+        ..plan
+    };
+    let problems = rehearse(&plan, &mut tell).problems;
+    let lasting: Vec<bool> = problems.iter().map(RecordError::is_lasting).collect();
+    assert!(
+        matches!(
+            problems[..],
+            [RecordError::Member(_), RecordError::SmallBuffer { .. }, RecordError::Port(_)]
+        ),
+        "{problems:?}"
+    );
+    assert_eq!(lasting, [false, true, false]);
+    drop(taken);
+    assert!(std::fs::read_dir(&members.roots[0]).unwrap().flatten().all(|entry| {
+        // Who it is, and nothing of a scan.
+        entry.file_name() == ".fullbore"
+    }));
+}
+
+#[test]
+fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
+    let members = Members::new(1);
+    let plan = members.plan(&["s_one"], Duration::from_secs(3600));
+    let control = Arc::new(Control::default());
+    let mut sealed = None;
+    let mut tell = |event: &Event| match event {
+        Event::Progress(_) => control.end_by(Some(Instant::now())),
+        Event::Sealed(scan) => sealed = Some(scan.clone()),
+        _ => {}
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    recorder.run(&control, &mut tell).unwrap();
+    assert_eq!(control.asked(), 0, "nobody has asked for the end of all");
+    assert_eq!(sealed.expect("it was sealed").manifest.state, State::Sealed);
 }
