@@ -360,7 +360,7 @@ def test_what_stands_in_the_way_of_scans_to_come_is_told_at_once(tmp_path, store
 
 def test_a_session_is_held_against_the_room_there_is_and_the_scan_that_fills_it_is_named(tmp_path, store):
     rate = "format=vdif&frame=1032&fps=1000000"
-    schedule = csv(tmp_path / "s.csv", ("small", utc(3600), "1s"), ("large", utc(3700), "29d"))
+    schedule = csv(tmp_path / "s.csv", ("over", utc(-9), "1s"), ("small", utc(3600), "1s"), ("large", utc(3700), "29d"))
     with Session(schedule, store, free_ports(1), query=rate) as running:
         told, _ = running.stop_while_waiting()
     (room,) = [event for event in told if event["event"] == "room"]

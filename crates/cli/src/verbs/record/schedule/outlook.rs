@@ -111,9 +111,9 @@ impl Runner<'_> {
         else {
             return;
         };
-        let scans = self.watch.agenda.ahead().len();
-        let free = free_bytes(&self.members);
-        let room = room(self.watch.agenda.ahead(), Clock::new().now(), rate, free);
+        let (free, now) = (free_bytes(&self.members), Clock::new().now());
+        let ahead = || self.watch.agenda.ahead().filter(|scan| scan.end > now);
+        let (scans, room) = (ahead().count(), room(ahead(), now, rate, free));
         if scans == 0 || !self.outlook.is_news(room.full.as_ref().map(|(_, at)| *at)) {
             return;
         }
