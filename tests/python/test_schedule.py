@@ -45,8 +45,9 @@ def csv(path, *scans):
 class Session:
     """`fullbore record --schedule`, and a sender that never stops, until the block is left."""
 
-    def __init__(self, schedule, store, ports, *options, rate="8Mbit/s", lasts=PATIENCE):
-        source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif"
+    def __init__(self, schedule, store, ports, *options, rate="8Mbit/s", lasts=PATIENCE, query="format=vdif", env=None):
+        source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?{query}"
+        self.env = {**os.environ, **(env or {})}
         self.command = [
             BINARY, "record", source, "--store", str(store), "--session", "day",
             "--schedule", str(schedule), *SMALL, *options,
@@ -56,7 +57,9 @@ class Session:
 
     def __enter__(self):
         self.sender = subprocess.Popen(self.sending, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env
+        )
         return self
 
     def __exit__(self, *_):
@@ -76,6 +79,13 @@ class Session:
             if told[-1]["event"] == event and where(told[-1]):
                 return told
         raise AssertionError(f"no {event}: {told[-3:]}")
+
+    def stop_while_waiting(self):
+        """Everything that is told until a scan is waited for; then the session ends."""
+        told = self.until("waiting")
+        self.process.send_signal(signal.SIGINT)
+        rest, session = self.end(code=FOUND)
+        return told + rest, session
 
     def end(self, code=GOOD, patience=PATIENCE):
         """Waits for the end; what was told, and the account of the session by scan."""
@@ -128,6 +138,9 @@ def test_each_scan_begins_and_ends_at_its_time(tmp_path, store):
         check(told, session, f"no{n + 1:04}", at, lasts, streams, slack)
         run("verify", f"day_no{n + 1:04}", "--store", store)
     assert session["terms"]["expected"] == session["terms"]["written"]
+    (kept,) = (store / ".fullbore" / "sessions").iterdir()
+    assert kept.name.startswith("day.") and json.loads(kept.read_text()) == session
+    assert any(str(kept) in event.get("text", "") for event in told)
 
 
 def test_a_scan_that_fails_takes_no_other_with_it(tmp_path, store):
@@ -145,8 +158,33 @@ def test_a_scan_that_fails_takes_no_other_with_it(tmp_path, store):
     by_name = {scan["scan"]: scan for scan in session["scans"]}
     assert by_name["gone"]["outcome"] == "missed"
     assert by_name["half"]["outcome"] == "recorded" and by_name["half"]["late_seconds"] > 2
-    assert by_name["taken"]["outcome"] == "failed" and "exists" in by_name["taken"]["why"]
+    assert by_name["taken"]["outcome"] == "recorded" and by_name["taken"]["recorded_as"] == "taken-2"
+    assert any("day_taken exists already" in event.get("text", "") for event in told)
     check(told, session, "last", begin + 3, 1, 2)
+
+
+def test_a_session_that_is_begun_again_records_the_rest_of_the_scan_that_should_run(tmp_path, store):
+    schedule = csv(tmp_path / "s.csv", ("done", utc(3), "1s"), ("half", utc(6), "14s"), ("next", utc(22), "1s"))
+    ports = free_ports(2)
+    with Session(schedule, store, ports) as running:
+        running.until("sealed")
+        running.until("progress", lambda told: told["scan"]["scan"] == "half" and told["durable_bytes"] > 0)
+        running.process.kill()
+        running.process.wait()
+    with Session(schedule, store, ports) as running:
+        told, session = running.end(code=FOUND)
+    done, half, after = session["scans"]
+    assert (done["outcome"], done["parts"], done["unsealed"]) == ("recorded-before", ["done"], [])
+    assert done["terms"]["expected"] == done["terms"]["written"] > 0
+    assert [event["scan"] for event in told if event["event"] == "recorded-before"] == ["done"]
+    assert not [event for event in told if event["event"] == "missed"]
+    assert half["outcome"] == "recorded" and half["recorded_as"] == "half-2" and half["late_seconds"] > 0.25
+    said = [event["text"] for event in told if event["event"] == "warning"]
+    assert any("its rest is recorded as half-2" in text and "recover day_half" in text for text in said), said
+    assert after["outcome"] == "recorded" and "recorded_as" not in after
+    run("verify", "day_half-2", "--store", store)
+    run("recover", "day_half", "--store", store)
+    run("verify", "day_half", "--store", store)
 
 
 def test_a_hangup_reads_the_schedule_again(tmp_path, store):
@@ -180,6 +218,27 @@ def test_a_hangup_is_obeyed_while_a_scan_runs_and_one_that_is_cut_short_is_told_
     assert 2000 < one["cut_short_seconds"] < 3000, one
     assert one["terms"]["expected"] == one["terms"]["written"] > 0
     run("verify", "day_one", "--store", store)
+
+
+def test_a_scan_ends_in_time_for_one_that_now_begins_within_it(tmp_path, store):
+    begin = utc(2)
+    schedule = csv(tmp_path / "s.csv", ("one", begin, "3000s"))
+    with Session(schedule, store, free_ports(2)) as running:
+        running.until("progress", lambda told: told["durable_bytes"] > 0)
+        at = time.time() + 4
+        csv(schedule, ("one", begin, "3000s"), ("two", utc(4), "2s"))
+        running.process.send_signal(signal.SIGHUP)
+        changed = running.until("schedule")[-1]
+        assert (changed["added"], changed["too_late"]) == (["two"], [])
+        said = running.until("warning", lambda told: "so that scan two begins in time" in told["text"])
+        assert "scan one, which was to last until" in said[-1]["text"]
+        told, session = running.end(code=FOUND)
+    one, _ = session["scans"]
+    assert one["outcome"] == "recorded" and 2900 < one["cut_short_seconds"] < 3000, one
+    (sealed,) = [it for it in told if it["event"] == "sealed" and it["manifest"]["scan"]["scan"] == "one"]
+    stopped = since_epoch(sealed["manifest"]["stopped"])
+    assert at - 1.5 < stopped < at - 0.5, "the lead is one second"
+    check(told, session, "two", at, 2, 2)
 
 
 def test_a_scan_that_cannot_be_armed_is_tried_again_and_recorded_from_then_on(tmp_path, store):
@@ -303,3 +362,135 @@ def test_a_disk_set_found_wanting_is_named_and_ends_with_1_though_every_frame_is
     assert f"away      {away}" in shown and "TOO NARROW" in shown, shown
     listed = text(run("ls", *given).stdout)
     assert f"day_a: {away} was away" in listed, listed
+
+
+def warnings(told):
+    return [event["text"] for event in told if event["event"] == "warning"]
+
+
+def test_what_stands_in_the_way_of_scans_to_come_is_told_at_once(tmp_path, store):
+    (port,) = free_ports(1)
+    schedule = csv(tmp_path / "s.csv", ("one", utc(3600), "40s"), ("two", utc(3660), "40s"))
+    (store / "day_two_ds46220").mkdir()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", port))
+        with Session(schedule, f"{store},{tmp_path / 'none'}", [port]) as running:
+            told, _ = running.stop_while_waiting()
+    said = warnings(told)
+    assert any("no scan could be armed" in text and "in use" in text.lower() for text in said), said
+    assert any("1 scan of these names already: two" in text for text in said), said
+    assert any("none takes no part" in text for text in said), said
+    with Session(schedule, store, [port], "--buffer", "1MiB") as running:
+        out, err = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode == REFUSED and "each needs" in text(err)
+
+
+def test_a_session_is_held_against_the_room_there_is_and_the_scan_that_fills_it_is_named(tmp_path, store):
+    rate = "format=vdif&frame=1032&fps=1000000"
+    schedule = csv(tmp_path / "s.csv", ("over", utc(-9), "1s"), ("small", utc(3600), "1s"), ("large", utc(3700), "29d"))
+    with Session(schedule, store, free_ports(1), query=rate) as running:
+        told, _ = running.stop_while_waiting()
+    (room,) = [event for event in told if event["event"] == "room"]
+    assert room["fills"] == "large" and room["rate"] == 1_032_000_000 and room["scans"] == 2
+    assert room["needed_bytes"] == room["rate"] * (1 + 29 * 86400) > room["free_bytes"]
+    assert room["full"] > utc(3700)
+
+
+def test_a_rate_that_nobody_told_is_learnt_from_the_first_scan(tmp_path, store):
+    long = [(f"long{n}", utc(3600 + n * 2_600_000), "29d") for n in range(40)]
+    schedule = csv(tmp_path / "s.csv", ("one", utc(3), "2s"), *long)
+    with Session(schedule, store, free_ports(1)) as running:
+        told = running.until("room")
+        running.process.send_signal(signal.SIGINT)
+        running.end(code=FOUND)
+    assert [event for event in told if event["event"] == "sealed"], "before, no rate was known"
+    room = told[-1]
+    assert room["fills"].startswith("long") and 900_000 < room["rate"] < 1_200_000, room
+    assert room["scans"] == 40
+
+
+def test_a_vex_file_of_a_station_is_read_as_stations_write_them(tmp_path, store):
+    at = datetime.now(timezone.utc) + timedelta(seconds=3600)
+    start = at.strftime("%Yy%jd%Hh%Mm%Ss")
+    schedule = tmp_path / "s.vex"
+    lines = [
+        "* José's", "*", "VEX_rev = 1.5;", "$EXPER;", " def N24K1;", " exper_name =", "  N24K1; enddef;", "$SCHED;",
+        f"scan No0001;\n start={start}; source=Mü;\n station=Ef:", " 0 sec: 40 sec; station=On: 0 sec: 9 sec;", "endscan;",
+    ]  # fmt: skip
+    schedule.write_bytes("\n".join(lines).encode("latin-1"))
+    with Session(schedule, store, free_ports(1), "--station", "Ef") as running:
+        told, session = running.stop_while_waiting()
+    assert session["left"] == ["No0001"]
+    assert any("of the session n24k1, and its scans are recorded in day" in text for text in warnings(told))
+
+
+def test_what_is_doubtful_in_a_schedule_is_told_when_it_is_read(tmp_path, store):
+    schedule = csv(tmp_path / "s.csv", ("one", utc(3600), "40s"), ("two", utc(3640.5), "40s"))
+    ports = free_ports(1)
+    with Session(schedule, store, ports) as running:
+        told = running.until("waiting")
+        assert any("less than --lead 1s lies before two" in text for text in warnings(told)), told
+        schedule.write_text(
+            f'session = "night"\n[[scan]]\nname = "one"\nstart = "{utc(3600)}"\nduration = 40\n'
+        )
+        running.process.send_signal(signal.SIGHUP)
+        told = running.until("schedule")
+        assert any("is of the session night" in text for text in warnings(told)), told
+        running.process.send_signal(signal.SIGINT)
+        running.end(code=FOUND)
+    csv(schedule, ("one", utc(3600), "40s"))
+    with Session(schedule, store, ports, "--station", "Ef") as running:
+        _, err = running.process.communicate(timeout=PATIENCE)
+    assert running.process.returncode == REFUSED and "leave out --station" in text(err)
+
+
+CLOCK = """
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    long failed = syscall(SYS_clock_gettime, clock, time);
+    char text[32] = {0};
+    int file = clock == CLOCK_REALTIME ? open(getenv("CLOCK_STEP"), O_RDONLY) : -1;
+    if (file >= 0) {
+        if (read(file, text, sizeof text - 1) > 0)
+            time->tv_sec += atol(text);
+        close(file);
+    }
+    return failed;
+}
+"""
+
+
+def test_a_step_of_the_clock_counts_for_a_scan_that_is_armed(tmp_path, store):
+    """The clock that the recorder sees is set forward: to just before the start of a scan, then past the end of another."""
+    source, library, step = (tmp_path / name for name in ("clock.c", "clock.so", "step"))
+    source.write_text(CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    step.write_text("0")
+    schedule = csv(tmp_path / "s.csv", ("one", utc(600), "2s"), ("two", utc(1300), "2s"))
+    env = {"LD_PRELOAD": str(library), "CLOCK_STEP": str(step)}
+
+    def jump(seconds):
+        aside = tmp_path / "aside"
+        aside.write_text(str(seconds))
+        aside.rename(step)
+
+    with Session(schedule, store, free_ports(1), "--lead", "900s", env=env) as running:
+        running.until("awaiting", lambda told: told["seconds"] > 500)
+        jump(597)
+        said = running.until("warning", lambda told: "clock jumped by +597" in told["text"])[-1]["text"]
+        assert "scan one, which is armed, begins in" in said
+        running.until("sealed")
+        running.until("awaiting", lambda told: told["seconds"] > 600)
+        jump(1400)
+        said = running.until("warning", lambda told: "clock jumped by +803" in told["text"])[-1]["text"]
+        assert "scan two, which was armed, is over by it" in said
+        told, session = running.end(code=FOUND)
+    one, two = session["scans"]
+    assert one["outcome"] == "recorded" and one["late_seconds"] < 0.25 and "cut_short_seconds" not in one, one
+    assert one["terms"]["written"] > 0
+    assert two["outcome"] == "missed" and not list(store.glob("day_two*"))

@@ -55,7 +55,7 @@ impl Sheet {
                 self.latest = Some(progress.clone());
                 self.draw("");
             }
-            Event::Progress(_) => {}
+            Event::Progress(_) | Event::Awaiting { .. } => {}
             Event::Sealed(books) | Event::Unsealed { books, .. } => {
                 self.clear();
                 let _ = io::stdout().write_all(told(books).as_bytes());
@@ -162,7 +162,9 @@ fn lines(event: &Event) -> Vec<String> {
         }
         Event::Warning { text } => vec![format!("warning: {text}")],
         Event::Note { text } => vec![text.clone()],
-        Event::Progress(_) | Event::Sealed(_) | Event::Unsealed { .. } => Vec::new(),
+        Event::Awaiting { .. } | Event::Progress(_) | Event::Sealed(_) | Event::Unsealed { .. } => {
+            Vec::new()
+        }
     }
 }
 

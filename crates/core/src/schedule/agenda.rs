@@ -7,6 +7,9 @@
 //!
 //! The clock may jump either way between two questions. A scan that was armed or missed is never given
 //! again, and one that the clock has jumped over is told as missed.
+//!
+//! The scan that runs is known too: where the schedule is read again and puts another into its time, it is to end
+//! before its own end, so early that the other can be armed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,8 +25,21 @@ pub struct Agenda {
     ahead: VecDeque<Planned>,
     /// Scans that were armed or missed, by name.
     behind: BTreeMap<Name, Planned>,
+    /// The scan that was armed, until it is over.
+    running: Option<Planned>,
     /// How long before its start a scan is armed.
     lead: Duration,
+}
+
+/// Until when the scan that runs may go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The scan that runs.
+    pub scan: Planned,
+    /// When it is to end.
+    pub until: Tai,
+    /// The scan that begins within its time, and before which it has to make room.
+    pub before: Option<Planned>,
 }
 
 /// What is to be done.
@@ -66,7 +82,7 @@ pub struct Changes {
 impl Agenda {
     /// Begins with the first scan. Each is armed `lead` before its start.
     pub fn new(schedule: Schedule, lead: Duration) -> Self {
-        Self { ahead: schedule.scans.into(), behind: BTreeMap::new(), lead }
+        Self { ahead: schedule.scans.into(), behind: BTreeMap::new(), running: None, lead }
     }
 
     /// Scans to come.
@@ -74,10 +90,15 @@ impl Agenda {
         self.ahead.iter()
     }
 
+    /// Whether a scan of this name is, or was, to be recorded.
+    pub fn knows(&self, name: &Name) -> bool {
+        self.behind.contains_key(name) || self.ahead.iter().any(|scan| scan.name == *name)
+    }
+
     /// What is to be done at `now`. A scan that is given to be armed or as missed is done with.
     pub fn step(&mut self, now: Tai) -> Step {
         let Some(next) = self.ahead.front() else { return Step::Finished };
-        let arm_at = next.start.plus_ns(-(self.lead.as_nanos().min(i64::MAX as u128) as i64));
+        let arm_at = self.arm_at(next);
         if now < arm_at {
             return Step::Wait { until: arm_at, scan: next.clone() };
         }
@@ -87,7 +108,27 @@ impl Agenda {
             return Step::Missed { scan };
         }
         let late = Duration::from_nanos(now.since(scan.start).max(0) as u64);
+        self.running = Some(scan.clone());
         Step::Arm { scan, late }
+    }
+
+    fn arm_at(&self, scan: &Planned) -> Tai {
+        scan.start.plus_ns(-(self.lead.as_nanos().min(i64::MAX as u128) as i64))
+    }
+
+    /// The scan that was armed is over.
+    pub fn over(&mut self) {
+        self.running = None;
+    }
+
+    /// The scan that runs, and until when it may. One ahead that begins within its time is armed in time for its
+    /// start, and ends it by then; one that should have begun before it has come too late for that.
+    pub fn run(&self) -> Option<Run> {
+        let scan = self.running.clone()?;
+        let before = self.ahead.iter().find(|next| next.start > scan.start);
+        let before = before.filter(|next| next.start < scan.end).cloned();
+        let until = before.as_ref().map_or(scan.end, |next| self.arm_at(next).max(scan.start));
+        Some(Run { scan, until, before })
     }
 
     /// Takes what lies ahead from a schedule that was read again. What was armed or missed stays so.
@@ -95,10 +136,13 @@ impl Agenda {
         let mut changes = Changes::default();
         let mut before: BTreeMap<Name, Planned> =
             self.ahead.drain(..).map(|scan| (scan.name.clone(), scan)).collect();
+        let starts: Vec<Tai> = schedule.scans.iter().map(|scan| scan.start).collect();
         for scan in schedule.scans {
             match self.behind.get(&scan.name) {
                 Some(done) => {
-                    if *done != scan {
+                    // One that ends where the next begins was cut there: what `run` says, if it runs still.
+                    let cut = Planned { end: done.end.min(scan.end), ..done.clone() };
+                    if *done != scan && !(cut == scan && starts.contains(&scan.end)) {
                         changes.too_late.push(scan.name);
                     }
                     continue;
@@ -170,7 +214,53 @@ mod tests {
         assert_eq!(agenda.replace(schedule(&[(101, 40), (165, 40)])).added, []);
     }
 
+    #[test]
+    fn a_scan_that_now_begins_within_the_one_that_runs_ends_it_in_time_to_be_armed() {
+        let mut agenda = Agenda::new(schedule(&[(100, 40), (160, 40), (220, 40)]), LEAD);
+        assert_eq!(agenda.run(), None);
+        agenda.step(Tai(99 * SECOND));
+        let until = |agenda: &Agenda| agenda.run().map(|run| run.until.0 / SECOND);
+        assert_eq!(until(&agenda), Some(140));
+        let changes = agenda.replace(schedule(&[(100, 20), (120, 40), (220, 40)]));
+        assert_eq!(changes.too_late, [], "it is cut where the next begins");
+        let run = agenda.run().unwrap();
+        assert_eq!((run.scan.name.as_str(), run.until), ("no0000", Tai(115 * SECOND)));
+        assert_eq!(run.before.unwrap().name.as_str(), "no0001");
+        // Read once more, with room for all of it: it runs on.
+        agenda.replace(schedule(&[(100, 40), (140, 40)]));
+        assert_eq!((until(&agenda), agenda.run().unwrap().before), (Some(140), None));
+        agenda.over();
+        assert_eq!(agenda.run(), None);
+    }
+
     proptest! {
+        /// Wherever a schedule that is read again puts its scans, the one that runs is over in time for the next, and
+        /// is not ended without need.
+        #[test]
+        fn the_scan_that_runs_makes_room_for_the_next(
+            lasts in 1i64..100,
+            scans in prop::collection::vec((1i64..100, 1i64..50), 0..5),
+        ) {
+            let mut agenda = Agenda::new(schedule(&[(100, lasts)]), LEAD);
+            agenda.step(Tai(100 * SECOND));
+            let mut at = 50;
+            let mut placed = vec![(100, lasts)];
+            for (pause, lasts) in scans {
+                at += pause + lasts;
+                placed.push((at - lasts, lasts));
+            }
+            agenda.replace(schedule(&placed));
+            let run = agenda.run().unwrap();
+            let next = agenda.ahead().find(|next| next.start > run.scan.start);
+            prop_assert!(run.scan.start <= run.until && run.until <= run.scan.end);
+            match next {
+                Some(next) if next.start < run.scan.end => {
+                    prop_assert_eq!(run.until, next.start.plus_ns(-5 * SECOND).max(run.scan.start));
+                }
+                _ => prop_assert_eq!(run.until, run.scan.end),
+            }
+        }
+
         /// However the clock moves, each scan is armed or missed once, in order, and never at a wrong time.
         #[test]
         fn each_scan_has_its_turn_once(

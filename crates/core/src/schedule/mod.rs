@@ -15,6 +15,7 @@
 
 pub mod agenda;
 mod csv;
+pub mod room;
 mod toml;
 mod vex;
 
@@ -59,8 +60,8 @@ impl Planned {
 /// All scans of a session, in the order of their starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Schedule {
-    /// The session, if the text names one.
-    pub session: Option<Name>,
+    /// What the text calls the session, if it does; [`Schedule::session_name`] says whether that can be a name.
+    pub session: Option<String>,
     /// The scans.
     pub scans: Vec<Planned>,
     /// What was changed so that it can be recorded, one sentence each.
@@ -105,6 +106,9 @@ pub enum Error {
         /// Those that have scans.
         stations: String,
     },
+    /// A station was chosen where there are none.
+    #[error("this schedule is no VEX file, and only these have stations")]
+    NoStations,
     /// Nothing to record.
     #[error("the schedule has no scan")]
     Empty,
@@ -122,6 +126,7 @@ impl Error {
                  scan,start,duration, or a VEX file",
             ),
             Error::Station { .. } => Some("choose one with --station"),
+            Error::NoStations => Some("leave out --station"),
             Error::Scan { .. } => Some(
                 "a scan has a name of letters, digits, - + and _, a start such as 2026-11-22T18:00:00Z \
                  and a duration such as 40s",
@@ -150,16 +155,20 @@ impl Schedule {
         if text.len() > LARGEST {
             return Err(Error::Size { bytes: text.len() });
         }
+        Self::read_within(text, station)
+    }
+
+    fn read_within(text: &str, station: Option<&str>) -> Result<Self, Error> {
         let text = text.trim_start_matches('\u{feff}');
         let (session, given) = if vex::is_vex(text) {
             vex::read(text, station)?
+        } else if station.is_some() {
+            return Err(Error::NoStations);
         } else if csv::is_csv(text) {
             (None, csv::read(text)?)
         } else {
             toml::read(text)?
         };
-        let session = session.map(|name| Name::session(&name)).transpose();
-        let session = session.map_err(|source| Error::Session { source })?;
         let mut schedule = Self { session, scans: Vec::new(), notes: Vec::new() };
         if given.is_empty() {
             return Err(Error::Empty);
@@ -172,6 +181,42 @@ impl Schedule {
         }
         schedule.settle()?;
         Ok(schedule)
+    }
+
+    /// The same of a file's bytes: UTF-8, or else Latin-1, in which stations still write the names of people.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn read_bytes(bytes: &[u8], station: Option<&str>) -> Result<Self, Error> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::read(text, station),
+            Err(_) if bytes.len() > LARGEST => Err(Error::Size { bytes: bytes.len() }),
+            Err(_) => {
+                let text: String = bytes.iter().copied().map(char::from).collect();
+                Self::read_within(&text, station)
+            }
+        }
+    }
+
+    /// The session that the text names.
+    ///
+    /// # Errors
+    ///
+    /// What it says can be no name.
+    pub fn session_name(&self) -> Result<Option<Name>, Error> {
+        let named = self.session.as_deref().map(Name::session).transpose();
+        named.map_err(|source| Error::Session { source })
+    }
+
+    /// Scans next to one another with less than `lead` between them: so much earlier than its start the second is to
+    /// be armed.
+    pub fn short_pauses(&self, lead: Duration) -> impl Iterator<Item = (&Planned, &Planned)> {
+        let short = move |two: &&[Planned]| {
+            let pause = two[1].start.since(two[0].end).max(0).unsigned_abs();
+            u128::from(pause) < lead.as_nanos()
+        };
+        self.scans.windows(2).filter(short).map(|two| (&two[0], &two[1]))
     }
 
     /// Puts the scans in order, and ends each by the time the next one starts.
@@ -285,6 +330,38 @@ mod tests {
         assert_eq!(schedule.scans[0].end, schedule.scans[1].start);
         assert_eq!(schedule.notes.len(), 1);
         assert!(schedule.notes[0].contains("by 30 s"), "{:?}", schedule.notes);
+    }
+
+    #[test]
+    fn a_pause_that_is_shorter_than_arming_ahead_takes_is_named() {
+        let text = "scan,start,duration\na,2026-11-22T18:00:00Z,40s\nb,2026-11-22T18:00:44.9Z,40s\n\
+                    c,2026-11-22T18:01:29.9Z,40s\nd,2026-11-22T18:02:00Z,40s\n";
+        let schedule = Schedule::read(text, None).unwrap();
+        let short = schedule.short_pauses(Duration::from_secs(5));
+        let names: Vec<_> = short.map(|(a, b)| (a.name.as_str(), b.name.as_str())).collect();
+        assert_eq!(names, [("a", "b"), ("c", "d")]);
+    }
+
+    #[test]
+    fn a_file_in_latin_1_is_read_and_no_other_form_has_stations() {
+        let text = "* Schedule of Jos\u{e9}\n\n  * and others\nVEX_rev = 1.5;\n$EXPER; def X; exper_name = N24K1; \
+                    PI_name = \"Jos\u{e9}; *\"; enddef;\n$SCHED;\nscan a; start=2026y326d18h; \
+                    source=M\u{fc}; station=Ef: 0 sec: 4 sec; endscan;\n";
+        let latin: Vec<u8> = text.chars().map(|sign| sign as u8).collect();
+        let schedule = Schedule::read_bytes(&latin, Some("Ef")).unwrap();
+        assert_eq!(schedule, Schedule::read_bytes(text.as_bytes(), None).unwrap());
+        assert_eq!(schedule.scans[0].target.as_deref(), Some("M\u{fc}"));
+        assert_eq!(schedule.session_name().unwrap().unwrap().as_str(), "n24k1");
+        let error = Schedule::read(CSV, Some("Ef")).unwrap_err();
+        assert_eq!((&error, error.hint()), (&Error::NoStations, Some("leave out --station")));
+    }
+
+    #[test]
+    fn what_can_be_no_session_is_no_hindrance_where_another_is_typed() {
+        let text = "session = \"a b\"\n[[scan]]\nname = \"a\"\nstart = 2026-11-22T18:00:00Z\nduration = 4\n";
+        let schedule = Schedule::read(text, None).unwrap();
+        assert_eq!(schedule.session.as_deref(), Some("a b"));
+        assert!(matches!(schedule.session_name(), Err(Error::Session { .. })));
     }
 
     #[test]

@@ -17,9 +17,11 @@ use std::time::Duration;
 use super::{Error, Given};
 use crate::time::Tai;
 
-/// Whether this is a VEX file at all.
+/// Whether this is a VEX file at all: what comes first but for comments says so.
 pub fn is_vex(text: &str) -> bool {
-    text.trim_start().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("VEX"))
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('*')).unwrap_or("");
+    first.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("VEX"))
 }
 
 /// A statement, without its `;`, and the line it begins on.

@@ -171,17 +171,7 @@ pub(super) fn open_ports(plan: &Plan, places: &Places) -> Result<Vec<Port>, Reco
     if plan.sources.is_empty() {
         return Ok(Vec::new());
     }
-    let sources = plan.sources.len() as u64;
-    let wanted = wanted(plan, available_memory())?;
-    let share = wanted / sources;
-    let least = least_share(plan);
-    if share < least {
-        return Err(RecordError::SmallBuffer {
-            given: ByteSize(wanted),
-            sources: plan.sources.len(),
-            least: ByteSize(least),
-        });
-    }
+    let share = share_of(plan, available_memory())?;
     check_chunk(plan, share)?;
     let single = |source: &UdpSource| source.threads != Threads::Split;
     // Streams that are known beforehand come first in the manifest; threads that are split off follow.
@@ -199,6 +189,19 @@ pub(super) fn open_ports(plan: &Plan, places: &Places) -> Result<Vec<Port>, Reco
         ports.push(Port::open_near(node, source.clone(), own, next, sizes)?);
     }
     Ok(ports)
+}
+
+/// Block memory of each source, of which there is one at least.
+pub(super) fn share_of(plan: &Plan, available: u64) -> Result<u64, RecordError> {
+    let sources = plan.sources.len();
+    let wanted = wanted(plan, available)?;
+    let share = wanted / sources as u64;
+    let least = least_share(plan);
+    if share < least {
+        let (given, least) = (ByteSize(wanted), ByteSize(least));
+        return Err(RecordError::SmallBuffer { given, sources, least });
+    }
+    Ok(share)
 }
 
 /// How much block memory a PandA gets.
@@ -230,7 +233,7 @@ fn open_pool(plan: &Plan, node: Option<u32>) -> Result<Pool, RecordError> {
 }
 
 /// `MemAvailable`, or no limit where the kernel does not say.
-fn available_memory() -> u64 {
+pub(super) fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

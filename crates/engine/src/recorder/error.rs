@@ -205,6 +205,21 @@ impl RecordError {
         }
     }
 
+    /// Whether it lies in what was asked for, and so does not pass by itself.
+    pub fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            Self::NoSource
+                | Self::NoMember
+                | Self::Redundancy { .. }
+                | Self::SameName { .. }
+                | Self::SameMember { .. }
+                | Self::Cpu { .. }
+                | Self::Chunk { .. }
+                | Self::SmallBuffer { .. }
+        )
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {

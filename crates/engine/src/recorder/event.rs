@@ -23,6 +23,15 @@ pub enum Event {
     Memory(Memory),
     /// Everything is mapped, faulted in and listening.
     Armed(Armed),
+    /// It is armed, and waits for the time at which its first scan begins: told several times a second.
+    Awaiting {
+        /// The scan.
+        scan: ScanName,
+        /// When it begins.
+        begins: Tai,
+        /// Seconds until then, by the host's clock as it goes now.
+        seconds: f64,
+    },
     /// A stream's first frames came.
     Opened {
         /// The scan.

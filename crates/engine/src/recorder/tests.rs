@@ -13,7 +13,7 @@ use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
-use super::{Control, Event, Limit, Plan, RecordError, Recorder, set};
+use super::{Control, Event, Limit, Plan, RecordError, Recorder, rehearse, set};
 use crate::store::hanging::{Hung, hang, hang_writer, kill_writer};
 use crate::store::inventory::side_file;
 use crate::store::lock::is_held;
@@ -304,9 +304,8 @@ fn a_recording_can_be_left_though_a_member_does_not_answer() {
 /// How many members a plan finds, where those are that are away, and what it says of them.
 fn opened(plan: &Plan) -> (usize, Vec<PathBuf>, Vec<String>) {
     let mut told = Vec::new();
-    let mut tell = |event: &Event| {
-        told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
-    };
+    let mut tell =
+        |event: &Event| told.extend(warnings(&[event.clone()]).into_iter().map(str::to_owned));
     let (members, away) = set::open(plan, &mut tell).unwrap();
     (members.len(), away.into_iter().map(|it| it.path).collect(), told)
 }
@@ -368,4 +367,50 @@ fn with_no_member_there_a_recording_is_refused_and_several_that_are_away_are_tol
     let others = std::collections::BTreeMap::from([(store.roots()[0].clone(), uuid::Uuid::nil())]);
     plan.goes_on_without = Some(others);
     assert!(matches!(set::open(&plan, &mut |_| ()), Err(RecordError::Member(_))));
+}
+
+#[test]
+fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
+    let members = Members::new(1);
+    let plan = members.plan(&["s_one"], Duration::from_secs(1));
+    let mut tell = |_: &Event| {};
+    assert!(rehearse(&plan, &mut tell).problems.is_empty());
+    let taken = UdpSocket::bind(plan.sources[0].address).expect("it holds no port");
+    let plan = Plan {
+        members: vec![members.roots[0].join("none")],
+        buffer: Some(ByteSize(1 << 20)),
+        ..plan
+    };
+    let problems = rehearse(&plan, &mut tell).problems;
+    let lasting: Vec<bool> = problems.iter().map(RecordError::is_lasting).collect();
+    assert!(
+        matches!(
+            problems[..],
+            [RecordError::Member(_), RecordError::SmallBuffer { .. }, RecordError::Port(_)]
+        ),
+        "{problems:?}"
+    );
+    assert_eq!(lasting, [false, true, false]);
+    drop(taken);
+    assert!(std::fs::read_dir(&members.roots[0]).unwrap().flatten().all(|entry| {
+        // Who it is, and nothing of a scan.
+        entry.file_name() == ".fullbore"
+    }));
+}
+
+#[test]
+fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
+    let members = Members::new(1);
+    let plan = members.plan(&["s_one"], Duration::from_secs(3600));
+    let control = Arc::new(Control::default());
+    let mut sealed = None;
+    let mut tell = |event: &Event| match event {
+        Event::Progress(_) => control.end_by(Some(Instant::now())),
+        Event::Sealed(scan) => sealed = Some(scan.clone()),
+        _ => {}
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    recorder.run(&control, &mut tell).unwrap();
+    assert_eq!(control.asked(), 0, "nobody has asked for the end of all");
+    assert_eq!(sealed.expect("it was sealed").manifest.state, State::Sealed);
 }

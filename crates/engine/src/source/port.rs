@@ -160,6 +160,13 @@ pub struct Port {
     gauge: Arc<PortGauge>,
 }
 
+/// Opens the socket of a source.
+pub fn listen(source: &UdpSource, buffer_bytes: usize) -> Result<Receiver, PortError> {
+    let listen =
+        Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
+    Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)
+}
+
 impl Port {
     /// Opens the socket and maps the memory: when this returns, every page is there.
     pub fn open(
@@ -194,10 +201,7 @@ impl Port {
                 return Err(PortError::FewBlocks { source_name: name(), sum });
             }
         }
-        let listen =
-            Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
-        let receiver =
-            Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)?;
+        let receiver = listen(&source, buffer_bytes)?;
         let merges = source.gro != Gro::Off && receiver.merge(true);
         let region = Region::for_blocks(pool_bytes, node).map_err(|error| PortError::Memory {
             source_name,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <member>/.fullbore/member.json                       who this member is
+//! <member>/.fullbore/sessions/<session>.<begun>.json   the account of a session by schedule, on one member
 //! <member>/<scan-stream>/<scan-stream>.00000000 …      chunks that are complete, nothing else
 //! <member>/<scan-stream>/.fullbore/manifest.json       the same on every member
 //!                                  account.json        the same on every member
@@ -33,12 +34,15 @@
 //! - [`remove`]: a scan's files taken away, and no others
 //! - [`keep`]: the oldest scans let go of, and scans protected from that
 //! - [`lock`]: who records a scan
+//! - [`earlier`]: what there is already of a scan that is to be recorded
+//! - [`sessions`]: the accounts of whole sessions
 //! - [`markers`]: what somebody wanted to be remembered of a scan
 
 pub mod catalogue;
 mod chunk;
 mod disk;
 mod dying;
+pub mod earlier;
 pub mod finding;
 pub mod follow;
 pub mod gaps;
@@ -56,6 +60,7 @@ pub mod recover;
 pub mod redundancy;
 pub mod remove;
 pub mod renumber;
+pub mod sessions;
 mod stream;
 pub(crate) mod tails;
 #[cfg(any(test, feature = "testing"))]

@@ -10,8 +10,8 @@ mod standstill;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullbore_core::name::ScanName;
@@ -69,6 +69,8 @@ pub(crate) const LEAVE: u8 = 3;
 #[derive(Debug, Default)]
 pub struct Control {
     asked: AtomicU8,
+    /// When the last scan is to end, if that is sooner than its plan says.
+    end_by: Mutex<Option<Instant>>,
 }
 
 impl Control {
@@ -82,6 +84,16 @@ impl Control {
     /// End now; what is held is counted and dropped.
     pub fn abort(&self) {
         self.asked.fetch_max(2, Ordering::SeqCst);
+    }
+
+    /// The last scan is to end by then, as if it had reached its limit; with `None`, when its plan says.
+    pub fn end_by(&self, at: Option<Instant>) {
+        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    fn is_to_end(&self) -> bool {
+        let end_by = *self.end_by.lock().unwrap_or_else(PoisonError::into_inner);
+        end_by.is_some_and(|at| Instant::now() >= at)
     }
 
     /// How often an end was asked for: 0, 1 (stop), 2 (abort) or 3 (leave).
@@ -207,8 +219,9 @@ impl Supervisor {
         self.order(|| Order::Begin(opening.clone()));
     }
 
-    /// Begins the first scan if its time has come.
+    /// Begins the first scan if its time has come, by the host's clock as it goes now: until then a step of it counts.
     fn begin_when_due(&mut self) {
+        self.clock = Clock::new();
         let now = self.clock.now();
         if self.start.is_some_and(|start| now >= start.plus_ns(-EARLY_NS)) {
             self.start = None;
@@ -413,17 +426,18 @@ impl Supervisor {
         self.scans.is_empty() && self.sealings.is_empty()
     }
 
-    /// Begins and ends scans when it is time.
-    fn keep_to_the_plan(&mut self, tell: &mut Tell<'_>) {
+    /// Begins and ends scans when it is time; `due` if an end was set beside the plan, and it has come.
+    fn keep_to_the_plan(&mut self, due: bool, tell: &mut Tell<'_>) {
         if self.start.is_some() {
-            match self.captures_left {
-                0 => self.give_up_waiting(),
-                _ => self.begin_when_due(),
+            let is_past = self.plan.limit.until.is_some_and(|until| Clock::new().now() >= until);
+            match self.captures_left == 0 || is_past {
+                true => self.give_up_waiting(),
+                false => self.begin_when_due(),
             }
             return;
         }
         let limited = self.stopping == 0 && self.next.is_none();
-        if limited && self.limit_reached() {
+        if limited && (due || self.limit_reached()) {
             // A PandA's scan is an acquisition, which a limit cannot cut in two.
             match self.plan.pandas.is_empty() {
                 false => self.stop(1),
@@ -440,10 +454,17 @@ impl Supervisor {
 
     /// Tells a few times a second how it stands.
     fn tell_of_it(&mut self, tell: &mut Tell<'_>) {
-        if self.start.is_some() || self.reported.elapsed() < PROGRESS {
+        if self.reported.elapsed() < PROGRESS {
             return;
         }
         self.reported = Instant::now();
+        if let Some(begins) = self.start {
+            if let Some(scan) = self.scans.back() {
+                let (scan, now) = (scan.manifest.scan.clone(), self.clock.now());
+                tell(&Event::Awaiting { scan, begins, seconds: begins.since(now) as f64 / 1e9 });
+            }
+            return;
+        }
         self.take_marks(tell);
         if let Some(progress) = self.progress() {
             self.judge_room(&progress, tell);
@@ -495,7 +516,7 @@ impl Recorder {
                 _ if supervisor.start.is_some() => supervisor.give_up_waiting(),
                 urgency => supervisor.stop(urgency),
             }
-            supervisor.keep_to_the_plan(tell);
+            supervisor.keep_to_the_plan(control.is_to_end(), tell);
             supervisor.tell_of_it(tell);
         }
         supervisor.end(tell)

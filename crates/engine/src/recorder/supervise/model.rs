@@ -235,7 +235,7 @@ impl World {
         self.with(|supervisor, tell| {
             supervisor.listen(tell);
             if !supervisor.is_over() {
-                supervisor.keep_to_the_plan(tell);
+                supervisor.keep_to_the_plan(false, tell);
             }
         });
         self.see_recalls();

@@ -1,0 +1,313 @@
+//! The account of a session: what became of each of its scans, and their sum.
+
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::name::Name;
+use fullbore_core::time::Tai;
+use fullbore_core::units::ByteSize;
+use fullbore_engine::store::sessions;
+use serde::Serialize;
+
+use crate::output::count;
+
+/// A scan that begins so long after its time is late, and one that ends so long before it was cut short.
+pub const SHORT_NS: i64 = 250_000_000;
+
+/// So long the account of a session waits for a disk.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What became of one scan of the session.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub scan: Name,
+    pub start: Tai,
+    /// The name that it, or the rest of it, was recorded under, if its own was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_as: Option<Name>,
+    #[serde(flatten)]
+    pub came: Came,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Came {
+    /// It was recorded, with these totals over its streams.
+    Recorded {
+        bytes: u64,
+        terms: Terms,
+        verdict: Option<Verdict>,
+        late_seconds: f64,
+        /// Before its end it was stopped, and lacks so much.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cut_short_seconds: Option<f64>,
+    },
+    /// It was in the store when the session was begun again: what the manifests of its parts say.
+    RecordedBefore {
+        bytes: u64,
+        terms: Terms,
+        verdict: Option<Verdict>,
+        /// Its parts, by name.
+        parts: Vec<Name>,
+        /// Those of them that nobody has sealed.
+        unsealed: Vec<Name>,
+    },
+    /// It could not be recorded, or not be sealed; what is there of it all the same.
+    Failed { why: String, bytes: u64, terms: Terms },
+    /// It was over before it could be armed.
+    Missed,
+}
+
+/// The account of a whole session.
+#[derive(Clone, Debug, Serialize)]
+pub struct Session {
+    event: &'static str,
+    pub session: Name,
+    /// When the recorder was started for it.
+    begun: Tai,
+    pub scans: Vec<Outcome>,
+    /// Scans that were still ahead when it was stopped.
+    pub left: Vec<Name>,
+    bytes: u64,
+    terms: Terms,
+}
+
+impl Session {
+    /// Nothing is known of its scans yet.
+    pub fn new(session: Name, begun: Tai) -> Self {
+        let (scans, left, terms) = (Vec::new(), Vec::new(), Terms::default());
+        Self { event: "session", session, begun, scans, left, bytes: 0, terms }
+    }
+
+    /// Adds what is there of a scan.
+    pub fn add(&mut self, bytes: u64, terms: &Terms) {
+        self.bytes += bytes;
+        self.terms.add(terms);
+    }
+}
+
+/// Puts the account into the store as it grows, by threads of their own: a disk that stands still holds up no scan.
+pub struct Books {
+    members: Vec<PathBuf>,
+    /// What the last one has to say.
+    last: Option<mpsc::Receiver<Result<PathBuf, String>>>,
+}
+
+impl Books {
+    pub fn new(members: Vec<PathBuf>) -> Self {
+        Self { members, last: None }
+    }
+
+    /// Has the account written as it stands, unless the last one is still on its way.
+    pub fn write(&mut self, account: Session) {
+        let answered = |last: &mpsc::Receiver<_>| last.try_recv() != Err(mpsc::TryRecvError::Empty);
+        if self.last.as_ref().is_none_or(answered) {
+            self.last = self.begin(account);
+        }
+    }
+
+    fn begin(&self, account: Session) -> Option<mpsc::Receiver<Result<PathBuf, String>>> {
+        let members = self.members.clone();
+        let (tell, told) = mpsc::channel();
+        let put = move || {
+            let mut json = serde_json::to_vec_pretty(&account).expect("it has only plain fields");
+            json.push(b'\n');
+            let path = sessions::put(&members, &account.session, account.begun, &json);
+            // Nobody may wait for it any more.
+            let _ = tell.send(path.map_err(|error| error.to_string()));
+        };
+        std::thread::Builder::new().name("books".into()).spawn(put).ok().map(|_| told)
+    }
+
+    /// Writes the account as it is in the end. Gives where it lies.
+    pub fn close(mut self, account: Session) -> Result<PathBuf, String> {
+        let silent = || "its disk does not answer".to_owned();
+        if let Some(last) = self.last.take()
+            && last.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            return Err(silent());
+        }
+        let told = self.begin(account).ok_or("no thread could be started")?;
+        told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(silent()))
+    }
+}
+
+/// The columns beside the scan's name: what each is called, and how wide it is.
+const COLUMNS: [(&str, usize); 7] = [
+    ("bytes", 10),
+    ("expected", 12),
+    ("written", 12),
+    ("missing", 9),
+    ("overrun", 9),
+    ("damaged", 9),
+    ("late", 9),
+];
+
+/// The session's scans, a line each, and their sum.
+pub fn table(session: &Session) -> String {
+    let names = session.scans.iter().map(|outcome| outcome.scan.as_str().len());
+    let width = names.max().unwrap_or(0).max(5);
+    let heads = COLUMNS.map(|(name, width)| format!("  {name:>width$}")).concat();
+    let mut text = format!("\n{:width$}{heads}  verdict\n", "scan");
+    for outcome in &session.scans {
+        text += &format!("{:width$}{}\n", outcome.scan, row(outcome));
+    }
+    text += &format!("{:width$}{}\n", "all", figures(session.bytes, &session.terms));
+    if !session.left.is_empty() {
+        text +=
+            &format!("{} still lay ahead when it was stopped\n", count(session.left.len(), "scan"));
+    }
+    text
+}
+
+/// What stands behind the name of a scan.
+fn row(outcome: &Outcome) -> String {
+    let spoken = |verdict: &Option<Verdict>| {
+        verdict.map_or("nothing came".to_owned(), |verdict| verdict.to_string())
+    };
+    let text = match &outcome.came {
+        Came::Recorded { bytes, terms, verdict, late_seconds, cut_short_seconds } => {
+            let late = match (*late_seconds * 1e9) as i64 > SHORT_NS {
+                true => format!(", {late_seconds:.1} s late"),
+                false => String::new(),
+            };
+            let short = cut_short_seconds
+                .map_or(String::new(), |lacks| format!(", CUT SHORT by {lacks:.1} s"));
+            figures(*bytes, terms) + &format!("  {}{late}{short}", spoken(verdict))
+        }
+        Came::RecordedBefore { bytes, terms, verdict, unsealed, .. } => {
+            let verdict = match unsealed.is_empty() {
+                true => spoken(verdict),
+                false => "not sealed".to_owned(),
+            };
+            figures(*bytes, terms) + &format!("  {verdict}, recorded before")
+        }
+        Came::Failed { why, bytes, terms } => {
+            let why = why.lines().next().unwrap_or("");
+            match bytes {
+                0 => format!("  failed: {why}"),
+                _ => figures(*bytes, terms) + &format!("  FAILED: {why}"),
+            }
+        }
+        Came::Missed => "  missed: it was over before it could be armed".to_owned(),
+    };
+    let name = outcome.recorded_as.as_ref();
+    text + &name.map_or(String::new(), |name| format!(", as {name}"))
+}
+
+fn figures(bytes: u64, terms: &Terms) -> String {
+    let Terms { expected, written, missing, overrun, damaged, late } = terms;
+    let terms = [expected, written, missing, overrun, damaged, late].map(u64::to_string);
+    let cells = std::iter::once(ByteSize(bytes).to_string()).chain(terms);
+    let cells = COLUMNS.iter().zip(cells);
+    cells.map(|((_, width), cell)| format!("  {cell:>width$}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(terms: Terms, late_seconds: f64, cut_short_seconds: Option<f64>) -> Came {
+        let verdict = Some(Verdict::Proven);
+        Came::Recorded { bytes: 1_000_000, terms, verdict, late_seconds, cut_short_seconds }
+    }
+
+    fn session(scans: Vec<(&str, Option<&str>, Came)>) -> Session {
+        let outcome = |(scan, recorded_as, came): (&str, Option<&str>, Came)| Outcome {
+            scan: scan.parse().unwrap(),
+            start: Tai(0),
+            recorded_as: recorded_as.map(|name| name.parse().unwrap()),
+            came,
+        };
+        let mut session = Session::new(Name::session("day").unwrap(), Tai(0));
+        session.scans = scans.into_iter().map(outcome).collect();
+        session
+    }
+
+    fn row_of<'t>(table: &'t str, name: &str) -> &'t str {
+        table.lines().find(|line| line.starts_with(name)).unwrap()
+    }
+
+    #[test]
+    fn a_scan_that_was_cut_short_is_told_as_such_in_the_table() {
+        let terms = Terms { expected: 10, written: 10, ..Terms::default() };
+        let session = session(vec![
+            ("no1", None, recorded(terms, 0.0, None)),
+            ("no2", None, recorded(terms, 0.0, Some(12.34))),
+        ]);
+        let table = table(&session);
+        assert!(row_of(&table, "no2").ends_with("proven, CUT SHORT by 12.3 s"), "{table}");
+        assert!(row_of(&table, "no1").ends_with("proven"), "{table}");
+        let json = serde_json::to_value(&session).unwrap();
+        assert_eq!(json["scans"][1]["cut_short_seconds"], 12.34);
+        assert!(json["scans"][0].get("cut_short_seconds").is_none());
+    }
+
+    #[test]
+    fn every_term_has_its_column_and_its_sum() {
+        let terms =
+            Terms { expected: 155, written: 100, missing: 1, overrun: 3, damaged: 50, late: 1 };
+        let failed = Came::Failed { why: "gone\nmore".to_owned(), bytes: 7, terms };
+        let mut session =
+            session(vec![("no1", None, recorded(terms, 0.2, None)), ("no2", None, failed)]);
+        session.add(1_000_000, &terms);
+        session.add(7, &terms);
+        let table = table(&session);
+        let cells = |name: &str| -> Vec<String> {
+            row_of(&table, name)
+                .split("  ")
+                .filter(|it| !it.is_empty())
+                .map(|it| it.trim().to_owned())
+                .collect()
+        };
+        assert_eq!(
+            cells("scan")[2..8],
+            ["expected", "written", "missing", "overrun", "damaged", "late"]
+        );
+        assert_eq!(cells("no1")[2..], ["155", "100", "1", "3", "50", "1", "proven"]);
+        assert_eq!(cells("no2")[2..], ["155", "100", "1", "3", "50", "1", "FAILED: gone"]);
+        assert_eq!(cells("all")[2..], ["310", "200", "2", "6", "100", "2"]);
+        let widths: Vec<usize> = ["scan", "no1"]
+            .map(|name| {
+                row_of(&table, name)
+                    .find("proven")
+                    .or(row_of(&table, name).find("verdict"))
+                    .unwrap()
+            })
+            .to_vec();
+        assert_eq!(widths[0], widths[1], "{table}");
+    }
+
+    #[test]
+    fn late_is_said_from_where_it_counts() {
+        let of = |late| {
+            row(&session(vec![("a", None, recorded(Terms::default(), late, None))]).scans[0])
+        };
+        assert!(!of(0.25).contains("late") && of(0.3).contains("0.3 s late"));
+    }
+
+    #[test]
+    fn the_rest_of_a_scan_is_told_by_its_name_and_what_was_there_before_as_such() {
+        let before = |unsealed: Vec<Name>| Came::RecordedBefore {
+            bytes: 5,
+            terms: Terms::default(),
+            verdict: Some(Verdict::Consistent),
+            parts: vec!["no1".parse().unwrap()],
+            unsealed,
+        };
+        let session = session(vec![
+            ("no1", None, before(Vec::new())),
+            ("no2", None, before(vec!["no2".parse().unwrap()])),
+            ("no3", Some("no3-2"), recorded(Terms::default(), 2.0, None)),
+        ]);
+        let table = table(&session);
+        assert!(row_of(&table, "no1").ends_with("consistent, recorded before"), "{table}");
+        assert!(row_of(&table, "no2").ends_with("not sealed, recorded before"), "{table}");
+        assert!(row_of(&table, "no3").ends_with("proven, 2.0 s late, as no3-2"), "{table}");
+        let json = serde_json::to_value(&session).unwrap();
+        assert_eq!(json["scans"][0]["outcome"], "recorded-before");
+        assert_eq!(json["scans"][2]["recorded_as"], "no3-2");
+    }
+}

@@ -1,0 +1,41 @@
+//! Scans of the schedule that were recorded before the session was begun again.
+
+use fullbore_core::account::Terms;
+use fullbore_core::manifest::Manifest;
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::schedule::Planned;
+use fullbore_engine::store::earlier::{Earlier, is_sealed};
+
+use super::account::Came;
+
+/// What the store has of a scan, if that was recorded at its time.
+pub fn recorded(earlier: &Earlier, session: &Name, scan: &Planned) -> Option<Came> {
+    let name = ScanName { session: session.clone(), scan: scan.name.clone() };
+    let parts = earlier.parts(&name, scan.start, scan.end);
+    (!parts.is_empty()).then(|| summed(&parts))
+}
+
+fn summed(parts: &[Manifest]) -> Came {
+    let mut terms = Terms::default();
+    let accounts = parts.iter().flat_map(|part| &part.streams);
+    accounts.filter_map(|it| it.account.as_ref()).for_each(|it| terms.add(&it.terms));
+    let name = |part: &Manifest| part.scan.scan.clone();
+    Came::RecordedBefore {
+        bytes: parts.iter().map(Manifest::bytes).sum(),
+        terms,
+        verdict: parts.iter().filter_map(Manifest::verdict).max(),
+        parts: parts.iter().map(name).collect(),
+        unsealed: parts.iter().filter(|part| !is_sealed(part)).map(name).collect(),
+    }
+}
+
+/// The same for people.
+pub fn in_words(scan: &Planned, session: &Name, unsealed: &[Name]) -> String {
+    let mut text = format!("scan {} was recorded before", scan.name);
+    for name in unsealed {
+        text = format!(
+            "warning: {text}, and {session}_{name} is not sealed: `fullbore recover {session}_{name}`"
+        );
+    }
+    text
+}

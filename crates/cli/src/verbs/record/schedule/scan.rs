@@ -1,0 +1,217 @@
+//! One scan of the session: armed, as often as that takes, recorded, and entered into the books.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use fullbore_core::account::Terms;
+use fullbore_core::name::{Name, ScanName};
+use fullbore_core::schedule::Planned;
+use fullbore_core::time::Tai;
+use fullbore_engine::clock::Clock;
+use fullbore_engine::recorder::{Event, Plan, Recorder, Sealed};
+use fullbore_engine::store::earlier::{Earlier, is_sealed};
+
+use super::account::{Came, Outcome, SHORT_NS};
+use super::trials::Trials;
+use super::{LOOK, Runner, judge, plan, tell_of};
+use crate::hint::explained;
+use crate::output;
+use crate::screen::Screen;
+
+/// What is known of a scan while it is recorded.
+struct Recording {
+    scan: Planned,
+    /// The name it got, if its own was taken.
+    recorded_as: Option<Name>,
+    sealed: Option<Sealed>,
+}
+
+/// What came of a trial to record a scan.
+enum Tried {
+    /// It was armed, and is over.
+    Ended { failure: Option<String> },
+    /// It could not be armed.
+    NotArmed { why: String },
+}
+
+impl Runner<'_> {
+    /// Records one scan. What goes wrong with it is told, and is no reason to end the session.
+    pub(super) fn record(&mut self, scan: Planned, late: Duration) -> anyhow::Result<()> {
+        if late.as_nanos() > SHORT_NS as u128 {
+            self.code = output::FOUND;
+            let late = late.as_secs_f64();
+            self.say(&format!(
+                "warning: scan {} is late: {late:.1} s of it have passed",
+                scan.name
+            ));
+        }
+        let mut screen = Screen::new(self.output, self.args.quiet)?;
+        let mut recording = Recording { scan, recorded_as: None, sealed: None };
+        let ended = self.try_until_over(&mut recording, &mut screen);
+        // What has ended it may be a step of the clock, of which nothing was said yet.
+        self.watch.look().iter().for_each(|news| news.during(self.output, &mut screen));
+        screen.end();
+        self.watch.over();
+        let Recording { scan, recorded_as, sealed } = recording;
+        let failure = match ended {
+            Tried::Ended { failure: None } if sealed.is_none() => {
+                self.not_begun(scan);
+                return Ok(());
+            }
+            Tried::Ended { failure } => failure,
+            Tried::NotArmed { why } => Some(why),
+        };
+        if let Some(why) = &failure {
+            self.say(&format!("warning: scan {}: {why}", scan.name));
+        }
+        let came = self.enter(sealed, failure, &scan);
+        self.note(Outcome { scan: scan.name, start: scan.start, recorded_as, came });
+        Ok(())
+    }
+
+    /// It was stopped before it began, or the clock jumped over it while it was armed.
+    fn not_begun(&mut self, scan: Planned) {
+        match self.control().asked() {
+            0 => self.missed(scan),
+            _ => self.done.left.push(scan.name),
+        }
+    }
+
+    /// Tries to arm a scan until that succeeds, it is over, or an end is asked for.
+    fn try_until_over(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
+        let mut trials = Trials::default();
+        let end = recording.scan.end;
+        loop {
+            let tried = self.try_once(recording, screen);
+            let Tried::NotArmed { why } = &tried else { return tried };
+            let over = |this: &Self| Clock::new().now() >= end || this.control().asked() > 0;
+            if !over(self) {
+                if let Some(text) = trials.say(&recording.scan, why) {
+                    screen.event(&Event::Warning { text });
+                }
+                self.pause(trials.wait(), end, screen);
+            }
+            if over(self) {
+                return tried;
+            }
+        }
+    }
+
+    /// Arms a scan and records it, if that is possible now.
+    fn try_once(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
+        let (output, control) = (self.output, self.control().clone());
+        let planned = plan(self.args, &self.done.session, &recording.scan, &self.known);
+        let plan = match planned {
+            Ok(plan) => self.named(plan, recording, screen),
+            Err(error) => return Tried::NotArmed { why: format!("{error:#}") },
+        };
+        let given = plan.members.clone();
+        let sealed = &mut recording.sealed;
+        let mut tell = |event: &Event| {
+            if let Event::Sealed(books) | Event::Unsealed { books, .. } = event {
+                *sealed = Some((**books).clone());
+            }
+            screen.event(event);
+            tell_of(self.keeper.as_ref(), event, screen);
+            self.watch.look().iter().for_each(|news| news.during(output, screen));
+        };
+        let recorder = match Recorder::arm(plan, &mut tell) {
+            Ok(recorder) => recorder,
+            Err(error) => return Tried::NotArmed { why: explained(error).to_string() },
+        };
+        let ended = recorder.run(&control, &mut tell);
+        self.get_to_know(&given, sealed.as_ref());
+        Tried::Ended { failure: ended.err().map(|error| explained(error).to_string()) }
+    }
+
+    /// Gives the scan a name that is free: its own, unless something of that name is in the store.
+    fn named(&self, mut plan: Plan, recording: &mut Recording, screen: &mut Screen) -> Plan {
+        let scan = &recording.scan;
+        let own = plan.scans[0].clone();
+        let earlier = Earlier::look(&plan.members);
+        let kept = |name: &Name| self.watch.agenda.knows(name);
+        let free = earlier.free_name(&own, kept).filter(|free| *free != own);
+        let Some(free) = free else {
+            recording.recorded_as = None;
+            return plan;
+        };
+        if recording.recorded_as.as_ref() != Some(&free.scan) {
+            let text = taken(&earlier, &own, scan, &free.scan);
+            screen.event(&Event::Warning { text });
+        }
+        recording.recorded_as = Some(free.scan.clone());
+        plan.scans = vec![free];
+        plan
+    }
+
+    /// Waits before a scan is tried again, unless it is over by then or an end is asked for.
+    fn pause(&mut self, wait: Duration, end: Tai, screen: &mut Screen) {
+        let until = Instant::now() + wait;
+        while Instant::now() < until && Clock::new().now() < end && self.control().asked() == 0 {
+            self.watch.look().iter().for_each(|news| news.during(self.output, screen));
+            std::thread::sleep(LOOK.min(wait));
+        }
+    }
+
+    /// Remembers which members these are. The next scan takes no others in their places.
+    fn get_to_know(&mut self, given: &[PathBuf], sealed: Option<&Sealed>) {
+        let members = sealed.map_or(&[][..], |sealed| &sealed.manifest.members);
+        for path in given {
+            let root = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if let Some(member) = members.iter().find(|member| member.path == root) {
+                self.known.insert(path.clone(), member.uuid);
+            }
+        }
+    }
+
+    /// Enters a scan that is over into the books of the session.
+    fn enter(&mut self, sealed: Option<Sealed>, failure: Option<String>, scan: &Planned) -> Came {
+        let mut terms = Terms::default();
+        let mut bytes = 0;
+        if let Some(sealed) = &sealed {
+            self.code = self.code.max(judge(sealed));
+            sealed.accounts.iter().for_each(|account| terms.add(&account.terms));
+            bytes = sealed.manifest.bytes();
+            self.done.add(bytes, &terms);
+            self.outlook.learn(sealed);
+            self.judge_room();
+        }
+        if let Some(why) = failure {
+            self.code = output::FOUND;
+            return Came::Failed { why, bytes, terms };
+        }
+        let manifest = sealed.as_ref().map(|sealed| &sealed.manifest);
+        let lacks = manifest.and_then(|it| it.stopped).map(|stopped| scan.end.since(stopped));
+        let lacks = lacks.filter(|&ns| ns > SHORT_NS);
+        let late_ns = manifest.map_or(0, |it| it.armed.since(scan.start).max(0));
+        if lacks.is_some() || late_ns > SHORT_NS {
+            self.code = output::FOUND;
+        }
+        Came::Recorded {
+            bytes,
+            terms,
+            verdict: sealed.and_then(|sealed| sealed.manifest.verdict()),
+            late_seconds: late_ns as f64 / 1e9,
+            cut_short_seconds: lacks.map(|ns| ns as f64 / 1e9),
+        }
+    }
+}
+
+/// Says that a scan has to take another name, and what is there under its own.
+fn taken(earlier: &Earlier, own: &ScanName, scan: &Planned, free: &Name) -> String {
+    let parts = earlier.parts(own, scan.start, scan.end);
+    match parts.last() {
+        Some(part) if is_sealed(part) => {
+            format!(
+                "scan {} was begun before, as {}: its rest is recorded as {free}",
+                scan.name, part.scan
+            )
+        }
+        Some(part) => format!(
+            "scan {1} was begun before, as {0}, which is not sealed: its rest is recorded as {free}; \
+             `fullbore recover {0}` seals what was recorded",
+            part.scan, scan.name
+        ),
+        None => format!("{own} exists already: scan {} is recorded as {free}", scan.name),
+    }
+}

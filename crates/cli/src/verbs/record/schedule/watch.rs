@@ -1,0 +1,159 @@
+//! What is watched while a scan is awaited or recorded: SIGHUP, by which the schedule is read again, and the host's clock.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fullbore_core::name::Name;
+use fullbore_core::schedule::agenda::{Agenda, Run};
+use fullbore_core::time::Tai;
+use fullbore_engine::clock::Clock;
+use fullbore_engine::recorder::Control;
+
+use super::Args;
+use super::news::News;
+use super::reading::{doubts, read};
+
+/// A step of the host's clock that is told of.
+const JUMP_NS: i64 = 500_000_000;
+
+/// What is watched.
+pub struct Watch<'a> {
+    pub args: &'a Args,
+    pub file: &'a Path,
+    pub session: Name,
+    pub agenda: Agenda,
+    pub control: Arc<Control>,
+    /// Set by SIGHUP.
+    pub again: Arc<AtomicBool>,
+    pub clock: HostClock,
+}
+
+impl Watch<'_> {
+    /// What is new since it was asked last.
+    pub fn look(&mut self) -> Vec<News> {
+        let mut news = Vec::new();
+        if let Some(seconds) = self.clock.jumped() {
+            news.push(News::Warning(after_jump(&self.agenda, seconds, Clock::new().now())));
+        }
+        if self.again.swap(false, Ordering::SeqCst) {
+            news.extend(self.read_again());
+        }
+        news
+    }
+
+    /// Reads the schedule again, and replaces what lies ahead.
+    fn read_again(&mut self) -> Vec<News> {
+        let schedule = match read(self.file, self.args.station.as_deref()) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                return vec![News::Warning(format!("the schedule stays as it was: {error:#}"))];
+            }
+        };
+        let doubts = doubts(&schedule, self.args, &self.session);
+        let mut news: Vec<News> = doubts.into_iter().map(News::Warning).collect();
+        let changes = self.agenda.replace(schedule);
+        news.push(News::Schedule { scans: self.agenda.ahead().len(), changes });
+        news.extend(self.make_room().map(News::Warning));
+        news
+    }
+
+    /// Has the scan that runs end in time for one that now begins within it.
+    fn make_room(&self) -> Option<String> {
+        let Run { scan, until, before } = self.agenda.run()?;
+        let Some(next) = before else {
+            self.control.end_by(None);
+            return None;
+        };
+        let left = until.since(Clock::new().now()).max(0).unsigned_abs();
+        self.control.end_by(Instant::now().checked_add(Duration::from_nanos(left)));
+        Some(format!(
+            "scan {}, which was to last until {:.1}, ends at {until:.1}, so that scan {} begins in time at {:.1}",
+            scan.name, scan.end, next.name, next.start
+        ))
+    }
+
+    /// The scan that was armed is over.
+    pub fn over(&mut self) {
+        self.agenda.over();
+        self.control.end_by(None);
+    }
+}
+
+/// What follows from a step of the host's clock: a scan that has not begun does so by the new time, and one that
+/// has lasts as long as it was to last.
+fn after_jump(agenda: &Agenda, seconds: f64, now: Tai) -> String {
+    let jumped = format!("the host's clock jumped by {seconds:+.1} s");
+    let Some(Run { scan, .. }) = agenda.run() else { return jumped };
+    let before = now.plus_ns(-((seconds * 1e9) as i64));
+    if before >= scan.start {
+        return format!(
+            "{jumped}: scan {}, which is being recorded, goes on for its time",
+            scan.name
+        );
+    }
+    let left = scan.start.since(now) as f64 / 1e9;
+    match now {
+        now if now >= scan.end => {
+            format!("{jumped}: scan {}, which was armed, is over by it", scan.name)
+        }
+        now if now >= scan.start => {
+            format!("{jumped}: scan {}, which was armed, begins now", scan.name)
+        }
+        _ => format!("{jumped}: scan {}, which is armed, begins in {left:.1} s", scan.name),
+    }
+}
+
+/// The host's clock beside one that no step moves.
+pub struct HostClock(Clock);
+
+impl HostClock {
+    pub fn new() -> Self {
+        Self(Clock::new())
+    }
+
+    /// Seconds that the host's clock has stepped since it was asked last, if any.
+    fn jumped(&mut self) -> Option<f64> {
+        let now = Clock::new();
+        let step = now.now().since(self.0.now());
+        (step.abs() >= JUMP_NS).then(|| {
+            self.0 = now;
+            step as f64 / 1e9
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::schedule::{Planned, Schedule};
+
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn what_a_step_of_the_clock_does_to_a_scan_that_is_armed_is_said() {
+        let planned = Planned {
+            name: "no1".parse().unwrap(),
+            start: Tai(100 * SECOND),
+            end: Tai(140 * SECOND),
+            target: None,
+        };
+        let schedule = Schedule { scans: vec![planned], ..Schedule::default() };
+        let lead = Duration::from_secs(5);
+        let mut agenda = Agenda::new(schedule, lead);
+        assert!(after_jump(&agenda, 30.0, Tai(0)).ends_with("jumped by +30.0 s"));
+        agenda.step(Tai(96 * SECOND));
+        for (seconds, now, said) in [
+            (-3600.0, 96 - 3600, "armed, begins in 3604.0 s"),
+            (5.0, 101, "armed, begins now"),
+            (60.0, 156, "armed, is over by it"),
+            (60.0, 161, "recorded, goes on for its time"),
+            (-60.0, 60, "recorded, goes on for its time"),
+        ] {
+            let text = after_jump(&agenda, seconds, Tai(now * SECOND));
+            assert!(text.ends_with(said), "{text}");
+        }
+    }
+}
