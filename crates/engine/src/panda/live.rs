@@ -290,8 +290,6 @@ struct Current {
     file: Option<PandaFile>,
     /// Samples that readers can see, and that a failure leaves.
     visible: u64,
-    /// When it began.
-    since: Instant,
 }
 
 impl Work {
@@ -314,23 +312,25 @@ impl Work {
 
     fn begin(&mut self, acquisition: Arc<Acquisition>) {
         let path = self.files.path(acquisition.number);
-        let since = Instant::now();
-        self.flushed = since;
-        self.current = Some(Current { acquisition, path, file: None, visible: 0, since });
+        self.flushed = Instant::now();
+        self.current = Some(Current { acquisition, path, file: None, visible: 0 });
     }
 
-    /// Makes the acquisition's file, unless it is there, now that so many samples have come of it: where nobody
-    /// has said how fast they come, that shows it, and HDF5 chunks are sized by it.
-    fn make(&mut self, samples: u64) {
+    /// Makes the acquisition's file, unless it is there, now that its first samples have come, or none: where nobody
+    /// has said how fast they come, these show it, and HDF5 chunks are sized by it.
+    fn make(&mut self, first: Option<&Batch>) {
         let Some(current) = self.current.as_mut().filter(|it| it.file.is_none()) else { return };
         if self.failed.is_some() {
             return;
         }
         let (acquisition, path) = (current.acquisition.clone(), current.path.clone());
         let mut options = self.files.options_of(&path, acquisition.number, self.acquisitions);
-        // What comes at once may be all there is: then one chunk holds it.
-        let seconds = current.since.elapsed().max(options.flush / 8).as_secs_f64();
-        options.rows_per_second.get_or_insert(samples as f64 / seconds);
+        if let Some(batch) = first {
+            let samples = batch.bytes / (acquisition.header.sample_bytes as usize).max(1);
+            // What comes at once may be all there is: then one chunk holds it.
+            let seconds = batch.over.max(options.flush / 8).as_secs_f64();
+            options.rows_per_second.get_or_insert(samples as f64 / seconds);
+        }
         let settings = acquisition.settings.wait(SETTINGS_COME).and_then(Result::ok);
         let (header, settings) = (&acquisition.header, settings.as_deref());
         let create = |path: &Path, options: &Options| {
@@ -368,8 +368,7 @@ impl Work {
     }
 
     fn write(&mut self, batch: Batch) {
-        let sample_bytes = self.current.as_ref().map_or(1, |it| it.acquisition.header.sample_bytes);
-        self.make(batch.bytes as u64 / u64::from(sample_bytes.max(1)));
+        self.make(Some(&batch));
         let file = self.current.as_mut().and_then(|current| current.file.as_mut());
         if let Some(file) = file
             && self.failed.is_none()
@@ -383,7 +382,6 @@ impl Work {
 
     fn flush(&mut self) {
         self.flushed = Instant::now();
-        self.make(0);
         let Some(current) = &mut self.current else { return };
         let Some(file) = &mut current.file else { return };
         if self.failed.is_some() || file.rows() == current.visible {
@@ -400,7 +398,7 @@ impl Work {
     }
 
     fn end(&mut self, mut closed: Closed) {
-        self.make(0);
+        self.make(None);
         // What cannot be made visible now is no part of the account that the file ends with.
         self.flush();
         self.settled.fetch_add(1, Release);

@@ -222,6 +222,11 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Whether another connection to the same PandA would bring the same: see [`HeaderError::would_come_again`].
+    pub fn would_come_again(&self) -> bool {
+        matches!(self, Error::Header(error) if error.would_come_again())
+    }
 }
 
 /// Decodes the bytes of one connection to a data port.

@@ -66,6 +66,17 @@ pub enum HeaderError {
     Empty,
 }
 
+impl HeaderError {
+    /// Whether what was said is clear, and the same PandA would say it again: neither another connection nor another
+    /// acquisition helps. What is not clear may be rubbish on the way.
+    pub fn would_come_again(&self) -> bool {
+        match self {
+            Self::Absent { .. } | Self::Value { .. } | Self::Size { .. } | Self::Empty => true,
+            Self::TooLong | Self::Xml { .. } | Self::Line { .. } => false,
+        }
+    }
+}
+
 /// Names and values as they stand in the header.
 pub(super) type Words = Vec<(String, String)>;
 

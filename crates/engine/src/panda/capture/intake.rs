@@ -29,6 +29,7 @@ struct Partial {
     bytes: usize,
     /// Index of the first sample, as if those before the latest hole lay without one.
     first: i64,
+    /// When the first byte came; until then, when there was room for it.
     since: Instant,
 }
 
@@ -67,6 +68,9 @@ impl Intake {
             assert_eq!(bytes, 0, "bytes came where there is no block");
             return;
         };
+        if partial.bytes == 0 {
+            partial.since = Instant::now();
+        }
         partial.bytes += bytes;
         assert!(partial.bytes <= self.block_bytes, "more came than there was room for");
         if partial.bytes == self.block_bytes {
@@ -175,6 +179,7 @@ impl Intake {
 
     fn batch(&self, partial: Partial) -> Batch {
         assert!(partial.bytes.is_multiple_of(self.sample_bytes), "whole samples are handed on");
-        Batch { block: partial.block, bytes: partial.bytes, first: partial.first.max(0) as u64 }
+        let (first, over) = (partial.first.max(0) as u64, partial.since.elapsed());
+        Batch { block: partial.block, bytes: partial.bytes, first, over }
     }
 }

@@ -34,6 +34,8 @@ pub struct Batch {
     /// Index of the first sample; the others follow without a hole, unless blocks are only handed on
     /// full.
     pub first: u64,
+    /// How long they took to come, from the first of them until they were handed on.
+    pub over: Duration,
 }
 
 /// How a recording is to go on.

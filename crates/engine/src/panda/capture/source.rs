@@ -269,9 +269,12 @@ impl<D: Device, O: Outlet> Source<D, O> {
         match data.next(room) {
             Ok(step) => self.took(step),
             Err(Error::Data(error)) => {
-                let ending = Ending::from(&error);
+                let (ending, would_come_again) = (Ending::from(&error), error.would_come_again());
                 self.damage = Some(Error::Data(error));
                 self.lost(ending);
+                if would_come_again && let Some(error) = self.damage.take() {
+                    self.failed = Some(Ended::Failed(error));
+                }
             }
             Err(error) => self.lost_because(Ending::ConnectionLost, with_cause(&error)),
         }

@@ -415,6 +415,16 @@ fn what_does_not_come_any_more_after_a_stop_is_asked_for_and_missing() {
     assert_eq!(run(Captured::Busy, false).verdict, Verdict::Unproven);
 }
 
+#[test]
+fn a_header_that_no_other_connection_would_make_readable_is_armed_once_and_disarmed() {
+    let arming = Settings { arm: true, ..settings(1) };
+    let header = header(0, 0, Process::Raw).to_xml().replacen("int32", "float16", 1);
+    let sent = Sent([Sent::new().0, header.into_bytes(), b"\n\n".to_vec()].concat());
+    let run = record(vec![sent; 5], &[4096], Captured::Over(10), arming);
+    assert!(matches!(&run.ended, Ended::Failed(Error::Data(error)) if error.would_come_again()));
+    assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
+}
+
 /// A connection that is lost right after its OK, and another one of one good acquisition.
 fn lost_before_the_header() -> (Sent, Sent) {
     let sent = Sent::new().header(&header(0, 0, Process::Raw));
