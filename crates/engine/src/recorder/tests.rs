@@ -304,8 +304,9 @@ fn a_recording_can_be_left_though_a_member_does_not_answer() {
 /// How many members a plan finds, where those are that are away, and what it says of them.
 fn opened(plan: &Plan) -> (usize, Vec<PathBuf>, Vec<String>) {
     let mut told = Vec::new();
-    let mut tell =
-        |event: &Event| told.extend(warnings(&[event.clone()]).into_iter().map(str::to_owned));
+    let mut tell = |event: &Event| {
+        told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
+    };
     let (members, away) = set::open(plan, &mut tell).unwrap();
     (members.len(), away.into_iter().map(|it| it.path).collect(), told)
 }
