@@ -158,7 +158,7 @@ fn check_way(plan: &ContainerPlan) -> Result<(), RecordError> {
             Existing::Append if path == plan.path && !plan.is_single() => {
                 hdf5::check_master(&path)?;
             }
-            Existing::Append => hdf5::check_continuable(&path)?,
+            Existing::Append => hdf5::check_continuable(&path, plan.options.compression)?,
             Existing::Overwrite => hdf5::check_replaceable(&path)?,
         }
     }

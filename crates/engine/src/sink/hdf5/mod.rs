@@ -33,6 +33,7 @@ mod rows;
 mod slabs;
 mod stream;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,17 @@ pub enum Compression {
     BitshuffleLz4,
 }
 
+/// As it is asked for.
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::Gzip(level) => write!(f, "gzip:{level}"),
+            Compression::BitshuffleLz4 => f.write_str("bitshuffle"),
+        }
+    }
+}
+
 /// How a file is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -86,8 +98,9 @@ pub struct Options {
     pub form: Form,
     /// What to do with a file that is there already.
     pub existing: Existing,
-    /// How HDF5 chunks are made smaller.
-    pub compression: Compression,
+    /// How HDF5 chunks are made smaller, if that is asked for. A file that is continued keeps its own way, and is
+    /// refused if another one is asked for.
+    pub compression: Option<Compression>,
     /// How often the caller will flush; HDF5 chunks are sized by it.
     pub flush: Duration,
     /// Samples expected each second, if known; HDF5 chunks are sized by it.
@@ -101,7 +114,7 @@ impl Default for Options {
         Options {
             form: Form::Scaled,
             existing: Existing::Refuse,
-            compression: Compression::None,
+            compression: None,
             flush: Duration::from_secs(1),
             rows_per_second: None,
             live: true,
@@ -317,6 +330,16 @@ pub enum Error {
         /// In what it differs.
         what: String,
     },
+    /// The file that was to be continued is made smaller in another way.
+    #[error("{}: its compression is {has}, and {asked} was asked for", path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// How it is made smaller.
+        has: Compression,
+        /// How it was to be.
+        asked: Compression,
+    },
     /// Bytes that are no whole samples.
     #[error("{}: {length} bytes are no whole number of {unit} bytes", path.display())]
     Ragged {
@@ -373,6 +396,9 @@ impl Error {
             Error::InUse { .. } => {
                 Some("stop what writes or reads it first; a program that died holds it no longer")
             }
+            Error::Compressed { .. } => Some(
+                "leave the compression out: what is added to a file is compressed as the file is",
+            ),
             Error::Differs { .. } => {
                 Some("give another file, or a template with %d for one file each")
             }
@@ -516,14 +542,18 @@ mod tests {
         use fullbore_core::time::Tai;
         use hdf5_metno::types::VarLenUnicode;
         let folder = tempfile::tempdir().unwrap();
-        for (name, shape) in
-            [("frames", Shape::Frames { frame_bytes: 100 }), ("data", Shape::Bytes)]
+        let frames = ("frames", Shape::Frames { frame_bytes: 100 });
+        let ways = [Compression::None, Compression::Gzip(1)];
+        for ((name, shape), way) in
+            [frames, ("data", Shape::Bytes)].into_iter().flat_map(|it| ways.map(|way| (it, way)))
         {
-            let path = folder.path().join(format!("{name}.h5"));
+            let path = folder.path().join(format!("{name}-{way}.h5"));
             for (scan, existing) in
                 [Existing::Refuse, Existing::Append, Existing::Append].iter().enumerate()
             {
-                let options = Options { existing: *existing, ..Options::default() };
+                // The second one is compressed as the file is, without being asked to.
+                let compression = (scan != 1).then_some(way);
+                let options = Options { existing: *existing, compression, ..Options::default() };
                 let scan_name = format!("s_{scan}");
                 let mut file =
                     BytesFile::create(&path, shape, &[("scan", &scan_name)], &options).unwrap();
@@ -563,8 +593,11 @@ mod tests {
             assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(3 * rows));
             assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
             file.close().unwrap();
-            let other = Shape::Frames { frame_bytes: 10 };
             let options = Options { existing: Existing::Append, ..Options::default() };
+            let asked = Options { compression: Some(Compression::Gzip(2)), ..options.clone() };
+            let refused = BytesFile::create(&path, shape, &[], &asked).unwrap_err();
+            assert!(matches!(refused, Error::Compressed { .. }), "{refused}");
+            let other = Shape::Frames { frame_bytes: 10 };
             let refused = BytesFile::create(&path, other, &[], &options).unwrap_err();
             assert!(matches!(refused, Error::Differs { .. }), "{refused}");
         }
