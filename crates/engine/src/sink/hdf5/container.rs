@@ -81,6 +81,11 @@ impl Container {
         self.reserve = reserve::take(&self.path, to_cut);
     }
 
+    /// Gives the room for the ending free, for what is written from now on.
+    pub(super) fn use_room(&mut self) {
+        self.reserve = None;
+    }
+
     /// Refuses once a write has failed; what the caller does after this may fail in turn.
     pub(super) fn guard<T>(
         &mut self,

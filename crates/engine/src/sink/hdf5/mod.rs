@@ -15,8 +15,8 @@
 //!   safe from the death of the machine.
 //! - **After a SIGKILL** the file opens for SWMR reading as it is; [`recover`] takes the mark of being
 //!   written off, brings all datasets to the length of the shortest, and says so in the file.
-//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, and says how
-//!   it ended. Room for that is taken on the disk while there is some.
+//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, of a PandA's to
+//!   what lies whole in every column, and says how it ended. Room for that is taken on the disk while there is some.
 
 mod attributes;
 mod bytes;
@@ -170,7 +170,7 @@ impl Ending {
 
     /// The same of a recording whose file could take no more.
     pub fn cut_short(&self, error: &Error) -> Self {
-        let reason = format!("no more could be written: {}", in_full(error));
+        let reason = format!("no more could be written: {}", cause(error));
         Ending { reason, ..self.clone() }
     }
 
@@ -382,11 +382,9 @@ impl Error {
                 Some("give another name, ?existing=append to add to it, or ?existing=overwrite")
             }
             Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
-                Some("the disk is full: all up to the last flush is in the file and can be read")
+                Some(FULL)
             }
-            Error::Disk { doing: WRITING, source, .. } if is_full(source) => {
-                Some("the disk is full: all up to the last flush is in the file and can be read")
-            }
+            Error::Disk { doing: WRITING, source, .. } if is_full(source) => Some(FULL),
             Error::Open { source, .. } if says(source, container::MARKED) => Some(
                 "another program writes it, or one died doing so: then `fullbore recover FILE`",
             ),
@@ -410,6 +408,10 @@ impl Error {
 /// What is done when samples are written past the page cache.
 const WRITING: &str = "writing samples";
 
+/// What to do when there is no more room.
+const FULL: &str =
+    "the disk is full: make room, or give a file on another one; what is in this one can be read";
+
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
@@ -423,20 +425,31 @@ pub fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        add(&mut text, &inner.to_string());
-        if let Some(said) = inner.downcast_ref().and_then(what_the_kernel_said) {
-            add(&mut text, &said);
+        let more = words(inner);
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
         }
         cause = inner.source();
     }
     text
 }
 
-fn add(text: &mut String, more: &str) {
-    if !text.contains(more) {
-        text.push_str(": ");
-        text.push_str(more);
+/// What an error came from, without what was being done.
+pub fn cause(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = words(inner);
+        cause = inner.source();
     }
+    text
+}
+
+/// What libhdf5 passes on from the kernel, in the kernel's words: the addresses and lengths around them help nobody.
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    let of_kernel = error.downcast_ref().and_then(what_the_kernel_said);
+    of_kernel.unwrap_or_else(|| error.to_string())
 }
 
 /// What the kernel said to libhdf5: `… errno = 28, error message = 'No space left on device', …`.

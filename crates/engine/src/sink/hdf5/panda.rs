@@ -183,6 +183,7 @@ impl PandaFile {
     /// Where the last rows cannot be written, the file ends with those before them, as by [`PandaFile::abandon`].
     pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
+            self.rescue();
             // The first error says more than what comes of it.
             let ending = ending.cut_short(&error);
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
@@ -207,8 +208,23 @@ impl PandaFile {
         })
     }
 
-    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush has shown, and
-    /// the ending written where there is room. Says how many rows of it there are.
+    /// After a failed write: makes visible what lies whole in every column, with the room that was kept for the end.
+    /// Says how many rows of the acquisition readers see, and [`PandaFile::abandon`] leaves.
+    pub fn rescue(&mut self) -> u64 {
+        let whole = self.rows.iter().map(Rows::length).min().unwrap_or(0);
+        let whole = whole.saturating_sub(self.about.first);
+        if self.slabs.settle() && whole > self.seen {
+            self.container.use_room();
+            let path = &self.container.path;
+            if self.rows.iter().all(|rows| rows.flush(path).is_ok()) {
+                self.seen = whole;
+            }
+        }
+        self.seen
+    }
+
+    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush or
+    /// [`PandaFile::rescue`] has shown, and the ending written where there is room. Says how many rows of it there are.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
         // What is under way is waited for: what it is of is cut off.
         drop(self.slabs);
@@ -617,7 +633,8 @@ mod tests {
 
     #[test]
     fn what_was_not_flushed_of_a_file_that_is_abandoned_is_in_no_column() {
-        for compression in [Compression::None, Compression::Gzip(1)] {
+        let ways = [Compression::None, Compression::Gzip(1)];
+        for (compression, rescue) in ways.into_iter().flat_map(|way| [(way, false), (way, true)]) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("full.h5");
             let options = Options {
@@ -629,15 +646,18 @@ mod tests {
             file.append(&samples(0..1500)).unwrap();
             file.flush().unwrap();
             file.append(&samples(1500..5000)).unwrap();
+            // What lies whole in every column is kept where that is asked for: here four chunks of 1024 rows.
+            let kept = if rescue { file.rescue() } else { 1500 };
+            assert_eq!(kept, if rescue { 4096 } else { 1500 });
             let ending = Ending::given_up("No space left on device".into());
-            assert_eq!(file.abandon(&ending).unwrap(), 1500);
+            assert_eq!(file.abandon(&ending).unwrap(), kept);
             let file = File::open(&path).unwrap();
             let bits = file.dataset("BITS.Value").unwrap().read_raw::<u32>().unwrap();
-            assert!(bits.into_iter().eq(0..1500));
+            assert!(bits.into_iter().eq(0..kept as u32));
             let positions = file.dataset("POSITION.Value").unwrap().read_raw::<f64>().unwrap();
-            assert!(positions.into_iter().eq((0..1500).map(|n| f64::from(n * 7) * 0.5 - 1.0)));
+            assert!(positions.into_iter().eq((0..kept).map(|n| (n * 7) as f64 * 0.5 - 1.0)));
             assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("unproven"));
-            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(1500));
+            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(kept));
         }
     }
 
