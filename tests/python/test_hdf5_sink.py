@@ -226,6 +226,29 @@ def test_other_columns_cannot_be_added_to_a_file(writer, tmp_path):
     assert len(path.read_bytes()) == len(before)
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["scaled", "native"])
+@pytest.mark.parametrize("has", ["none", "gzip", "bitshuffle"])
+def test_what_is_added_is_compressed_as_the_file_is(writer, tmp_path, has, native):
+    path = tmp_path / "a.h5"
+    words = ["--numbered", "--megabytes", 12, "--flush-ms", 1000, "--rate", 1e6, *["--native"] * native]
+    rows = json.loads(write(writer, *words, "--compression", has, path))["rows"]
+    # Once without a word of it, once asked for.
+    for more in [[], ["--compression", has]]:
+        write(writer, *words, "--append", *more, path)
+    held = path.read_bytes()
+    for other in {"none", "gzip", "bitshuffle"} - {has}:
+        said = write(writer, *words, "--append", "--compression", other, path, code=1)
+        assert "its compression is" in said and other in said, said
+    assert path.read_bytes() == held
+    with h5py.File(path) as file:
+        check(file, rows=rows, native=native)
+        for column in file.values():
+            if isinstance(column, h5py.Dataset):
+                first, *others = [column[n * rows : (n + 1) * rows] for n in range(3)]
+                for other in others:
+                    np.testing.assert_array_equal(other, first, err_msg=column.name)
+
+
 def test_columns_made_smaller_on_several_threads_are_those_of_one(writer, tmp_path):
     """Pinned to one CPU it has one thread; the files are the same, byte for byte but for their times."""
     words = ["--numbered", "--megabytes", 30, "--flush-ms", 1000, "--compression", "gzip"]

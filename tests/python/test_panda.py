@@ -465,8 +465,13 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
         with Panda("--rate", 400_000) as panda:
             with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
                 done = record.ends(code=FOUND)[0]
-                assert "full" in record.said()
-        assert done["terms"]["overrun"] > 0 and "No space left" in done["reason"]
+                said = record.said()
+        # What file, what the system says, what to do: once, and nothing of libhdf5's insides.
+        assert said.count("No space left on device") == 1 and f"{path}: " in said
+        assert "the disk is full: make room" in said
+        assert done["reason"] == "no more could be written: No space left on device"
+        assert "0x" not in said and "errno" not in said
+        assert done["terms"]["overrun"] > 0 and not any("No space" in note for note in done["notes"])
         # Every column ends with what readers had seen, and the file says how it ended.
         assert check_raw(path, count=done["samples"]) > 100_000
         with h5py.File(path) as file:
@@ -474,6 +479,31 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
             assert file.attrs["verdict"] == done["verdict"] != "recording"
             assert file.attrs["end_reason"] == done["reason"]
             assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
+        assert ask("recover", path)["ended"]
+    finally:
+        subprocess.run(["umount", mount], check=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--compression", "gzip:1")], ids=["plain", "gzip"])
+def test_of_a_full_disk_all_is_kept_that_lies_whole_in_every_column(options, tmp_path):
+    """With flushes so far apart that none comes before the disk is full."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", mount]).returncode:
+        pytest.skip("no right to mount")
+    try:
+        path = mount / "x.h5"
+        with Panda("--rate", 400_000) as panda:
+            options = ("--raw", "--arm", "--flush", "60s", "--rate", 2000, *options)
+            with recording(panda, path, *options) as record:
+                done = record.ends(code=FOUND)[0]
+        # All of the disk but the room for the ending, and what HDF5 chunks were begun.
+        assert check_raw(path, count=done["samples"]) > 100_000
+        with h5py.File(path) as file:
+            assert file.attrs["samples"] == done["samples"] == done["terms"]["written"]
+            assert file.attrs["verdict"] == done["verdict"] == "consistent"
+            assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
+            assert {len(file[name]) for name in columns(file)} == {done["samples"]}
         assert ask("recover", path)["ended"]
     finally:
         subprocess.run(["umount", mount], check=True)

@@ -7,6 +7,7 @@ import struct
 import threading
 
 import h5py
+import hdf5plugin  # noqa: F401  registers the filters that h5py does not bring
 import numpy as np
 import pytest
 
@@ -35,6 +36,31 @@ def test_an_ended_file_keeps_what_others_have_put_in_it(other, tmp_path):
     with h5py.File(path) as file:
         np.testing.assert_array_equal(file["energy"][()], other.encode() if isinstance(other, str) else other)
         assert len(file["PCAP.BITS0.Value"]) == 25_000
+
+
+@pytest.mark.parametrize("has", ["none", "gzip:1", "bitshuffle"])
+def test_acquisitions_and_scans_are_added_with_the_compression_of_the_file(has, store, tmp_path):
+    path, samples = tmp_path / "all.h5", 100_000
+    recorded(path, samples, "--rate", 1e6, "--compression", has)
+    recorded(path, samples, "--rate", 1e6, "--existing", "append")
+    with Panda("--samples", samples) as panda:
+        other = "none" if has != "none" else "gzip:1"
+        options = (path, "--raw", "--arm", "--existing", "append", "--compression", other)
+        said = text(run("panda", "record", panda.endpoint, *options, code=REFUSED).stderr)
+        assert f"its compression is {has}, and {other} was asked for" in said
+        assert not panda.all("begun")
+        with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
+            record.sealed()
+    to = f"hdf5:{path}?scaled=false&existing=append"
+    run("convert", f"store:{record.scan}", to, "--store", store)
+    held = path.read_bytes()
+    done = run("convert", f"store:{record.scan}", f"{to}&compression={other}", "--store", store, code=REFUSED)
+    assert f"its compression is {has}" in text(done.stderr)
+    assert path.read_bytes() == held
+    with h5py.File(path) as file:
+        assert list(file["acquisitions/rows"]) == [samples] * 3
+        for name in ("PCAP.BITS0.Value", "COUNTER3.OUT.Value"):
+            np.testing.assert_array_equal(file[name][()], np.tile(np.arange(samples), 3), err_msg=name)
 
 
 def test_a_file_that_is_being_written_is_not_replaced(tmp_path):

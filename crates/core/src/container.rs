@@ -27,10 +27,9 @@ pub enum Existing {
 }
 
 /// How data is made smaller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
-    #[default]
     None,
     /// Bytes shuffled, then gzip of this level.
     Gzip(u8),
@@ -49,8 +48,8 @@ pub struct Hdf5Target {
     pub flush: Duration,
     /// What to do with a file that is there already.
     pub existing: Existing,
-    /// How data is made smaller.
-    pub compression: Compression,
+    /// How data is made smaller, if that was asked for: a file that is continued has its own way.
+    pub compression: Option<Compression>,
     /// Samples a second, where known: HDF5 chunks are sized by it.
     pub rate: Option<f64>,
 }
@@ -72,7 +71,11 @@ impl Hdf5Target {
             "append",
             "with a file that is there: refuse (default), append, overwrite",
         ),
-        parameter("compression", "gzip:1", "none (default), gzip:1 to gzip:9, or bitshuffle"),
+        parameter(
+            "compression",
+            "gzip:1",
+            "none, gzip:1 to gzip:9, or bitshuffle; default: as the file is that is continued, else none",
+        ),
         parameter("rate", "1e6", "samples a second, if known: HDF5 chunks are sized by it"),
     ];
 
@@ -83,7 +86,7 @@ impl Hdf5Target {
             scaled: true,
             flush: Duration::from_secs(1),
             existing: Existing::default(),
-            compression: Compression::default(),
+            compression: None,
             rate: None,
         }
     }
@@ -120,7 +123,7 @@ impl Hdf5Target {
             scaled: query.flag("scaled")?.unwrap_or(plain.scaled),
             flush: query.value("flush", flush)?.unwrap_or(plain.flush),
             existing: query.value("existing", existing)?.unwrap_or_default(),
-            compression: query.value("compression", compression)?.unwrap_or_default(),
+            compression: query.value("compression", compression)?,
             rate: query.value("rate", rate)?,
             ..plain
         })
@@ -341,7 +344,8 @@ mod tests {
         let target = Hdf5Target::parse(text).unwrap();
         assert!(!target.scaled);
         assert_eq!(target.flush, Duration::from_millis(200));
-        assert_eq!((target.existing, target.compression), (Existing::Append, Compression::Gzip(4)));
+        assert_eq!(target.existing, Existing::Append);
+        assert_eq!(target.compression, Some(Compression::Gzip(4)));
         assert_eq!(target.rate, Some(1e6));
     }
 

@@ -1,6 +1,6 @@
 //! How fast HDF5 files are written, and for how much CPU; and, for tests, files of given samples.
 //!
-//! `hdf5_rate [--megabytes N] [--native] [--compression gzip|bitshuffle] [--flush-ms N] [--rate ROWS]
+//! `hdf5_rate [--megabytes N] [--native] [--compression none|gzip|bitshuffle] [--flush-ms N] [--rate ROWS]
 //! [--not-live] [--numbered] [--samples FILE --header JSON] [--overwrite | --append] [--reason WORD] FILE.h5`
 //!
 //! Without `--samples` it writes samples of 60 bytes and 11 columns, those of a PandA with two means; with
@@ -219,7 +219,7 @@ fn parse(words: &[&str]) -> anyhow::Result<Arguments> {
         match *word {
             "--megabytes" => arguments.bytes = value()?.parse::<u64>()? * 1_000_000,
             "--native" => options.form = Form::Native,
-            "--compression" => options.compression = compression(value()?)?,
+            "--compression" => options.compression = Some(compression(value()?)?),
             "--flush-ms" => options.flush = Duration::from_millis(value()?.parse()?),
             "--rate" => options.rows_per_second = Some(value()?.parse()?),
             "--not-live" => options.live = false,
@@ -241,6 +241,7 @@ fn parse(words: &[&str]) -> anyhow::Result<Arguments> {
 
 fn compression(word: &str) -> anyhow::Result<Compression> {
     match word {
+        "none" => Ok(Compression::None),
         "gzip" => Ok(Compression::Gzip(1)),
         "bitshuffle" => Ok(Compression::BitshuffleLz4),
         other => bail!("{other} is not a compression"),

@@ -403,7 +403,7 @@ impl Work {
         self.flush();
         self.settled.fetch_add(1, Release);
         let Some(current) = self.current.take() else { return };
-        let Current { acquisition, path, file, visible, .. } = current;
+        let Current { acquisition, path, mut file, visible, .. } = current;
         let sample_bytes = u64::from(acquisition.header.sample_bytes);
         closed.account.bytes = closed.account.terms.written * sample_bytes;
         closed.notes.extend(acquisition.settings.note());
@@ -423,6 +423,7 @@ impl Work {
                 self.keep(&mut closed, visible, sample_bytes);
             }
         } else {
+            let visible = file.as_mut().map_or(visible, PandaFile::rescue);
             self.keep(&mut closed, visible, sample_bytes);
             // Where there is no room for an ending either, `recover` makes one.
             let _ = file.map(|file| file.abandon(&self.cut_short(&closed)));
@@ -435,7 +436,7 @@ impl Work {
     fn keep(&self, closed: &mut Closed, visible: u64, sample_bytes: u64) {
         let Some(failed) = &self.failed else { return };
         let visible = if matches!(**failed, hdf5::Error::Removed { .. }) { 0 } else { visible };
-        closed.keep(visible, &hdf5::in_full(failed));
+        closed.keep(visible, "the file took no more");
         closed.account.bytes = closed.account.terms.written * sample_bytes;
     }
 

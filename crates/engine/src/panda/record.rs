@@ -405,7 +405,8 @@ pub fn check_names(files: &Files, acquisitions: Option<u64>) -> Result<(), Recor
             None => Ok(()),
         },
         Existing::Append => {
-            taken.iter().try_for_each(|path| hdf5::check_continuable(path)).map_err(of_file)
+            let check = |path| hdf5::check_continuable(path, files.options.compression);
+            taken.iter().map(PathBuf::as_path).try_for_each(check).map_err(of_file)
         }
         Existing::Overwrite => {
             taken.iter().try_for_each(|path| hdf5::check_replaceable(path)).map_err(of_file)

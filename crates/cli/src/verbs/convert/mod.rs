@@ -58,6 +58,9 @@ use pour::Pouring;
 /// /acquisitions says which rows are whose, how sure the account of each is, and
 /// what a PandA was set to. Of several streams each one's file is continued, and
 /// the file that shows them is renewed. A file of each scan is its own command.
+/// What is added must be of the file's kind: the same columns of a PandA, with the
+/// same units, scale, offset and ?scaled; frames of the same length. It is
+/// compressed as the file is; a ?compression that is another one is refused.
 ///
 ///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
 ///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
@@ -341,7 +344,10 @@ fn check_files(
                 hdf5::check_master(master)?;
             }
             match target.existing {
-                Existing::Append => files.iter().try_for_each(|path| hdf5::check_continuable(path)),
+                Existing::Append => {
+                    let asked = options(target).compression;
+                    files.iter().try_for_each(|path| hdf5::check_continuable(path, asked))
+                }
                 _ => files.iter().try_for_each(|path| hdf5::check_replaceable(path)),
             }
         }

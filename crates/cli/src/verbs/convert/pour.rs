@@ -218,10 +218,13 @@ impl File {
     /// Ends a file that can take no more, with what has been flushed to it. Gives why.
     fn give_up(self, error: hdf5::Error) -> anyhow::Error {
         let ending =
-            Ending::given_up(format!("the conversion was given up: {}", hdf5::in_full(&error)));
+            Ending::given_up(format!("the conversion was given up: {}", hdf5::cause(&error)));
         // Where there is no room for an ending either, `recover` makes one.
         let _ = match self {
-            File::Columns(file) => file.abandon(&ending),
+            File::Columns(mut file) => {
+                file.rescue();
+                file.abandon(&ending)
+            }
             File::Stream(file) => file.abandon(&ending),
         };
         explained(error)

@@ -53,6 +53,11 @@ use crate::signals;
 /// goes beside it, capture-7.1.h5 for capture-7.h5, and that is said.
 /// Readers may keep a file open while the next acquisition is added to it.
 ///
+/// What is added to a file (--existing append) must have the columns that it has,
+/// with the same units, scale and offset, and --raw if it was recorded so. It is
+/// compressed as the file is; a --compression that is another one is refused.
+/// --flush and --rate may differ.
+///
 /// What the captured fields come to is said at the start, and with --rate whether
 /// the link carries it, or what to average.
 ///
@@ -83,10 +88,11 @@ pub struct Args {
     /// How often readers see what is new [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = container::flush)]
     flush: Option<Duration>,
-    /// With a file that is there already: refuse, append or overwrite [default: refuse]
+    /// With a file that is there already: refuse, append (see above) or overwrite [default: refuse]
     #[arg(long, value_name = "WHAT", value_parser = container::existing)]
     existing: Option<Existing>,
-    /// Make it smaller: none, gzip:1 to gzip:9, or bitshuffle (readers need hdf5plugin) [default: none]
+    /// Make it smaller: none, gzip:1 to gzip:9, or bitshuffle (readers need hdf5plugin) [default: as a file
+    /// is that is added to, else none]
     #[arg(long, value_name = "HOW", value_parser = container::compression)]
     compression: Option<Compression>,
     /// Samples a second that are expected: HDF5 chunks are sized by it.
@@ -121,7 +127,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
     target.scaled |= args.scaled;
     target.flush = args.flush.unwrap_or(target.flush);
     target.existing = args.existing.unwrap_or(target.existing);
-    target.compression = args.compression.unwrap_or(target.compression);
+    target.compression = args.compression.or(target.compression);
     target.rate = args.rate.or(target.rate);
     Ok(plan(source, &target, args.num, args.arm, args.reconnect, args.buffer))
 }
@@ -159,11 +165,11 @@ pub fn options(target: &Hdf5Target) -> hdf5::Options {
             Existing::Overwrite => hdf5::Existing::Overwrite,
             Existing::Append => hdf5::Existing::Append,
         },
-        compression: match target.compression {
+        compression: target.compression.map(|compression| match compression {
             Compression::None => hdf5::Compression::None,
             Compression::Gzip(level) => hdf5::Compression::Gzip(level),
             Compression::Bitshuffle => hdf5::Compression::BitshuffleLz4,
-        },
+        }),
         flush: target.flush,
         rows_per_second: target.rate,
         live: true,

@@ -159,7 +159,7 @@ fn check_way(plan: &ContainerPlan) -> Result<(), RecordError> {
             Existing::Append if path == plan.path && !plan.is_single() => {
                 hdf5::check_master(&path)?;
             }
-            Existing::Append => hdf5::check_continuable(&path)?,
+            Existing::Append => hdf5::check_continuable(&path, plan.options.compression)?,
             Existing::Overwrite => hdf5::check_replaceable(&path)?,
         }
     }
@@ -411,8 +411,11 @@ impl Work {
                 }
                 News::Failed(error) => {
                     let why = hdf5::in_full(&error);
-                    let text =
-                        format!("nothing more can be written, and the recording ends: {why}");
+                    let advice =
+                        error.hint().map_or_else(String::new, |hint| format!("\n  {hint}"));
+                    let text = format!(
+                        "nothing more can be written, and the recording ends: {why}{advice}"
+                    );
                     tell(&Event::Warning { text });
                     for member in &mut self.scan.manifest.members {
                         member.failure.get_or_insert_with(|| why.clone());

@@ -98,7 +98,7 @@ impl BytesFile {
         let (mut container, (frames, times, earlier)) =
             Container::create(path, options, |file, begun| match begun {
                 Begun::New => begin(file, shape, unit, attributes, options, path),
-                Begun::Continued => resume(file, shape, unit, options, path),
+                Begun::Continued => resume(file, shape, unit, path),
             })?;
         container.keep_room([&frames, &times.times].map(|it| it.rows.room_to_cut()).iter().sum());
         let first = frames.rows.length();
@@ -219,44 +219,25 @@ impl Filling {
         Filling { rows, chunk, row_bytes, filled: 0 }
     }
 
-    /// Takes up a dataset whose rows have so many bytes, with its last rows; nothing if they have another number of
-    /// them.
-    fn resume(
-        set: Dataset,
-        name: &str,
-        row_bytes: usize,
-        compression: Compression,
-    ) -> Option<hdf5_metno::Result<Self>> {
-        let element = set.dtype().ok()?.size();
-        let (rows, values) = match set.shape().as_slice() {
-            [rows] => (*rows, 1),
-            [rows, width] => (*rows, *width),
-            _ => return None,
+    /// Takes up a dataset whose rows have so many bytes, with the last of them.
+    fn resume(rows: Rows, row_bytes: usize) -> hdf5_metno::Result<Self> {
+        let mut filling = Filling::new(rows, row_bytes);
+        let length = filling.rows.length() as usize;
+        let filled = length % filling.rows.chunk_rows();
+        let last = length - filled..length;
+        let set = filling.rows.dataset();
+        let bytes: Vec<u8> = match (set.ndim(), row_bytes) {
+            _ if filled == 0 => Vec::new(),
+            (1, 8) => {
+                let values = set.read_slice_1d::<i64, _>(last)?;
+                values.iter().flat_map(|it| it.to_le_bytes()).collect()
+            }
+            (1, _) => set.read_slice_1d::<u8, _>(last)?.into_iter().collect(),
+            _ => set.read_slice_2d::<u8, _>((last, ..))?.into_iter().collect(),
         };
-        let resumed =
-            Rows::resume(set, name, compression).filter(|_| values * element == row_bytes)?;
-        let mut filling = Filling::new(resumed, row_bytes);
-        let filled = rows % filling.rows.chunk_rows();
-        let first = rows - filled;
-        let read = || -> hdf5_metno::Result<Vec<u8>> {
-            let set = filling.rows.dataset();
-            Ok(match (values, element) {
-                _ if filled == 0 => Vec::new(),
-                (1, 8) => set
-                    .read_slice_1d::<i64, _>(first..rows)?
-                    .iter()
-                    .flat_map(|it| it.to_le_bytes())
-                    .collect(),
-                (1, _) => set.read_slice_1d::<u8, _>(first..rows)?.into_iter().collect(),
-                _ => set.read_slice_2d::<u8, _>((first..rows, ..))?.into_iter().collect(),
-            })
-        };
-        match read() {
-            Ok(bytes) => filling.chunk[..bytes.len()].copy_from_slice(&bytes),
-            Err(error) => return Some(Err(error)),
-        }
-        filling.filled = filled * row_bytes;
-        Some(Ok(filling))
+        filling.chunk[..bytes.len()].copy_from_slice(&bytes);
+        filling.filled = bytes.len();
+        Ok(filling)
     }
 
     fn append(&mut self, mut bytes: &[u8], path: &Path) -> Result<(), Error> {
@@ -300,23 +281,22 @@ fn begin(
         Shape::Frames { frame_bytes } => ("frames", Some(frame_bytes)),
     };
     let chunk_rows = (CHUNK_BYTES / unit).max(1);
+    let compression = options.compression.unwrap_or_default();
     let frames = Layout {
         name,
         element: TypeDescriptor::Unsigned(IntSize::U1),
         width,
         chunk_rows,
-        compression: options.compression,
+        compression,
     };
     let frames = Rows::create(file, &frames).map_err(refused(path, "making its datasets"))?;
     let times = match shape {
-        Shape::Frames { .. } => {
-            Axis { times: time_axis(file, options.compression, path)?, rows: None }
-        }
+        Shape::Frames { .. } => Axis { times: time_axis(file, compression, path)?, rows: None },
         Shape::Bytes => {
             // Not at the root, where all datasets are of one length.
             let group = file.create_group(BLOCKS).map_err(refused(path, "making its groups"))?;
-            let rows = axis(&group, "row", options.compression, path)?;
-            Axis { times: time_axis(&group, options.compression, path)?, rows: Some(rows) }
+            let rows = axis(&group, "row", compression, path)?;
+            Axis { times: time_axis(&group, compression, path)?, rows: Some(rows) }
         }
     };
     for (name, text) in attributes {
@@ -331,16 +311,18 @@ fn resume(
     file: &File,
     shape: Shape,
     unit: usize,
-    options: &Options,
     path: &Path,
 ) -> Result<(Filling, Axis, Earlier), Error> {
     let differs = |what: &str| Error::Differs { path: path.to_owned(), what: what.to_owned() };
     check_ended(file, path)?;
     let found = |group: &Group, name: &'static str, row_bytes| {
         let set = group.dataset(name).map_err(|_| differs("it holds another kind of stream"))?;
-        Filling::resume(set, name, row_bytes, options.compression)
-            .ok_or_else(|| differs("its frames are of another length"))?
-            .map_err(refused(path, "reading its last rows"))
+        if bytes_of_row(&set) != Some(row_bytes) {
+            return Err(differs("its frames are of another length"));
+        }
+        let rows = Rows::resume(set, name)
+            .map_err(|what| differs(&format!("its dataset {name} {what}")))?;
+        Filling::resume(rows, row_bytes).map_err(refused(path, "reading its last rows"))
     };
     let (frames, axis) = match shape {
         Shape::Frames { .. } => {
@@ -365,6 +347,16 @@ fn resume(
     index::complete(file, rows, path)?;
     attributes::go_on(file, &earlier, 0, path)?;
     Ok((frames, axis, earlier))
+}
+
+/// Bytes of a row of a dataset.
+fn bytes_of_row(set: &Dataset) -> Option<usize> {
+    let element = set.dtype().ok()?.size();
+    match set.shape().as_slice() {
+        [_] => Some(element),
+        [_, width] => Some(width * element),
+        _ => None,
+    }
 }
 
 fn time_axis(group: &Group, compression: Compression, path: &Path) -> Result<Filling, Error> {

@@ -13,7 +13,10 @@ use hdrhistogram::Histogram;
 
 use super::direct::Direct;
 use super::rows::Rows;
-use super::{Error, Existing, Options, attributes, describe, guard, histogram, is_there, reserve};
+use super::{
+    Compression, Error, Existing, Options, attributes, describe, filter, guard, histogram,
+    is_there, reserve,
+};
 use crate::sys::driver::{self, PAGE};
 use crate::sys::hdf5::open_abandoned;
 
@@ -49,7 +52,7 @@ impl Container {
         prepare: impl FnOnce(&File, Begun) -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
         reserve::check_room(path)?;
-        let (file, disk, begun) = open(path, options.existing)?;
+        let (file, disk, begun) = open(path, options)?;
         let prepared = prepare(&file, begun).and_then(|inside| {
             if options.live {
                 file.start_swmr().map_err(refused(path, "letting readers in"))?;
@@ -76,6 +79,11 @@ impl Container {
     /// Keeps room on the disk for the ending, and so many bytes for what is written anew when datasets are cut.
     pub(super) fn keep_room(&mut self, to_cut: u64) {
         self.reserve = reserve::take(&self.path, to_cut);
+    }
+
+    /// Gives the room for the ending free, for what is written from now on.
+    pub(super) fn use_room(&mut self) {
+        self.reserve = None;
     }
 
     /// Refuses once a write has failed; what the caller does after this may fail in turn.
@@ -205,12 +213,14 @@ pub(super) fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
 
 /// Looks whether a file could be continued, as far as that is seen before anything is known of what will come: it can be
 /// opened, nobody writes it, and its last recording was ended.
-pub fn check_continuable(path: &Path) -> Result<(), Error> {
+///
+/// `asked` is the compression that was asked for, if one was: it must be the file's.
+pub fn check_continuable(path: &Path, asked: Option<Compression>) -> Result<(), Error> {
     let _ours = guard::take_beside_readers(path)?;
-    check_unmarked(path)
+    check_unmarked(path, asked)
 }
 
-fn check_unmarked(path: &Path) -> Result<(), Error> {
+fn check_unmarked(path: &Path, asked: Option<Compression>) -> Result<(), Error> {
     let opened = File::with_options().with_fapl(|list| access(list).file_locking(false)).open(path);
     let file = match opened {
         Err(error) if MARKED.iter().any(|word| describe(&error).contains(word)) => {
@@ -218,7 +228,17 @@ fn check_unmarked(path: &Path) -> Result<(), Error> {
         }
         opened => opened.map_err(refused(path, "opening it to continue"))?,
     };
-    check_ended(&file, path)
+    check_ended(&file, path)?;
+    asked.map_or(Ok(()), |asked| check_compressed(&file, asked, path))
+}
+
+/// Refuses a file whose datasets are made smaller in another way: their filters stay what they are.
+fn check_compressed(file: &File, asked: Compression, path: &Path) -> Result<(), Error> {
+    let sets = own_datasets(file).map_err(refused(path, "listing its datasets"))?;
+    match sets.iter().filter_map(filter::of).find(|has| *has != asked) {
+        Some(has) => Err(Error::Compressed { path: path.to_owned(), has, asked }),
+        None => Ok(()),
+    }
 }
 
 /// What libhdf5 says of a file that bears the mark of being written.
@@ -233,15 +253,15 @@ pub(super) fn check_ended(file: &File, path: &Path) -> Result<(), Error> {
 }
 
 /// The file, for libhdf5 and for the kernel; by then others are shown that it has a writer.
-fn open(path: &Path, existing: Existing) -> Result<(File, Disk, Begun), Error> {
+fn open(path: &Path, options: &Options) -> Result<(File, Disk, Begun), Error> {
     if is_there(path) {
-        match existing {
+        match options.existing {
             Existing::Refuse => return Err(Error::Exists { path: path.to_owned() }),
             // Those who read the old file keep it.
             Existing::Overwrite => guard::remove_old(path)?,
             Existing::Append => {
                 let ours = guard::take_beside_readers(path)?;
-                check_unmarked(path)?;
+                check_unmarked(path, options.compression)?;
                 let file = open_unlocked(path).map_err(refused(path, "opening it to continue"))?;
                 return Ok((file, ours, Begun::Continued));
             }

@@ -107,6 +107,11 @@ impl Direct {
         self.ring.under_way() > 0 || !self.done.is_empty()
     }
 
+    /// Whether all that was to be written is; nothing is under way by then.
+    pub(super) fn is_done(&self) -> bool {
+        !self.is_busy() && self.jobs.is_empty()
+    }
+
     /// Waits until something has been written, and gives the slabs of which all is.
     pub(super) fn wait(&mut self) -> io::Result<Vec<Block>> {
         if self.done.is_empty() {

@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use flate2::write::ZlibEncoder;
-use hdf5_metno::dataset::DatasetCreateBuilder;
+use hdf5_metno::dataset::{Dataset, DatasetCreateBuilder};
+use hdf5_metno::filters::Filter as Declared;
 
 use super::Compression;
 
@@ -22,8 +23,27 @@ pub(super) struct Filter {
 /// The number under which the bitshuffle filter is registered with the HDF Group.
 const BITSHUFFLE: i32 = 32008;
 
+/// The word by which the bitshuffle filter is told to compress by LZ4.
+const LZ4: u32 = 2;
+
 /// Bytes of a block of the bitshuffle format before it chooses a number of elements.
 const BITSHUFFLE_BLOCK: usize = 8192;
+
+/// How a dataset's chunks are made smaller; nothing if that is not a way in which they are written here.
+pub(super) fn of(dataset: &Dataset) -> Option<Compression> {
+    let element_bytes = dataset.dtype().ok()?.size() as u32;
+    // Not `filters()`, which takes what it cannot read for none.
+    match dataset.dcpl().ok()?.get_filters().ok()?.as_slice() {
+        [] => Some(Compression::None),
+        [Declared::Shuffle, Declared::Deflate(level)] => Some(Compression::Gzip(*level)),
+        [Declared::User(BITSHUFFLE, words)]
+            if words.get(2) == Some(&element_bytes) && words.get(4) == Some(&LZ4) =>
+        {
+            Some(Compression::BitshuffleLz4)
+        }
+        _ => None,
+    }
+}
 
 impl Filter {
     pub(super) fn new(compression: Compression, element_bytes: usize) -> Self {
@@ -40,7 +60,8 @@ impl Filter {
             }
             Compression::BitshuffleLz4 => {
                 let elements = self.block_elements() as u32;
-                properties.add_filter(BITSHUFFLE, &[0, 4, self.element_bytes as u32, elements, 2]);
+                properties
+                    .add_filter(BITSHUFFLE, &[0, 4, self.element_bytes as u32, elements, LZ4]);
             }
         }
     }

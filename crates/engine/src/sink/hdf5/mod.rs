@@ -15,8 +15,8 @@
 //!   safe from the death of the machine.
 //! - **After a SIGKILL** the file opens for SWMR reading as it is; [`recover`] takes the mark of being
 //!   written off, brings all datasets to the length of the shortest, and says so in the file.
-//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, and says how
-//!   it ended. Room for that is taken on the disk while there is some.
+//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, of a PandA's to
+//!   what lies whole in every column, and says how it ended. Room for that is taken on the disk while there is some.
 
 mod attributes;
 mod bytes;
@@ -33,6 +33,7 @@ mod rows;
 mod slabs;
 mod stream;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +80,17 @@ pub enum Compression {
     BitshuffleLz4,
 }
 
+/// As it is asked for.
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::Gzip(level) => write!(f, "gzip:{level}"),
+            Compression::BitshuffleLz4 => f.write_str("bitshuffle"),
+        }
+    }
+}
+
 /// How a file is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -86,8 +98,9 @@ pub struct Options {
     pub form: Form,
     /// What to do with a file that is there already.
     pub existing: Existing,
-    /// How HDF5 chunks are made smaller.
-    pub compression: Compression,
+    /// How HDF5 chunks are made smaller, if that is asked for. A file that is continued keeps its own way, and is
+    /// refused if another one is asked for.
+    pub compression: Option<Compression>,
     /// How often the caller will flush; HDF5 chunks are sized by it.
     pub flush: Duration,
     /// Samples expected each second, if known; HDF5 chunks are sized by it.
@@ -101,7 +114,7 @@ impl Default for Options {
         Options {
             form: Form::Scaled,
             existing: Existing::Refuse,
-            compression: Compression::None,
+            compression: None,
             flush: Duration::from_secs(1),
             rows_per_second: None,
             live: true,
@@ -157,7 +170,7 @@ impl Ending {
 
     /// The same of a recording whose file could take no more.
     pub fn cut_short(&self, error: &Error) -> Self {
-        let reason = format!("no more could be written: {}", in_full(error));
+        let reason = format!("no more could be written: {}", cause(error));
         Ending { reason, ..self.clone() }
     }
 
@@ -317,6 +330,16 @@ pub enum Error {
         /// In what it differs.
         what: String,
     },
+    /// The file that was to be continued is made smaller in another way.
+    #[error("{}: its compression is {has}, and {asked} was asked for", path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// How it is made smaller.
+        has: Compression,
+        /// How it was to be.
+        asked: Compression,
+    },
     /// Bytes that are no whole samples.
     #[error("{}: {length} bytes are no whole number of {unit} bytes", path.display())]
     Ragged {
@@ -359,11 +382,9 @@ impl Error {
                 Some("give another name, ?existing=append to add to it, or ?existing=overwrite")
             }
             Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
-                Some("the disk is full: all up to the last flush is in the file and can be read")
+                Some(FULL)
             }
-            Error::Disk { doing: WRITING, source, .. } if is_full(source) => {
-                Some("the disk is full: all up to the last flush is in the file and can be read")
-            }
+            Error::Disk { doing: WRITING, source, .. } if is_full(source) => Some(FULL),
             Error::Open { source, .. } if says(source, container::MARKED) => Some(
                 "another program writes it, or one died doing so: then `fullbore recover FILE`",
             ),
@@ -373,6 +394,9 @@ impl Error {
             Error::InUse { .. } => {
                 Some("stop what writes or reads it first; a program that died holds it no longer")
             }
+            Error::Compressed { .. } => Some(
+                "leave the compression out: what is added to a file is compressed as the file is",
+            ),
             Error::Differs { .. } => {
                 Some("give another file, or a template with %d for one file each")
             }
@@ -383,6 +407,10 @@ impl Error {
 
 /// What is done when samples are written past the page cache.
 const WRITING: &str = "writing samples";
+
+/// What to do when there is no more room.
+const FULL: &str =
+    "the disk is full: make room, or give a file on another one; what is in this one can be read";
 
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -397,20 +425,31 @@ pub fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        add(&mut text, &inner.to_string());
-        if let Some(said) = inner.downcast_ref().and_then(what_the_kernel_said) {
-            add(&mut text, &said);
+        let more = words(inner);
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
         }
         cause = inner.source();
     }
     text
 }
 
-fn add(text: &mut String, more: &str) {
-    if !text.contains(more) {
-        text.push_str(": ");
-        text.push_str(more);
+/// What an error came from, without what was being done.
+pub fn cause(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = words(inner);
+        cause = inner.source();
     }
+    text
+}
+
+/// What libhdf5 passes on from the kernel, in the kernel's words: the addresses and lengths around them help nobody.
+fn words(error: &(dyn std::error::Error + 'static)) -> String {
+    let of_kernel = error.downcast_ref().and_then(what_the_kernel_said);
+    of_kernel.unwrap_or_else(|| error.to_string())
 }
 
 /// What the kernel said to libhdf5: `… errno = 28, error message = 'No space left on device', …`.
@@ -516,14 +555,18 @@ mod tests {
         use fullbore_core::time::Tai;
         use hdf5_metno::types::VarLenUnicode;
         let folder = tempfile::tempdir().unwrap();
-        for (name, shape) in
-            [("frames", Shape::Frames { frame_bytes: 100 }), ("data", Shape::Bytes)]
+        let frames = ("frames", Shape::Frames { frame_bytes: 100 });
+        let ways = [Compression::None, Compression::Gzip(1)];
+        for ((name, shape), way) in
+            [frames, ("data", Shape::Bytes)].into_iter().flat_map(|it| ways.map(|way| (it, way)))
         {
-            let path = folder.path().join(format!("{name}.h5"));
+            let path = folder.path().join(format!("{name}-{way}.h5"));
             for (scan, existing) in
                 [Existing::Refuse, Existing::Append, Existing::Append].iter().enumerate()
             {
-                let options = Options { existing: *existing, ..Options::default() };
+                // The second one is compressed as the file is, without being asked to.
+                let compression = (scan != 1).then_some(way);
+                let options = Options { existing: *existing, compression, ..Options::default() };
                 let scan_name = format!("s_{scan}");
                 let mut file =
                     BytesFile::create(&path, shape, &[("scan", &scan_name)], &options).unwrap();
@@ -563,8 +606,11 @@ mod tests {
             assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(3 * rows));
             assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
             file.close().unwrap();
-            let other = Shape::Frames { frame_bytes: 10 };
             let options = Options { existing: Existing::Append, ..Options::default() };
+            let asked = Options { compression: Some(Compression::Gzip(2)), ..options.clone() };
+            let refused = BytesFile::create(&path, shape, &[], &asked).unwrap_err();
+            assert!(matches!(refused, Error::Compressed { .. }), "{refused}");
+            let other = Shape::Frames { frame_bytes: 10 };
             let refused = BytesFile::create(&path, other, &[], &options).unwrap_err();
             assert!(matches!(refused, Error::Differs { .. }), "{refused}");
         }

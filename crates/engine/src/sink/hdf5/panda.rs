@@ -75,7 +75,7 @@ impl PandaFile {
         let (container, inside) = Container::create(path, options, |file, begun| {
             let inside = match begun {
                 Begun::New => begin(file, &columns, header, options, path),
-                Begun::Continued => resume(file, &columns, header, options, path),
+                Begun::Continued => resume(file, &columns, header, path),
             }?;
             if let Some(json) = &settings {
                 attributes::text(file, SETTINGS, json, path)?;
@@ -183,6 +183,7 @@ impl PandaFile {
     /// Where the last rows cannot be written, the file ends with those before them, as by [`PandaFile::abandon`].
     pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
+            self.rescue();
             // The first error says more than what comes of it.
             let ending = ending.cut_short(&error);
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
@@ -207,8 +208,23 @@ impl PandaFile {
         })
     }
 
-    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush has shown, and
-    /// the ending written where there is room. Says how many rows of it there are.
+    /// After a failed write: makes visible what lies whole in every column, with the room that was kept for the end.
+    /// Says how many rows of the acquisition readers see, and [`PandaFile::abandon`] leaves.
+    pub fn rescue(&mut self) -> u64 {
+        let whole = self.rows.iter().map(Rows::length).min().unwrap_or(0);
+        let whole = whole.saturating_sub(self.about.first);
+        if self.slabs.settle() && whole > self.seen {
+            self.container.use_room();
+            let path = &self.container.path;
+            if self.rows.iter().all(|rows| rows.flush(path).is_ok()) {
+                self.seen = whole;
+            }
+        }
+        self.seen
+    }
+
+    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush or
+    /// [`PandaFile::rescue`] has shown, and the ending written where there is room. Says how many rows of it there are.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
         // What is under way is waited for: what it is of is cut off.
         drop(self.slabs);
@@ -340,7 +356,7 @@ fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Resu
         element: type_of(column.element),
         width: None,
         chunk_rows: options.chunk_rows(),
-        compression: options.compression,
+        compression: options.compression.unwrap_or_default(),
     };
     let rows = Rows::create(file, &layout).map_err(refused(path, "making its datasets"))?;
     let set = rows.dataset();
@@ -375,13 +391,7 @@ fn type_of(element: Element) -> TypeDescriptor {
 
 /// Finds the columns of a file that is continued, and takes its last rows back into the buffers: they
 /// belong to HDF5 chunks that will be written again.
-fn resume(
-    file: &File,
-    columns: &Columns,
-    header: &Header,
-    options: &Options,
-    path: &Path,
-) -> Result<Inside, Error> {
+fn resume(file: &File, columns: &Columns, header: &Header, path: &Path) -> Result<Inside, Error> {
     let differs = |what: String| Error::Differs { path: path.to_owned(), what };
     check_ended(file, path)?;
     let mut rows = Vec::new();
@@ -396,10 +406,8 @@ fn resume(
         if *length.get_or_insert(set.size()) != set.size() {
             return Err(Error::Unended { path: path.to_owned() });
         }
-        let resumed = Rows::resume(set, &column.name, options.compression);
-        rows.push(
-            resumed.ok_or_else(|| differs(format!("its column {} cannot grow", column.name)))?,
-        );
+        let resumed = Rows::resume(set, &column.name);
+        rows.push(resumed.map_err(|what| differs(format!("its column {} {what}", column.name)))?);
     }
     if own_datasets(file).map_or(0, |sets| sets.len()) != rows.len() {
         return Err(differs("it has columns that were not captured now".into()));
@@ -485,15 +493,15 @@ mod tests {
     enum Step {
         Append(usize),
         Flush,
-        /// End the acquisition and begin the next one in the same file.
-        Next,
+        /// End the acquisition and begin the next one in the same file, with or without asking for its compression.
+        Next(bool),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             3 => (0..3000usize).prop_map(Step::Append),
             2 => Just(Step::Flush),
-            1 => Just(Step::Next),
+            1 => any::<bool>().prop_map(Step::Next),
         ];
         proptest::collection::vec(step, 1..20)
     }
@@ -546,7 +554,7 @@ mod tests {
             let options = Options {
                 existing: Existing::Append,
                 rows_per_second: Some(1.0),
-                compression,
+                compression: Some(compression),
                 live,
                 ..Options::default()
             };
@@ -561,8 +569,10 @@ mod tests {
                         rows = after;
                     }
                     Step::Flush => file.flush().unwrap(),
-                    Step::Next => {
+                    Step::Next(asked) => {
                         file.finish(&ok).unwrap();
+                        let compression = asked.then_some(compression);
+                        let options = Options { compression, ..options.clone() };
                         file = PandaFile::create(&path, &header(), &options).unwrap();
                         ended += 1;
                     }
@@ -623,23 +633,97 @@ mod tests {
 
     #[test]
     fn what_was_not_flushed_of_a_file_that_is_abandoned_is_in_no_column() {
-        for compression in [Compression::None, Compression::Gzip(1)] {
+        let ways = [Compression::None, Compression::Gzip(1)];
+        for (compression, rescue) in ways.into_iter().flat_map(|way| [(way, false), (way, true)]) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("full.h5");
-            let options = Options { rows_per_second: Some(1.0), compression, ..Options::default() };
+            let options = Options {
+                rows_per_second: Some(1.0),
+                compression: Some(compression),
+                ..Options::default()
+            };
             let mut file = PandaFile::create(&path, &header(), &options).unwrap();
             file.append(&samples(0..1500)).unwrap();
             file.flush().unwrap();
             file.append(&samples(1500..5000)).unwrap();
+            // What lies whole in every column is kept where that is asked for: here four chunks of 1024 rows.
+            let kept = if rescue { file.rescue() } else { 1500 };
+            assert_eq!(kept, if rescue { 4096 } else { 1500 });
             let ending = Ending::given_up("No space left on device".into());
-            assert_eq!(file.abandon(&ending).unwrap(), 1500);
+            assert_eq!(file.abandon(&ending).unwrap(), kept);
             let file = File::open(&path).unwrap();
             let bits = file.dataset("BITS.Value").unwrap().read_raw::<u32>().unwrap();
-            assert!(bits.into_iter().eq(0..1500));
+            assert!(bits.into_iter().eq(0..kept as u32));
             let positions = file.dataset("POSITION.Value").unwrap().read_raw::<f64>().unwrap();
-            assert!(positions.into_iter().eq((0..1500).map(|n| f64::from(n * 7) * 0.5 - 1.0)));
+            assert!(positions.into_iter().eq((0..kept).map(|n| (n * 7) as f64 * 0.5 - 1.0)));
             assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("unproven"));
-            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(1500));
+            assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(kept));
+        }
+    }
+
+    #[test]
+    fn what_is_added_to_a_file_is_compressed_as_the_file_is() {
+        let ways = [Compression::None, Compression::Gzip(1), Compression::BitshuffleLz4];
+        let of = |existing, compression| Options {
+            existing,
+            compression,
+            rows_per_second: Some(1.0),
+            ..Options::default()
+        };
+        for has in ways {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("all.h5");
+            for (existing, asked, rows) in [
+                (Existing::Refuse, Some(has), 0..3000),
+                (Existing::Append, None, 3000..9000),
+                (Existing::Append, Some(has), 9000..20_000),
+            ] {
+                let mut file = PandaFile::create(&path, &header(), &of(existing, asked)).unwrap();
+                file.append(&samples(rows)).unwrap();
+                file.finish(&Ending::default()).unwrap();
+            }
+            for other in ways.into_iter().chain([Compression::Gzip(9)]).filter(|it| *it != has) {
+                let options = of(Existing::Append, Some(other));
+                let refused = PandaFile::create(&path, &header(), &options).unwrap_err();
+                let (said, has) = (refused.to_string(), has.to_string());
+                assert!(said.contains(&has) && said.contains(&other.to_string()), "{said}");
+                assert!(refused.hint().is_some());
+            }
+            let file = File::open(&path).unwrap();
+            let bits = file.dataset("BITS.Value").unwrap();
+            // One chunk lies as readers saw it; libhdf5 has no bitshuffle here to read the others by.
+            let packed = |chunk: usize| bits.chunk_info(chunk).unwrap().filter_mask == 0;
+            assert!((3..19).all(|chunk| packed(chunk) || chunk == 8), "{has}");
+            let stored = |chunk: usize| bits.chunk_info(chunk).unwrap().size;
+            assert_eq!(stored(5) < 1024 * 4, has != Compression::None, "{has}");
+            if has != Compression::BitshuffleLz4 {
+                assert!(bits.read_raw::<u32>().unwrap().into_iter().eq(0..20_000));
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_with_filters_of_others_is_not_continued() {
+        use hdf5_metno::filters::Filter as Declared;
+        let gzip = Declared::Deflate(1);
+        for filters in [vec![gzip], vec![Declared::Shuffle], vec![Declared::Fletcher32]] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("others.h5");
+            let options = Options::default();
+            PandaFile::create(&path, &header(), &options)
+                .unwrap()
+                .finish(&Ending::default())
+                .unwrap();
+            let file = File::open_rw(&path).unwrap();
+            file.unlink("BITS.Value").unwrap();
+            let builder = file.new_dataset::<u32>().chunk(1024).set_filters(&filters);
+            let set = builder.shape(0..).create("BITS.Value").unwrap();
+            attributes::text(&set, "capture", "Value", &path).unwrap();
+            drop(set);
+            file.close().unwrap();
+            let options = Options { existing: Existing::Append, ..options };
+            let refused = PandaFile::create(&path, &header(), &options).unwrap_err().to_string();
+            assert!(refused.contains("BITS.Value has a compression"), "{refused}");
         }
     }
 

@@ -7,7 +7,7 @@ use hdf5_metno::dataset::{Dataset, DatasetCreateBuilder, FillTime};
 use hdf5_metno::types::TypeDescriptor;
 use hdf5_metno::{Extent, Extents, Group, SimpleExtents};
 
-use super::filter::Filter;
+use super::filter::{self, Filter};
 use super::{Compression, Error};
 use crate::sys::driver::place_chunk;
 use crate::sys::hdf5::write_chunk;
@@ -76,13 +76,18 @@ impl Rows {
         })
     }
 
-    /// Takes up a dataset that has rows, at the HDF5 chunk that is not full.
-    pub(super) fn resume(dataset: Dataset, name: &str, compression: Compression) -> Option<Self> {
-        let shape = dataset.shape();
-        let chunk = dataset.chunk()?;
-        let (&rows, &chunk_rows) = (shape.first()?, chunk.first()?);
-        let element_bytes = dataset.dtype().ok()?.size();
-        Some(Rows {
+    /// Takes up a dataset that has rows, at the HDF5 chunk that is not full; says why it cannot, if so.
+    ///
+    /// Its filters were chosen when it was made: what is added goes through the same.
+    pub(super) fn resume(dataset: Dataset, name: &str) -> Result<Self, &'static str> {
+        let (shape, chunk) = (dataset.shape(), dataset.chunk().unwrap_or_default());
+        let (Some(&rows), Some(&chunk_rows)) = (shape.first(), chunk.first()) else {
+            return Err("cannot grow");
+        };
+        let compression =
+            filter::of(&dataset).ok_or("has a compression that this program does not write")?;
+        let element_bytes = dataset.dtype().map_err(|_| "has no type")?.size();
+        Ok(Rows {
             name: name.to_owned(),
             width: shape.get(1).copied(),
             chunk_rows,

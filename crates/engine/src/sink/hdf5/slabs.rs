@@ -150,6 +150,17 @@ impl Slabs {
         Ok(())
     }
 
+    /// Waits for what is under way; says whether all that was put is in the file.
+    pub(super) fn settle(&mut self) -> bool {
+        let Some(direct) = &mut self.direct else { return true };
+        while direct.is_busy() {
+            if direct.wait().is_err() {
+                return false;
+            }
+        }
+        direct.is_done()
+    }
+
     /// A slab that nobody uses; waits for one that is being written.
     fn take(&mut self) -> io::Result<Block> {
         let started = Instant::now();
