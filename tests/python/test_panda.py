@@ -266,6 +266,38 @@ def test_chunks_are_sized_by_samples_that_come_long_after_arm_too(tmp_path):
         np.testing.assert_array_equal(file["A.B.Value"][:], np.arange(samples))
 
 
+def recorded(folder, form, *simulated):
+    """The same samples each time: in doubles, or as the integers they came as."""
+    path = folder / f"{form}.h5"
+    with Panda("--samples", 50_000, *simulated) as panda:
+        with recording(panda, path, "--arm", *(["--raw"] if form == "integers" else [])) as record:
+            record.ends()
+    return path
+
+
+def test_integers_are_read_as_the_page_says(tmp_path):
+    integers, doubles = (recorded(tmp_path, form) for form in ("integers", "doubles"))
+    with h5py.File(integers) as raw, h5py.File(doubles) as scaled:
+        gate = raw["PCAP.SAMPLES.Value"][:].astype(float)
+        gate[gate == 0] = np.nan
+        for name, column in columns(raw).items():
+            attributes = raw[name].attrs
+            if "scale" not in attributes:
+                np.testing.assert_array_equal(column, scaled[name][:])
+                continue
+            value = column / gate if attributes["capture"] == "Mean" else column
+            expected = attributes["scale"] * value + attributes["offset"]
+            np.testing.assert_allclose(scaled[name][:], expected, rtol=1e-15, err_msg=name)
+
+
+def test_integers_of_32_bits_take_half_of_what_doubles_take(tmp_path):
+    fields = ("--fields", "COUNTER1.OUT Value,COUNTER2.OUT Value,COUNTER3.OUT Value")
+    integers, doubles = (recorded(tmp_path, form, *fields) for form in ("integers", "doubles"))
+    with h5py.File(integers) as raw, h5py.File(doubles) as scaled:
+        stored = [sum(file[name].id.get_storage_size() for name in file if file[name].shape) for file in (raw, scaled)]
+    assert stored[1] == 2 * stored[0] > 0, stored
+
+
 def test_readers_follow_while_the_file_grows(tmp_path):
     path = tmp_path / "live.h5"
     with Panda("--rate", 200_000) as panda:
