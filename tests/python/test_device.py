@@ -121,6 +121,8 @@ def record(source, to, *options, code=GOOD, given=None):
         ("0x40000", "0x20000", "address-first-greater-than-last"),
         (None, hex(MEDIA), "address-range-greater-than-media"),
         (hex(MEDIA), None, "address-range-greater-than-media"),
+        (None, "99999999999999999999", "address-range-greater-than-media"),
+        ("0x10000000000000000", None, "address-range-greater-than-media"),
     ],
 )
 def test_every_wrong_address_is_refused_by_its_name_for_writing_and_for_reading(
@@ -133,6 +135,41 @@ def test_every_wrong_address_is_refused_by_its_name_for_writing_and_for_reading(
     told = json.loads(run("verify", reading, "--json", code=REFUSED).stdout)
     assert (told["status"]["direction"], told["status"]["error"]) == ("read", error)
     assert set(content(device)) == set(OLD), "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("chunk", "error"),
+    [("4097", "chunk-size"), ("2GiB", "chunk-size"), ("1GiB", "media-smaller-than-chunk")],
+)
+def test_every_wrong_chunk_is_refused_by_its_name(chunk, error, device):
+    told = record("pattern:prbs31", end(device, chunk=chunk), code=REFUSED)
+    assert (told["event"], told["status"]["error"]) == ("refused", error)
+    told = json.loads(
+        run("verify", end(device, chunk=chunk, pattern="prbs31"), "--json", code=REFUSED).stdout
+    )
+    assert told["status"]["error"] == error
+    refused = run("record", "pattern:prbs31", "--to", end(device, chunk=chunk), code=REFUSED)
+    assert error.replace("-", " ") in text(refused.stderr)
+    assert set(content(device)) == set(OLD), "nothing was written"
+
+
+def test_a_file_is_not_made_for_chunks_that_cannot_be(tmp_path):
+    path = tmp_path / "new"
+    for name in ({}, {"scan": "r1_a"}):
+        told = record("pattern:prbs31", end(path, size="4MiB", chunk="4097", **name), code=REFUSED)
+        assert told["status"]["error"] == "chunk-size"
+    assert not path.exists()
+
+
+def test_a_session_as_long_as_its_source_ends_with_it_and_one_of_nothing_is_told(device):
+    whole = record("-", end(device), given=b"x" * 1000)
+    assert (whole["status"]["words"], whole["early"], whole["bytes"]) == (["finished"], False, 1000)
+    less = record("-", end(device), "--bytes", "2KiB", "--overwrite", device, code=FOUND, given=b"x")
+    assert (less["status"]["words"], less["early"]) == (["finished", "early-end"], True)
+    none = record("-", end(device), "--overwrite", device, code=FOUND, given=b"")
+    assert (none["status"]["words"], none["bytes"]) == (["finished"], 0)
+    scan = record("-", end(device), "--session=r1", "--scan=a", "--overwrite", device, given=b"x" * 9)
+    assert (scan["status"]["words"], scan["early"]) == (["finished"], False)
 
 
 def test_a_session_touches_its_chunks_and_nothing_else(device):

@@ -1,5 +1,8 @@
 //! Chunk addresses: where a session begins and ends, and nothing outside.
 
+use std::fmt;
+use std::num::IntErrorKind;
+
 use serde::Serialize;
 
 use crate::layout::ALIGNMENT;
@@ -13,6 +16,9 @@ pub const LEAST_CHUNK_BYTES: u64 = ALIGNMENT;
 
 /// The largest chunk.
 pub const LARGEST_CHUNK_BYTES: u64 = 1 << 30;
+
+/// No medium has it: what an address that 64 bits do not hold is read as.
+const TOO_LARGE: u64 = u64::MAX;
 
 /// The chunks of a session, the first and the last counted in.
 ///
@@ -50,7 +56,8 @@ pub enum AddressError {
     /// A chunk that is not, or not wholly, on the medium.
     #[error(
         "address range greater than media size: the last whole chunk begins at {greatest:#x}, \
-         and {address:#x} was given"
+         and {} was given",
+        Given(*address)
     )]
     BeyondMedia {
         /// The address given.
@@ -60,21 +67,33 @@ pub enum AddressError {
     },
     /// A chunk that direct I/O does not take, or an absurd one.
     #[error(
-        "chunks of {chunk_bytes} bytes cannot be: they are multiples of {LEAST_CHUNK_BYTES}, \
-         up to {LARGEST_CHUNK_BYTES}"
+        "chunk size: chunks of {chunk_bytes} bytes cannot be, they are multiples of \
+         {LEAST_CHUNK_BYTES}, up to {LARGEST_CHUNK_BYTES}"
     )]
     Chunk {
         /// What was asked for.
         chunk_bytes: u64,
     },
     /// The medium does not hold one chunk.
-    #[error("the medium has {media_bytes} bytes, and a chunk {chunk_bytes}")]
+    #[error("media smaller than chunk: it has {media_bytes} bytes, and a chunk {chunk_bytes}")]
     NoChunk {
         /// Bytes of the medium.
         media_bytes: u64,
         /// Bytes of a chunk.
         chunk_bytes: u32,
     },
+}
+
+/// An address as it was given.
+struct Given(u64);
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            TOO_LARGE => f.write_str("one that 64 bits do not hold"),
+            address => write!(f, "{address:#x}"),
+        }
+    }
 }
 
 impl AddressError {
@@ -121,7 +140,7 @@ impl Span {
         chunk_bytes: u32,
         media_bytes: u64,
     ) -> Result<Self, AddressError> {
-        check_chunk(chunk_bytes.into())?;
+        checked_chunk(chunk_bytes.into())?;
         let chunk = u64::from(chunk_bytes);
         let Some(greatest) = (media_bytes / chunk).checked_sub(1).map(|chunks| chunks * chunk)
         else {
@@ -129,6 +148,9 @@ impl Span {
         };
         for (which, address) in [("first", first), ("last", last)] {
             match address {
+                Some(TOO_LARGE) => {
+                    return Err(AddressError::BeyondMedia { address: TOO_LARGE, greatest });
+                }
                 Some(address) if !address.is_multiple_of(chunk) => {
                     return Err(AddressError::Unaligned { which, address, chunk_bytes });
                 }
@@ -198,21 +220,26 @@ impl Span {
     }
 }
 
-/// Refuses chunks that direct I/O does not take.
-pub(super) fn check_chunk(chunk_bytes: u64) -> Result<(), AddressError> {
+/// Bytes of a chunk; refuses those that direct I/O does not take.
+pub(super) fn checked_chunk(chunk_bytes: u64) -> Result<u32, AddressError> {
     let fits = (LEAST_CHUNK_BYTES..=LARGEST_CHUNK_BYTES).contains(&chunk_bytes)
         && chunk_bytes.is_multiple_of(LEAST_CHUNK_BYTES);
-    if fits { Ok(()) } else { Err(AddressError::Chunk { chunk_bytes }) }
+    // The largest is 1 GiB.
+    if fits { Ok(chunk_bytes as u32) } else { Err(AddressError::Chunk { chunk_bytes }) }
 }
 
-/// Reads an address: `0xfffe0000`, `4294836224`, or a size such as `4GiB`.
+/// Reads an address: `0xfffe0000`, `4294836224`, or a size such as `4GiB`. One that 64 bits do not hold is read as
+/// the greatest that they do, which no medium has: it is refused by the name that such addresses have.
 pub fn read_address(text: &str) -> Result<u64, String> {
+    let read = |digits: &str, radix| match u64::from_str_radix(digits, radix) {
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(TOO_LARGE),
+        read => read.ok(),
+    };
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(digits) = hexadecimal {
-        return u64::from_str_radix(digits, 16)
-            .map_err(|_| "it is a byte address, such as 0xfffe0000".to_owned());
+        return read(digits, 16).ok_or("it is a byte address, such as 0xfffe0000".to_owned());
     }
-    if let Ok(address) = text.parse() {
+    if let Some(address) = read(text, 10) {
         return Ok(address);
     }
     text.parse::<ByteSize>().map(|size| size.0).map_err(|error| error.to_string())
@@ -245,6 +272,8 @@ mod tests {
         assert_eq!(name(None, Some(1 << 20)), "address-range-greater-than-media");
         assert_eq!(name(Some(1 << 20), None), "address-range-greater-than-media");
         assert_eq!(name(Some(1 << 20), Some(1 << 21)), "address-range-greater-than-media");
+        let huge = read_address("99999999999999999999").unwrap();
+        assert_eq!(name(None, Some(huge)), "address-range-greater-than-media");
         assert_eq!(Span::new(None, None, 512, 1 << 20).unwrap_err().name(), "chunk-size");
         let small = Span::new(None, None, CHUNK_BYTES, 4096).unwrap_err();
         assert_eq!(small.name(), "media-smaller-than-chunk");
@@ -262,6 +291,8 @@ mod tests {
         assert_eq!(read_address("131072"), Ok(0x20000));
         assert_eq!(read_address("128KiB"), Ok(0x20000));
         assert_eq!(read_address("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(read_address("18446744073709551616"), Ok(u64::MAX));
+        assert_eq!(read_address("0x10000000000000000"), Ok(u64::MAX));
         for text in ["", "0x", "0xg", "-1", "first"] {
             assert!(read_address(text).is_err(), "{text}");
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::address::{AddressError, CHUNK_BYTES, Span, check_chunk, read_address};
+use super::address::{AddressError, CHUNK_BYTES, Span, checked_chunk, read_address};
 use crate::endpoint::{Endpoint, Error, Parameter, Query, parameter};
 use crate::layout::{BLOCK_BYTES, LARGEST_BLOCK_BYTES};
 use crate::name::ScanName;
@@ -27,8 +27,8 @@ pub struct DeviceEnd {
     pub first: Option<u64>,
     /// Address of the last chunk; `None`: the last there is.
     pub last: Option<u64>,
-    /// Bytes of a chunk, if it was said.
-    pub chunk: Option<u32>,
+    /// Bytes of a chunk, if it was said; not yet looked at.
+    pub chunk: Option<u64>,
     /// A scan of the drive's index.
     pub scan: Option<ScanName>,
     /// How large a file in the place of a drive is made, if it is not there.
@@ -92,11 +92,6 @@ impl DeviceEnd {
             let size: ByteSize = text.parse().map_err(|it: crate::units::Error| it.to_string())?;
             if size.0 == 0 { Err("it is zero".into()) } else { Ok(size) }
         };
-        let chunk = query.value("chunk", |text| {
-            let chunk = size(text)?.0;
-            check_chunk(chunk).map_err(|error: AddressError| error.to_string())?;
-            Ok(chunk as u32)
-        })?;
         let block = query.value("block", |text| {
             let block = size(text)?;
             match (LEAST_BLOCK..=LARGEST_BLOCK_BYTES).contains(&block.0) {
@@ -108,7 +103,7 @@ impl DeviceEnd {
             path: PathBuf::from(&endpoint.path),
             first: query.value("first", read_address)?,
             last: query.value("last", read_address)?,
-            chunk,
+            chunk: query.value("chunk", |text| size(text).map(|size| size.0))?,
             scan: query.parsed("scan")?,
             size: query.value("size", size)?,
             block,
@@ -127,17 +122,17 @@ impl DeviceEnd {
 
     /// The chunks that are meant of a medium of so many bytes.
     pub fn span(&self, media_bytes: u64) -> Result<Span, AddressError> {
-        Span::new(self.first, self.last, self.chunk_bytes(), media_bytes)
+        Span::new(self.first, self.last, self.chunk_bytes()?, media_bytes)
     }
 
     /// Bytes of a chunk.
-    pub fn chunk_bytes(&self) -> u32 {
-        self.chunk.unwrap_or(CHUNK_BYTES)
+    pub fn chunk_bytes(&self) -> Result<u32, AddressError> {
+        self.chunk.map_or(Ok(CHUNK_BYTES), checked_chunk)
     }
 
-    /// Bytes of one write: whole chunks, as many as come near to what was asked for.
-    pub fn block_bytes(&self) -> u32 {
-        let chunk = u64::from(self.chunk_bytes());
+    /// Bytes of one write: whole chunks of so many bytes, as many as come near to what was asked for.
+    pub fn block_bytes(&self, chunk_bytes: u32) -> u32 {
+        let chunk = u64::from(chunk_bytes);
         let wanted = self.block.map_or(BLOCK_BYTES, |size| size.0);
         // A chunk has at most 1 GiB, so this fits.
         ((wanted / chunk).max(1) * chunk) as u32
@@ -165,13 +160,14 @@ mod tests {
             DeviceEnd::parse("device:/dev/nvme0n1?first=0x20000&last=4GiB&chunk=128KiB").unwrap();
         assert_eq!(end.path, PathBuf::from("/dev/nvme0n1"));
         assert_eq!((end.first, end.last), (Some(0x20000), Some(1 << 32)));
-        assert_eq!((end.chunk_bytes(), end.block_bytes(), end.depth()), (128 << 10, 4 << 20, 8));
+        assert_eq!((end.chunk_bytes(), end.depth()), (Ok(128 << 10), 8));
+        assert_eq!(end.block_bytes(128 << 10), 4 << 20);
         assert_eq!(DeviceEnd::parse(&end.to_string()), Ok(end));
         assert_eq!(DeviceEnd::parse("device:///dev/sdb").unwrap().path, PathBuf::from("/dev/sdb"));
         let odd = DeviceEnd::parse("device:x?chunk=12KiB").unwrap();
-        assert_eq!(odd.block_bytes() % (12 << 10), 0);
+        assert_eq!(odd.block_bytes(odd.chunk_bytes().unwrap()) % (12 << 10), 0);
         let huge = DeviceEnd::parse("device:x?chunk=1GiB").unwrap();
-        assert_eq!(huge.block_bytes(), 1 << 30);
+        assert_eq!(huge.block_bytes(huge.chunk_bytes().unwrap()), 1 << 30);
     }
 
     #[test]
@@ -187,7 +183,6 @@ mod tests {
         for (text, word) in [
             ("device:", "endpoint"),
             ("device://host/dev/sdb", "endpoint"),
-            ("device:/dev/sdb?chunk=1000", "4096"),
             ("device:/dev/sdb?chunk=0", "zero"),
             ("device:/dev/sdb?block=1", "4096"),
             ("device:/dev/sdb?first=x", "number"),
@@ -198,6 +193,10 @@ mod tests {
         ] {
             let error = DeviceEnd::parse(text).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
+        }
+        for chunk in ["1000", "4097", "2GiB", "8GiB"] {
+            let end = DeviceEnd::parse(&format!("device:/dev/sdb?chunk={chunk}")).unwrap();
+            assert_eq!(end.span(1 << 40).unwrap_err().name(), "chunk-size", "{chunk}");
         }
         assert!(DeviceEnd::is_meant("device:/dev/sdb") && !DeviceEnd::is_meant("store:a_b"));
     }

@@ -93,6 +93,8 @@ pub struct Session {
     span: Span,
     /// Bytes after which it is complete.
     wanted: u64,
+    /// How it has ended when the source has.
+    source_ended: End,
     phase: Phase,
     /// Whether it flushes by itself when its last chunk is written.
     flush_after: bool,
@@ -197,6 +199,7 @@ impl Session {
             direction,
             span,
             wanted: bytes.unwrap_or(u64::MAX).min(span.bytes()),
+            source_ended: End::Early,
             phase: Phase::Moving,
             flush_after,
             held: 0,
@@ -206,6 +209,11 @@ impl Session {
             flushed: 0,
             flush: None,
         }
+    }
+
+    /// The same, with all that the source has wanted, and no more: it does not end early.
+    pub fn as_long_as_the_source(self) -> Self {
+        Self { source_ended: End::Complete, ..self }
     }
 
     /// The chunks it is about.
@@ -246,7 +254,7 @@ impl Session {
                 }
                 self.drain(End::Complete)
             }
-            (Phase::Moving, Event::SourceEnded) => self.drain(End::Early),
+            (Phase::Moving, Event::SourceEnded) => self.drain(self.source_ended),
             (Phase::Moving, Event::Stop) => self.drain(End::Stopped),
             (Phase::Moving | Phase::Draining(_), Event::Abort) => self.drop_held(End::Aborted),
             (Phase::Moving | Phase::Draining(_), Event::Failed) => self.drop_held(End::Failed),
@@ -410,6 +418,15 @@ mod tests {
         let mut nothing = session(2, false);
         assert_eq!(nothing.step(Event::SourceEnded), Some(Action::Close));
         assert_eq!(nothing.status().captured_last, None);
+    }
+
+    #[test]
+    fn a_session_as_long_as_its_source_is_complete_when_that_ends() {
+        let mut it = session(2, false).as_long_as_the_source();
+        it.step(Event::Taken(1000));
+        assert_eq!(it.step(Event::SourceEnded), Some(Action::Drain));
+        assert_eq!(it.step(Event::Written(1000)), Some(Action::Close));
+        assert_eq!((it.end(), it.status().words), (Some(End::Complete), vec![Word::Finished]));
     }
 
     #[test]

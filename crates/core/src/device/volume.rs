@@ -10,7 +10,7 @@
 
 use serde::Serialize;
 
-use super::address::{AddressError, Span, check_chunk};
+use super::address::{AddressError, Span, checked_chunk};
 use super::record::{RECORD_BYTES, RECORDS_PER_PAGE};
 use super::superblock::COPY_BYTES;
 use crate::layout::ALIGNMENT;
@@ -74,7 +74,7 @@ pub struct Gap {
 impl Volume {
     /// Divides a device of so many bytes.
     pub fn of_media(media_bytes: u64, chunk_bytes: u32) -> Result<Self, Error> {
-        check_chunk(chunk_bytes.into())?;
+        checked_chunk(chunk_bytes.into())?;
         let small = Error::Small { media_bytes, chunk_bytes };
         let chunk = u64::from(chunk_bytes);
         let end = second_copy(media_bytes).ok_or(small)?;

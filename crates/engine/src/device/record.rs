@@ -165,7 +165,7 @@ pub struct Recorded {
     pub failure: Option<String>,
     /// Whether there was no more room.
     pub full: bool,
-    /// Whether the source ended before chunks that were asked for by their address.
+    /// Whether the source ended before the address, or the number of bytes, that was asked for.
     pub early: bool,
 }
 
@@ -177,10 +177,11 @@ pub fn record(
 ) -> Result<Recorded, Error> {
     let purpose = if plan.scan.is_some() { Purpose::Index } else { Purpose::Bare };
     let size = plan.end.size.map(|size| size.0);
+    let address = |source| Error::Address { path: plan.end.path.clone(), source };
+    plan.end.chunk_bytes().map_err(address)?;
     let cleared = guard::clear(&plan.end.path, plan.overwrite.as_deref(), purpose, size)?;
     if let (Some(bytes), Purpose::Bare) = (cleared.create_bytes(), purpose) {
         // No file is made for addresses that it would not have.
-        let address = |source| Error::Address { path: plan.end.path.clone(), source };
         plan.end.span(bytes).map_err(address)?;
     }
     let medium = Arc::new(Medium::open_to_write(&cleared)?);
@@ -254,17 +255,17 @@ fn refuse_what_is_no_scan(source: &Source, volume: &Volume) -> Result<(), Error>
 
 /// The index that is there, or a new one.
 fn open_volume(end: &DeviceEnd, medium: Arc<Medium>, indexed: bool) -> Result<Volume, Error> {
+    let address = |source| Error::Address { path: end.path.clone(), source };
+    let asked = end.chunk_bytes().map_err(address)?;
     if !indexed {
-        return Volume::make(medium, end.chunk_bytes());
+        return Volume::make(medium, asked);
     }
     let volume = Volume::open(medium)?;
     let there = volume.layout().chunk_bytes;
-    match end.chunk {
-        Some(asked) if asked != there => {
-            Err(Error::OtherChunk { path: end.path.clone(), there, asked })
-        }
-        _ => Ok(volume),
+    if end.chunk.is_some() && asked != there {
+        return Err(Error::OtherChunk { path: end.path.clone(), there, asked });
     }
+    Ok(volume)
 }
 
 fn record_bare(
@@ -275,14 +276,12 @@ fn record_bare(
 ) -> Result<Recorded, Error> {
     let span = medium.span(&plan.end)?;
     refuse_overlap(&plan.source, &medium, span.first(), span.end())?;
-    let asked = plan.end.last.is_some();
     let job = job(&plan, medium.clone(), span, None);
     let uuid = Uuid::now_v7();
     // A name that only the capture thread needs.
     let name = "bare_chunks".parse().expect("it is a name");
     let moved = run(plan, job, name, uuid, control, tell, &mut |_| Ok(()))?;
-    let early = asked && moved.session.end() == Some(End::Early);
-    Ok(recorded(moved, &medium, None, early))
+    Ok(recorded(moved, &medium, None))
 }
 
 fn record_scan(
@@ -299,7 +298,7 @@ fn record_scan(
     let (block_bytes, most) = match &plan.source {
         Source::Input(input) => {
             let both = [input.bytes(), plan.limit.bytes].into_iter().flatten().min();
-            (block_bytes_of(&plan.end, layout.chunk_bytes), both)
+            (plan.end.block_bytes(layout.chunk_bytes), both)
         }
         Source::Udp(source) => {
             if let Some(block) = source.block {
@@ -331,7 +330,7 @@ fn record_scan(
     };
     seal(&mut scan, &moved, span);
     volume.update(&scan)?;
-    Ok(recorded(moved, &medium, Some(scan), false))
+    Ok(recorded(moved, &medium, Some(scan)))
 }
 
 fn learn(scan: &mut StoredScan, known: capture::Known) {
@@ -420,14 +419,14 @@ fn run(
     };
     match plan.source {
         Source::Input(mut input) => {
-            let block_bytes = block_bytes_of(&plan.end, span.chunk_bytes());
+            let block_bytes = plan.end.block_bytes(span.chunk_bytes());
             let blocks = plan.end.depth() + SPARE_BLOCKS;
             let wanted = plan.buffer.map_or(blocks * u64::from(block_bytes), |size| size.0);
             let pool = pool(wanted, block_bytes)?;
-            // Of chunks that are asked for by address, a source that has less is told of as ending early.
-            let own = input.bytes().filter(|_| plan.scan.is_some());
-            let bytes = [plan.limit.bytes, own].into_iter().flatten().min();
-            let session = Session::new(Direction::Write, span, bytes, plan.flush);
+            let mut session = Session::new(Direction::Write, span, plan.limit.bytes, plan.flush);
+            if plan.end.last.is_none() && plan.limit.bytes.is_none() {
+                session = session.as_long_as_the_source();
+            }
             let (line, gauge) = line(job, pool.blocks())?;
             tell(&armed(pool.blocks() as u64 * u64::from(block_bytes)));
             let setup = feed::Setup {
@@ -441,7 +440,7 @@ fn run(
             let Fed { session, blocks, durable, failure, limited, seconds } =
                 feed::feed(setup, input.as_mut(), control, tell)?;
             // All the room there was, and nobody had asked for just so much.
-            let full = session.end() == Some(End::Complete)
+            let full = session.written() == span.bytes()
                 && plan.limit.bytes.is_none_or(|bytes| bytes > span.bytes())
                 && input.bytes().is_none_or(|bytes| bytes > span.bytes());
             Ok(Moved {
@@ -485,11 +484,6 @@ fn run(
             })
         }
     }
-}
-
-/// Bytes of one write: whole chunks of the device.
-fn block_bytes_of(end: &DeviceEnd, chunk_bytes: u32) -> u32 {
-    DeviceEnd { chunk: Some(chunk_bytes), ..end.clone() }.block_bytes()
 }
 
 fn job(
@@ -537,9 +531,10 @@ fn rig(job: Job, blocks: usize) -> Result<(Rig, Arc<Gauge>), Error> {
     Ok((Rig { lane, gauge: gauge.clone(), reports, writer }, gauge))
 }
 
-fn recorded(moved: Moved, medium: &Medium, scan: Option<StoredScan>, early: bool) -> Recorded {
+fn recorded(moved: Moved, medium: &Medium, scan: Option<StoredScan>) -> Recorded {
     use std::sync::atomic::Ordering::Relaxed;
     let bytes = moved.session.written();
+    let early = moved.session.end() == Some(End::Early);
     Recorded {
         device: medium.path().to_owned(),
         status: moved.session.status(),

@@ -218,10 +218,12 @@ fn line(progress: &Progress) -> String {
     text
 }
 
-/// Good unless something was found: bytes or frames that came and are not there, an early end, an abort.
+/// Good unless something was found: bytes or frames that came and are not there, none that came, an early end, an
+/// abort.
 fn judge(recorded: &Recorded) -> u8 {
     let found = recorded.failure.is_some()
         || recorded.early
+        || recorded.bytes == 0
         || (recorded.scan.is_some() && recorded.full)
         || recorded.status.has(Word::Aborted)
         || !recorded.account.as_ref().is_none_or(Account::is_whole);
@@ -258,8 +260,10 @@ fn text(recorded: &Recorded) -> String {
     if recorded.full && recorded.scan.is_some() {
         text += "  there was no more room: what came after is not on the device\n";
     }
-    if recorded.early {
-        text += "  the source ended before the last address\n";
+    if recorded.bytes == 0 {
+        text += "  nothing came: not one byte was written\n";
+    } else if recorded.early {
+        text += "  the source ended before all that was asked for had come\n";
     }
     if let Some(failure) = &recorded.failure {
         text += &format!("  {failure}\n");
