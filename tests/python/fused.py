@@ -2,13 +2,13 @@
 
     image (a plain file) ── this program ── FUSE ── `disk` ── loop device
 
-It can be told to delay whatever it is asked for, and to lie about flushes: then it says that all is safe, and what was written
-since the flush before is gone at once, as it would be had the power failed just then. It speaks the kernel's own
+It can be told to delay whatever it is asked for, to give only half of what is read, and to lie about flushes: then it says that
+all is safe, and what was written since the flush before is gone at once, as it would be had the power failed just then. It speaks the kernel's own
 protocol (`/dev/fuse`), so that nothing has to be installed; it needs root.
 
 As a program of its own, for a process that serves a file system must not use it: it ends with its standard input.
 
-    python3 fused.py IMAGE MOUNTPOINT     then lines: `delay SECONDS`, `lie`, `honest`; each is answered with `done`
+    python3 fused.py IMAGE MOUNTPOINT     then lines: `delay SECONDS`, `short`, `lie`, `honest`; each is answered with `done`
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Fused:
         self.image = os.open(image, os.O_RDWR)
         self.size = os.fstat(self.image).st_size
         self.device = os.open("/dev/fuse", os.O_RDWR)
-        self.delay, self.lies = 0.0, False
+        self.delay, self.lies, self.short = 0.0, False, False
         self._undo: list[tuple[int, bytes]] = []
         self._one = threading.Lock()
         options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other"
@@ -94,7 +94,7 @@ class Fused:
         if operation == READ:
             _, offset, bytes_, *_ = TRANSFER.unpack_from(given)
             time.sleep(self.delay)
-            return os.pread(self.image, bytes_, offset)
+            return os.pread(self.image, bytes_ // 2 if self.short else bytes_, offset)
         if operation == WRITE:
             _, offset, bytes_, *_ = TRANSFER.unpack_from(given)
             time.sleep(self.delay)
@@ -132,11 +132,13 @@ class Fused:
         match line.split():
             case ["delay", seconds]:
                 self.delay = float(seconds)
+            case ["short"]:
+                self.short = True
             case ["lie"]:
                 self.lies = True
             case ["honest"]:
                 with self._one:
-                    self.lies, self._undo = False, []
+                    self.lies, self.short, self._undo = False, False, []
             case other:
                 raise ValueError(other)
 
@@ -148,10 +150,11 @@ def longest_request(loop, kilobytes=None):
 
 
 class Disk:
-    """A loop device over such a file, for tests and benchmarks."""
+    """Such a file, and unless told otherwise a loop device over it, for tests and benchmarks."""
 
-    def __init__(self, directory: Path, bytes_: int):
+    def __init__(self, directory: Path, bytes_: int, with_loop: bool = True):
         self.image, self._mount, self.loop = directory / "fused.img", directory / "fused", None
+        self.file = self._mount / "disk"
         with self.image.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, bytes_)
         self._mount.mkdir()
@@ -161,7 +164,9 @@ class Disk:
         )  # fmt: skip
         try:
             self._is_answered()
-            show = ["losetup", "--direct-io=on", "--show", "-f", self._mount / "disk"]
+            if not with_loop:
+                return
+            show = ["losetup", "--direct-io=on", "--show", "-f", self.file]
             self.loop = subprocess.run(show, check=True, capture_output=True, text=True).stdout.strip()
             longest_request(self.loop)
         except (OSError, subprocess.CalledProcessError):

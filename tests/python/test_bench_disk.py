@@ -482,6 +482,29 @@ def test_a_raid_of_a_file_system_is_a_target_and_its_subvolumes_share_its_room(t
     assert both["targets"][1]["shares_with"] == both["targets"][0]["path"]
 
 
+def test_fio_left_out_is_still_told_as_the_command_that_does_the_same_job(tmp_path):
+    few = ["--skip", "fio,peak,read", "--chunk", "8MiB"]
+    result = bench(tmp_path, *few)
+    assert "comparisons" not in result and len(result["commands"]) == 4
+    assert not any(command["ran"] for command in result["commands"])
+    told = text(run(*command(tmp_path, *few)).stdout)
+    for one in result["commands"]:
+        assert one["command"].startswith("fio --name=") and str(tmp_path) in one["command"]
+        assert one["command"] in told
+
+
+@needs_root
+def test_a_file_with_holes_that_there_is_no_room_for_is_refused(tmp_path):
+    with mounted(tmp_path, "ext4", 64 * MIB) as place:
+        path = place / "sparse"
+        path.touch()
+        os.truncate(path, 1 << 30)
+        for verb in (["bench", "disk"], ["selftest"]):
+            refused = text(run(*verb, path, "--overwrite", path, code=REFUSED).stderr)
+            assert "1.07 GB of its 1.07 GB are holes" in refused and "fallocate" in refused
+        assert path.stat().st_blocks == 0, "nothing was written"
+
+
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not here")
 def test_fio_does_the_same_job_in_turn(tmp_path):
     result = bench(tmp_path, "--skip", "peak,continuous", bytes=None)

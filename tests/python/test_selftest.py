@@ -304,39 +304,63 @@ def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
         disk.away()
 
 
-@pytest.fixture
-def fused_disk(tmp_path):
-    """A loop device over a disk that does what it is told, and what it is told to lie about."""
+@pytest.fixture(params=["file", "loop"])
+def fused_disk(request, tmp_path):
+    """A disk that does what it is told, and what it is told to lie about: a file, and a loop device over one."""
     if not IS_ROOT:
         pytest.skip("file systems in user space of one's own need root")
     try:
-        disk = fused.Disk(tmp_path, MEDIA)
+        disk = fused.Disk(tmp_path, MEDIA, with_loop=request.param == "loop")
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no loop device over a file system in user space here: {error}")
     yield disk
     disk.away()
 
 
-def test_a_flush_that_lies_fails_the_tests_that_read_from_the_medium(fused_disk):
-    """The device says that all is safe, the kernel counts its flush, and what was written is gone."""
-    device = fused_disk.loop
-    passed(device, "--overwrite", device)
-    fused_disk.tell("lie")
-    words = ["selftest", device, "--overwrite", device, "--quick", "--json"]
+@pytest.fixture
+def on_fused(fused_disk):
+    """The words that test it."""
+    target = fused_disk.loop or fused_disk.file
+    return ["selftest", target, "--overwrite", target, "--quick", "--json"]
+
+
+def failing(words):
     told = json.loads(run(*words, code=FOUND).stdout)
     schema("selftest").validate(told)
-    failed = {test["number"]: test["why"] for test in told["tests"] if test["outcome"] == "fail"}
-    assert set(failed) == {3, 8, 10}, failed
+    return {test["number"]: test["why"] for test in told["tests"] if test["outcome"] == "fail"}
+
+
+def test_a_flush_that_lies_fails_the_tests_that_read_from_the_medium(fused_disk, on_fused):
+    """The disk says that all is safe, the kernel counts its flush, and what was written is gone."""
+    assert ask(*on_fused)["passed"]
+    fused_disk.tell("lie")
+    failed = failing(on_fused)
+    assert {3, 8, 10} <= set(failed), failed
     assert all("wrong data" in why for why in failed.values()), failed
     fused_disk.tell("honest")
-    passed(device, "--overwrite", device)
+    assert ask(*on_fused)["passed"]
 
 
-def test_what_an_earlier_run_has_left_is_not_taken_for_what_this_one_wrote(fused_disk):
+def test_a_disk_that_gives_half_of_what_is_read_fails_the_tests_that_read(fused_disk):
+    reading = [1, 2, 3, 4, 5, 6, 7, 8, 10]
+    log = Step(fused_disk.loop or fused_disk.file, *reading).run(lambda: fused_disk.tell("short"))
+    assert "9 of 9 tests failed" in log, log
+    for number in reading:
+        assert f"  #{number:02} " in log, log
+
+
+def test_what_an_earlier_run_has_left_is_not_taken_for_what_this_one_wrote(fused_disk, on_fused):
     """A drive that has stopped to write holds what the last run wrote, in the same places."""
-    device = fused_disk.loop
-    words = ["selftest", device, "--overwrite", device, "--quick", "--tests", "10", "--json"]
+    words = [*on_fused, "--tests", "10"]
     run(*words)
     fused_disk.tell("lie")
-    (test,) = json.loads(run(*words, code=FOUND).stdout)["tests"]
-    assert "wrong data" in test["why"], test
+    (why,) = failing(words).values()
+    assert "wrong data" in why, why
+
+
+@pytest.mark.parametrize("rate, kept", [("1MB/s", True), ("400MB/s", False)])
+def test_a_disk_slower_than_the_pattern_is_told_plainly(rate, kept, fused_disk):
+    fused_disk.tell("delay 0.1")
+    source = f"pattern:prbs31?rate={rate}&bytes={1 if kept else 24}MiB"
+    told = text(run("record", source, "--to", f"device:{fused_disk.loop or fused_disk.file}?depth=1&block=1MiB").stdout)
+    assert ("did not keep up" in told) == (not kept), told

@@ -21,6 +21,9 @@ const MOST_AT_ONCE: u64 = 1 << 20;
 /// A paced source gives no more at once than this much of a second.
 const BURST: Duration = Duration::from_millis(10);
 
+/// A paced source that is so far behind was held up: no machine is so busy for so long.
+const HELD_UP: Duration = Duration::from_millis(500);
+
 /// What a source gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
@@ -39,6 +42,11 @@ pub trait Input: Send {
 
     /// What it can never give more than, if that is known.
     fn bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// The rate at which it would have given its bytes, if it has one and was held up below it.
+    fn held_up(&self) -> Option<ByteRate> {
         None
     }
 
@@ -61,12 +69,14 @@ pub struct PatternInput {
     end: Option<u64>,
     rate: Option<ByteRate>,
     begun: Option<Instant>,
+    /// How long what was taken last had been due by then.
+    behind: Duration,
 }
 
 impl PatternInput {
     /// The pattern from its beginning.
     pub fn new(pattern: Pattern, bytes: Option<u64>, rate: Option<ByteRate>) -> Self {
-        Self { pattern, at: 0, end: bytes, rate, begun: None }
+        Self { pattern, at: 0, end: bytes, rate, begun: None, behind: Duration::ZERO }
     }
 
     /// Bytes that are due by now.
@@ -84,6 +94,9 @@ impl Input for PatternInput {
             return Ok(Taken::End);
         }
         let due = self.due().saturating_sub(self.at);
+        if let Some(rate) = self.rate {
+            self.behind = Duration::from_secs_f64(due as f64 / rate.0 as f64);
+        }
         let bytes = left.min(due).min(into.len() as u64) as usize;
         if bytes == 0 {
             std::thread::sleep(BURST / 5);
@@ -96,6 +109,10 @@ impl Input for PatternInput {
 
     fn bytes(&self) -> Option<u64> {
         self.end
+    }
+
+    fn held_up(&self) -> Option<ByteRate> {
+        self.rate.filter(|_| self.behind > HELD_UP)
     }
 
     fn ends(&self) -> bool {

@@ -11,7 +11,7 @@ use fullbore_core::device::{
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
-use fullbore_core::units::ByteSize;
+use fullbore_core::units::{ByteRate, ByteSize};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -165,6 +165,8 @@ pub struct Recorded {
     pub failure: Option<String>,
     /// Whether there was no more room.
     pub full: bool,
+    /// The rate of a paced source that had to wait for the device.
+    pub held_up: Option<ByteRate>,
     /// Whether the source ended before the address, or the number of bytes, that was asked for.
     pub early: bool,
 }
@@ -394,6 +396,7 @@ struct Moved {
     failure: Option<String>,
     limited: bool,
     full: bool,
+    held_up: Option<ByteRate>,
     seconds: f64,
     gauge: Arc<Gauge>,
 }
@@ -452,6 +455,7 @@ fn run(
                 failure,
                 limited,
                 full,
+                held_up: input.held_up(),
                 seconds,
                 gauge,
             })
@@ -479,6 +483,7 @@ fn run(
                 failure,
                 limited,
                 full,
+                held_up: None,
                 seconds,
                 gauge,
             })
@@ -548,6 +553,7 @@ fn recorded(moved: Moved, medium: &Medium, scan: Option<StoredScan>) -> Recorded
         longest_sync_ns: moved.gauge.longest_sync_ns.load(Relaxed),
         failure: moved.failure,
         full: moved.full,
+        held_up: moved.held_up,
         early,
     }
 }

@@ -35,7 +35,7 @@ use crate::signals;
 ///   peak        short sessions of many sizes, blocks, depths and ways of writing and reading
 ///   continuous  a pattern through the writers of the store, read back and compared
 ///   stalls      every block write is timed; the trace is replayed through the ring's arithmetic
-///   fio         the same job in turn with ours, if fio is installed
+///   fio         the same job in turn with ours, if fio is installed; its commands are told always
 ///
 /// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held, or what
 /// was read is not what was written; 2 it could not be measured, or was ended before there was an answer.
@@ -282,7 +282,7 @@ impl Args {
                 true => Some(self.long(ring_bytes)?),
                 false => None,
             },
-            fio: self.has(Part::Fio).then_some(fio),
+            fio: Some(fio),
             spec: self.judge.spec,
             require: self.judge.require,
             tbw: self.judge.tbw,
@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn parts_are_left_out_and_what_needs_them_is_refused() {
         let some = settings(&["--skip", "peak,fio", "--seconds", "5"]).unwrap();
-        assert!(some.sweep.is_none() && some.fio.is_none());
+        assert!(some.sweep.is_none() && !some.fio.unwrap().run);
         let long = some.continuous.unwrap();
         assert_eq!((long.time, long.read_back), (Some(Duration::from_secs(5)), true));
         let error = settings(&["--skip", "continuous", "--require", "1GB/s"]).unwrap_err();

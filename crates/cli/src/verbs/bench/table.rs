@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use fullbore_core::units::ByteSize;
 use fullbore_survey::bench::disk::mode_word;
 use fullbore_survey::bench::result::{
-    BenchResult, Comparison, Continuous, Curve, Direction, Level, Modifier, Pass, SweepPoint,
-    Target,
+    BenchResult, CommandRun, Comparison, Continuous, Curve, Direction, Level, Modifier, Pass,
+    SweepPoint, Target,
 };
 
 /// All of it.
@@ -21,6 +21,8 @@ pub fn text(result: &BenchResult) -> String {
     }
     if !result.comparisons.is_empty() {
         text += &comparisons(&result.comparisons);
+    } else if !result.commands.is_empty() {
+        text += &commands(&result.commands);
     }
     text += &promises(result);
     for note in &result.notes {
@@ -281,6 +283,15 @@ fn rings(long: &Continuous) -> String {
         megabytes(best.rate.0 as f64),
         best.margin
     );
+    text
+}
+
+/// The same job by hand, where it was not run here.
+fn commands(commands: &[CommandRun]) -> String {
+    let mut text = String::from("\nThe same job by fio, not run here\n");
+    for one in commands {
+        let _ = writeln!(text, "  {}", one.command);
+    }
     text
 }
 

@@ -260,6 +260,9 @@ fn text(recorded: &Recorded) -> String {
     if recorded.full && recorded.scan.is_some() {
         text += "  there was no more room: what came after is not on the device\n";
     }
+    if let Some(rate) = recorded.held_up {
+        text += &format!("  {rate} were asked for, and the device did not keep up with that\n");
+    }
     if recorded.bytes == 0 {
         text += "  nothing came: not one byte was written\n";
     } else if recorded.early {

@@ -58,6 +58,21 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A file with holes that there is no room for.
+    #[error(
+        "{}: {holes} of its {bytes} are holes, and its file system has {free} free",
+        path.display()
+    )]
+    Holes {
+        /// The file.
+        path: PathBuf,
+        /// How long it is.
+        bytes: ByteSize,
+        /// What of it was never written.
+        holes: ByteSize,
+        /// What its file system has.
+        free: ByteSize,
+    },
     /// Files, devices and directories are written in different ways.
     #[error("several targets must be directories, one for each disk of a set")]
     Mixed,
@@ -153,6 +168,10 @@ impl Error {
             Self::Empty { path } => {
                 Some(format!("give it one: fallocate -l 10GiB {}", path.display()))
             }
+            Self::Holes { path, .. } => Some(format!(
+                "give it no more bytes than there is room for: fallocate -l 10GiB {}",
+                path.display()
+            )),
             Self::TooSmall { .. } => Some(
                 "free some space, or ask for less with --reserve, --sessions or --block".into(),
             ),

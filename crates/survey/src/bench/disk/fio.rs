@@ -43,7 +43,7 @@ pub struct Wish {
     pub runs: u32,
     /// After this time a run ends early.
     pub run_time: Duration,
-    /// Whether to run fio, or only to say what would be run.
+    /// Whether to run both, or only to say what could be run.
     pub run: bool,
 }
 
@@ -64,15 +64,37 @@ pub struct Compared {
     pub commands: Vec<CommandRun>,
 }
 
-/// Runs both in turn on the first place.
+/// Runs both in turn on the first place, or only says what could be run.
 pub fn compare(
     place: &Place,
     wish: &Wish,
     roots: &Roots,
     watcher: &mut Watcher,
 ) -> Result<Compared, Error> {
+    match wish.run {
+        true => run_in_turn(place, wish, version(), roots, watcher),
+        false => Ok(Compared { commands: commands(place, wish), comparisons: vec![] }),
+    }
+}
+
+/// What could be run.
+fn commands(place: &Place, wish: &Wish) -> Vec<CommandRun> {
+    let ways = [Direction::Write, Direction::Read].into_iter();
+    ways.flat_map(|direction| {
+        [true, false].map(|huge| command(wish, direction, huge, &named(place)))
+    })
+    .map(|command| CommandRun { command, ran: false })
+    .collect()
+}
+
+fn run_in_turn(
+    place: &Place,
+    wish: &Wish,
+    version: Option<String>,
+    roots: &Roots,
+    watcher: &mut Watcher,
+) -> Result<Compared, Error> {
     let mut compared = Compared::default();
-    let version = wish.run.then(version).flatten();
     let mut ours = Ours::new(place, wish)?;
     for direction in [Direction::Write, Direction::Read] {
         let skips = [true, false].map(|huge| skip(wish, roots, version.as_deref(), huge));
@@ -200,9 +222,6 @@ impl<'a> Ours<'a> {
 
 /// Why fio is not run so, if it is not.
 fn skip(wish: &Wish, roots: &Roots, version: Option<&str>, huge: bool) -> Option<String> {
-    if !wish.run {
-        return Some("not asked for".into());
-    }
     if version.is_none() {
         return Some("fio is not installed".into());
     }
@@ -396,7 +415,7 @@ mod tests {
             depth: 2,
             runs: 1,
             run_time: Duration::from_secs(5),
-            run: false,
+            run: true,
         }
     }
 
@@ -465,12 +484,15 @@ mod tests {
         let stop = AtomicBool::new(false);
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
-        let compared = compare(&place, &wish(), &Roots::default(), &mut watcher).unwrap();
-        assert_eq!(compared.comparisons.len(), 4);
+        let none = Wish { run: false, ..wish() };
+        let told = compare(&place, &none, &Roots::default(), &mut watcher).unwrap();
+        let compared = run_in_turn(&place, &wish(), None, &Roots::default(), &mut watcher).unwrap();
+        assert_eq!((compared.comparisons.len(), told.comparisons.len()), (4, 0));
+        assert_eq!(told.commands, compared.commands);
         assert!(compared.commands.iter().all(|command| !command.ran));
         for comparison in compared.comparisons {
             assert!(comparison.ours > 0.0 && comparison.ratio.is_none(), "{comparison:?}");
-            assert_eq!(comparison.skipped.as_deref(), Some("not asked for"));
+            assert_eq!(comparison.skipped.as_deref(), Some("fio is not installed"));
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Settings {
     pub sweep: Option<sweep::Wish>,
     /// The long run, if it is wanted.
     pub continuous: Option<Long>,
-    /// The comparison with fio, if it is wanted.
+    /// The comparison with fio, if it is run or its commands are wanted.
     pub fio: Option<fio::Wish>,
     /// What the data sheet says.
     pub spec: Option<ByteRate>,
@@ -143,7 +143,7 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
         && !watcher.stop.load(Relaxed)
     {
         let wish = fio::Wish { session_bytes: fitting(wish, room), ..wish.clone() };
-        if wish.session_bytes == 0 {
+        if wish.run && wish.session_bytes == 0 {
             result.note(Level::Info, "there is no room for the comparison with fio");
         } else {
             let compared = fio::compare(&places[0], &wish, &settings.roots, watcher)?;

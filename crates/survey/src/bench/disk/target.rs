@@ -122,6 +122,9 @@ impl Place {
         if bytes == 0 {
             return Err(Error::Empty { path: root });
         }
+        if !is_device {
+            refuse_holes(&root, &metadata)?;
+        }
         let number = if is_device { metadata.rdev() } else { metadata.dev() };
         let mut facts = facts(roots, &root, number);
         facts.kind = if is_device { TargetKind::BlockDevice } else { TargetKind::File };
@@ -289,6 +292,23 @@ pub fn clear(path: &Path, overwrite: Option<&Path>) -> Result<Cleared, Error> {
     }
 }
 
+/// Refuses a file with holes that its file system has no room for: it would be full in the midst of a run.
+fn refuse_holes(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+    let cannot = |errno: Errno| Error::Open { path: path.to_owned(), source: errno.into() };
+    let status = rustix::fs::statvfs(path).map_err(cannot)?;
+    let free = status.f_bavail.saturating_mul(status.f_frsize);
+    let holes = metadata.len().saturating_sub(metadata.blocks() * STAT_BLOCK_BYTES);
+    match holes > free {
+        true => Err(Error::Holes {
+            path: path.to_owned(),
+            bytes: ByteSize(metadata.len()),
+            holes: ByteSize(holes),
+            free: ByteSize(free),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// Opens a block device so that nobody else mounts it, and locks it or a file as a recorder does; or fails if
 /// somebody has.
 fn claim(path: &Path, is_device: bool) -> io::Result<File> {
@@ -302,6 +322,9 @@ fn claim(path: &Path, is_device: bool) -> io::Result<File> {
         Err(errno) => Err(errno.into()),
     }
 }
+
+/// What `stat` counts the space of a file in, whatever the file system's blocks are.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Bytes of a trial write.
 const TRIAL_BYTES: usize = 64 << 10;
