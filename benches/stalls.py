@@ -6,7 +6,7 @@ A file system on a loop device is disturbed in a known way: frozen once, frozen 
 turns, each request delayed for a while. The benchmark measures the disturbance at three times the rate that is asked about, and predicts the smallest
 ring for that rate. Then the same disturbance comes again, while data come at that rate: with the predicted ring, with
 a fifth less, and with a recording over the network whose buffer is the predicted one. What was lost is what had no
-block.
+block. No disturbance is twice quite the same, so each is tried several times, and its longest silence told each time.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ DISTURBANCES = {
 
 @contextlib.contextmanager
 def place_for(how, directory: Path):
-    """A directory of a file system, and what is to be disturbed for it."""
+    """A directory of a file system, its device, and what is to be disturbed for it."""
     if how is not delays:
         with mounted("xfs", directory, 4 << 30) as (place, loop):
-            yield place, place if how is freezes else loop
+            yield place, loop, place if how is freezes else loop
         return
     with tempfile.TemporaryDirectory(prefix="delayed-", dir=directory) as around:
         disk = fused.Disk(Path(around), 4 << 30)
@@ -100,17 +100,31 @@ def place_for(how, directory: Path):
             place.mkdir()
             call("mount", disk.loop, place)
             try:
-                yield place, disk
+                yield place, disk.loop, disk
             finally:
                 umount(place)
         finally:
             disk.away()
 
 
+def await_data(loop: str):
+    """Until data flow: what comes before, the ring's memory above all, takes its own time on each machine."""
+    stat = Path(f"/sys/block/{Path(loop).name}/stat")
+    written = lambda: int(stat.read_text().split()[6]) * 512
+    begun, deadline = written(), time.monotonic() + 60
+    while written() < begun + 4 * BLOCK and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
-def disturbed(how, spells, what):
-    """Disturbs from now on, beside whatever is done meanwhile."""
-    thread = threading.Thread(target=how, args=(what, spells))
+def disturbed(how, spells, what, loop):
+    """Disturbs beside whatever is done meanwhile; its seconds are counted from when data flow."""
+
+    def disturb():
+        await_data(loop)
+        how(what, spells)
+
+    thread = threading.Thread(target=disturb)
     thread.start()
     try:
         yield
@@ -164,8 +178,8 @@ def record(place: Path, ring: int, disturb) -> int:
 
 def trial(name: str, directory: Path) -> dict:
     how, spells = DISTURBANCES[name]
-    with place_for(how, directory) as (place, what):
-        disturb = lambda: disturbed(how, spells, what)
+    with place_for(how, directory) as (place, loop, what):
+        disturb = lambda: disturbed(how, spells, what, loop)
         with disturb():
             measured = bench(place, 3 * RATE, 1 << 30, "--require", f"{RATE}B/s")
         row = next(row for row in measured["ring_for_rate"] if row["rate"] == RATE)
@@ -174,13 +188,25 @@ def trial(name: str, directory: Path) -> dict:
             held = bench(place, RATE, predicted)
         with disturb():
             less = bench(place, RATE, row["ring"] * 8 // 10)
+        silence = lambda run: run["stalls"]["longest_silence_ms"]
         return {
-            "silence_ms": measured["stalls"]["longest_silence_ms"],
+            "silence_ms": silence(measured),
             "predicted_bytes": row["ring"],
             "lost_with_predicted": held["overrun_bytes"],
+            "silence_with_predicted_ms": silence(held),
             "lost_with_a_fifth_less": less["overrun_bytes"],
+            "silence_with_a_fifth_less_ms": silence(less),
             "lost_by_a_recording": record(place, predicted, disturb),
         }
+
+
+def line(name: str, it: dict) -> str:
+    """A row of the table: what was lost, and after which silence."""
+    lost = lambda of: f"{it[f'lost_with_{of}'] / 1e6:.1f} MB ({it[f'silence_with_{of}_ms']:.0f} ms)"
+    return (
+        f"| {name} | {it['silence_ms']:.0f} ms | {it['predicted_bytes'] / 1e6:.0f} MB | {lost('predicted')} |"
+        f" {lost('a_fifth_less')} | {it['lost_by_a_recording'] / 1e6:.1f} MB |"
+    )
 
 
 def main():
@@ -188,6 +214,7 @@ def main():
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benches/results/stalls.json")
     parser.add_argument("--only", default="", help="disturbances with this in their name")
+    parser.add_argument("--runs", type=int, default=3, help="how often each is tried")
     options = parser.parse_args()
     results = {}
     print("| disturbance | longest silence | predicted ring | lost with it | with a fifth less | by a recording |")
@@ -195,13 +222,10 @@ def main():
     GROUP.mkdir(exist_ok=True)
     try:
         for name in (name for name in DISTURBANCES if options.only in name):
-            it = results[name] = trial(name, options.directory)
-            print(
-                f"| {name} | {it['silence_ms']:.0f} ms | {it['predicted_bytes'] / 1e6:.0f} MB |"
-                f" {it['lost_with_predicted'] / 1e6:.1f} MB | {it['lost_with_a_fifth_less'] / 1e6:.1f} MB |"
-                f" {it['lost_by_a_recording'] / 1e6:.1f} MB |",
-                flush=True,
-            )
+            results[name] = []
+            for run in range(options.runs):
+                results[name].append(trial(name, options.directory))
+                print(line("" if run else name, results[name][-1]), flush=True)
     finally:
         GROUP.rmdir()
     options.output.parent.mkdir(parents=True, exist_ok=True)
