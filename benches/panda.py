@@ -3,6 +3,7 @@
 
     make bench-panda                             both, on /dev/shm and on the disk; some minutes
     make bench-panda BENCH="--rounds 1 --where memory"
+    make bench-panda BENCH="--require 1000"      ends with 1 below so many MB/s, or above our share of the client's CPU
 
 One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. A recording lasts longer than several flushes, and
@@ -39,6 +40,9 @@ READER_SECONDS = 0.2
 FLUSH_SECONDS = 1  # of both tools
 LEAST_SECONDS = 2 * FLUSH_SECONDS
 STEP = 1 << 20  # rows that are compared at once
+
+# The client's CPU seconds for a gigabyte over ours, at least, if something is required.
+CHEAPER = {"fullbore scaled": 10, "fullbore raw": 15}
 
 # What every 32-bit word of raw sample i, which is i, means in each column: its type, scale and offset.
 COLUMNS = {
@@ -228,9 +232,25 @@ def alike(ours: Path, theirs: Path) -> bool:
     return True
 
 
+def middle_of(trials: list[dict], key: str) -> float:
+    return statistics.median(trial[key] for trial in trials)
+
+
+def missed(trials: dict[str, list[dict]], least_mb_per_second: float) -> list[str]:
+    """What of ours, in one case, is slower than required, or costs more than its share of what the client does."""
+    cost = lambda tool: middle_of(trials[tool], "cpu_seconds_per_gb")
+    told = []
+    for tool, times in CHEAPER.items():
+        if (rate := middle_of(trials[tool], "mb_per_second")) < least_mb_per_second:
+            told.append(f"{tool}: {rate:.0f} MB/s, and {least_mb_per_second:.0f} are required")
+        if "pandablocks" in trials and (ratio := cost("pandablocks") / cost(tool)) < times:
+            told.append(f"{tool}: 1/{ratio:.1f} of the client's CPU, and 1/{times} is required")
+    return told
+
+
 def row(place: str, with_reader: bool, tool: str, trials: list[dict]) -> str:
     """A line of the table: what lies in the middle of the trials."""
-    middle = lambda key: statistics.median(trial[key] for trial in trials)
+    middle = lambda key: middle_of(trials, key)
     return (
         f"{place:8}{'yes' if with_reader else 'no':8}{tool:18}{middle('mb_per_second'):8.0f}"
         f"{middle('cpu_seconds_per_gb'):10.2f}{middle('rss_mb'):8.0f}  {all(trial['right'] for trial in trials)}"
@@ -258,6 +278,7 @@ def main():
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--where", choices=["memory", "disk"], help="only there, instead of on both")
     parser.add_argument("--directory", type=Path, default=REPOSITORY, help="where the disk is")
+    parser.add_argument("--require", type=float, metavar="MB/s", help="exit code 1 below it, or above our share of CPU")
     args = parser.parse_args()
     tools = ["fullbore scaled", "fullbore raw"]
     if not args.no_peer:
@@ -278,6 +299,7 @@ def main():
         "rate": args.rate,
         "cases": [],
     }
+    short = []
     print(f"{'where':8}{'reader':8}{'tool':18}{'MB/s':>8}{'CPU s/GB':>10}{'RSS MB':>8}  right")
     for place, parent in places.items():
         for with_reader in (False, True):
@@ -296,6 +318,9 @@ def main():
                         {"place": place, "reader": with_reader, "tool": tool, "trials": of_tool}
                     )
                     print(row(place, with_reader, tool, of_tool), flush=True)
+                if args.require:
+                    beside = " with a reader" if with_reader else ""
+                    short += [f"{place}{beside}: {it}" for it in missed(trials, args.require)]
                 if kept and not alike(ours, theirs):
                     sys.exit("our file and the client's do not hold the same")
     results = REPOSITORY / "benches/results"
@@ -303,7 +328,9 @@ def main():
     (results / "panda.json").write_text(json.dumps(report, indent=1))
     print(f"all of it: {results / 'panda.json'}")
     wrong = any(not trial["right"] for case in report["cases"] for trial in case["trials"])
-    sys.exit("a file is wrong" if wrong else 0)
+    if wrong:
+        sys.exit("a file is wrong")
+    sys.exit("\n".join(short) if short else 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What the benchmarks divide by is what was done."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -14,6 +15,20 @@ def test_the_store_is_measured_by_what_was_recorded_not_by_what_was_sent(monkeyp
     streams = [{"bytes": 3}, {"bytes": 4}]
     events = [{"event": "armed"}, {"event": "sealed", "manifest": {"streams": streams}}]
     assert recorded_bytes(events) == 7
+
+
+def test_what_a_panda_is_required_to_cost_is_held_against_the_client():
+    # By its path, for a module of these tests has its name.
+    spec = importlib.util.spec_from_file_location("bench_panda", REPOSITORY / "benches/panda.py")
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    trials = lambda rate, cost: [{"mb_per_second": rate, "cpu_seconds_per_gb": cost}] * 3
+    ours = {"fullbore scaled": trials(1500, 0.6), "fullbore raw": trials(2000, 0.4)}
+    assert bench.missed(ours | {"pandablocks": trials(100, 6.5)}, 1000) == []
+    cheap_client = bench.missed(ours | {"pandablocks": trials(100, 5.0)}, 1000)
+    assert [text.split(":")[0] for text in cheap_client] == ["fullbore scaled", "fullbore raw"]
+    (slow,) = bench.missed(ours, 1600)
+    assert slow == "fullbore scaled: 1500 MB/s, and 1600 are required"
 
 
 def test_the_soak_of_a_panda_samples_memory_and_tells_how_long_flushes_took(tmp_path):

@@ -445,6 +445,10 @@ def test_a_master_shows_several_streams_side_by_side(writer, tmp_path):
             assert check(file[name]) == file[name].attrs["samples"]
             assert file[name]["COUNTER2.OUT.Min"].attrs["units"] == "mm"
             assert file[name]["COUNTER2.OUT.Min"].attrs["scale"] == 0.5
+            with h5py.File(moved / f"{name}.h5") as alone:
+                said = {key: value for key, value in alone.attrs.items() if key in file[name].attrs}
+            assert {"samples", "missed", "missing", "verdict", "end_reason"} <= set(said)
+            assert all(file[name].attrs[key] == value for key, value in said.items())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

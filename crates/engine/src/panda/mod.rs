@@ -118,6 +118,16 @@ pub enum Error {
         /// What it said.
         text: String,
     },
+    /// It does not tell whether what we armed is over, and it is not armed twice.
+    #[error(
+        "the PandA was armed, the connection was lost, and for {} s it has not told by `*PCAP.COMPLETION?` and \
+         `*PCAP.CAPTURED?` whether that is over",
+        patience.as_secs_f32()
+    )]
+    Untold {
+        /// How long was waited.
+        patience: Duration,
+    },
     /// Answers that make no sense.
     #[error(transparent)]
     Control(#[from] lines::Error),
@@ -143,6 +153,9 @@ impl Error {
             ),
             Error::Fruitless { .. } => {
                 Some("see whether another program reads from it, and how it is by its web page")
+            }
+            Error::Untold { .. } => {
+                Some("disarm it (`*PCAP.DISARM=`), look at its control port, and record again")
             }
             Error::LargeFrame { .. } => Some("give more block memory with --buffer"),
             Error::Data(error) => error.hint(),

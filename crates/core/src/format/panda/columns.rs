@@ -69,6 +69,15 @@ pub enum Error {
         /// The field.
         column: String,
     },
+    /// Raw samples with a double that has a scale: nobody knows whether it was applied.
+    #[error(
+        "field {column} is a double with a scale, in samples that are said to be raw: whether it is scaled \
+         already is not known"
+    )]
+    ScaledTwice {
+        /// The field.
+        column: String,
+    },
     /// The bytes of a field do not fit what was captured.
     #[error("field {column} cannot be of type {kind:?}")]
     Kind {
@@ -114,7 +123,8 @@ pub struct Column {
     pub capture: String,
     /// What its values are.
     pub element: Element,
-    /// How its integers become a position, done already if the values are doubles. Bits have none.
+    /// How its integers become a position, done already if the values are doubles. Bits have none; that of a
+    /// standard deviation has no offset.
     pub scaling: Option<Scaling>,
     kernel: Kernel,
 }
@@ -265,17 +275,30 @@ fn check_places(header: &Header) -> Result<(), Error> {
 }
 
 fn column(header: &Header, field: &Field, form: Form) -> Result<Column, Error> {
+    let is_raw = header.process == Process::Raw;
+    if is_raw && field.kind == Kind::Double && field.scaling.is_some() {
+        return Err(Error::ScaledTwice { column: field.column() });
+    }
     let kernel = match form {
-        Form::Scaled if header.process == Process::Raw => scaled(header, field)?,
+        Form::Scaled if is_raw => scaled(header, field)?,
         Form::Scaled | Form::Native => native(header, field),
     };
     Ok(Column {
         name: field.column(),
         capture: field.capture.clone(),
         element: kernel.element(),
-        scaling: field.scaling.clone(),
+        scaling: scaling_of(field),
         kernel,
     })
+}
+
+/// A deviation is how far values lie from their mean: wherever zero is, it is the same.
+fn scaling_of(field: &Field) -> Option<Scaling> {
+    let scaling = field.scaling.clone()?;
+    match field.capture.as_str() {
+        "StdDev" => Some(Scaling { offset: 0.0, ..scaling }),
+        _ => Some(scaling),
+    }
 }
 
 fn native(header: &Header, field: &Field) -> Kernel {
@@ -636,6 +659,29 @@ mod tests {
         let short =
             [("PCAP.SAMPLES", "Value", Kind::Int32, None), ("A", "Mean", Kind::Int32, None)];
         assert!(matches!(Columns::new(&header(&short), Form::Scaled), Err(Error::Kind { .. })));
+        let mut twice = header(&[("A", "Value", Kind::Double, Some((2.0, 1.0)))]);
+        for form in [Form::Scaled, Form::Native] {
+            assert!(matches!(Columns::new(&twice, form), Err(Error::ScaledTwice { .. })));
+        }
+        twice.process = Process::Scaled;
+        assert!(Columns::new(&twice, Form::Scaled).is_ok(), "the server has scaled it");
+    }
+
+    #[test]
+    fn a_deviation_has_a_scale_and_no_offset() {
+        let fields = [
+            ("PCAP.SAMPLES", "Value", Kind::Int32, None),
+            ("A", "Mean", Kind::Int64, Some((2.0, 3.0))),
+            ("A", "StdDev", Kind::Int96, Some((2.0, 3.0))),
+        ];
+        for form in [Form::Scaled, Form::Native] {
+            let columns = Columns::new(&header(&fields), form).unwrap();
+            let of = |n: usize| {
+                let scaling = columns.list()[n].scaling.as_ref().unwrap();
+                (scaling.scale, scaling.offset)
+            };
+            assert_eq!((of(1), of(2)), ((2.0, 3.0), (2.0, 0.0)));
+        }
     }
 
     fn fields() -> impl Strategy<Value = Vec<(Kind, Scale, bool)>> {
@@ -691,6 +737,8 @@ mod tests {
                 ("WIDE".to_owned(), "Mean", Kind::Int64, Some((2.0, 1.0))),
             ];
             for (n, (kind, scaling, mean)) in fields.into_iter().enumerate() {
+                // No raw double has a scale.
+                let scaling = scaling.filter(|_| kind != Kind::Double);
                 let (name, capture) = match kind {
                     Kind::Int96 => ("WIDE".to_owned(), "StdDev"),
                     Kind::Int64 if mean => (format!("F{n}"), "Mean"),

@@ -153,7 +153,17 @@ enum Arming {
     Perhaps {
         /// When it was last asked, or the connection lost.
         asked: Instant,
+        /// Since when it has not told.
+        untold: Instant,
     },
+}
+
+impl Arming {
+    /// One may have been until now.
+    fn perhaps() -> Self {
+        let now = Instant::now();
+        Arming::Perhaps { asked: now, untold: now }
+    }
 }
 
 /// The acquisition that is being received.
@@ -302,7 +312,10 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 self.quiet();
                 self.arm_if_due();
             }
-            Step::Closed => self.lost(Ending::ConnectionLost),
+            Step::Closed => {
+                let why = "the PandA closed it".to_owned();
+                self.lost_because(Ending::ConnectionLost, why);
+            }
         }
     }
 
@@ -426,7 +439,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let may_arm = match self.arming {
             Arming::Not => true,
             Arming::Armed => false,
-            Arming::Perhaps { asked } => self.is_disarmed(asked),
+            Arming::Perhaps { asked, untold } => self.is_disarmed(asked, untold),
         };
         // What the outlet could not take of the last one ends it here.
         self.take_emptied(Duration::ZERO);
@@ -440,7 +453,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             }
             // It may have been armed, and only its answer lost.
             Err(error) if error.is_of_connection() => {
-                self.arming = Arming::Perhaps { asked: Instant::now() };
+                self.arming = Arming::perhaps();
                 self.say(Happening::Lost { why: with_cause(&error) });
             }
             Err(error) => self.failed = Some(Ended::Failed(error)),
@@ -448,18 +461,27 @@ impl<D: Device, O: Outlet> Source<D, O> {
     }
 
     /// Whether what we armed before the connection was lost is over. While it may still come, that is asked only
-    /// where nothing has come of it for a while.
-    fn is_disarmed(&mut self, asked: Instant) -> bool {
+    /// where nothing has come of it for a while. A PandA that is armed waits as long as it likes; one that does not
+    /// tell is given up after a time.
+    fn is_disarmed(&mut self, asked: Instant, untold: Instant) -> bool {
         if asked.max(self.heard).elapsed() < SILENT {
             return false;
         }
-        self.arming = Arming::Perhaps { asked: Instant::now() };
-        let samples = match self.device.captured_by_now() {
-            Captured::Busy | Captured::Unknown => return false,
-            Captured::Over(samples) => samples,
-        };
-        self.settle(Captured::Over(samples));
-        true
+        self.arming = Arming::perhaps();
+        match self.device.captured_by_now() {
+            Captured::Over(samples) => {
+                self.settle(Captured::Over(samples));
+                return true;
+            }
+            Captured::Busy => {}
+            Captured::Unknown if untold.elapsed() < self.settings.reconnect => {
+                self.arming = Arming::Perhaps { asked: Instant::now(), untold };
+            }
+            Captured::Unknown => {
+                self.give_up(Error::Untold { patience: self.settings.reconnect });
+            }
+        }
+        false
     }
 
     /// Nothing will come any more of what was armed: says what is lost with it.
@@ -569,7 +591,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.data = None;
         let now = Instant::now();
         if self.arming != Arming::Not {
-            self.arming = Arming::Perhaps { asked: now };
+            self.arming = Arming::perhaps();
         }
         // A server that accepts and closes at once is not asked again at once.
         let again = if self.connections == 0 { now } else { now + NAP };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore_core::account::Verdict;
 use fullbore_core::format::panda::{
@@ -423,6 +423,20 @@ fn a_header_that_no_other_connection_would_make_readable_is_armed_once_and_disar
     let run = record(vec![sent; 5], &[4096], Captured::Over(10), arming);
     assert!(matches!(&run.ended, Ended::Failed(Error::Data(error)) if error.would_come_again()));
     assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
+}
+
+#[test]
+fn a_panda_that_does_not_tell_whether_it_is_armed_is_given_up_after_a_time_and_disarmed() {
+    let reconnect = Duration::from_millis(1200);
+    let arming = Settings { arm: true, reconnect, ..settings(1) };
+    let (lost, good) = lost_before_the_header();
+    let wires = vec![(lost, Hold::Not), (good, Hold::Quiet(u32::MAX))];
+    let begun = Instant::now();
+    let kept = Kept::default();
+    let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Unknown, arming);
+    assert!(matches!(run.ended, Ended::Failed(Error::Untold { .. })), "{:?}", run.ended);
+    assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
+    assert!(begun.elapsed() >= reconnect && run.kept.warned.len() == 1, "{:?}", run.kept.warned);
 }
 
 /// A connection that is lost right after its OK, and another one of one good acquisition.

@@ -14,6 +14,10 @@ use super::{Error, attributes, beside, is_there};
 const REPEATED: [&str; 6] =
     ["arm_time", "start_time", "end_reason", "verdict", "account", "settings"];
 
+/// What it counted, and where its hardware's clock stands.
+const COUNTED: [&str; 3] = ["samples", "missing", "missed"];
+const HW_TIME_OFFSET: &str = "hw_time_offset_ns";
+
 /// Makes a master with a group for each stream, in which every dataset of its file is seen as if it
 /// were there. Files are named relative to the master, so that they can be moved together.
 ///
@@ -90,8 +94,13 @@ fn make(master: &Path, streams: &[(&str, &Path)]) -> Result<(), Error> {
                 attributes::text(&group, name, &text, master)?;
             }
         }
-        if let Some(samples) = attributes::read_number::<u64>(&stream, "samples") {
-            attributes::number(&group, "samples", samples, master)?;
+        for name in COUNTED {
+            if let Some(count) = attributes::read_number::<u64>(&stream, name) {
+                attributes::number(&group, name, count, master)?;
+            }
+        }
+        if let Some(ns) = attributes::read_number::<i64>(&stream, HW_TIME_OFFSET) {
+            attributes::number(&group, HW_TIME_OFFSET, ns, master)?;
         }
     }
     file.close().map_err(refused(master, "closing it"))
