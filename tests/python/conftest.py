@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 
+import fused
 import pytest
 
 
@@ -38,6 +39,44 @@ def disk(tmp_path):
         pytest.skip(f"no loop device here: {error}")
     yield mounted
     subprocess.run(["umount", mounted], check=True)
+
+
+@pytest.fixture
+def memory_disk(tmp_path):
+    """Makes a file system in memory, of so many bytes: `24m`."""
+    mounted = []
+
+    def make(size):
+        place = tmp_path / f"memory{len(mounted)}"
+        place.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", place]
+        if (done := subprocess.run(mount, capture_output=True)).returncode:
+            pytest.skip(f"no file system in memory here: {done.stderr.decode().strip()}")
+        mounted.append(place)
+        return place
+
+    yield make
+    for place in mounted:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def obedient_disk(tmp_path):
+    """Makes a disk of so many bytes that is a program: a file, or a loop device over one."""
+    made = []
+
+    def make(bytes_, with_loop):
+        if os.geteuid() != 0:
+            pytest.skip("file systems in user space of one's own need root")
+        try:
+            made.append(fused.Disk(tmp_path, bytes_, with_loop))
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system in user space here: {error}")
+        return made[-1]
+
+    yield make
+    for disk in made:
+        disk.away()
 
 
 def seeds(quick: int) -> list[int]:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import threading
 
-import fused
 import pytest
 from fullbore import (
     BINARY,
@@ -246,18 +245,12 @@ def test_after_a_stop_all_up_to_the_captured_address_is_new(device):
 
 
 @pytest.fixture(params=["file", "loop"])
-def slow_disk(request, tmp_path):
+def slow_disk(request, obedient_disk):
     """A disk on which a write takes so long that a stop has not ended by the time an abort comes."""
-    if os.geteuid() != 0:
-        pytest.skip("file systems in user space of one's own need root")
-    try:
-        disk = fused.Disk(tmp_path, MEDIA, with_loop=request.param == "loop")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system in user space here: {error}")
+    disk = obedient_disk(MEDIA, with_loop=request.param == "loop")
     disk.image.write_bytes(OLD * MEDIA)
     disk.tell("delay 0.1")
-    yield disk
-    disk.away()
+    return disk
 
 
 def test_after_an_abort_all_up_to_the_captured_address_is_new(slow_disk):
@@ -498,32 +491,25 @@ def test_a_read_that_is_stopped_says_how_far_it_came(device):
 
 
 @root
-def test_a_drive_that_fails_ends_it_and_what_was_written_before_is_whole(tmp_path):
+def test_a_drive_that_fails_ends_it_and_what_was_written_before_is_whole(memory_disk):
     """The file that the drive is made of lies on a disk that fills up."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", small]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        for name, to in [("bare", {}), ("scan", {"scan": "r1_a"})]:
-            disk = small / f"{name}.img"
-            told = record(
-                "pattern:prbs31?rate=100MB/s", end(disk, size="64MiB", block="1MiB", **to), code=FOUND
-            )
-            assert told["status"]["words"][:2] == ["finished", "failed"]
-            assert "address" in told["failure"]
-            last, durable = told["status"]["captured_last"], told["durable_bytes"]
-            assert durable == told["bytes"] <= 24 << 20, "what was written is made durable all the same"
-            first = told["status"]["address_first"]
-            place = end(disk, first=hex(first), last=hex(last), pattern="prbs31")
-            assert ask("verify", place)["good"], "all up to the captured address was written"
-            if to:
-                assert told["scan"]["ending"] == "failed"
-                run("verify", end(disk), code=GOOD)
-            disk.unlink()
-    finally:
-        subprocess.run(["umount", small], check=True)
+    small = memory_disk("24m")
+    for name, to in [("bare", {}), ("scan", {"scan": "r1_a"})]:
+        disk = small / f"{name}.img"
+        told = record(
+            "pattern:prbs31?rate=100MB/s", end(disk, size="64MiB", block="1MiB", **to), code=FOUND
+        )
+        assert told["status"]["words"][:2] == ["finished", "failed"]
+        assert "address" in told["failure"]
+        last, durable = told["status"]["captured_last"], told["durable_bytes"]
+        assert durable == told["bytes"] <= 24 << 20, "what was written is made durable all the same"
+        first = told["status"]["address_first"]
+        place = end(disk, first=hex(first), last=hex(last), pattern="prbs31")
+        assert ask("verify", place)["good"], "all up to the captured address was written"
+        if to:
+            assert told["scan"]["ending"] == "failed"
+            run("verify", end(disk), code=GOOD)
+        disk.unlink()
 
 
 def test_datagrams_as_bare_chunks_are_counted_and_stay_between_the_addresses(device):

@@ -453,32 +453,25 @@ def test_a_master_shows_several_streams_side_by_side(writer, tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 @pytest.mark.parametrize("compression", [[], ["--compression", "gzip"]], ids=["plain", "gzip"])
-def test_a_full_disk_leaves_what_was_flushed(writer, tmp_path, compression):
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", small]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("no small file system can be mounted here")
-    try:
-        path = small / "full.h5"
-        words = ["--numbered", "--megabytes", 2000, "--flush-ms", 1, *compression, path]
-        done = subprocess.run(
-            [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert done.returncode == 1
-        assert "full.h5: writing row" in done.stderr or "full.h5: flushing" in done.stderr
-        assert "the disk is full" in done.stderr
-        promised, kept = [int(line.split()[1]) for line in done.stdout.splitlines()[-2:]]
-        assert done.stdout.splitlines()[-1].startswith("kept")
-        reader = f"import h5py; h5py.File({str(path)!r})"
-        subprocess.run([sys.executable, "-c", reader], check=True)
-        with h5py.File(path) as file:
-            assert {file[name].shape[0] for name in COLUMNS} == {kept}
-            assert check(file) == kept == file.attrs["samples"] >= promised
-            assert file.attrs["verdict"] == "unproven" and "full" in file.attrs["end_reason"]
-        assert "ended: true" in write(writer, "--recover", path)
-    finally:
-        subprocess.run(["umount", small], check=True)
+def test_a_full_disk_leaves_what_was_flushed(writer, memory_disk, compression):
+    small = memory_disk("48m")
+    path = small / "full.h5"
+    words = ["--numbered", "--megabytes", 2000, "--flush-ms", 1, *compression, path]
+    done = subprocess.run(
+        [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 1
+    assert "full.h5: writing row" in done.stderr or "full.h5: flushing" in done.stderr
+    assert "the disk is full" in done.stderr
+    promised, kept = [int(line.split()[1]) for line in done.stdout.splitlines()[-2:]]
+    assert done.stdout.splitlines()[-1].startswith("kept")
+    reader = f"import h5py; h5py.File({str(path)!r})"
+    subprocess.run([sys.executable, "-c", reader], check=True)
+    with h5py.File(path) as file:
+        assert {file[name].shape[0] for name in COLUMNS} == {kept}
+        assert check(file) == kept == file.attrs["samples"] >= promised
+        assert file.attrs["verdict"] == "unproven" and "full" in file.attrs["end_reason"]
+    assert "ended: true" in write(writer, "--recover", path)
 
 
 # Chunks as large as they get, of which flushes meet many half full.
@@ -522,18 +515,11 @@ def test_past_the_page_cache_a_file_is_what_it_is_through_it(writer, disk, nativ
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_in_memory_and_made_smaller_samples_go_through_libhdf5(writer, disk, tmp_path):
-    memory = tmp_path / "memory"
-    memory.mkdir()
+def test_in_memory_and_made_smaller_samples_go_through_libhdf5(writer, disk, memory_disk):
     small = json.loads(write(writer, *FAST, "--megabytes", 8, "--compression", "gzip", disk / "a.h5"))
     slow = json.loads(write(writer, "--rate", 1000, "--megabytes", 2, disk / "b.h5"))
-    mount = ["mount", "-t", "tmpfs", "tmpfs", memory]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("no file system in memory can be mounted here")
-    try:
-        there = json.loads(write(writer, *FAST, "--megabytes", 8, memory / "a.h5"))
-    finally:
-        subprocess.run(["umount", memory], check=True)
+    memory = memory_disk("64m")
+    there = json.loads(write(writer, *FAST, "--megabytes", 8, memory / "a.h5"))
     assert not any(report["past_page_cache"] for report in [small, slow, there])
 
 

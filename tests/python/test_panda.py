@@ -11,7 +11,6 @@ import json
 import signal
 import socket
 import struct
-import subprocess
 import threading
 import time
 
@@ -471,74 +470,56 @@ def test_a_file_that_is_there_is_refused_before_anything_is_armed(tmp_path):
     check_raw(path, count=1000)
 
 
-def test_a_disk_without_room_for_a_file_is_refused_before_anything_is_armed(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", mount]).returncode:
-        pytest.skip("no right to mount")
-    try:
-        (mount / "other").write_bytes(bytes((1 << 20) - 40_960))
-        with Panda("--samples", 1000) as panda:
-            with recording(panda, mount / "x.h5", "--arm") as record:
-                record.ends(code=REFUSED)
-                assert "not a megabyte free" in record.said() and "armed" not in record.said()
-        assert [it.name for it in mount.iterdir()] == ["other"]
-    finally:
-        subprocess.run(["umount", mount], check=True)
+def test_a_disk_without_room_for_a_file_is_refused_before_anything_is_armed(memory_disk):
+    mount = memory_disk("1m")
+    (mount / "other").write_bytes(bytes((1 << 20) - 40_960))
+    with Panda("--samples", 1000) as panda:
+        with recording(panda, mount / "x.h5", "--arm") as record:
+            record.ends(code=REFUSED)
+            assert "not a megabyte free" in record.said() and "armed" not in record.said()
+    assert [it.name for it in mount.iterdir()] == ["other"]
 
 
-def test_a_full_disk_is_told_and_what_was_seen_is_kept(tmp_path):
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", mount]).returncode:
-        pytest.skip("no right to mount")
-    try:
-        path = mount / "x.h5"
-        with Panda("--rate", 400_000) as panda:
-            with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
-                done = record.ends(code=FOUND)[0]
-                said = record.said()
-        # What file, what the system says, what to do: once, and nothing of libhdf5's insides.
-        assert said.count("No space left on device") == 1 and f"{path}: " in said
-        assert "the disk is full: make room" in said
-        assert done["reason"] == "no more could be written: No space left on device"
-        assert "0x" not in said and "errno" not in said
-        assert done["terms"]["overrun"] > 0 and not any("No space" in note for note in done["notes"])
-        # Every column ends with what readers had seen, and the file says how it ended.
-        assert check_raw(path, count=done["samples"]) > 100_000
-        with h5py.File(path) as file:
-            assert file.attrs["samples"] == done["samples"]
-            assert file.attrs["verdict"] == done["verdict"] != "recording"
-            assert file.attrs["end_reason"] == done["reason"]
-            assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
-        assert ask("recover", path)["ended"]
-    finally:
-        subprocess.run(["umount", mount], check=True)
+def test_a_full_disk_is_told_and_what_was_seen_is_kept(memory_disk):
+    mount = memory_disk("24m")
+    path = mount / "x.h5"
+    with Panda("--rate", 400_000) as panda:
+        with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
+            done = record.ends(code=FOUND)[0]
+            said = record.said()
+    # What file, what the system says, what to do: once, and nothing of libhdf5's insides.
+    assert said.count("No space left on device") == 1 and f"{path}: " in said
+    assert "the disk is full: make room" in said
+    assert done["reason"] == "no more could be written: No space left on device"
+    assert "0x" not in said and "errno" not in said
+    assert done["terms"]["overrun"] > 0 and not any("No space" in note for note in done["notes"])
+    # Every column ends with what readers had seen, and the file says how it ended.
+    assert check_raw(path, count=done["samples"]) > 100_000
+    with h5py.File(path) as file:
+        assert file.attrs["samples"] == done["samples"]
+        assert file.attrs["verdict"] == done["verdict"] != "recording"
+        assert file.attrs["end_reason"] == done["reason"]
+        assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
+    assert ask("recover", path)["ended"]
 
 
 @pytest.mark.parametrize("options", [(), ("--compression", "gzip:1")], ids=["plain", "gzip"])
-def test_of_a_full_disk_all_is_kept_that_lies_whole_in_every_column(options, tmp_path):
+def test_of_a_full_disk_all_is_kept_that_lies_whole_in_every_column(options, memory_disk):
     """With flushes so far apart that none comes before the disk is full."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", mount]).returncode:
-        pytest.skip("no right to mount")
-    try:
-        path = mount / "x.h5"
-        with Panda("--rate", 400_000) as panda:
-            options = ("--raw", "--arm", "--flush", "60s", "--rate", 2000, *options)
-            with recording(panda, path, *options) as record:
-                done = record.ends(code=FOUND)[0]
-        # All of the disk but the room for the ending, and what HDF5 chunks were begun.
-        assert check_raw(path, count=done["samples"]) > 100_000
-        with h5py.File(path) as file:
-            assert file.attrs["samples"] == done["samples"] == done["terms"]["written"]
-            assert file.attrs["verdict"] == done["verdict"] == "consistent"
-            assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
-            assert {len(file[name]) for name in columns(file)} == {done["samples"]}
-        assert ask("recover", path)["ended"]
-    finally:
-        subprocess.run(["umount", mount], check=True)
+    mount = memory_disk("12m")
+    path = mount / "x.h5"
+    with Panda("--rate", 400_000) as panda:
+        options = ("--raw", "--arm", "--flush", "60s", "--rate", 2000, *options)
+        with recording(panda, path, *options) as record:
+            done = record.ends(code=FOUND)[0]
+    # All of the disk but the room for the ending, and what HDF5 chunks were begun.
+    assert check_raw(path, count=done["samples"]) > 100_000
+    with h5py.File(path) as file:
+        assert file.attrs["samples"] == done["samples"] == done["terms"]["written"]
+        assert file.attrs["verdict"] == done["verdict"] == "consistent"
+        assert json.loads(file.attrs["account"])["account"]["terms"] == done["terms"]
+        assert {len(file[name]) for name in columns(file)} == {done["samples"]}
+    assert ask("recover", path)["ended"]
 
 
 ONE_FIELD = (

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import pytest
-import fused
 from disks import MARKS, Disk
 from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
@@ -305,16 +304,9 @@ def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
 
 
 @pytest.fixture(params=["file", "loop"])
-def fused_disk(request, tmp_path):
+def fused_disk(request, obedient_disk):
     """A disk that does what it is told, and what it is told to lie about: a file, and a loop device over one."""
-    if not IS_ROOT:
-        pytest.skip("file systems in user space of one's own need root")
-    try:
-        disk = fused.Disk(tmp_path, MEDIA, with_loop=request.param == "loop")
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no loop device over a file system in user space here: {error}")
-    yield disk
-    disk.away()
+    return obedient_disk(MEDIA, with_loop=request.param == "loop")
 
 
 @pytest.fixture
