@@ -1089,6 +1089,13 @@ def test_each_acquisition_in_one_file_has_its_own_settings(tmp_path):
         assert json.loads(file.attrs["settings"]) == settings[2]
 
 
+def test_several_pandas_into_one_container_are_refused_with_what_to_do(tmp_path):
+    words = ["record", "panda://127.0.0.1:1", "panda://127.0.0.1:2", "--to", f"hdf5:{tmp_path}/x.h5"]
+    refused = text(run(*words, code=REFUSED).stderr)
+    assert "one PandA" in refused and "into a store" in refused and "convert --follow" in refused
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("other", ["127.0.0.1", "localhost"])
 def test_one_panda_given_twice_is_refused(other, store):
     with Panda() as panda:

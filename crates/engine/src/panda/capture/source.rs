@@ -590,9 +590,12 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn lost_because(&mut self, ending: Ending, why: String) {
         self.data = None;
         let now = Instant::now();
-        if self.arming != Arming::Not {
-            self.arming = Arming::perhaps();
-        }
+        self.arming = match self.arming {
+            Arming::Not => Arming::Not,
+            Arming::Armed => Arming::perhaps(),
+            // One connection lost after the other tells nothing either.
+            Arming::Perhaps { untold, .. } => Arming::Perhaps { asked: now, untold },
+        };
         // A server that accepts and closes at once is not asked again at once.
         let again = if self.connections == 0 { now } else { now + NAP };
         // One that accepts connections and says nothing on them is as far away as one that refuses them.

@@ -212,7 +212,8 @@ impl Device for Script {
 
     fn captured(&mut self) -> Captured {
         // While another connection can be made, it has not ended.
-        if self.wires.is_empty() { self.captured } else { Captured::Busy }
+        let told = self.wires.is_empty() || self.captured == Captured::Unknown;
+        if told { self.captured } else { Captured::Busy }
     }
 
     fn is_alive(&mut self) -> bool {
@@ -430,13 +431,16 @@ fn a_panda_that_does_not_tell_whether_it_is_armed_is_given_up_after_a_time_and_d
     let reconnect = Duration::from_millis(1200);
     let arming = Settings { arm: true, reconnect, ..settings(1) };
     let (lost, good) = lost_before_the_header();
-    let wires = vec![(lost, Hold::Not), (good, Hold::Quiet(u32::MAX))];
-    let begun = Instant::now();
-    let kept = Kept::default();
-    let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Unknown, arming);
-    assert!(matches!(run.ended, Ended::Failed(Error::Untold { .. })), "{:?}", run.ended);
-    assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
-    assert!(begun.elapsed() >= reconnect && run.kept.warned.len() == 1, "{:?}", run.kept.warned);
+    let one_that_stays = vec![(lost.clone(), Hold::Not), (good, Hold::Quiet(u32::MAX))];
+    let mut some_that_are_lost = vec![(lost.clone(), Hold::Not)];
+    some_that_are_lost.extend(vec![(lost, Hold::Quiet(700)); 3]);
+    for wires in [one_that_stays, some_that_are_lost] {
+        let (begun, kept) = (Instant::now(), Kept::default());
+        let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Unknown, arming);
+        assert!(matches!(run.ended, Ended::Failed(Error::Untold { .. })), "{:?}", run.ended);
+        assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
+        assert!(begun.elapsed() >= reconnect && run.kept.warned.len() == 1);
+    }
 }
 
 /// A connection that is lost right after its OK, and another one of one good acquisition.
