@@ -158,6 +158,22 @@ def test_an_overrun_is_joined_again_and_goes_on_to_the_end(tmp_path):
     check_raw(tmp_path / "x.h5", count=4_000_000 - sum(count for _, count in gaps), gaps=gaps)
 
 
+@pytest.mark.parametrize("rate", [(), ("--rate", "5e6")])
+def test_an_overrun_happens_with_the_settings_of_the_help(rate, tmp_path):
+    help = run("simulate", "panda", "--help").stdout.decode()
+    assert "--samples 5e6" in help and "--fault overrun@1000000" in help
+    with Panda("--samples", "5e6", "--fault", "overrun@1000000", *rate) as panda:
+        with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+            done = record.ends(code=FOUND)[0]
+    assert (done["reason"], done["verdict"], done["captured"]) == ("Ok", "consistent", 5_000_000), done
+    assert "overrun" in str(done["connections"][0]["ending"]).lower()
+    gaps = [(gap["first"], gap["count"]) for gap in done["gaps"]]
+    assert gaps and done["terms"]["written"] == 5_000_000 - sum(count for _, count in gaps)
+    check_raw(tmp_path / "x.h5", count=done["terms"]["written"], gaps=gaps)
+    said = run("simulate", "panda", "--samples", "5e6", "--fault", "overrun@9000000", code=REFUSED).stderr
+    assert b"overrun@9000000" in said and b"5000000 samples" in said
+
+
 def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(tmp_path):
     options = ("--samples", 3_000_000, "--rate", 2e6, "--ring", "16MiB")
     with Panda(*options, "--fault", "stall@1000000:500") as panda:

@@ -49,9 +49,11 @@ enum Instrument {
 /// `Data overrun`, and unscaled samples of its last frame may be spoiled, as with
 /// a real PandA.
 ///
-/// Faults happen once in every acquisition:
+/// Faults happen once in every acquisition. A fault at a sample that --samples
+/// leaves out is refused:
 ///
-///   --fault overrun@1000000     the writer laps the reader at this sample
+///   --fault overrun@1000000     the ring is overwritten at this sample, before the
+///                               reader has it: END says `Data overrun`
 ///   --fault stall@1000000:500   the server stops within a frame for 500 ms
 ///   --fault empty@1000000       a legal frame without samples comes first
 ///   --fault drop                the connection dies between ARM and header

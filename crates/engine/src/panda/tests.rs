@@ -214,6 +214,38 @@ fn an_overrun_spoils_one_frame_which_is_withheld_and_a_new_connection_goes_on() 
 }
 
 #[test]
+fn an_acquisition_shorter_than_the_ring_can_be_overrun_too() {
+    // 256 MiB hold 4.5 million samples of 60 bytes.
+    for process in ["", "&scaled=true"] {
+        let (samples, ring_bytes) = (Some(1_000_000), 256 << 20);
+        let faults = faults(&["overrun@400000"]);
+        let mut bench = Bench::new(Plan { samples, ring_bytes, faults, ..plan() }, process);
+        let first = bench.acquire();
+        assert_eq!(first.tally.ending, Ending::End(EndReason::DataOverrun));
+        bench.reconnect();
+        let second = bench.take();
+        assert_eq!(second.header.arm_time, first.header.arm_time);
+        assert_eq!(second.tally.ending, Ending::End(EndReason::Ok));
+        assert!(second.tally.missed > 400_000 && second.tally.missed > first.tally.certified);
+        assert_eq!(second.tally.missed + second.tally.certified, 1_000_000);
+        if process.is_empty() {
+            assert!(first.tally.withheld > 0);
+            first.check();
+            second.check();
+        }
+    }
+}
+
+#[test]
+fn a_fault_that_would_never_happen_is_refused() {
+    for fault in ["overrun@1000", "die@5000", "end@1001:Cosmic rays"] {
+        let plan = Plan { samples: Some(1000), faults: faults(&[fault]), ..plan() };
+        let refused = Server::start(plan, |_| {}).err().expect(fault).to_string();
+        assert!(refused.contains(fault) && refused.contains("1000 samples"), "{refused}");
+    }
+}
+
+#[test]
 fn a_reader_that_stalls_for_longer_than_the_ring_lasts_is_overrun() {
     let rate = Some(1e6);
     let faults = faults(&["stall@50000:400"]);

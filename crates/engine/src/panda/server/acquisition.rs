@@ -52,6 +52,8 @@ struct Progress {
     taken: u64,
     /// By how much the writer was moved ahead.
     jumped: u64,
+    /// Samples before this one were overwritten on purpose.
+    spoiled: u64,
     end: Option<(u64, EndReason)>,
     faults: Vec<Fault>,
     closing: bool,
@@ -83,7 +85,7 @@ impl Acquisition {
         let mut limit = recorded.into_iter().chain(wanted).min_by_key(|(samples, _)| *samples);
         faults.retain(|fault| match &fault.what {
             What::End(reason) => {
-                if limit.as_ref().is_none_or(|(samples, _)| fault.at < *samples) {
+                if limit.as_ref().is_none_or(|(samples, _)| fault.at <= *samples) {
                     limit = Some((fault.at, reason.clone()));
                 }
                 false
@@ -92,7 +94,8 @@ impl Acquisition {
         });
         faults.sort_by_key(|fault| fault.at);
         let (begun, started) = (Instant::now(), armed.plus_ns(1_000_000));
-        let progress = Progress { taken: 0, jumped: 0, end: None, faults, closing: false };
+        let progress =
+            Progress { taken: 0, jumped: 0, spoiled: 0, end: None, faults, closing: false };
         let (progress, moved) = (Mutex::new(progress), Condvar::new());
         Some(Acquisition {
             number,
@@ -148,14 +151,23 @@ impl Acquisition {
         self.moved.notify_all();
     }
 
+    /// The oldest sample that is still in the ring.
+    pub fn oldest(&self) -> u64 {
+        let mut progress = self.lock();
+        let written = self.written_of(&mut progress);
+        written.saturating_sub(self.ring()).max(progress.spoiled)
+    }
+
     /// Where a connection that is made now begins.
     pub fn join(&self) -> u64 {
-        let blocks = self.written() / self.block;
-        if blocks < JOINS_AT_START {
-            0
-        } else {
-            (blocks.saturating_sub(RING_BLOCKS) + JOIN_MARGIN) * self.block
-        }
+        let mut progress = self.lock();
+        let written = self.written_of(&mut progress);
+        let blocks = written / self.block;
+        let above_oldest = match blocks < JOINS_AT_START {
+            true => 0,
+            false => (blocks.saturating_sub(RING_BLOCKS) + JOIN_MARGIN) * self.block,
+        };
+        above_oldest.max(progress.spoiled).min(written)
     }
 
     /// Waits until the block that begins at `position` is full, or has waited long enough.
@@ -204,15 +216,20 @@ impl Acquisition {
         Some(progress.faults.remove(at))
     }
 
-    /// The writer is suddenly a whole ring and a block ahead of `position`.
+    /// The samples up to a block behind `position` are overwritten: the writer is suddenly a whole ring ahead of them.
+    /// Where the acquisition ends before that, they are overwritten all the same, and the writer stays where it is.
     pub fn lap(&self, position: u64) {
         let mut progress = self.lock();
         let written = self.written_of(&mut progress);
-        let ahead = position + self.ring() + self.block;
+        let spoiled = position + self.block;
+        let whole = spoiled + self.ring();
+        let has_so_many = self.limit.as_ref().is_none_or(|(limit, _)| whole < *limit);
+        let ahead = if has_so_many { whole } else { spoiled };
         progress.jumped += ahead.saturating_sub(written);
         if self.rate.is_none() {
             progress.taken = progress.taken.max(ahead);
         }
+        progress.spoiled = progress.spoiled.max(spoiled);
     }
 
     fn written_of(&self, progress: &mut Progress) -> u64 {

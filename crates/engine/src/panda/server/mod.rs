@@ -132,6 +132,14 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// A fault at a sample that no acquisition has.
+    #[error("--fault {fault}: an acquisition has {samples} samples, 0 to {}", samples.saturating_sub(1))]
+    Fault {
+        /// What was asked for.
+        fault: Fault,
+        /// Samples of an acquisition.
+        samples: u64,
+    },
     /// A rate that is none.
     #[error("{rate} samples a second is not a rate")]
     Rate {
@@ -180,6 +188,7 @@ impl Server {
         if let Some(rate) = plan.samples_per_second.filter(|rate| !(*rate > 0.0 && *rate < 1e12)) {
             return Err(Error::Rate { rate });
         }
+        check_faults(&plan)?;
         let settings = captured(&plan.fields)?;
         let bind = |address: SocketAddr| {
             let failed = |source| Error::Listen { address, source };
@@ -248,6 +257,21 @@ impl Drop for Server {
         for listener in self.listeners.drain(..) {
             let _ = listener.join();
         }
+    }
+}
+
+/// Refuses faults that would never happen.
+fn check_faults(plan: &Plan) -> Result<(), Error> {
+    let recorded = plan.replay.as_ref().map(|replay| replay.samples());
+    let Some(samples) = plan.samples.into_iter().chain(recorded).min() else { return Ok(()) };
+    let comes = |fault: &&Fault| match fault.what {
+        What::Drop | What::Count => true,
+        What::End(_) => fault.at <= samples,
+        _ => fault.at < samples,
+    };
+    match plan.faults.iter().find(|fault| !comes(fault)) {
+        Some(fault) => Err(Error::Fault { fault: fault.clone(), samples }),
+        None => Ok(()),
     }
 }
 

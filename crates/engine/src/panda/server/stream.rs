@@ -282,7 +282,7 @@ impl Reader<'_> {
     }
 
     fn is_lapped(&self, position: u64) -> bool {
-        self.acquisition.written() > position.saturating_add(self.acquisition.ring())
+        self.acquisition.oldest() > position
     }
 
     fn stall(&self, end: u64) {
@@ -333,9 +333,9 @@ impl Reader<'_> {
         if self.acquisition.fault(end, |what| *what == What::Overrun).is_some() {
             self.acquisition.lap(self.position);
         }
-        let (ring, written) = (self.acquisition.ring(), self.acquisition.written());
-        let indices = match written > self.position + ring && self.layout.process == Process::Raw {
-            true => Indices::Lapped { ring, written },
+        let (ring, oldest) = (self.acquisition.ring(), self.acquisition.oldest());
+        let indices = match oldest > self.position && self.layout.process == Process::Raw {
+            true => Indices::Lapped { ring, written: oldest + ring },
             false => Indices::True,
         };
         match &self.shared.plan.replay {
