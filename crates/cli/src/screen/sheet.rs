@@ -220,7 +220,7 @@ pub fn plain(text: &str) -> String {
 /// How much block memory there will be, and why.
 fn reckoned(memory: &Memory) -> String {
     let bytes = ByteSize(memory.bytes);
-    match (memory.asked, &memory.sum, memory.rides_out_ms) {
+    let text = match (memory.asked, &memory.sum, memory.rides_out_ms) {
         (false, Some(sum), _) => sum.to_string(),
         (true, Some(sum), Some(ms)) => format!(
             "{bytes} of block memory, as asked: it rides out a stall of {ms} ms at {}; by its sum it would be {}",
@@ -231,6 +231,11 @@ fn reckoned(memory: &Memory) -> String {
         (false, ..) => format!(
             "{bytes} of block memory, a default: with fps= and frame= of every source it is reckoned from the rate"
         ),
+    };
+    match (memory.of_pandas, memory.asked || memory.sum.is_none()) {
+        (0, _) => text,
+        (of_pandas, true) => format!("{text}; {} of it for PandAs", ByteSize(of_pandas)),
+        (of_pandas, false) => format!("{text}; PandAs get {} more", ByteSize(of_pandas)),
     }
 }
 

@@ -14,7 +14,7 @@ use fullbore_core::units::ByteSize;
 use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy, judge_space};
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
-use super::memory::{least_share, tell_of_it, wanted};
+use super::memory::{least_share, panda_pool_bytes, tell_of_it, wanted};
 use super::panda::Ways;
 use super::place::{Places, judge_memory, raise_files, rig, standings};
 use super::plan::Plan;
@@ -31,9 +31,6 @@ use crate::store::tails::Tails;
 use crate::store::{self, Member};
 use crate::sys::memory::Region;
 use crate::witness;
-
-/// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
-const PANDA_POOL_BYTES: u64 = 256 << 20;
 
 /// The least of it: the largest frame of today's servers, the one before it, and what is written.
 const LEAST_PANDA_POOL_BYTES: u64 = 32 << 20;
@@ -202,11 +199,6 @@ pub(super) fn share_of(plan: &Plan, available: u64) -> Result<u64, RecordError> 
         return Err(RecordError::SmallBuffer { given, sources, least });
     }
     Ok(share)
-}
-
-/// How much block memory a PandA gets.
-fn panda_pool_bytes(plan: &Plan) -> u64 {
-    plan.share().unwrap_or(PANDA_POOL_BYTES)
 }
 
 /// The block memory of each PandA.

@@ -72,6 +72,8 @@ pub enum Event {
 pub struct Memory {
     /// All of it.
     pub bytes: u64,
+    /// What PandAs get of it.
+    pub of_pandas: u64,
     /// Whether somebody asked for that much.
     pub asked: bool,
     /// The stall that it rides out, in milliseconds, where the rate is known beforehand.

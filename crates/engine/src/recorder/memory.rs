@@ -15,6 +15,9 @@ use crate::store;
 /// Block memory if no rate is known, for all sources together.
 const POOL_BYTES: u64 = 2 << 30;
 
+/// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
+const PANDA_POOL_BYTES: u64 = 256 << 20;
+
 /// The least block memory a source works with, if nothing is known of its rate.
 const LEAST_POOL_BYTES: u64 = 16 << 20;
 
@@ -82,6 +85,11 @@ pub(super) fn wanted(plan: &Plan, available: u64) -> Result<u64, RecordError> {
     }
 }
 
+/// How much block memory each PandA gets.
+pub(super) fn panda_pool_bytes(plan: &Plan) -> u64 {
+    plan.share().unwrap_or(PANDA_POOL_BYTES)
+}
+
 /// Tells how much there will be, and why, before any of it is taken. A warning if less was asked for than the sum.
 pub(super) fn tell_of_it(
     plan: &Plan,
@@ -108,7 +116,9 @@ pub(super) fn tell_of_it(
         tell(&Event::Warning { text });
     }
     let asked = plan.buffer.is_some();
-    tell(&Event::Memory(Memory { bytes, asked, rides_out_ms, sum }));
+    let of_pandas = plan.pandas.len() as u64 * panda_pool_bytes(plan);
+    let bytes = bytes.saturating_add(of_pandas);
+    tell(&Event::Memory(Memory { bytes, of_pandas, asked, rides_out_ms, sum }));
     Ok(())
 }
 
