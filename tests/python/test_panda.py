@@ -13,6 +13,8 @@ import socket
 import struct
 import threading
 import time
+import warnings
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -20,9 +22,12 @@ import pytest
 import wire
 
 from conftest import seeds
-from fullbore import FOUND, GOOD, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
+from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
 from panda import DATA, Panda, Told, recording, serve
 from test_documents import schema
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def columns(file):
@@ -592,6 +597,7 @@ def test_show_says_what_a_sample_holds_and_whether_the_rate_fits():
         assert shown["sample_bytes"] == 60 and len(shown["columns"]) == 11
         scaled = next(c for c in shown["columns"] if c["field"] == "COUNTER2.OUT")
         assert (scaled["scale"], scaled["offset"], scaled["units"]) == (0.5, 3.0, "mm")
+        assert shown["link"] == {"interface": "lo", "megabits": None} and shown["other_clients"] == []
         load = ask("panda", "show", panda.endpoint, "--rate", "4e6", code=FOUND)["load"]
         assert load["bytes_per_second"] == 240e6 and load["average"] == 5
         text = run("panda", "show", panda.endpoint, "--rate", "4e6", code=FOUND).stdout.decode()
@@ -995,7 +1001,7 @@ def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
         to = f"hdf5:{tmp_path}/x.h5?scaled=false&flush=100ms"
         run("record", panda.endpoint, "--to", to, "--arm")
         said = run("record", panda.endpoint, "udp://:5000", "--to", to, code=REFUSED).stderr
-        assert b"one PandA sends, or datagrams" in said
+        assert b"PandAs, or datagrams, and not both" in said and b"convert --follow" in said
     check_raw(tmp_path / "x.h5", count=20_000)
 
 
@@ -1105,13 +1111,6 @@ def test_each_acquisition_in_one_file_has_its_own_settings(tmp_path):
         assert json.loads(file.attrs["settings"]) == settings[2]
 
 
-def test_several_pandas_into_one_container_are_refused_with_what_to_do(tmp_path):
-    words = ["record", "panda://127.0.0.1:1", "panda://127.0.0.1:2", "--to", f"hdf5:{tmp_path}/x.h5"]
-    refused = text(run(*words, code=REFUSED).stderr)
-    assert "one PandA" in refused and "into a store" in refused and "convert --follow" in refused
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("other", ["127.0.0.1", "localhost"])
 def test_one_panda_given_twice_is_refused(other, store):
     with Panda() as panda:
@@ -1178,3 +1177,46 @@ def test_one_file_or_several_and_what_shows_them_are_in_the_help():
     assert "`%d` is the number of the acquisition" in told and "Several acquisitions in one file" in told
     told = run("record", "--help").stdout.decode()
     assert "--to hdf5:now.h5" in told and "now.h5 shows all of them" in told
+
+
+def test_other_clients_of_a_panda_are_shown(tmp_path):
+    with Panda("--rate", 1e4) as panda:
+        control = panda.listening["control"].rsplit(":", 1)
+        with socket.create_connection(control) as web, recording(panda, tmp_path / "x.h5", "--arm") as record:
+            own = "{}:{}".format(*web.getsockname())
+            # What it has answered it has counted.
+            web.sendall(b"*IDN?\n")
+            assert web.makefile("rb").readline().startswith(b"OK =PandA")
+            record.wait("progress", lambda told: told["samples"] > 0)
+            others = ask("panda", "show", panda.endpoint)["other_clients"]
+            told = text(run("panda", "show", panda.endpoint).stdout)
+    assert {"takes_data": False, "address": own} in others
+    assert [client["takes_data"] for client in others].count(True) == 1
+    assert "1 of them on the data port" in told and own in told and "takes CPU time" in told
+
+
+def test_the_recipe_for_means_works_where_a_gate_was_closed(tmp_path):
+    """The documented lines, word for word, with warnings as errors: sample 0 has a gate of 0."""
+    documented = (DOCS / "panda.md").read_text().split("## How integers are read")[1].split("\n## ")[0]
+    recipe = "\n".join(line[4:] for line in documented.splitlines() if line.startswith("    "))
+    assert "column.attrs" in recipe
+    with Panda("--samples", 1000) as panda, recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
+        record.ends()
+    with h5py.File(tmp_path / "x.h5") as file, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known = {"file": file, "np": np}
+        exec(recipe, known)
+    mean = known["mean"]
+    assert np.isnan(mean[0])
+    np.testing.assert_allclose(mean[1:], 0.5 * (2**32 + 1) + 3, rtol=1e-15)
+
+
+def test_all_block_memory_is_told_once_and_the_same_again(store):
+    """Of a PandA and datagrams together."""
+    with Panda() as panda:
+        sources = [panda.endpoint, f"udp://127.0.0.1:{free_port()}?format=vdif"]
+        with Recording(*sources, store=store, options=("--arm", "--buffer", "128MiB")) as record:
+            memory, armed = record.wait("memory"), record.wait("armed")
+            assert (memory["bytes"], memory["of_pandas"]) == (128 << 20, 64 << 20)
+            assert armed["pool_bytes"] == memory["bytes"]
+            record.stop(AS_SEALED)

@@ -82,7 +82,10 @@ use crate::store_arg::StoreArg;
 /// become their bytes, with the time at which each block came. Of several streams
 /// each has a file of its own, now_46220.h5, and now.h5 shows all of them. With
 /// ?existing=append the scan is added to those that the files have already, and
-/// /acquisitions in each says which rows are whose.
+/// /acquisitions in each says which rows are whose. PandAs are recorded so too,
+/// one or several (see `fullbore panda record --help`):
+///
+///   fullbore record panda://A panda://B --arm --to hdf5:scan-%d.h5
 ///
 /// Several scans follow one another without a frame lost between them with
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
@@ -178,7 +181,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
     /// Instead of into a store record onto a device, device:PATH, or into a container, for example
-    /// hdf5:capture-%d.h5: what one PandA sends, or datagrams of any number of ports, as `convert` lays them down
+    /// hdf5:capture-%d.h5: what PandAs send, or datagrams of any number of ports, as `convert` lays them down
     #[arg(long, value_name = "DEVICE|HDF5", conflicts_with = "chunk")]
     to: Option<String>,
     #[command(flatten)]
@@ -290,7 +293,7 @@ fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
     told.iter().for_each(|event| screen.event(event));
 }
 
-/// What one PandA sends into a container, as `panda record` does it, or datagrams.
+/// What PandAs send into containers, as `panda record` does it, or datagrams.
 #[cfg(feature = "hdf5")]
 fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     use crate::verbs::panda::record;
@@ -298,12 +301,12 @@ fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> 
     if !args.source.iter().any(|text| is_panda(text)) {
         return into::run(args, &target, output);
     }
-    let ([_], Some(source)) = (args.source.as_slice(), pandas_of(&args.source)?.pop()) else {
-        anyhow::bail!(
-            "--to takes what one PandA sends, or datagrams\n  \
-             record several PandAs, and others beside them, into a store, and `fullbore convert --follow` the scan"
-        );
-    };
+    let pandas = pandas_of(&args.source)?;
+    anyhow::ensure!(
+        pandas.len() == args.source.len(),
+        "--to takes PandAs, or datagrams, and not both\n  \
+         record both into a store, and `fullbore convert --follow` the scan"
+    );
     for (option, given) in [
         ("--session", !args.session.is_empty()),
         ("--scan", !args.scan.is_empty()),
@@ -319,8 +322,9 @@ fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> 
         );
     }
     let scans = u64::from(args.scans);
-    let plan = record::plan(source, &target, scans, args.arm, args.reconnect, args.buffer);
-    record::run_plan(plan, output, args.quiet)
+    let buffer = args.buffer.map(|all| ByteSize(all.0 / pandas.len() as u64));
+    let plan = |panda| record::plan(panda, &target, scans, args.arm, args.reconnect, buffer);
+    record::run_plans(pandas.into_iter().map(plan).collect(), output, args.quiet)
 }
 
 #[cfg(not(feature = "hdf5"))]
@@ -336,7 +340,11 @@ fn is_panda(text: &str) -> bool {
 fn pandas_of(sources: &[String]) -> anyhow::Result<Vec<PandaSource>> {
     let parse = |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
     let texts = sources.iter().filter(|text| is_panda(text));
-    let mut pandas = texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?;
+    told_apart(texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?)
+}
+
+/// PandAs, of which several that were given no name are numbered.
+pub fn told_apart(mut pandas: Vec<PandaSource>) -> anyhow::Result<Vec<PandaSource>> {
     let unnamed: Vec<&mut PandaSource> =
         pandas.iter_mut().filter(|panda| panda.name.as_str() == "panda").collect();
     if unnamed.len() > 1 {

@@ -1,12 +1,12 @@
 //! The control port of a PandA, one command after the other.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::control::{
-    self as lines, Answer, Answers, Captured, Identity, MOST_SETTINGS_BYTES, Request, Settings,
-    Status,
+    self as lines, Answer, Answers, Captured, Client, Identity, MOST_SETTINGS_BYTES, Request,
+    Settings, Status,
 };
 use fullbore_core::format::panda::{MOST_SAMPLES, PandaSource};
 
@@ -123,6 +123,20 @@ impl Control {
             std::thread::sleep(ASK_AGAIN);
         }
         self.captured().map(Some)
+    }
+
+    /// Who is connected, this connection among them, if the server tells: `*WHO?`
+    pub fn clients(&mut self) -> Result<Option<Vec<Client>>, Error> {
+        match self.lines("*WHO") {
+            Ok(lines) => Ok(Some(lines.iter().filter_map(|line| Client::read(line)).collect())),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The address of this host that the connection was made from.
+    pub fn made_from(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
     }
 
     /// The clock that time stamps count, if the server tells: `*CLOCK_FREQ?`

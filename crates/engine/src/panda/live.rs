@@ -23,6 +23,7 @@ use fullbore_core::container::Template;
 use fullbore_core::format::panda::Closed;
 
 use super::capture::{Acquisition, Asked, Batch, Halted, Outlet};
+use super::several::Series;
 use crate::recorder::Control;
 use crate::ring::Block;
 use crate::sink::hdf5::{self, Existing, Options, PandaFile, Report, is_there, numbered};
@@ -156,6 +157,8 @@ pub struct FileOutlet {
     /// Acquisitions that were handed on to their end, and those of which the file thread has all in the file.
     ended: u64,
     settled: Arc<AtomicU64>,
+    /// The PandAs that this one is recorded with.
+    series: Option<Arc<Series>>,
 }
 
 /// The thread that owns the file.
@@ -177,12 +180,14 @@ impl FileOutlet {
         blocks: usize,
         acquisitions: Option<u64>,
         control: Arc<Control>,
+        series: Option<Arc<Series>>,
         news: Sender<FileNews>,
     ) -> std::io::Result<(Self, FileThread)> {
         let (told, from_capture) = sync_channel(blocks + 4);
         let (to_capture, emptied) = sync_channel(blocks + 1);
         let flush = files.options.flush;
         let settled = Arc::new(AtomicU64::new(0));
+        series.iter().for_each(|series| series.join(settled.clone()));
         let work = Work {
             files,
             acquisitions,
@@ -196,7 +201,7 @@ impl FileOutlet {
         };
         let thread = Builder::new().name("hdf5".into()).spawn(move || work.run(&from_capture))?;
         let (halted, ended) = (false, 0);
-        let outlet = FileOutlet { told, emptied, control, flush, halted, ended, settled };
+        let outlet = FileOutlet { told, emptied, control, flush, halted, ended, settled, series };
         Ok((outlet, FileThread { thread }))
     }
 
@@ -228,7 +233,12 @@ impl Outlet for FileOutlet {
 
     /// Not before the last acquisition is in its file: where that could not be made, there is no place for another.
     fn is_ready(&mut self) -> bool {
-        !self.halted && self.settled.load(Acquire) >= self.ended
+        let of_others = self.series.as_ref().is_none_or(|series| series.has_ended(self.ended));
+        !self.halted && self.settled.load(Acquire) >= self.ended && of_others
+    }
+
+    fn wants_no_more(&self) -> bool {
+        self.series.as_ref().is_some_and(|series| series.is_over())
     }
 
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {

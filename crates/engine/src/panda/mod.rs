@@ -5,6 +5,7 @@
 //! - [`capture`]: the thread that records one, with its books
 //! - [`live`]: its samples into HDF5 files while they come
 //! - [`record`]: both joined
+//! - [`several`]: several of them in step
 //! - [`server`]: a PandA that is made up, for tests, demonstrations and those who have none
 
 pub mod capture;
@@ -15,6 +16,8 @@ pub mod live;
 #[cfg(feature = "hdf5")]
 pub mod record;
 pub mod server;
+#[cfg(feature = "hdf5")]
+pub mod several;
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -128,6 +131,14 @@ pub enum Error {
         /// How long was waited.
         patience: Duration,
     },
+    /// One PandA given twice: an acquisition is recorded once.
+    #[error("{first} and {second} are one PandA")]
+    Same {
+        /// As given.
+        first: String,
+        /// As given.
+        second: String,
+    },
     /// Answers that make no sense.
     #[error(transparent)]
     Control(#[from] lines::Error),
@@ -156,6 +167,9 @@ impl Error {
             }
             Error::Untold { .. } => {
                 Some("disarm it (`*PCAP.DISARM=`), look at its control port, and record again")
+            }
+            Error::Same { .. } => {
+                Some("give each PandA once; its samples can go into one stream of a recording")
             }
             Error::LargeFrame { .. } => Some("give more block memory with --buffer"),
             Error::Data(error) => error.hint(),

@@ -1,7 +1,7 @@
 //! A PandA recorded into HDF5 files: the capture thread, the file thread, and who listens to both.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver};
@@ -11,17 +11,19 @@ use fullbore_core::account::Verdict;
 use fullbore_core::format::panda::{Field, PandaSource, Tally};
 use fullbore_core::gap::Gap;
 use fullbore_core::layout::BLOCK_BYTES;
+use fullbore_core::name::Name;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use serde::Serialize;
 
-use super::Patience;
-use super::capture::{Device, Ended, Happening, Panda, Settings, Source};
+use super::capture::{Device, Ended, Happening, PATIENCE, Panda, Settings, Source};
 use super::live::{FileNews, FileOutlet, Files, Finished};
+use super::several::Series;
 use crate::recorder::Control;
 use crate::ring::Pool;
 use crate::sink::hdf5::{self, Existing};
 use crate::source::StreamGauge;
+use crate::store::file_system;
 use crate::sys::memory::Region;
 
 /// Block memory if nothing is said: two seconds at the rate of a PandA's link.
@@ -29,13 +31,6 @@ pub const POOL_BYTES: u64 = 256 << 20;
 
 /// The least block memory: the largest frame of today's servers, the one before it, and what is written.
 pub const LEAST_POOL_BYTES: u64 = 32 << 20;
-
-/// The longest wait for a connection and for the answer to a command.
-const PATIENCE: Patience = Patience {
-    connect: Duration::from_secs(5),
-    answer: Duration::from_secs(5),
-    quiet: Duration::from_millis(20),
-};
 
 /// Time between two progress events.
 const PROGRESS: Duration = Duration::from_millis(250);
@@ -88,6 +83,12 @@ pub enum RecordError {
         /// The folder.
         path: PathBuf,
     },
+    /// Two PandAs of one name.
+    #[error("two PandAs are named `{name}`")]
+    SameName {
+        /// The name.
+        name: Name,
+    },
     /// The PandA.
     #[error(transparent)]
     Panda(#[from] super::Error),
@@ -111,6 +112,7 @@ impl RecordError {
             RecordError::Exists { .. } => {
                 Some("give another name, or say --existing append or --existing overwrite")
             }
+            RecordError::SameName { .. } => Some("tell them apart with name=… in the endpoint"),
             RecordError::Panda(error) => error.hint(),
             RecordError::File { error } => error.hint(),
             _ => None,
@@ -130,6 +132,11 @@ pub enum Event {
         connection: u64,
         /// Block memory.
         pool_bytes: u64,
+    },
+    /// Something that should be known before it begins.
+    Warning {
+        /// What.
+        text: String,
     },
     /// The PandA is armed.
     Armed,
@@ -304,6 +311,13 @@ pub struct Outcome {
     pub error: Option<RecordError>,
 }
 
+impl Outcome {
+    /// Nothing was recorded.
+    pub(super) fn failed(error: RecordError) -> Self {
+        Outcome { recorded: Vec::new(), unseen: 0, short: false, error: Some(error) }
+    }
+}
+
 /// Records until all acquisitions have been taken or an end is asked for.
 pub fn record(
     plan: Plan,
@@ -311,6 +325,9 @@ pub fn record(
     tell: &mut dyn FnMut(&Event),
 ) -> Result<Outcome, RecordError> {
     check(&plan)?;
+    if let Some(text) = warning_of_place(&plan.files) {
+        tell(&Event::Warning { text });
+    }
     let device = Panda::new(plan.source.clone(), PATIENCE);
     record_from(device, plan, control, tell)
 }
@@ -322,60 +339,111 @@ pub fn record_from<D: Device<Data: Send> + Send + 'static>(
     control: &Arc<Control>,
     tell: &mut dyn FnMut(&Event),
 ) -> Result<Outcome, RecordError> {
-    let wanted = plan.buffer.map_or(POOL_BYTES, |size| size.0);
-    let memory = |source| RecordError::Memory { wanted: ByteSize(wanted), source };
-    let region = Region::new(usize::try_from(wanted).unwrap_or(usize::MAX)).map_err(memory)?;
-    let pool = Pool::new(Arc::new(region), BLOCK_BYTES as usize, 0);
-    let (news, file_news) = mpsc::channel();
-    let (say, happenings) = mpsc::channel();
-    let (outlet, file) =
-        FileOutlet::start(plan.files, pool.blocks(), plan.acquisitions, control.clone(), news)
-            .map_err(RecordError::Thread)?;
-    let gauge = Arc::new(StreamGauge::default());
-    let settings =
-        Settings { acquisitions: plan.acquisitions, arm: plan.arm, reconnect: plan.reconnect };
-    let source =
-        Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge.clone(), say);
-    let capture = std::thread::Builder::new()
-        .name("capture0".into())
-        // The way to the file thread closes with the source, so that it ends too.
-        .spawn(move || source.run().1)
-        .map_err(RecordError::Thread)?;
-    let acquisitions_wanted = plan.acquisitions;
-    let mut watch = Watch {
-        host: plan.source.host,
-        pool_bytes: wanted,
-        gauge,
-        progress: Progress::default(),
-        told: Instant::now(),
-        before: (0, 0),
-        recorded: Vec::new(),
-        unseen: 0,
-        failed: None,
-    };
-    watch.listen(&happenings, &file_news, tell);
-    let ended = capture.join();
-    let _ = file.join();
-    watch.read_rest(&happenings, &file_news, tell);
-    let error = match (watch.failed, ended) {
-        (Some(error), _) => Some(RecordError::File { error }),
-        (None, Ok(Ended::Failed(error))) => Some(RecordError::Panda(error)),
-        (None, Ok(Ended::Done | Ended::Halted)) => None,
-        (None, Err(_)) => {
-            let source = io::Error::other("the capture thread failed");
-            Some(RecordError::Thread(source))
-        }
-    };
-    let acquisitions = watch.recorded.len() as u64;
-    let short = error.is_none() && acquisitions < acquisitions_wanted.unwrap_or(1);
-    if short {
-        tell(&Event::Short { acquisitions, wanted: acquisitions_wanted });
+    Prepared::new(device, plan, None)?.run(control, tell)
+}
+
+/// A recording that has its block memory.
+pub(super) struct Prepared<D> {
+    device: D,
+    plan: Plan,
+    pool: Pool,
+    pool_bytes: u64,
+    series: Option<Arc<Series>>,
+}
+
+impl<D: Device<Data: Send> + Send + 'static> Prepared<D> {
+    /// Takes the block memory, all that can be refused before a PandA is armed. Where it is recorded with others, `series`
+    /// keeps them in step.
+    pub(super) fn new(
+        device: D,
+        plan: Plan,
+        series: Option<Arc<Series>>,
+    ) -> Result<Self, RecordError> {
+        let pool_bytes = plan.buffer.map_or(POOL_BYTES, |size| size.0);
+        let memory = |source| RecordError::Memory { wanted: ByteSize(pool_bytes), source };
+        let region =
+            Region::new(usize::try_from(pool_bytes).unwrap_or(usize::MAX)).map_err(memory)?;
+        let pool = Pool::new(Arc::new(region), BLOCK_BYTES as usize, 0);
+        Ok(Prepared { device, plan, pool, pool_bytes, series })
     }
-    Ok(Outcome { recorded: watch.recorded, unseen: watch.unseen, short, error })
+
+    /// Records.
+    pub(super) fn run(
+        self,
+        control: &Arc<Control>,
+        tell: &mut dyn FnMut(&Event),
+    ) -> Result<Outcome, RecordError> {
+        let Prepared { device, plan, pool, pool_bytes, series } = self;
+        let (news, file_news) = mpsc::channel();
+        let (say, happenings) = mpsc::channel();
+        let (blocks, control) = (pool.blocks(), control.clone());
+        let (outlet, file) =
+            FileOutlet::start(plan.files, blocks, plan.acquisitions, control, series, news)
+                .map_err(RecordError::Thread)?;
+        let gauge = Arc::new(StreamGauge::default());
+        let settings =
+            Settings { acquisitions: plan.acquisitions, arm: plan.arm, reconnect: plan.reconnect };
+        let source =
+            Source::new(device, outlet, pool, BLOCK_BYTES as usize, settings, gauge.clone(), say);
+        let capture = std::thread::Builder::new()
+            .name("capture0".into())
+            // The way to the file thread closes with the source, so that it ends too.
+            .spawn(move || source.run().1)
+            .map_err(RecordError::Thread)?;
+        let acquisitions_wanted = plan.acquisitions;
+        let mut watch = Watch {
+            host: plan.source.host,
+            pool_bytes,
+            gauge,
+            progress: Progress::default(),
+            told: Instant::now(),
+            before: (0, 0),
+            recorded: Vec::new(),
+            unseen: 0,
+            failed: None,
+        };
+        watch.listen(&happenings, &file_news, tell);
+        let ended = capture.join();
+        let _ = file.join();
+        watch.read_rest(&happenings, &file_news, tell);
+        let error = match (watch.failed, ended) {
+            (Some(error), _) => Some(RecordError::File { error }),
+            (None, Ok(Ended::Failed(error))) => Some(RecordError::Panda(error)),
+            (None, Ok(Ended::Done | Ended::Halted)) => None,
+            (None, Err(_)) => {
+                let source = io::Error::other("the capture thread failed");
+                Some(RecordError::Thread(source))
+            }
+        };
+        let acquisitions = watch.recorded.len() as u64;
+        let short = error.is_none() && acquisitions < acquisitions_wanted.unwrap_or(1);
+        if short {
+            tell(&Event::Short { acquisitions, wanted: acquisitions_wanted });
+        }
+        Ok(Outcome { recorded: watch.recorded, unseen: watch.unseen, short, error })
+    }
+}
+
+/// What should be known of the place of the files: one on another machine may be slower than a PandA.
+pub(super) fn warning_of_place(files: &Files) -> Option<String> {
+    let path = files.path(1);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    warning_of(&file_system(folder).ok()?, folder)
+}
+
+fn warning_of(file_system: &str, folder: &Path) -> Option<String> {
+    matches!(file_system, "nfs" | "smb").then(|| {
+        format!(
+            "{} is on a network file system ({file_system}): it may be slower than the PandA, whose ring then \
+             overruns, and readers may not see the file grow; record onto a local disk, and copy",
+            folder.display()
+        )
+    })
 }
 
 /// Refuses at once what would be refused when an acquisition begins.
-fn check(plan: &Plan) -> Result<(), RecordError> {
+pub(super) fn check(plan: &Plan) -> Result<(), RecordError> {
     let path = plan.files.path(1);
     if let Some(folder) = path.parent()
         && !folder.as_os_str().is_empty()
@@ -532,5 +600,22 @@ impl Watch {
         if self.progress.number > 0 {
             tell(&Event::Progress(self.progress));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_on_another_machine_is_warned_of_before_anything_is_armed() {
+        let folder = Path::new("/scratch");
+        for kind in ["nfs", "smb"] {
+            let text = warning_of(kind, folder).unwrap();
+            assert!(
+                text.contains("/scratch") && text.contains(kind) && text.contains("local disk")
+            );
+        }
+        assert_eq!(warning_of("ext4", folder), None);
     }
 }

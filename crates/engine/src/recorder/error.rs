@@ -38,14 +38,6 @@ pub enum RecordError {
         /// The name.
         name: Name,
     },
-    /// One PandA given twice: an acquisition is recorded once.
-    #[error("{first} and {second} are one PandA")]
-    SamePanda {
-        /// As given.
-        first: String,
-        /// As given.
-        second: String,
-    },
     /// Two members are one directory.
     #[error("{} is given twice", path.display())]
     SameMember {
@@ -236,9 +228,6 @@ impl RecordError {
                 }
             }
             RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
-            RecordError::SamePanda { .. } => {
-                "give each PandA once; its samples can go into one stream of a recording".into()
-            }
             RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
             RecordError::SameIdentity { .. } => {
                 "one directory mounted twice is given once; of a copied disk, remove \

@@ -28,9 +28,9 @@ use super::error::RecordError;
 use super::plan::{PandaPlan, Plan};
 use crate::clock::Clock;
 use crate::panda::capture::{
-    Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
+    self, Acquisition, Asked, Batch, Described, Ended, Halted, Outlet, Panda, Settings, Source,
 };
-use crate::panda::{Patience, with_cause};
+use crate::panda::with_cause;
 use crate::posting::Posting;
 use crate::ring::{Block, Filled, Pool, Returned, Track};
 use crate::source::{Capture, Course, Dealer, Lane, Notice, Opening, Order, Shape, StreamGauge};
@@ -42,42 +42,11 @@ const LOOK: Duration = Duration::from_millis(1);
 /// How long the settings of an acquisition that has ended are waited for.
 const LAST_ANSWER: Duration = Duration::from_secs(2);
 
-/// How long a look at the data port waits at most.
-const PATIENCE: Patience = Patience {
-    connect: Duration::from_secs(5),
-    answer: Duration::from_secs(5),
-    quiet: Duration::from_millis(20),
-};
-
 /// Connects to PandAs: one that is not there, or is given twice, is told before anything is begun.
 pub(super) fn reach(plans: &[PandaPlan]) -> Result<Vec<Panda>, RecordError> {
-    let place = |source: &PandaSource| (source.host.to_ascii_lowercase(), source.data_port);
-    refuse_twins(plans, |at| Some(place(&plans[at].source)))?;
-    let mut devices = Vec::with_capacity(plans.len());
-    for plan in plans {
-        let mut device = Panda::new(plan.source.clone(), PATIENCE);
-        device.reach(plan.arms())?;
-        devices.push(device);
-    }
-    // Two names may be of one host.
-    refuse_twins(plans, |at| devices[at].reached_at())?;
-    Ok(devices)
-}
-
-/// Refuses two PandAs that have the same identity.
-fn refuse_twins<T: PartialEq>(
-    plans: &[PandaPlan],
-    identity: impl Fn(usize) -> Option<T>,
-) -> Result<(), RecordError> {
-    for second in 1..plans.len() {
-        let twin =
-            |&first: &usize| identity(first).is_some() && identity(first) == identity(second);
-        if let Some(first) = (0..second).find(twin) {
-            let named = |at: usize| plans[at].source.to_string();
-            return Err(RecordError::SamePanda { first: named(first), second: named(second) });
-        }
-    }
-    Ok(())
+    let pandas: Vec<(PandaSource, bool)> =
+        plans.iter().map(|plan| (plan.source.clone(), plan.arms())).collect();
+    Ok(capture::reach(&pandas)?)
 }
 
 /// The ways from a capture thread to the others.

@@ -444,7 +444,8 @@ fn try_block(side: &Path, access: Access) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(&file)?)
 }
 
-fn file_system(root: &Path) -> io::Result<String> {
+/// The kind of file system that a directory or file is on.
+pub(crate) fn file_system(root: &Path) -> io::Result<String> {
     let magic = rustix::fs::statfs(root)?.f_type as u32;
     Ok(match magic {
         0xEF53 => "ext4",

@@ -72,6 +72,8 @@ mod writer;
 mod faulty;
 
 pub use disk::{Access, Nameless, open_nameless};
+#[cfg(feature = "hdf5")]
+pub(crate) use member::file_system;
 pub(crate) use member::make_side;
 pub use member::{Member, MemberError};
 pub use writer::{Lane, Settings, Timing, Writer, WriterError, spawn};

@@ -6,11 +6,42 @@ use std::path::Path;
 
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::place::{Inlet, MOST_CPUS};
+use serde::Serialize;
 
 use super::{above, entries, list, node_of, text};
 
 /// Machines with more cards than this are not looked over one by one.
 const MOST_CARDS: usize = 64;
+
+/// The link that a connection takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// The interface.
+    pub interface: String,
+    /// Its rate in Mbit/s, if the kernel tells.
+    pub megabits: Option<u64>,
+}
+
+/// The link of connections that are made from this address of the host.
+pub fn link(root: &Path, address: IpAddr) -> Option<Link> {
+    let address = address.to_canonical();
+    let interface = match address.is_loopback() {
+        true => "lo".to_owned(),
+        false => owner(root, address).filter(|name| !name.contains('/'))?,
+    };
+    let speed = text(&root.join("sys/class/net").join(&interface).join("speed"));
+    // The kernel tells of -1 where it does not know.
+    let megabits = speed.and_then(|speed| speed.trim().parse().ok()).filter(|speed| *speed > 0);
+    Some(Link { interface, megabits })
+}
+
+/// The interface that an address of this host, or its network, belongs to.
+fn owner(root: &Path, address: IpAddr) -> Option<String> {
+    match address {
+        IpAddr::V4(address) => route(root, address),
+        IpAddr::V6(address) => holder(root, &address.octets()),
+    }
+}
 
 /// What feeds these sources together.
 pub fn inlet<'a>(root: &Path, sources: impl IntoIterator<Item = &'a UdpSource>) -> Inlet {
@@ -41,10 +72,7 @@ fn cards_of(root: &Path, interface: Option<&str>, address: IpAddr) -> Vec<String
     if address.is_loopback() {
         return Vec::new();
     }
-    let owner = match address {
-        IpAddr::V4(address) => route(root, address),
-        IpAddr::V6(address) => holder(root, &address.octets()),
-    };
+    let owner = owner(root, address);
     if let Some(name) = owner.filter(|_| !address.is_unspecified() && !address.is_multicast()) {
         let below = lower(root, &name);
         return std::iter::once(name).chain(below).filter(real).collect();

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use fullbore_core::place::{Cpu, Machine, Outlet, parse};
 
-pub use card::inlet;
+pub use card::{Link, inlet, link};
 
 /// Longer files are not read: those wanted here are far shorter.
 const LONGEST_FILE_BYTES: u64 = 1 << 20;

@@ -107,6 +107,23 @@ fn all(count: usize) -> Vec<usize> {
 }
 
 #[test]
+fn the_link_of_a_connection_and_its_rate_are_found() {
+    let tree = Tree::server();
+    tree.put("sys/class/net/ens1/speed", "1000\n");
+    tree.put("sys/class/net/ens0/speed", "-1\n");
+    let found = |address: &str| {
+        let link = link(tree.root(), address.parse().unwrap())?;
+        Some((link.interface, link.megabits))
+    };
+    assert_eq!(found("10.0.7.3"), Some(("ens1".to_owned(), Some(1000))));
+    assert_eq!(found("::ffff:10.0.7.3"), found("10.0.7.3"));
+    assert_eq!(found("fd00::1"), found("10.0.7.3"));
+    assert_eq!(found("10.0.9.3"), Some(("ens0".to_owned(), None)));
+    assert_eq!(found("127.0.0.1"), Some(("lo".to_owned(), None)));
+    assert_eq!(found("172.16.0.1"), None);
+}
+
+#[test]
 fn cores_caches_and_nodes_are_read() {
     let tree = Tree::server();
     let machine = machine(tree.root(), &all(32));

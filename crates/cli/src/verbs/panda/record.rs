@@ -1,5 +1,6 @@
-//! `fullbore panda record`: acquisitions into HDF5 files, live.
+//! `fullbore panda record`: acquisitions of PandAs into HDF5 files, live.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,9 +12,11 @@ use fullbore_core::account::Verdict;
 use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
 use fullbore_core::format::panda::forecast::{self, Load};
 use fullbore_core::format::panda::{EndReason, PandaSource, Tally};
+use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::panda::live::Files;
 use fullbore_engine::panda::record::{Event, Outcome, Plan, Progress, Recorded, record};
+use fullbore_engine::panda::several::{self, Happened, Scan};
 use fullbore_engine::panda::{Control, Patience};
 use fullbore_engine::recorder;
 use fullbore_engine::sink::hdf5;
@@ -24,9 +27,10 @@ use super::{advice, source};
 use crate::hint::{explained, told as told_of};
 use crate::output::{self, Output};
 use crate::signals;
+use crate::verbs::record::told_apart;
 
-/// Record acquisitions of a PandA into HDF5 files that can be read while they
-/// grow.
+/// Record acquisitions of one or more PandAs into HDF5 files that can be read
+/// while they grow.
 ///
 /// FILE is one file, or a template: `%d` is the number of the acquisition.
 /// Several acquisitions in one file follow one another, and /acquisitions in it
@@ -34,6 +38,13 @@ use crate::signals;
 ///
 ///   fullbore panda record 172.23.252.201 capture-%d.h5 --num 5 --arm
 ///   fullbore panda record 172.23.252.201 all.h5 --num 0 --raw
+///   fullbore panda record 172.23.252.201 172.23.252.202 scan-%d.h5 --num 5 --arm
+///
+/// Of several PandAs each has a file of its own, scan-1_panda1.h5 and
+/// scan-1_panda2.h5, and scan-1.h5 shows them side by side, a group for each, once
+/// each has ended. ?name=sample in a panda:// endpoint gives a PandA another name.
+/// No PandA is armed again before all have ended the same acquisition. When one
+/// fails, the others end what they have begun, and nothing more is armed.
 ///
 /// Datasets are named as the PandABlocks client names them, one for each column,
 /// scaled to doubles unless --raw leaves them as integers with scale and offset
@@ -67,9 +78,9 @@ use crate::signals;
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The PandA: an address, a name, or a panda:// endpoint.
-    #[arg(value_name = "HOST")]
-    host: String,
+    /// The PandAs, each an address, a name, or a panda:// endpoint.
+    #[arg(value_name = "HOST", required = true, num_args = 1..)]
+    hosts: Vec<String>,
     /// The file, a template for several, or an hdf5: endpoint.
     #[arg(value_name = "FILE")]
     file: String,
@@ -98,7 +109,7 @@ pub struct Args {
     /// Samples a second that are expected: HDF5 chunks are sized by it.
     #[arg(long, value_name = "N", value_parser = container::rate)]
     rate: Option<f64>,
-    /// Block memory [default: 256 MiB]
+    /// Block memory of each PandA [default: 256 MiB]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
     /// How long a connection that was lost is tried again.
@@ -115,13 +126,12 @@ const ASK: Duration = Duration::from_secs(2);
 /// Records.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
-    let plan = resolve(args)?;
-    run_plan(plan, output, quiet)
+    run_plans(resolve(args)?, output, quiet)
 }
 
 /// From what was typed to what was meant.
-fn resolve(args: Args) -> anyhow::Result<Plan> {
-    let source = source(&args.host)?;
+fn resolve(args: Args) -> anyhow::Result<Vec<Plan>> {
+    let sources = args.hosts.iter().map(|host| source(host)).collect::<anyhow::Result<_>>()?;
     let mut target = target(&args.file)?;
     target.scaled &= !args.raw;
     target.scaled |= args.scaled;
@@ -129,7 +139,8 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
     target.existing = args.existing.unwrap_or(target.existing);
     target.compression = args.compression.or(target.compression);
     target.rate = args.rate.or(target.rate);
-    Ok(plan(source, &target, args.num, args.arm, args.reconnect, args.buffer))
+    let plan = |source| plan(source, &target, args.num, args.arm, args.reconnect, args.buffer);
+    Ok(told_apart(sources)?.into_iter().map(plan).collect())
 }
 
 /// The file that was typed.
@@ -176,23 +187,78 @@ pub fn options(target: &Hdf5Target) -> hdf5::Options {
     }
 }
 
-/// Records, and tells of it.
-pub fn run_plan(plan: Plan, output: Output, quiet: bool) -> anyhow::Result<ExitCode> {
+/// Records one PandA, or several side by side, and tells of it.
+pub fn run_plans(plans: Vec<Plan>, output: Output, quiet: bool) -> anyhow::Result<ExitCode> {
     let control = Arc::new(recorder::Control::default());
     signals::stop_recording(&control)?;
-    let mut screen = Screen { output, bar: bar(output, quiet), advised: false };
+    let mut screen = Screen {
+        output,
+        bar: bar(output, quiet),
+        advised: false,
+        panda: None,
+        lines: BTreeMap::new(),
+    };
+    match <[Plan; 1]>::try_from(plans) {
+        Ok([plan]) => run_one(plan, &control, &mut screen),
+        Err(plans) => run_several(plans, &control, &mut screen),
+    }
+}
+
+fn run_one(
+    plan: Plan,
+    control: &Arc<recorder::Control>,
+    screen: &mut Screen,
+) -> anyhow::Result<ExitCode> {
     let source = plan.source.clone();
     let rate = plan.files.options.rows_per_second;
     let mut tell = |event: &Event| {
         screen.event(event);
         if matches!(event, Event::Connected { connection: 1, .. }) {
-            screen.advise(forecast(&source, rate));
+            screen.advise(forecast(&source, rate, None));
         }
     };
-    let outcome = record(plan, &control, &mut tell).map_err(explained)?;
+    let outcome = record(plan, control, &mut tell).map_err(explained)?;
     screen.bar.finish_and_clear();
     let code = judge(&outcome);
     if let Some(error) = outcome.error {
+        eprintln!("fullbore: {}", told_of(&explained(error)));
+    }
+    Ok(ExitCode::from(code))
+}
+
+fn run_several(
+    plans: Vec<Plan>,
+    control: &Arc<recorder::Control>,
+    screen: &mut Screen,
+) -> anyhow::Result<ExitCode> {
+    let Some(files) = plans.first().map(|plan| plan.files.clone()) else {
+        anyhow::bail!("no PandA was given");
+    };
+    let sources: Vec<PandaSource> = plans.iter().map(|plan| plan.source.clone()).collect();
+    let mut tell = |happened: &Happened| {
+        screen.happened(happened);
+        if let Happened::One { panda, event: Event::Connected { connection: 1, .. } } = happened
+            && let Some(source) = sources.iter().find(|source| source.name == *panda)
+        {
+            screen.advise(forecast(source, files.options.rows_per_second, Some(panda.clone())));
+        }
+    };
+    let outcomes = several::record(plans, &files, control, &mut tell).map_err(explained)?;
+    screen.bar.finish_and_clear();
+    let codes = outcomes.pandas.iter().map(|(_, outcome)| judge(outcome));
+    let nothing = codes.clone().all(|code| code == output::REFUSED);
+    let bad = codes.clone().any(|code| code != output::GOOD) || outcomes.partial > 0;
+    let code = match (nothing, bad || outcomes.error.is_some()) {
+        (true, _) => output::REFUSED,
+        (false, true) => output::FOUND,
+        (false, false) => output::GOOD,
+    };
+    for (panda, outcome) in outcomes.pandas {
+        if let Some(error) = outcome.error {
+            eprintln!("fullbore: {panda}: {}", told_of(&explained(error)));
+        }
+    }
+    if let Some(error) = outcomes.error {
         eprintln!("fullbore: {}", told_of(&explained(error)));
     }
     Ok(ExitCode::from(code))
@@ -217,12 +283,13 @@ pub fn is_whole(recorded: &Recorded) -> bool {
 
 /// What the fields that are captured come to, and whether the link carries it. A PandA that does not say is
 /// recorded all the same.
-fn forecast(source: &PandaSource, rate: Option<f64>) -> Option<Forecast> {
+fn forecast(source: &PandaSource, rate: Option<f64>, panda: Option<Name>) -> Option<Forecast> {
     let patience = Patience { connect: ASK, answer: ASK, ..Patience::default() };
     let captured = Control::connect(source, patience).ok()?.captured_fields().ok()?;
     let sample_bytes = forecast::sample_bytes(&forecast::columns(&captured));
     (sample_bytes > 0).then(|| Forecast {
         event: "forecast",
+        panda,
         sample_bytes,
         most_samples_per_second: forecast::LINK_BYTES_PER_SECOND / f64::from(sample_bytes),
         load: rate.map(|rate| forecast::load(sample_bytes, rate)),
@@ -233,6 +300,9 @@ fn forecast(source: &PandaSource, rate: Option<f64>) -> Option<Forecast> {
 #[derive(Serialize)]
 struct Forecast {
     event: &'static str,
+    /// Of which PandA, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    panda: Option<Name>,
     sample_bytes: u32,
     /// Triggers a second that fill a link of 1 Gbit/s.
     most_samples_per_second: f64,
@@ -250,6 +320,10 @@ struct Screen {
     bar: ProgressBar,
     /// Whether it was said that the rate is too high for the link.
     advised: bool,
+    /// Of which PandA the next line is, where there are several.
+    panda: Option<Name>,
+    /// How each PandA stands.
+    lines: BTreeMap<String, String>,
 }
 
 impl Screen {
@@ -259,7 +333,8 @@ impl Screen {
         if self.output.event(&forecast) {
             return;
         }
-        let Forecast { sample_bytes, most_samples_per_second, load, .. } = forecast;
+        let Forecast { panda, sample_bytes, most_samples_per_second, load, .. } = forecast;
+        self.panda = panda;
         self.say(format!(
             "{sample_bytes} bytes a sample; a link of 1 Gbit/s carries {most_samples_per_second:.0} samples a second"
         ));
@@ -267,6 +342,7 @@ impl Screen {
             self.advised = load.average > 1;
             self.say(advice(load).trim_end().to_owned());
         }
+        self.panda = None;
     }
 
     /// Says once that the server's ring was lapped, and what would help.
@@ -282,16 +358,36 @@ impl Screen {
         self.say(text.to_owned());
     }
 
-    /// Shows an event. A screen that cannot be drawn never ends a recording.
-    fn event(&mut self, event: &Event) {
-        if self.output.event(event) {
+    /// Shows what happened to one of several, or to all.
+    fn happened(&mut self, happened: &Happened) {
+        if self.output.event(happened) {
             return;
         }
+        match happened {
+            Happened::One { panda, event } => {
+                self.panda = Some(panda.clone());
+                self.show(event);
+                self.panda = None;
+            }
+            Happened::Warning { text, .. } => self.say(format!("warning: {text}")),
+            Happened::Scan(scan) => self.print(&told_of_all(scan)),
+        }
+    }
+
+    /// Shows an event. A screen that cannot be drawn never ends a recording.
+    fn event(&mut self, event: &Event) {
+        if !self.output.event(event) {
+            self.show(event);
+        }
+    }
+
+    fn show(&mut self, event: &Event) {
         match event {
             Event::Connected { host, connection: 1, pool_bytes } => {
                 self.say(format!("connected to {host}, {} of block memory", ByteSize(*pool_bytes)));
             }
             Event::Connected { host, .. } => self.say(format!("connected to {host} again")),
+            Event::Warning { text } => self.say(format!("warning: {text}")),
             Event::Armed => self.say("armed".to_owned()),
             Event::Began { number, file, sample_bytes, fields, missed, .. } => {
                 let columns = fields.len();
@@ -329,14 +425,10 @@ impl Screen {
                 file.display(),
                 meant.display()
             )),
-            Event::Progress(progress) => self.bar.set_message(line(progress)),
+            Event::Progress(progress) => self.set_line(Some(line(progress))),
             Event::Ended(recorded) => {
-                self.bar.set_message("");
-                let text = told(recorded);
-                self.bar.suspend(|| {
-                    let mut out = io::stdout().lock();
-                    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-                });
+                self.set_line(None);
+                self.print(&(self.prefix() + &told(recorded)));
                 self.advise_of_overrun(recorded);
             }
         }
@@ -345,7 +437,30 @@ impl Screen {
 
     fn say(&self, text: String) {
         // A terminal that has gone away does not end a recording.
-        self.bar.suspend(|| drop(writeln!(io::stderr(), "{text}")));
+        self.bar.suspend(|| drop(writeln!(io::stderr(), "{}{text}", self.prefix())));
+    }
+
+    fn print(&self, text: &str) {
+        self.bar.suspend(|| {
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        });
+    }
+
+    /// The name of the PandA, where there are several.
+    fn prefix(&self) -> String {
+        self.panda.as_ref().map_or_else(String::new, |panda| format!("{panda}: "))
+    }
+
+    /// Shows how the PandA stands, below the others.
+    fn set_line(&mut self, line: Option<String>) {
+        let prefix = self.prefix();
+        match line {
+            Some(line) => self.lines.insert(prefix.clone(), prefix + &line),
+            None => self.lines.remove(&prefix),
+        };
+        let lines: Vec<&str> = self.lines.values().map(String::as_str).collect();
+        self.bar.set_message(lines.join("\n"));
     }
 }
 
@@ -361,6 +476,20 @@ fn line(progress: &Progress) -> String {
     );
     if progress.missing > 0 {
         let _ = write!(text, "; {} missing", progress.missing);
+    }
+    text
+}
+
+/// An acquisition of all PandAs together.
+fn told_of_all(scan: &Scan) -> String {
+    let Scan { number, file, verdict, expected, written, parts, absent, .. } = scan;
+    let parts = output::count(parts.len(), "PandA");
+    let mut text = format!(
+        "acquisition {number} of {parts}: {written} of {expected} samples, {verdict}; {} shows all\n",
+        file.display()
+    );
+    for panda in absent {
+        let _ = writeln!(text, "  nothing came from {panda}");
     }
     text
 }

@@ -1,21 +1,26 @@
 //! `fullbore panda show`: what would be captured, and which rate of triggers the link carries.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::container;
-use fullbore_core::format::panda::control::Captured;
+use fullbore_core::format::panda::control::{Captured, Client};
 use fullbore_core::format::panda::forecast::{self, Load};
 use fullbore_core::format::panda::{Kind, general};
 use fullbore_engine::panda::Control;
+use fullbore_engine::topology::{self, Link};
 use serde::Serialize;
 
 use super::{advice, control, source};
 use crate::hint::explained;
-use crate::output::{FOUND, GOOD, Output};
+use crate::output::{FOUND, GOOD, Output, count};
 
 /// Show what a PandA would capture: fields, types, scales, and the rate of triggers that fits the link.
+///
+/// It also says what slows a PandA down, as far as it can be seen from here: other clients, which take its CPU
+/// time, and a link below 1 Gbit/s.
 ///
 /// With --rate it says whether so many triggers a second fit, and what would make them fit. Exit code 1:
 /// they do not.
@@ -39,6 +44,10 @@ struct Shown {
     version: Option<(u32, u32)>,
     clock_hz: Option<f64>,
     busy: bool,
+    /// The interface of this host that leads to it.
+    link: Option<Link>,
+    /// Who else is connected, if the server tells.
+    other_clients: Option<Vec<Client>>,
     columns: Vec<Column>,
     sample_bytes: u32,
     /// Triggers a second that fill a link of 1 Gbit/s.
@@ -78,6 +87,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         version: identity.version,
         clock_hz: control.clock_hz().map_err(explained)?,
         busy: control.status().map_err(explained)?.busy,
+        link: control.made_from().and_then(|from| topology::link(Path::new("/"), from.ip())),
+        other_clients: others(&mut control).map_err(explained)?,
         columns,
         sample_bytes,
         most_samples_per_second: most,
@@ -87,6 +98,49 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     output.tell(&shown, || text(&shown, &captured))?;
     let fits = shown.load.is_none_or(|load| load.of_link <= 1.0);
     Ok(ExitCode::from(if fits { GOOD } else { FOUND }))
+}
+
+/// Everybody who is connected, but us.
+fn others(control: &mut Control) -> Result<Option<Vec<Client>>, fullbore_engine::panda::Error> {
+    let us = control.made_from().map(|from| from.to_string());
+    let others = |clients: Vec<Client>| {
+        clients.into_iter().filter(|client| Some(&client.address) != us.as_ref()).collect()
+    };
+    Ok(control.clients()?.map(others))
+}
+
+/// A link below this, in Mbit/s, carries less than a PandA can send.
+const FULL_LINK: u64 = 1000;
+
+/// What slows it down, as far as it can be seen from here.
+fn surroundings(shown: &Shown) -> String {
+    let mut text = String::new();
+    if let Some(Link { interface, megabits }) = &shown.link {
+        text += &match megabits {
+            Some(megabits) if *megabits < FULL_LINK => format!(
+                "through {interface} at {megabits} Mbit/s: a PandA can send 1 Gbit/s; look at the cable and the switch\n"
+            ),
+            Some(megabits) => format!("through {interface} at {megabits} Mbit/s\n"),
+            None => format!("through {interface}, which does not tell its rate\n"),
+        };
+    }
+    let Some(others) = &shown.other_clients else { return text };
+    if others.is_empty() {
+        return text + "no other client is connected\n";
+    }
+    let readers = others.iter().filter(|client| client.takes_data).count();
+    let addresses: Vec<&str> = others.iter().map(|client| client.address.as_str()).collect();
+    text += &format!(
+        "{}, {readers} of them on the data port: {}\n  each takes CPU time of the PandA: close what is not needed\n",
+        count(others.len(), "other client"),
+        addresses.join(", ")
+    );
+    let from = shown.link.as_ref().is_some_and(|link| link.interface != "lo");
+    if from && others.iter().any(Client::is_on_the_panda) {
+        text += "  one runs on the PandA itself, as panda-webcontrol does: its makers measured 50 MB/s with it and one \
+                 browser, 60 MB/s without it\n";
+    }
+    text
 }
 
 /// A column with its scale, where it has one.
@@ -112,6 +166,7 @@ fn text(shown: &Shown, captured: &[Captured]) -> String {
     if shown.busy {
         text += "an acquisition is going on\n";
     }
+    text += &surroundings(shown);
     if captured.is_empty() {
         text +=
             "nothing is captured: set fields on its web page, or `FIELD.CAPTURE=` on port 8888\n";

@@ -229,6 +229,35 @@ impl Identity {
     }
 }
 
+/// A connection to the server, a line of `*WHO?`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Client {
+    /// Whether it is on the data port, and takes samples; else it is on the control port.
+    pub takes_data: bool,
+    /// Where it comes from, as the PandA sees it.
+    pub address: String,
+}
+
+impl Client {
+    /// Reads `2026-11-21T20:30:53.935Z config 172.23.252.1:51122`, with or without the time.
+    pub fn read(line: &str) -> Option<Client> {
+        let mut words = line.split_whitespace().rev();
+        let (address, port) = (words.next()?, words.next()?);
+        let takes_data = match port {
+            "data" => true,
+            "config" => false,
+            _ => return None,
+        };
+        Some(Client { takes_data, address: address.to_owned() })
+    }
+
+    /// Whether it runs on the PandA itself, as its web server does.
+    pub fn is_on_the_panda(&self) -> bool {
+        let address = self.address.parse::<std::net::SocketAddr>();
+        address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    }
+}
+
 /// One line of `*CAPTURE?`: a field, and what is captured of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Captured {
@@ -388,6 +417,18 @@ mod tests {
             assert!(Request::set("A.B", bad).bytes().is_err());
         }
         assert!(Request::Table("T".to_owned(), vec![String::new()]).bytes().is_err());
+    }
+
+    #[test]
+    fn clients_are_told_apart_by_what_they_are_connected_to() {
+        let read = |line| Client::read(line).map(|client| (client.takes_data, client.address));
+        let line = "2026-11-21T20:30:53.935Z config 172.23.252.1:51122 ";
+        assert_eq!(read(line), Some((false, "172.23.252.1:51122".to_owned())));
+        assert_eq!(read("data 10.0.0.1:9"), Some((true, "10.0.0.1:9".to_owned())));
+        assert_eq!((read("config"), read("web 10.0.0.1:9"), read("")), (None, None, None));
+        let local = |address: &str| Client { takes_data: false, address: address.to_owned() };
+        assert!(local("127.0.0.1:80").is_on_the_panda() && local("[::1]:80").is_on_the_panda());
+        assert!(!local("10.0.0.1:80").is_on_the_panda() && !local("").is_on_the_panda());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod device;
 mod dump;
 mod intake;
 mod outlet;
+mod reach;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -28,4 +29,5 @@ pub use described::{Answer, Described};
 pub use device::{Captured, Data, Device, Panda};
 pub use dump::Dump;
 pub use outlet::{Acquisition, Asked, Batch, Halted, Outlet};
+pub use reach::{PATIENCE, reach};
 pub use source::{Ended, Happening, Settings, Source};

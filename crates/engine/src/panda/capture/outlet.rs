@@ -69,6 +69,11 @@ pub trait Outlet {
         true
     }
 
+    /// Whether no further acquisition is wanted, though more were asked for.
+    fn wants_no_more(&self) -> bool {
+        false
+    }
+
     /// An acquisition begins.
     fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted>;
 

@@ -236,7 +236,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
 
     fn is_done(&self) -> bool {
         let enough = self.settings.acquisitions.is_some_and(|wanted| self.ended >= wanted);
-        self.failed.is_some() || enough || (self.stopping.is_some() && self.is_idle())
+        let last = self.stopping.is_some() || self.outlet.wants_no_more();
+        self.failed.is_some() || enough || (last && self.is_idle())
     }
 
     /// Whether nothing is being received, nor to come of what was armed.

@@ -231,9 +231,10 @@ impl Connection<'_> {
             }
             "*WHO" => {
                 let state = self.shared.lock();
-                lines(state.connections.iter().map(|(_, kind, socket)| {
-                    let address = socket.peer_addr().map(|address| address.to_string());
-                    format!("{kind} {}", address.unwrap_or_default())
+                lines(state.connections.iter().map(|connection| {
+                    let address = connection.socket.peer_addr().map(|it| it.to_string());
+                    let (since, kind) = (connection.since, connection.kind);
+                    format!("{since:.3} {kind} {} ", address.unwrap_or_default())
                 }))
             }
             "*METADATA.*" => {

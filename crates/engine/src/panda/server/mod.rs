@@ -29,6 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fullbore_core::time::Tai;
 use serde::Serialize;
 
 pub use fault::{Fault, FaultError, What};
@@ -174,8 +175,18 @@ struct State {
     readers: u32,
     active: u32,
     /// A handle of every connection, to end it when the server goes down.
-    connections: Vec<(u64, &'static str, TcpStream)>,
+    connections: Vec<Connected>,
     connected: u64,
+}
+
+/// A connection to one of the ports.
+struct Connected {
+    number: u64,
+    /// Since when.
+    since: Tai,
+    /// Which port: `config` or `data`.
+    kind: &'static str,
+    socket: TcpStream,
 }
 
 impl Server {
@@ -245,8 +256,8 @@ impl Drop for Server {
         {
             let state = self.shared.lock();
             state.latest.iter().for_each(|acquisition| acquisition.close());
-            for (_, _, socket) in &state.connections {
-                let _ = socket.shutdown(Shutdown::Both);
+            for connection in &state.connections {
+                let _ = connection.socket.shutdown(Shutdown::Both);
             }
             self.shared.changed.notify_all();
         }
@@ -358,12 +369,13 @@ impl Shared {
         }
         state.connected += 1;
         let number = state.connected;
-        state.connections.push((number, kind, socket.try_clone().ok()?));
+        let (since, socket) = (self.clock.now(), socket.try_clone().ok()?);
+        state.connections.push(Connected { number, since, kind, socket });
         Some(number)
     }
 
     fn leave(&self, number: u64) {
-        self.lock().connections.retain(|(connection, ..)| *connection != number);
+        self.lock().connections.retain(|connection| connection.number != number);
     }
 
     /// A data connection, until the answer is dropped.
