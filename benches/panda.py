@@ -4,6 +4,8 @@
     make bench-panda                             both, on /dev/shm and on the disk; some minutes
     make bench-panda BENCH="--rounds 1 --where memory"
     make bench-panda BENCH="--require 1000"      ends with 1 below so many MB/s, or above our share of the client's CPU
+    make bench-panda BENCH=--note                the table of the PandABlocks client's documentation: 50 and 60 MB/s, and
+                                                 what each setting costs; 4 minutes
 
 One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. A recording lasts longer than several flushes, and
@@ -19,6 +21,7 @@ import datetime
 import json
 import os
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -33,6 +36,7 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[1]
 FULLBORE = Path(os.environ.get("FULLBORE", REPOSITORY / "target/release/fullbore"))
 PEER = REPOSITORY / ".venv/bin/pandablocks"
+PEER_WITH_SETTINGS = REPOSITORY / "benches/peers/panda_client.py"
 HOST = "127.0.77.1"  # the peer knows only the usual ports, so the server has an address of its own
 SAMPLE_BYTES = 60
 PATIENCE = 600
@@ -60,13 +64,25 @@ COLUMNS = {
 }
 
 
+# The rates of the note, in MB/s, and its settings: what each differs in from the first, which is that of its table.
+NOTE_RATES = (50, 60)
+NOTE_SETTINGS = {
+    "integers sent, one flush a second": {},
+    "scaled by the PandA": {"scaled": True},
+    "ten flushes a second": {"flush": 0.1},
+    "blocks of 256 KiB": {"ring": "32MiB"},
+    "beside a web server": {"beside": "web"},
+    "beside a second reader": {"beside": "reader"},
+}
+
+
 class Server:
     """`fullbore simulate panda` on CPU 0."""
 
-    def __init__(self, samples: int, rate: float | None):
+    def __init__(self, samples: int, rate: float | None, ring: str = "256MiB"):
         words = [
             "taskset", "-c", "0", FULLBORE, "simulate", "panda", "--control", f"{HOST}:8888",
-            "--data", f"{HOST}:8889", "--samples", str(samples), "--json",
+            "--data", f"{HOST}:8889", "--samples", str(samples), "--ring", ring, "--json",
         ]  # fmt: skip
         if rate:
             words += ["--rate", str(rate)]
@@ -75,12 +91,121 @@ class Server:
             sys.exit("the made-up PandA does not listen")
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
+    def cpu_seconds(self) -> float:
+        words = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.process.kill()
         self.process.wait()
+
+
+class Beside:
+    """Another client of the PandA, on CPU 0: a web server's, which asks for changes ten times a second, or a second
+    reader of the data port."""
+
+    def __init__(self, kind: str):
+        port = {"web": 8888, "reader": 8889}[kind]
+        self.socket = socket.create_connection((HOST, port))
+        self.asked, self.taken, self.gone = 0, 0, threading.Event()
+        self.thread = threading.Thread(target=self.web if kind == "web" else self.reader)
+        self.thread.start()
+
+    def web(self):
+        os.sched_setaffinity(0, {0})
+        answers = self.socket.makefile("rb")
+        while not self.gone.wait(0.1):
+            self.socket.sendall(b"*CHANGES?\n")
+            while (line := answers.readline()) not in (b".\n", b""):
+                pass
+            self.asked += line == b".\n"
+
+    def reader(self):
+        os.sched_setaffinity(0, {0})
+        self.socket.sendall(b"XML FRAMED RAW\n")
+        into = bytearray(1 << 20)
+        while taken := self.socket.recv_into(into):
+            self.taken += taken
+
+    def close(self) -> dict:
+        self.gone.set()
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the PandA has closed it
+        self.thread.join()
+        self.socket.close()
+        return {"asked": self.asked, "taken": self.taken}
+
+
+def command_with(tool: str, file: Path, scaled: bool = False, flush: float = 1) -> list[str]:
+    """A recording with the settings of the note."""
+    if tool == "pandablocks":
+        words = [sys.executable, PEER_WITH_SETTINGS, HOST, file, "--flush", flush]
+        return [str(word) for word in words + ["--scaled"] * scaled]
+    source = f"panda://{HOST}" + "?scaled=true" * scaled
+    words = [FULLBORE, "panda", "record", source, file, "--arm", "--flush", f"{int(flush * 1000)}ms", "--json"]
+    return [str(word) for word in words]
+
+
+def run_note(tool: str, folder: Path, rate: float, seconds: float, ring="256MiB", beside=None, **settings) -> dict:
+    """One recording at so many MB/s: what it costs, and whether all of it is there."""
+    file = folder / "note.h5"
+    file.unlink(missing_ok=True)
+    samples_per_second = rate * 1e6 / SAMPLE_BYTES
+    samples = int(samples_per_second * seconds)
+    with Server(samples, samples_per_second, ring) as server:
+        other = Beside(beside) if beside else None
+        before = server.cpu_seconds()
+        process = subprocess.Popen(
+            ["taskset", "-c", "1", *command_with(tool, file, **settings)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        panda = server.cpu_seconds() - before
+        did = other.close() if other else None
+    with h5py.File(file, "r") as written:
+        rows = len(written["PCAP.BITS0.Value"])
+    trial = {
+        "tool": tool,
+        "mb_per_second": rate,
+        "seconds": seconds,
+        "ring": ring,
+        "beside": beside,
+        "the_other_did": did,
+        "settings": settings,
+        "exit": status >> 8,
+        "samples": samples,
+        "missing": samples - rows,
+        "right": check(file, rows, raw=False),
+        # Of one core, for as long as the samples take to come.
+        "cpu_percent": 100 * (usage.ru_utime + usage.ru_stime) / seconds,
+        "cpu_seconds_per_gb": (usage.ru_utime + usage.ru_stime) / (rate * seconds / 1000),
+        "panda_cpu_percent": 100 * panda / seconds,
+        "rss_mb": usage.ru_maxrss / 1000,
+    }
+    file.unlink()
+    return trial
+
+
+def note(report: dict, folder: Path, seconds: float) -> list[dict]:
+    """The table of the note, for both tools; `PandA` is the made-up one on this machine, and no Zynq."""
+    print(f"{'MB/s':>4}  {'setting':35}{'tool':13}{'CPU %':>6}{'s/GB':>6}{'RSS MB':>8}{'PandA %':>9}{'missing':>9}  right")
+    for name, settings in NOTE_SETTINGS.items():
+        for rate in NOTE_RATES:
+            for tool in ("fullbore", "pandablocks"):
+                trial = {"setting": name, **run_note(tool, folder, rate, seconds, **settings)}
+                report["trials"].append(trial)
+                print(
+                    f"{rate:4}  {name:35}{tool:13}{trial['cpu_percent']:6.1f}{trial['cpu_seconds_per_gb']:6.2f}"
+                    f"{trial['rss_mb']:8.0f}{trial['panda_cpu_percent']:9.1f}{trial['missing']:9}  {trial['right']}",
+                    flush=True,
+                )
+    return [trial for trial in report["trials"] if not trial["right"]]
 
 
 def command(tool: str, file: Path) -> list[str]:
@@ -269,6 +394,37 @@ def busy(seconds: float = 1.0) -> float:
     return 1 - (idle_after - idle_before) / max(1, all_after - all_before)
 
 
+def machine(others: float) -> dict:
+    """Where and when it was measured."""
+    return {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "kernel": os.uname().release,
+        "cpu": next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line),
+        "cpus": os.cpu_count(),
+        "sample_bytes": SAMPLE_BYTES,
+        "busy_before": others,
+    }
+
+
+def keep(report: dict, name: str):
+    results = REPOSITORY / "benches/results"
+    results.mkdir(exist_ok=True)
+    (results / name).write_text(json.dumps(report, indent=1))
+    print(f"all of it: {results / name}")
+
+
+def bench_note(args):
+    others = busy()
+    if others > 0.05:
+        print(f"others take {others:.0%} of the machine: repeat on a quiet one", file=sys.stderr)
+    report = {**machine(others), "trials": []}
+    with tempfile.TemporaryDirectory(dir=args.directory, prefix="bench-panda-") as folder:
+        wrong = note(report, Path(folder), args.seconds)
+    keep(report, "panda_note.json")
+    if wrong:
+        sys.exit("a file is wrong")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", type=float, default=60e6, help="samples of each recording")
@@ -279,7 +435,13 @@ def main():
     parser.add_argument("--where", choices=["memory", "disk"], help="only there, instead of on both")
     parser.add_argument("--directory", type=Path, default=REPOSITORY, help="where the disk is")
     parser.add_argument("--require", type=float, metavar="MB/s", help="exit code 1 below it, or above our share of CPU")
+    parser.add_argument("--note", action="store_true", help="the table of the PandABlocks client's documentation")
+    parser.add_argument("--seconds", type=float, default=10, help="with --note: of each recording")
     args = parser.parse_args()
+    if args.note and not PEER.exists():
+        sys.exit("pandablocks is not here: make test installs it")
+    if args.note:
+        return bench_note(args)
     tools = ["fullbore scaled", "fullbore raw"]
     if not args.no_peer:
         if not PEER.exists():
@@ -290,15 +452,7 @@ def main():
     others = busy()
     if others > 0.05:
         print(f"others take {others:.0%} of the machine: repeat on a quiet one", file=sys.stderr)
-    report = {
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "kernel": os.uname().release,
-        "cpu": next(line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line),
-        "sample_bytes": SAMPLE_BYTES,
-        "busy_before": others,
-        "rate": args.rate,
-        "cases": [],
-    }
+    report = {**machine(others), "rate": args.rate, "cases": []}
     short = []
     print(f"{'where':8}{'reader':8}{'tool':18}{'MB/s':>8}{'CPU s/GB':>10}{'RSS MB':>8}  right")
     for place, parent in places.items():
@@ -323,10 +477,7 @@ def main():
                     short += [f"{place}{beside}: {it}" for it in missed(trials, args.require)]
                 if kept and not alike(ours, theirs):
                     sys.exit("our file and the client's do not hold the same")
-    results = REPOSITORY / "benches/results"
-    results.mkdir(exist_ok=True)
-    (results / "panda.json").write_text(json.dumps(report, indent=1))
-    print(f"all of it: {results / 'panda.json'}")
+    keep(report, "panda.json")
     wrong = any(not trial["right"] for case in report["cases"] for trial in case["trials"])
     if wrong:
         sys.exit("a file is wrong")
