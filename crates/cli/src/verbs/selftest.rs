@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args as Arguments;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
+use fullbore_survey::bench::environment::Roots;
 use fullbore_survey::selftest::{
-    self, Line, Local, Outcome, Peak, Settings, Spread, Summary, Wanted,
+    self, ExpectedLink, Line, Local, Outcome, Peak, Settings, Spread, Summary, Wanted,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,11 +17,12 @@ use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, REFUSED};
 use crate::signals;
 
-/// Test a disk as a recorder: twelve tests, each PASS or FAIL, with what was seen on the way.
+/// Test a disk as a recorder: twelve tests, each PASS, FAIL or UNKNOWN, with what was seen on the way.
 ///
 ///   fullbore selftest /mnt/disk0              all of the free space but a twentieth, nothing is overwritten
 ///   fullbore selftest /mnt/disk0 --quick      half a minute, for a check in passing
-///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1   a bare drive, from first chunk to last
+///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1 --link gen3x4 --passes 3
+///                                             a bare drive, from first chunk to last, three times
 ///
 ///   00  target and link                  06  stop: what is held is finished
 ///   01  flush of what is left over       07  nothing written outside the addresses
@@ -35,7 +37,13 @@ use crate::signals;
 /// A drive or file is left alone unless its name is typed once more with --overwrite; one that is in use is
 /// left alone always.
 ///
-/// Exit codes: 0 all passed; 1 a test failed; 2 the target could not be tested.
+/// Where the kernel tells of no PCI link, tests 00 and 11 are UNKNOWN: not passed, and not failed. With --link they
+/// fail there, and wherever the link has a lower generation or fewer lanes.
+///
+/// A file has to exist, and to hold 8 MiB at least: fallocate -l 64M disk.img
+///
+/// Exit codes: 0 no test failed (the summary names those that are UNKNOWN); 1 a test failed; 2 the target could not
+/// be tested, or the tests were interrupted before one failed.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -57,6 +65,13 @@ pub struct Args {
     /// How often the sessions of test 08 are run. [default: 3, and 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
+    /// How often test 10 writes and reads all of the target; the mean and the standard deviation of the rates are
+    /// told.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    passes: u16,
+    /// The PCI link that the drive has to have, such as gen3x4: tests 00 and 11 fail with less, or without one.
+    #[arg(long, value_name = "LINK")]
+    link: Option<ExpectedLink>,
     /// What is written: prbs31, prbs23 or random, with a first seed if wanted (prbs31:7), else one that no
     /// earlier run had.
     #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
@@ -64,6 +79,9 @@ pub struct Args {
     /// The very name of the target once more: all that it holds may go.
     #[arg(long, value_name = "TARGET")]
     overwrite: Option<PathBuf>,
+    /// Read what the kernel says of the machine below here.
+    #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
+    sysfs_root: PathBuf,
 }
 
 /// Tests.
@@ -72,13 +90,16 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         limit: args.size.map(|size| size.0),
         quick: args.quick,
         runs: args.runs.map(usize::from),
+        passes: args.passes.into(),
+        link: args.link,
         pattern: unlike_earlier_runs(args.pattern),
         only: args.only,
     };
     let wanted =
         Wanted { most: selftest::needed(&settings), reserve: args.reserve.map(|size| size.0) };
     let overwrite = args.overwrite.as_deref();
-    let mut target = Local::open(&args.target, overwrite, wanted).map_err(explained)?;
+    let roots = Roots { sysfs: args.sysfs_root, ..Roots::default() };
+    let mut target = Local::open(&args.target, overwrite, wanted, roots).map_err(explained)?;
     let stop = signals::stop_flag()?;
     let mut screen = Screen::new(output);
     let told = selftest::run(&mut target, &settings, &stop, &mut |line| screen.tell(line));
@@ -157,8 +178,9 @@ fn text(line: &Line) -> String {
         Line::Info(text) => format!("INFO: {text}\n"),
         Line::Moved(_) => String::new(),
         Line::End(result) => {
-            let why = result.why.as_ref().map_or(String::new(), |why| format!("ERROR: {why}\n"));
             let outcome = named(result.outcome);
+            let word = if result.outcome == Outcome::Fail { "ERROR" } else { outcome };
+            let why = result.why.as_ref().map_or(String::new(), |why| format!("{word}: {why}\n"));
             format!("{why}{STARS}\nTEST #{:02}: {outcome}\n{STARS}\n", result.number)
         }
     }
@@ -168,6 +190,7 @@ fn named(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Pass => "PASS",
         Outcome::Fail => "FAIL",
+        Outcome::Unknown => "UNKNOWN",
     }
 }
 
@@ -178,24 +201,33 @@ fn ending(summary: &Summary) -> String {
         text += &table(&summary.peaks);
     }
     if let Some(continuous) = &summary.continuous {
-        let (write, read) = continuous.rates();
-        let [write, read] = [write, read].map(|rate| format!("{:.0} MiB/s", mebibytes(rate)));
+        let [write, read] = [&continuous.write, &continuous.read].map(cell);
+        let passes = match continuous.passes.len() {
+            1 => "1 pass".to_owned(),
+            several => format!("{several} passes"),
+        };
         text += &format!(
-            "Continuous, {} bytes: written at {write}, read at {read}\n\n",
+            "Continuous, {passes} of {} bytes: written at {write}, read at {read}\n\n",
             continuous.bytes
         );
     }
     let ran = summary.tests.len();
-    let overall = match (summary.passed, summary.interrupted) {
-        (true, _) => "PASS",
-        (false, true) if summary.failed == 0 => "INTERRUPTED",
-        (false, _) => "FAIL",
+    let overall = match (summary.passed, summary.interrupted, summary.unknown) {
+        (true, _, 0) => "PASS".to_owned(),
+        (true, _, unknown) => format!("NO FAILURE, {unknown} UNKNOWN"),
+        (false, true, _) if summary.failed == 0 => "INTERRUPTED".to_owned(),
+        (false, ..) => "FAIL".to_owned(),
     };
     text += &format!("{STARS}\n\nOverall Test Summary: {overall}\n");
-    text += &format!("{} of {ran} tests failed\n", summary.failed);
-    for test in summary.tests.iter().filter(|test| test.outcome == Outcome::Fail) {
+    text += &format!("{} of {ran} tests failed", summary.failed);
+    if summary.unknown > 0 {
+        text += &format!(", {} unknown", summary.unknown);
+    }
+    text += "\n";
+    for test in summary.tests.iter().filter(|test| test.outcome != Outcome::Pass) {
         let why = test.why.as_deref().unwrap_or_default();
-        text += &format!("  #{:02} {}: {why}\n", test.number, test.title);
+        let word = named(test.outcome);
+        text += &format!("  #{:02} {}: {word}: {why}\n", test.number, test.title);
     }
     text + &format!("\n{STARS}\n")
 }
@@ -225,7 +257,7 @@ fn mebibytes(rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_survey::selftest::{Continuous, TestResult};
+    use fullbore_survey::selftest::{Continuous, FullPass, TestResult};
 
     use super::*;
 
@@ -238,17 +270,22 @@ mod tests {
             tested: ByteSize(1 << 30),
             pattern: "prbs31".parse().unwrap(),
             quick: false,
+            link_expected: None,
             tests: vec![TestResult {
                 number: 5,
                 title: "abort",
                 outcome,
-                why: (failed == 1).then(|| "wrong data".into()),
+                why: (outcome != Outcome::Pass).then(|| "wrong data".into()),
                 seconds: 1.0,
                 told: vec![],
             }],
             peaks: vec![Peak { chunks: 32768, bytes: 1 << 32, write: spread, read: spread }],
-            continuous: Some(Continuous { bytes: 1 << 30, write_seconds: 1.0, read_seconds: 2.0 }),
+            continuous: Some(Continuous::of(
+                1 << 30,
+                &[FullPass { write_seconds: 1.0, read_seconds: 2.0 }],
+            )),
             failed,
+            unknown: usize::from(outcome == Outcome::Unknown),
             passed: failed == 0,
             interrupted: false,
         }
@@ -264,10 +301,13 @@ mod tests {
         assert!(good.contains("written at 1024 MiB/s, read at 512 MiB/s"), "{good}");
         assert!(good.contains("Overall Test Summary: PASS\n0 of 1 tests failed"), "{good}");
         let bad = ending(&summary(Outcome::Fail));
+        assert!(bad.contains(
+            "Overall Test Summary: FAIL\n1 of 1 tests failed\n  #05 abort: FAIL: wrong data"
+        ));
+        let unknown = ending(&summary(Outcome::Unknown));
         assert!(
-            bad.contains(
-                "Overall Test Summary: FAIL\n1 of 1 tests failed\n  #05 abort: wrong data"
-            )
+            unknown.contains("Overall Test Summary: NO FAILURE, 1 UNKNOWN\n0 of 1 tests failed, 1 unknown\n  #05 abort: UNKNOWN: "),
+            "{unknown}"
         );
     }
 

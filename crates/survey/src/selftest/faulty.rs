@@ -180,6 +180,8 @@ impl Medium for Faulty {
             speed,
             width: if half { 2 } else { 4 },
             best_width: 4,
+            port_speed: None,
+            port_width: None,
         };
         let errors = u64::from(self.fault == Fault::CountsErrors && late);
         Look { bytes: BYTES, lines: vec![], link: Some(link), errors: Some(errors) }
@@ -191,6 +193,8 @@ fn tested(medium: &mut dyn Medium, only: &[u8]) -> Summary {
         limit: None,
         quick: true,
         runs: Some(2),
+        passes: 2,
+        link: None,
         pattern: "prbs31:70000".parse::<Pattern>().unwrap(),
         only: only.to_vec(),
     };
@@ -316,6 +320,8 @@ fn chosen_tests_run_alone_and_an_interrupted_run_says_so() {
         limit: None,
         quick: true,
         runs: None,
+        passes: 2,
+        link: None,
         pattern: "random:1".parse().unwrap(),
         only: vec![],
     };
@@ -337,6 +343,8 @@ fn what_cannot_be_tested_is_told_beforehand() {
         limit,
         quick: true,
         runs: None,
+        passes: 2,
+        link: None,
         pattern: pattern.parse().unwrap(),
         only: only.to_vec(),
     };
@@ -355,5 +363,7 @@ fn the_tables_hold_what_was_measured() {
     let chunks: Vec<u64> = summary.peaks.iter().map(|peak| peak.chunks).collect();
     assert_eq!(chunks, [1, 2, 4, 8, 16, 32], "each lies behind as many, in 96");
     assert!(summary.peaks.iter().all(|peak| peak.write.runs == 2 && peak.read.mean > 0.0));
-    assert_eq!(summary.continuous.unwrap().bytes, BYTES);
+    let continuous = summary.continuous.unwrap();
+    assert_eq!((continuous.bytes, continuous.passes.len(), continuous.write.runs), (BYTES, 2, 2));
+    assert!(continuous.read.mean > 0.0);
 }

@@ -86,8 +86,12 @@ pub struct Local {
 impl Local {
     /// Opens a target. What a file or device holds is lost only if `overwrite` is its very name; in a
     /// directory nothing is overwritten, and nothing left.
-    pub fn open(path: &Path, overwrite: Option<&Path>, wanted: Wanted) -> Result<Self, OpenError> {
-        let roots = Roots::default();
+    pub fn open(
+        path: &Path,
+        overwrite: Option<&Path>,
+        wanted: Wanted,
+        roots: Roots,
+    ) -> Result<Self, OpenError> {
         let place = Place::open(path, overwrite, &roots)?;
         let cannot = |source| OpenError::Open { path: path.to_owned(), source };
         let scratch = place.scratch().map_err(cannot)?;
@@ -230,9 +234,21 @@ impl Local {
     /// The PCI link of the disk.
     fn link(&self) -> Option<Link> {
         let device = self.place.facts.device.as_ref()?;
-        let disk = self.roots.sysfs.join("class/block").join(device);
-        link_of(&disk.join("device/device").canonicalize().ok()?)
+        link_of(&pci_device(&self.roots.sysfs.join("class/block").join(device))?)
     }
+}
+
+/// The PCI device of a disk: that of its controller, or of the first controller of a drive with several paths.
+fn pci_device(disk: &Path) -> Option<PathBuf> {
+    let device = disk.join("device");
+    if let Ok(found) = device.join("device").canonicalize() {
+        return Some(found);
+    }
+    let names = std::fs::read_dir(&device).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let mut controllers: Vec<_> =
+        names.filter(|name| name.as_encoded_bytes().starts_with(b"nvme")).collect();
+    controllers.sort();
+    controllers.iter().find_map(|name| device.join(name).join("device").canonicalize().ok())
 }
 
 /// The link of a PCI device: what it can is limited by the port above it.
@@ -245,8 +261,10 @@ fn link_of(pci: &Path) -> Option<Link> {
     let speeds = ends.iter().flatten().filter_map(|end| text(&end.join("max_link_speed")));
     let widths = ends.iter().flatten().filter_map(|end| width(&end.join("max_link_width")));
     Some(Link {
-        best_speed: speeds.min_by_key(|it| transfers(it)).unwrap_or_else(|| speed.clone()),
-        best_width: widths.min().unwrap_or(lanes),
+        best_speed: speeds.min_by_key(|it| transfers(it)).unwrap_or_else(|| "Unknown".into()),
+        best_width: widths.min().unwrap_or(0),
+        port_speed: port.and_then(|port| text(&port.join("current_link_speed"))),
+        port_width: port.and_then(|port| width(&port.join("current_link_width"))),
         speed,
         width: lanes,
     })
@@ -258,27 +276,66 @@ mod tests {
 
     use super::*;
 
+    /// Files below the port of a saved tree.
+    fn saved(port: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = port.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
     #[test]
-    fn a_link_is_slow_when_both_ends_could_do_more() {
-        let saved = tempfile::tempdir().unwrap();
-        let drive = saved.path().join("0000:00:02.1/0000:01:00.0");
-        let put =
-            |path: &str, text: &str| fs::write(saved.path().join("0000:00:02.1").join(path), text);
-        fs::create_dir_all(&drive).unwrap();
-        put("max_link_speed", "8.0 GT/s PCIe\n").unwrap();
-        put("max_link_width", "16\n").unwrap();
-        put("0000:01:00.0/max_link_speed", "16.0 GT/s PCIe\n").unwrap();
-        put("0000:01:00.0/max_link_width", "4\n").unwrap();
-        put("0000:01:00.0/current_link_speed", "8.0 GT/s PCIe\n").unwrap();
-        put("0000:01:00.0/current_link_width", "4\n").unwrap();
-        let link = link_of(&drive).unwrap();
+    fn the_best_of_a_link_is_what_both_ends_can() {
+        let tree = tempfile::tempdir().unwrap();
+        let port = tree.path().join("0000:00:02.1");
+        saved(
+            &port,
+            &[
+                ("max_link_speed", "8.0 GT/s PCIe\n"),
+                ("max_link_width", "16\n"),
+                ("current_link_speed", "8.0 GT/s PCIe\n"),
+                ("current_link_width", "2\n"),
+                ("0000:01:00.0/max_link_speed", "16.0 GT/s PCIe\n"),
+                ("0000:01:00.0/max_link_width", "4\n"),
+                ("0000:01:00.0/current_link_speed", "8.0 GT/s PCIe\n"),
+                ("0000:01:00.0/current_link_width", "2\n"),
+            ],
+        );
+        let link = link_of(&port.join("0000:01:00.0")).unwrap();
         assert_eq!((link.best_speed.as_str(), link.best_width), ("8.0 GT/s PCIe", 4));
-        assert!(!link.is_slow(), "the port is what limits it");
-        put("0000:01:00.0/current_link_width", "2\n").unwrap();
-        assert!(link_of(&drive).unwrap().is_slow());
-        put("0000:01:00.0/current_link_width", "4\n").unwrap();
-        put("0000:01:00.0/current_link_speed", "2.5 GT/s PCIe\n").unwrap();
-        assert!(link_of(&drive).unwrap().is_slow());
-        assert_eq!(link_of(saved.path()), None);
+        assert_eq!((link.speed.as_str(), link.width), ("8.0 GT/s PCIe", 2));
+        assert_eq!((link.port_speed.as_deref(), link.port_width), (Some("8.0 GT/s PCIe"), Some(2)));
+        assert_eq!(link_of(tree.path()), None);
+    }
+
+    #[test]
+    fn what_both_ends_can_is_not_made_up_where_it_is_not_told() {
+        let tree = tempfile::tempdir().unwrap();
+        let port = tree.path().join("0000:00:02.1");
+        saved(
+            &port,
+            &[
+                ("0000:01:00.0/current_link_speed", "8.0 GT/s PCIe\n"),
+                ("0000:01:00.0/current_link_width", "4\n"),
+            ],
+        );
+        let link = link_of(&port.join("0000:01:00.0")).unwrap();
+        assert_eq!((link.best_speed.as_str(), link.best_width), ("Unknown", 0));
+        assert_eq!((link.port_speed, link.port_width), (None, None));
+    }
+
+    #[test]
+    fn a_drive_with_several_paths_has_the_link_of_its_first_controller() {
+        let tree = tempfile::tempdir().unwrap();
+        let disk = tree.path().join("nvme-subsys0/nvme0n1");
+        let pci = tree.path().join("pci/0000:01:00.0");
+        for directory in [&disk, &tree.path().join("nvme-subsys0/nvme0"), &pci] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        std::os::unix::fs::symlink("..", disk.join("device")).unwrap();
+        let controller = tree.path().join("nvme-subsys0/nvme0/device");
+        std::os::unix::fs::symlink(&pci, controller).unwrap();
+        assert_eq!(pci_device(&disk), Some(pci.canonicalize().unwrap()));
     }
 }

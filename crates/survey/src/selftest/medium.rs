@@ -80,17 +80,16 @@ pub struct Link {
     pub speed: String,
     /// Lanes.
     pub width: u32,
-    /// The speed that both ends can.
+    /// The speed that both ends can; `Unknown` where the kernel does not tell.
     pub best_speed: String,
-    /// The lanes that both ends have.
+    /// The lanes that both ends have; 0 where the kernel does not tell.
     pub best_width: u32,
-}
-
-impl Link {
-    /// Whether it could be faster.
-    pub fn is_slow(&self) -> bool {
-        transfers(&self.speed) < transfers(&self.best_speed) || self.width < self.best_width
-    }
+    /// The speed that the port above the drive tells, if it tells one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_speed: Option<String>,
+    /// The lanes that the port above the drive tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_width: Option<u32>,
 }
 
 /// The number that a speed begins with, in tenths; 0 for `Unknown`.

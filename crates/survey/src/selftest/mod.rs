@@ -38,10 +38,11 @@ use std::time::Instant;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
 
+pub use link::{ExpectedLink, NoLink};
 pub use local::{Local, OpenError, Wanted};
 pub use medium::{Link, Look, Medium, Moved, Transfer};
 pub use rig::Trouble;
-pub use summary::{Continuous, Line, Outcome, Peak, Spread, Summary, TestResult};
+pub use summary::{Continuous, FullPass, Line, Outcome, Peak, Spread, Summary, TestResult};
 
 use rig::Rig;
 use run::{CHUNK, Extent, Failure, LEAST_CHUNKS, Run};
@@ -73,6 +74,10 @@ pub struct Settings {
     pub quick: bool,
     /// How often the sessions of test 08 are run; `None`: three times, or once if quick.
     pub runs: Option<usize>,
+    /// How often test 10 writes and reads all of the target; 0 counts as once.
+    pub passes: usize,
+    /// The link that the target is expected to have.
+    pub link: Option<ExpectedLink>,
     /// What is written; its seed is the one before the first that is used.
     pub pattern: Pattern,
     /// The numbers of the tests; empty for all.
@@ -137,7 +142,8 @@ pub static TESTS: [Test; 12] = [
         number: 0,
         title: "target and link",
         about: "Looks at the target and its link, and writes and reads its first and last chunk.\n\
-                It is passed when the link is as fast as both ends can, and both chunks are right.",
+                It is passed when the link is as fast as expected, or as both ends can, and both chunks are\n\
+                right. Where no link is told it is unknown, and failed if one is expected.",
         run: |run, _| link::at_first(run),
     },
     Test {
@@ -211,14 +217,14 @@ pub static TESTS: [Test; 12] = [
         number: 10,
         title: "the whole target",
         about: "Writes as many chunks as there are, and reads them back.\n\
-                It is passed when all of them are right.",
+                It is passed when all of them are right, each time.",
         run: |run, _| whole::is_written_and_read(run),
     },
     Test {
         number: 11,
         title: "target and link, once more",
-        about: "Looks at the target and its link again. It is passed when nothing has changed since the\n\
-                first test, and the kernel has counted no errors.",
+        about: "Looks at the target and its link again. It is passed when the link is as fast as expected,\n\
+                nothing has changed since the first test, and the kernel has counted no errors.",
         run: link::at_last,
     },
 ];
@@ -252,16 +258,19 @@ pub fn run(
             None => break,
         }
     }
-    let failed = results.iter().filter(|result| result.outcome == Outcome::Fail).count();
+    let count = |outcome| results.iter().filter(|result| result.outcome == outcome).count();
+    let (failed, unknown) = (count(Outcome::Fail), count(Outcome::Unknown));
     Ok(Summary {
         fullbore_selftest: VERSION,
         target: first,
         tested: ByteSize(extent.usable),
         pattern: settings.pattern,
         quick: settings.quick,
+        link_expected: settings.link,
         peaks: std::mem::take(&mut run.peaks),
         continuous: run.continuous,
         failed,
+        unknown,
         passed: failed == 0 && results.len() == tests.len(),
         interrupted: stop.load(Relaxed),
         tests: results,
@@ -292,7 +301,16 @@ fn extent(media: u64, settings: &Settings) -> Result<Extent, Error> {
     let longest = 1 << (chunks / 2).min(most).ilog2();
     let whole = if settings.quick { usable.min(QUICK_WHOLE) } else { usable };
     let runs = settings.runs.unwrap_or(if settings.quick { 1 } else { 3 });
-    Ok(Extent { usable, media, long_chunks: chunks.min(most), sweep: (longest, runs), whole })
+    let passes = settings.passes.max(1);
+    Ok(Extent {
+        usable,
+        media,
+        long_chunks: chunks.min(most),
+        sweep: (longest, runs),
+        whole,
+        passes,
+        link: settings.link,
+    })
 }
 
 /// One test; `None` if it was interrupted.
@@ -300,12 +318,12 @@ fn one(run: &mut Run, test: &'static Test, first: &Look) -> Option<TestResult> {
     let &Test { number, title, about, .. } = test;
     run.say(Line::Begin { number, title, about });
     let begun = Instant::now();
-    let why = match (test.run)(run, first) {
-        Ok(()) => None,
+    let (outcome, why) = match (test.run)(run, first) {
+        Ok(()) => (Outcome::Pass, None),
         Err(Failure::Trouble(Trouble::Interrupted)) => return None,
-        Err(failure) => Some(failure.to_string()),
+        Err(Failure::Unknown(what)) => (Outcome::Unknown, Some(what)),
+        Err(failure) => (Outcome::Fail, Some(failure.to_string())),
     };
-    let outcome = if why.is_none() { Outcome::Pass } else { Outcome::Fail };
     let seconds = begun.elapsed().as_secs_f64();
     let result = TestResult { number, title, outcome, why, seconds, told: run.told() };
     run.say(Line::End(result.clone()));

@@ -7,6 +7,7 @@ use fullbore_core::device::{AddressError, CHUNK_BYTES, Direction, Session, Span,
 use fullbore_core::pattern::{Checker, Pattern, Report};
 
 use super::ledger::{Content, Ledger};
+use super::link::ExpectedLink;
 use super::rig::{Rig, Source, Trouble};
 use super::summary::{Continuous, Line, Peak};
 
@@ -25,6 +26,9 @@ pub enum Failure {
     /// The target did not do what was asked.
     #[error(transparent)]
     Trouble(#[from] Trouble),
+    /// What the test is about cannot be seen; all else is as it should be.
+    #[error("{0}")]
+    Unknown(String),
     /// A session that should have been taken was refused.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -49,6 +53,10 @@ pub struct Run<'a> {
     pub sweep: (u64, usize),
     /// How much of the target test 10 writes.
     pub whole: u64,
+    /// How often it does.
+    pub passes: usize,
+    /// The link that tests 00 and 11 expect.
+    pub link: Option<ExpectedLink>,
     /// Peak rates found.
     pub peaks: Vec<Peak>,
     /// Continuous rates found.
@@ -73,6 +81,10 @@ pub struct Extent {
     pub sweep: (u64, usize),
     /// As in [`Run`].
     pub whole: u64,
+    /// As in [`Run`].
+    pub passes: usize,
+    /// As in [`Run`].
+    pub link: Option<ExpectedLink>,
 }
 
 impl<'a> Run<'a> {
@@ -83,7 +95,7 @@ impl<'a> Run<'a> {
         pattern: Pattern,
         say: &'a mut dyn FnMut(Line),
     ) -> Self {
-        let &Extent { usable, media, long_chunks, sweep, whole } = extent;
+        let &Extent { usable, media, long_chunks, sweep, whole, passes, link } = extent;
         Self {
             rig,
             usable,
@@ -91,6 +103,8 @@ impl<'a> Run<'a> {
             long_chunks,
             sweep,
             whole,
+            passes,
+            link,
             peaks: vec![],
             continuous: None,
             pattern,

@@ -4,6 +4,7 @@ use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
 use serde::Serialize;
 
+use super::link::ExpectedLink;
 use super::medium::Look;
 
 /// What is told while tests run.
@@ -34,6 +35,8 @@ pub enum Outcome {
     Pass,
     /// Something was not.
     Fail,
+    /// What could be seen was as it should be, and what the test is about could not be seen.
+    Unknown,
 }
 
 /// One test that was run.
@@ -45,7 +48,7 @@ pub struct TestResult {
     pub title: &'static str,
     /// How it came out.
     pub outcome: Outcome,
-    /// Why it failed.
+    /// Why it failed, or what is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// How long it took.
@@ -98,11 +101,26 @@ pub struct Peak {
     pub read: Spread,
 }
 
-/// The whole target, written and read.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The whole target, written and read, once or several times.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Continuous {
-    /// How much.
+    /// How much each pass wrote, and read.
     pub bytes: u64,
+    /// How long writing took in the mean, the sync at its end included.
+    pub write_seconds: f64,
+    /// How long reading and checking took in the mean.
+    pub read_seconds: f64,
+    /// Each pass.
+    pub passes: Vec<FullPass>,
+    /// Rates at which the passes were written.
+    pub write: Spread,
+    /// Rates at which they were read, pattern checked.
+    pub read: Spread,
+}
+
+/// The whole target, written and read once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FullPass {
     /// How long writing took, the sync at its end included.
     pub write_seconds: f64,
     /// How long reading and checking took.
@@ -110,10 +128,22 @@ pub struct Continuous {
 }
 
 impl Continuous {
-    /// Bytes per second, written and read.
-    pub fn rates(&self) -> (f64, f64) {
-        let rate = |seconds: f64| self.bytes as f64 / seconds.max(1e-9);
-        (rate(self.write_seconds), rate(self.read_seconds))
+    /// What these passes come to.
+    pub fn of(bytes: u64, passes: &[FullPass]) -> Self {
+        let seconds = |of: fn(&FullPass) -> f64| passes.iter().map(of).collect::<Vec<f64>>();
+        let rates = |seconds: &[f64]| {
+            let rates: Vec<f64> = seconds.iter().map(|it| bytes as f64 / it.max(1e-9)).collect();
+            Spread::of(&rates)
+        };
+        let (write, read) = (seconds(|it| it.write_seconds), seconds(|it| it.read_seconds));
+        Self {
+            bytes,
+            write_seconds: Spread::of(&write).mean,
+            read_seconds: Spread::of(&read).mean,
+            passes: passes.to_vec(),
+            write: rates(&write),
+            read: rates(&read),
+        }
     }
 }
 
@@ -130,6 +160,9 @@ pub struct Summary {
     pub pattern: Pattern,
     /// Whether it was the short form.
     pub quick: bool,
+    /// The link that was expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_expected: Option<ExpectedLink>,
     /// The tests, in their order.
     pub tests: Vec<TestResult>,
     /// Peak rates, from test 08.
@@ -139,7 +172,9 @@ pub struct Summary {
     pub continuous: Option<Continuous>,
     /// How many tests failed.
     pub failed: usize,
-    /// Whether all that were asked for were run, and passed.
+    /// How many tests could not see what they are about.
+    pub unknown: usize,
+    /// Whether all that were asked for were run, and none failed. Of those that are `unknown` nothing is said.
     pub passed: bool,
     /// Whether somebody ended it before it was done.
     pub interrupted: bool,
@@ -148,6 +183,16 @@ pub struct Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn full_passes_come_to_their_mean_and_its_spread() {
+        let pass = |write_seconds, read_seconds| FullPass { write_seconds, read_seconds };
+        let told = Continuous::of(600, &[pass(2.0, 1.0), pass(3.0, 1.0), pass(6.0, 1.0)]);
+        assert_eq!((told.write_seconds, told.read_seconds), (11.0 / 3.0, 1.0));
+        assert_eq!((told.write.runs, told.write.mean), (3, 200.0));
+        assert!((told.write.deviation - 100.0).abs() < 1e-9, "of 300, 200 and 100: {told:?}");
+        assert_eq!((told.read.mean, told.read.deviation), (600.0, 0.0));
+    }
 
     #[test]
     fn the_spread_of_some_runs_is_that_of_the_textbook() {

@@ -3,19 +3,35 @@
 use std::time::Instant;
 
 use super::run::{CHUNK, Failure, Run};
-use super::summary::Continuous;
+use super::summary::{Continuous, FullPass};
 
-/// Writes as many chunks as there are, then reads and checks all of them.
+/// Writes as many chunks as there are, then reads and checks all of them, as often as asked for.
 pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
     let chunks = run.whole / CHUNK;
     let bytes = chunks * CHUNK;
     let last = bytes - CHUNK;
-    let seed = run.seed();
     let all = run.whole >= run.media / CHUNK * CHUNK;
     run.info(match all {
         true => format!("writing all {chunks} chunks"),
         false => format!("writing the first {chunks} chunks, {bytes} of {} bytes", run.media),
     });
+    let mut passes = Vec::new();
+    for number in 1..=run.passes {
+        if run.passes > 1 {
+            run.info(format!("pass {number} of {}", run.passes));
+        }
+        passes.push(pass(run, chunks)?);
+        // A later pass that fails does not take away what the earlier ones have measured.
+        run.continuous = Some(Continuous::of(bytes, &passes));
+    }
+    run.info(format!("captured last address, written: {last:#x}"));
+    run.info(format!("captured last address, read: {last:#x}"));
+    Ok(())
+}
+
+/// One pass: everything written and made safe, then read past the caches of the host and checked.
+fn pass(run: &mut Run, chunks: u64) -> Result<FullPass, Failure> {
+    let (bytes, seed) = (chunks * CHUNK, run.seed());
     let begun = Instant::now();
     run.write(0, chunks, seed)?;
     run.rig.sync()?;
@@ -25,10 +41,7 @@ pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
     run.info(format!("reading {chunks} chunks @ 0x0"));
     let read_seconds = run.verify(0, chunks, seed)?.as_secs_f64();
     told(run, "reading", bytes, read_seconds);
-    run.info(format!("captured last address, written: {last:#x}"));
-    run.info(format!("captured last address, read: {last:#x}"));
-    run.continuous = Some(Continuous { bytes, write_seconds, read_seconds });
-    Ok(())
+    Ok(FullPass { write_seconds, read_seconds })
 }
 
 fn told(run: &mut Run, way: &str, bytes: u64, seconds: f64) {
