@@ -21,6 +21,8 @@ BINARY = str(Path(os.environ.get("FULLBORE", REPOSITORY / "target/debug/fullbore
 PATIENCE = 60  # seconds until a test gives up on an event
 
 GOOD, FOUND, REFUSED = 0, 1, 2
+INCOMPLETE = 3  # `verify`: what is stored is intact, and the recording is not complete
+INTACT = (GOOD, INCOMPLETE)
 AS_SEALED = None  # what the accounts call for
 
 
@@ -39,7 +41,7 @@ def run(*words, code=GOOD, **options):
 
 def ask(*words, code=GOOD):
     """Runs one command with `--json` and reads its answer, which may tell what the exit code must be."""
-    done = run(*words, "--json", code=(GOOD, FOUND) if callable(code) else code)
+    done = run(*words, "--json", code=(GOOD, FOUND, INCOMPLETE) if callable(code) else code)
     answer = json.loads(done.stdout.splitlines()[-1])
     if callable(code):
         assert done.returncode == code(answer), (done.returncode, answer)
@@ -83,6 +85,11 @@ def code_of(sealed):
         )
 
     return FOUND if any(map(found, sealed)) else GOOD
+
+
+def code_of_verify(told):
+    """The exit code that `verify` must come with: is what is stored intact, and was it complete when it was recorded?"""
+    return FOUND if not told["good"] else INCOMPLETE if told.get("complete") is False else GOOD
 
 
 class Recording:

@@ -9,6 +9,7 @@ from conftest import seeds
 from fullbore import (
     AS_SEALED,
     GOOD,
+    INTACT,
     Recording,
     accounts,
     balanced,
@@ -180,7 +181,7 @@ def test_every_term_of_every_account_equals_the_truth(rules, seed, stores, tmp_p
     sealed = recording.stop(AS_SEALED)
     assert len(truths) == 2
     compare(truths, sealed, written_down, REACH_AS_THEY_COME if fill == "omit" else REACH_PLACED)
-    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=GOOD)
+    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=INTACT)
 
 
 # Rates are given: where one is derived, a frame lost just before a second's end can have no index.
@@ -204,7 +205,7 @@ def test_other_forms_of_stream_are_counted_as_truly(form, query, seed, store, tm
             drop=0.01, duplicate=0.005, reorder=0.01, reorder_distance=10, **form,
         )  # fmt: skip
     compare(truths, recording.stop(AS_SEALED), written_down, REACH_AS_THEY_COME)
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 @pytest.mark.parametrize("frame, fps", [(8032, 469), (1032, 100), (8032, 100), (1032, 600), (5032, 20)])
@@ -244,7 +245,7 @@ def test_every_term_of_several_threads_on_one_port_equals_the_truth(query, rules
     as_they_come = query == THREADS["together"] or "omit" in query
     reach = REACH_AS_THEY_COME if as_they_come else REACH_PLACED
     compare(truths, recording.stop(code=None), written_down, reach)
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 def test_a_clean_stream_is_proven_in_the_account_on_disk_too(store, tmp_path):
@@ -267,4 +268,4 @@ def test_frames_found_missing_by_a_rate_that_was_learnt_late_are_counted_though_
     assert balanced(account)["terms"]["written"] == len(sent)
     listed = sum(gap["count"] for gap in account["gaps"])
     assert account["terms"]["missing"] > listed and account["gaps_unlisted"] == 1
-    run("verify", recording.scan, "--store", store)
+    run("verify", recording.scan, "--store", store, code=INTACT)

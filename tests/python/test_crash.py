@@ -10,6 +10,7 @@ import pytest
 from fullbore import (
     FOUND,
     GOOD,
+    INTACT,
     PATIENCE,
     Recording,
     Scan,
@@ -53,7 +54,7 @@ def test_nothing_reported_durable_is_lost_by_a_kill(seed, stores):
     for name in left:
         found = ask("info", name, "--store", members)["manifest"]
         assert found["state"] in ("sealed", "recovered")
-        run("verify", name, "--store", members, code=GOOD)
+        run("verify", name, "--store", members, code=INTACT)
         for files in Scan(name, stores).streams.values():
             assert sum(path.stat().st_size for path in files) % 8032 == 0, (seed, files)
     for manifest in sealed:
@@ -99,7 +100,7 @@ def test_what_was_learnt_of_the_streams_outlives_the_recorder(more, store):
         recording.wait("progress", lambda told: told["durable_bytes"] > 0)
         recording.kill()
     run("recover", recording.scan, "--store", store)
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
     told = ask("info", recording.scan, "--store", store)
     streams = told["manifest"]["streams"]
     assert sorted(thread for it in streams for thread in it["format"]["threads"]) == [0, 1]
@@ -120,4 +121,4 @@ def test_recovering_twice_changes_nothing(stores):
     first = recording.on_disk().bytes()
     run("recover", recording.scan, "--store", members, code=GOOD)
     assert recording.on_disk().bytes() == first
-    run("verify", recording.scan, "--store", members, code=GOOD)
+    run("verify", recording.scan, "--store", members, code=INTACT)

@@ -49,7 +49,7 @@ def test_the_first_recording_of_the_readme_works_as_written(tmp_path):
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, timeout=120)
     told = done.stdout.decode() + done.stderr.decode()
     assert done.returncode == 0, told
-    assert re.search(r"test_one is good", told), told
+    assert re.search(r"test_one: COMPLETE: all .*\n  intact: ", told), told
     # All that was sent came: nothing before `armed`.
     account = json.loads(next(tmp_path.glob("disk*/test_one_ds46220/.fullbore/account.json")).read_text())
     assert account["terms"]["written"] == account["terms"]["expected"], told

@@ -261,7 +261,8 @@ def test_many_readers_at_once_do_not_disturb_the_recording(store):
         record.stop()
     for first, reader in zip(begun, readers):
         assert first + reader.ends()[0] == whole(frames)
-    assert "is good" in text(checker.ends()[0])
+    told = text(checker.ends()[0])
+    assert f"{record.scan}: COMPLETE: all " in told and "\n  intact: " in told
     assert {account["verdict"] for account in accounts(record.last("sealed")).values()} == {"proven"}
 
 

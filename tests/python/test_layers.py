@@ -18,7 +18,7 @@ import pytest
 import wire
 from disks import MARKS as DISK_MARKS
 from disks import Disk
-from fullbore import FOUND, GOOD, Recording, accounts, balanced, run
+from fullbore import FOUND, GOOD, INTACT, Recording, accounts, balanced, run
 from lines import MARKS, RECEIVER, Line, Pair, do, socket_of, until
 
 pytestmark = MARKS
@@ -139,7 +139,7 @@ def test_frames_lost_at_any_places_are_told_with_the_places(places, line, store)
     missing = gaps_of(account)["missing"]
     behind = {frame for frame in missing if 900 <= frame < 1300}
     assert missing - behind == set(lost_at) and len(behind) == lost.get("socket", 0)
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 def test_what_the_senders_own_queue_dropped_is_explained_by_nothing_here(pair, store):
@@ -278,4 +278,4 @@ def test_what_found_no_block_is_overrun_and_not_missing(also, line, disk):
     judge(sealed, lost, sent, overrun=without)
     assert gaps_of(account)["overrun"] <= set(range(began, ended))
     assert account["host"]["pool_blocks"] == account["host"]["high_water"], account["host"]
-    run("verify", recording.scan, "--store", disk.member, code=GOOD)
+    run("verify", recording.scan, "--store", disk.member, code=INTACT)

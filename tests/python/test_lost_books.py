@@ -4,7 +4,7 @@ import os
 import signal
 
 import wire
-from fullbore import BINARY, FOUND, GOOD, REFUSED, Recording, ask, free_ports, run, text
+from fullbore import BINARY, FOUND, GOOD, INTACT, REFUSED, Recording, ask, free_ports, run, text
 from terminal import Terminal
 from test_documents import schema
 
@@ -45,7 +45,7 @@ def test_a_sealed_scan_without_any_manifest_is_recovered_with_its_account(stores
     assert "fullbore recover" in refused
     done = text(run("recover", "--all", "--store", members).stdout)
     assert recording.scan in done and "not known" in done
-    run("verify", recording.scan, "--store", members, code=GOOD)
+    run("verify", recording.scan, "--store", members, code=INTACT)
     after = ask("info", recording.scan, "--store", members)
     assert after["accounts"] == before["accounts"]
     schema("manifest").validate(after["manifest"])
@@ -68,7 +68,7 @@ def test_a_killed_scan_without_any_manifest_is_recovered(stores):
     # Chunk files take their space beforehand: that is not the size of the scan.
     assert listed["bytes"] <= sum(map(len, sent.values()))
     run("recover", recording.scan, "--store", members, code=None)
-    run("verify", recording.scan, "--store", members, code=GOOD)
+    run("verify", recording.scan, "--store", members, code=INTACT)
     for port, bytes_sent in sent.items():
         kept = recording.on_disk().bytes(port)
         assert len(kept) > 0.75 * len(bytes_sent) and bytes_sent.startswith(kept)
@@ -83,7 +83,7 @@ def test_a_directory_of_another_program_is_left_alone_unless_it_is_named(store):
     assert "fullbore recover exp_no0001" in text(done.stderr)
     assert not (foreign / ".fullbore").exists()
     run("recover", "exp_no0001", "--store", store, code=None)
-    run("verify", "exp_no0001", "--store", store, code=GOOD)
+    run("verify", "exp_no0001", "--store", store, code=INTACT)
 
 
 def test_a_sealed_scan_that_lost_an_index_says_how_it_is_built_anew(stores):
@@ -95,8 +95,8 @@ def test_a_sealed_scan_that_lost_an_index_says_how_it_is_built_anew(stores):
         assert f"fullbore recover {recording.scan} --reindex" in told
     before = ask("info", recording.scan, "--store", members)
     done = text(run("recover", recording.scan, "--reindex", "--store", members, code=GOOD).stdout)
-    assert "nowhere" not in done, "every block was found"
-    run("verify", recording.scan, "--store", members, code=GOOD)
+    assert "missing" not in done, "every block was found"
+    run("verify", recording.scan, "--store", members, code=INTACT)
     # What the other stream is proven to be is still true of it.
     after = ask("info", recording.scan, "--store", members)
     assert after["manifest"]["state"] == "recovered"

@@ -25,6 +25,7 @@ from fullbore import (
     Recording,
     ask,
     balanced,
+    code_of_verify,
     free_port,
     generate_command,
     run,
@@ -209,7 +210,7 @@ def judge(station, manifest, accounts, fault):
     (account,) = accounts
     terms = balanced(account)["terms"]
     name = name_of(manifest)
-    told = ask("verify", name, "--store", members, code=lambda told: FOUND if told["findings"] else GOOD)
+    told = ask("verify", name, "--store", members, code=code_of_verify)
     found = {finding["what"] for finding in told["findings"]}
     print(name, *map(json.dumps, told["findings"]), *station.warnings(), sep="\n")
     if fault.forgets:

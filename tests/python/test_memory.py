@@ -7,6 +7,7 @@ from disks import MARKS, Disk
 from fullbore import (
     AS_SEALED,
     GOOD,
+    INTACT,
     REFUSED,
     Recording,
     accounts,
@@ -80,7 +81,7 @@ def test_the_high_water_mark_over_time_is_kept_and_drawn(store):
     assert 0 < max(tide["blocks"]) <= host["high_water"] <= host["pool_blocks"]
     text = run("info", recording.scan, "--store", store).stdout.decode()
     assert "high water |" in text, text
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 @pytest.mark.skipif(any(mark.args[0] for mark in MARKS), reason="needs root and file systems of its own")

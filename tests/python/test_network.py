@@ -13,6 +13,7 @@ from fullbore import (
     AS_SEALED,
     FOUND,
     GOOD,
+    INTACT,
     Recording,
     accounts,
     balanced,
@@ -77,7 +78,7 @@ def test_sixteen_ports_by_one_range_are_sixteen_streams(stores):
     told = accounts(recording.stop())
     assert sorted(told) == sorted(map(str, ports))
     assert all(balanced(account)["terms"]["written"] == 300 for account in told.values())
-    run("verify", recording.scan, "--store", ",".join(map(str, stores)))
+    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=INTACT)
 
 
 def interleaved(threads, count, fps=1000):
@@ -354,4 +355,4 @@ def test_what_overflows_the_socket_is_missing_and_explained_by_its_own_counter(s
     moved = drops["after"] - drops["before"]
     assert 400 < terms["missing"] <= moved, (terms, drops)
     assert not drops["coarse"] and account["verdict"] == "consistent", account["verdict"]
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)

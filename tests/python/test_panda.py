@@ -22,7 +22,7 @@ import pytest
 import wire
 
 from conftest import seeds
-from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
+from fullbore import AS_SEALED, FOUND, GOOD, INTACT, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
 from panda import DATA, Panda, Told, recording, serve
 from test_documents import schema
 
@@ -660,7 +660,7 @@ def test_each_acquisition_is_a_scan_of_packed_samples(stores):
         assert stream["format"]["ending"] == {"end": "Ok"}
         assert stream["format"]["captured"] == 300_000
         assert account["verdict"] == "proven" and account["counted_by"] == "server-count"
-        run("verify", f"test_one{number:04}", "--store", ",".join(map(str, stores)))
+        run("verify", f"test_one{number:04}", "--store", ",".join(map(str, stores)), code=INTACT)
 
 
 def test_an_overrun_in_the_store_is_a_gap_in_the_account_alone(store):
@@ -675,7 +675,7 @@ def test_an_overrun_in_the_store_is_a_gap_in_the_account_alone(store):
     for gap in reversed(account["gaps"]):
         expected = np.delete(expected, np.s_[gap["first"] : gap["first"] + gap["count"]])
     np.testing.assert_array_equal(words(scan), expected)
-    run("verify", record.scan, "--store", store)
+    run("verify", record.scan, "--store", store, code=INTACT)
 
 
 @pytest.mark.parametrize("dump", ["raw_ok.bin.gz", "client-dumps/raw_dump.bin", "raw_texthdr.bin.gz"])
@@ -731,7 +731,7 @@ def test_after_a_sigkill_the_store_is_recovered_and_holds_true_samples(store):
     samples = words(scan)
     np.testing.assert_array_equal(samples, np.arange(len(samples)))
     assert len(samples) * 60 >= 30_000_000
-    run("verify", record.scan, "--store", store)
+    run("verify", record.scan, "--store", store, code=INTACT)
     # Whoever recorded it was killed, so nobody knows what else there was.
     run("convert", f"store:{record.scan}", store.parent / "x.h5", "--store", store, code=FOUND)
     with h5py.File(store.parent / "x.h5") as file:
@@ -828,7 +828,7 @@ def test_pandas_and_datagrams_are_streams_of_one_scan(store, tmp_path):
     for name, samples in (("panda", 300_000), ("slow", 40_000)):
         np.testing.assert_array_equal(words(scan, name), np.arange(samples))
     assert scan.bytes(str(port)) == b"".join(frames)
-    run("verify", record.scan, "--store", store)
+    run("verify", record.scan, "--store", store, code=INTACT)
     run("convert", f"store:{record.scan}", tmp_path / "all.h5", "--store", store)
     with h5py.File(tmp_path / "all.h5") as file:
         for name, samples in (("panda", 300_000), ("slow", 40_000)):

@@ -7,7 +7,7 @@ import pytest
 import wire
 from baseband.vdif.header import VDIFHeader
 from conftest import chance, seeds
-from fullbore import FOUND, GOOD, Recording, balanced, free_port, run
+from fullbore import FOUND, GOOD, INTACT, Recording, balanced, free_port, run
 
 SECONDS = 4
 PAYLOAD = 1000  # bytes; rates that make whole Mbit/s are multiples of 125
@@ -58,7 +58,7 @@ def told_of(recording, code, fps):
     [account], [stream] = sealed["accounts"], sealed["manifest"]["streams"]
     rate = stream["format"]
     assert (rate["frames_per_second"], rate["derived"]) == (fps, True), rate
-    run("verify", recording.scan, "--store", recording.stores[0], code=GOOD)
+    run("verify", recording.scan, "--store", recording.stores[0], code=INTACT)
     return balanced(account)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wire
 from baseband import dada, mark4, mark5b, vdif
-from fullbore import AS_SEALED, FOUND, GOOD, Recording, accounts, balanced, free_port, play, run
+from fullbore import AS_SEALED, FOUND, GOOD, INTACT, Recording, accounts, balanced, free_port, play, run
 
 # sample, bytes of a frame, its threads
 VDIF = [
@@ -41,7 +41,7 @@ def test_a_vdif_sample_is_stored_byte_for_byte(name, length, threads, store):
     account = balanced(accounts(recording.stop())["sample"])
     assert account["terms"]["written"] == len(sent) // length
     assert account["duplicates"] == account["foreign"] == 0
-    run("verify", recording.scan, "--store", store)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 def test_baseband_streams_the_same_samples_from_the_chunk_file_in_place(store):
@@ -99,7 +99,7 @@ def test_other_formats_pass_as_raw_streams(name, reader, told, length, query, co
     with reader.open(scan.chunks()[0], "rs", **told) as ours:
         with reader.open(getattr(wire.data, name), "rs", **told) as theirs:
             assert np.array_equal(ours.read(), theirs.read())
-    run("verify", recording.scan, "--store", store, code=GOOD)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 def test_a_sample_replayed_and_recorded_again_is_the_same(store, tmp_path):
@@ -138,7 +138,7 @@ def test_headers_that_tell_too_low_a_rate_are_refuted_and_cost_no_frame(query, s
     assert (rate["frames_per_second"], rate["derived"]) == (5000, True), rate
     warnings = [warning["text"] for warning in told(recording, "warning")]
     assert any("1600" in text and "learnt" in text for text in warnings), warnings
-    run("verify", recording.scan, "--store", store)
+    run("verify", recording.scan, "--store", store, code=INTACT)
 
 
 def test_a_rate_that_is_given_and_refuted_is_warned_of_and_the_frames_are_counted_damaged(store):

@@ -12,6 +12,7 @@ import wire
 from fullbore import (
     FOUND,
     GOOD,
+    INTACT,
     PATIENCE,
     Recording,
     accounts,
@@ -52,7 +53,7 @@ def test_a_disk_that_stands_still_costs_frames_that_are_counted_as_overrun(disk)
     assert terms["expected"] == 8000 and terms["overrun"] > 1000 and terms["missing"] == 0, terms
     assert terms["written"] + terms["overrun"] == 8000, terms
     assert account["gaps"][0]["cause"] == "overrun" and account["gaps"][0]["first"] >= 1000
-    run("verify", recording.scan, "--store", disk, code=GOOD)
+    run("verify", recording.scan, "--store", disk, code=INTACT)
 
 
 def test_the_next_scans_begin_in_time_while_a_member_stands_still(disk, store):
@@ -89,5 +90,5 @@ def test_the_next_scans_begin_in_time_while_a_member_stands_still(disk, store):
         written += terms["written"]
         assert one["manifest"]["state"] == "sealed"
         name = "_".join(one["manifest"]["scan"].values())
-        run("verify", name, "--store", ",".join(map(str, members)), code=GOOD)
+        run("verify", name, "--store", ",".join(map(str, members)), code=INTACT)
     assert written > 7000

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from fullbore import GOOD, PATIENCE, Recording, ask, balanced, free_ports, generate_command, run
+from fullbore import GOOD, INTACT, PATIENCE, Recording, ask, balanced, free_ports, generate_command, run
 from panda import Panda
 
 HEAD, PIECE = 12, 48
@@ -53,7 +53,7 @@ def kept(stores, least, first_block=0):
 def recovered(recording, stores):
     members = ",".join(map(str, stores))
     told = ask("recover", recording.scan, "--store", members)
-    run("verify", recording.scan, "--store", members, code=GOOD)
+    run("verify", recording.scan, "--store", members, code=INTACT)
     (account,) = ask("info", recording.scan, "--store", members)["accounts"]
     assert tails(stores) == [], "a scan that is recovered has no tail"
     return told, balanced(account)
@@ -132,7 +132,7 @@ def test_a_slow_stream_that_is_sealed_leaves_no_tail(stores):
         kept(stores, 36)
         recording.stop()
     assert tails(stores) == []
-    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=GOOD)
+    run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=INTACT)
 
 
 def test_a_fast_recording_never_has_a_tail(stores):

@@ -1,8 +1,9 @@
-//! Accounts as people read them: a table of the balance, and what each verdict means.
+//! Accounts as people read them: a table of the balance, and what it does not show.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 
-use fullbore_core::account::{Account, CountedBy, Terms, Verdict};
+use fullbore_core::account::{Account, CountedBy, Terms};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
@@ -24,9 +25,11 @@ const BESIDE: [Column; 8] = [
     ("unverified", |account| account.unverified),
 ];
 
-/// The accounts of the streams of a scan, a line each, and their sum.
+/// The accounts of the streams of a scan, a line each, and their sum. Streams that are not complete come first.
 pub fn table<'a>(accounts: impl IntoIterator<Item = (&'a str, &'a Account)>) -> String {
-    let accounts: Vec<(&str, &Account)> = accounts.into_iter().collect();
+    let mut accounts: Vec<(&str, &Account)> = accounts.into_iter().collect();
+    // What an operator looks for comes first.
+    accounts.sort_by_key(|(_, account)| Reverse(account.completeness().status));
     let beside: Vec<_> =
         BESIDE.iter().filter(|(_, of)| accounts.iter().any(|(_, it)| of(it) > 0)).collect();
     let mut rows = vec![heading(&beside)];
@@ -88,65 +91,6 @@ pub fn columns(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-/// What a verdict says of these accounts, in a sentence.
-pub fn meaning<'a>(verdict: Verdict, accounts: impl IntoIterator<Item = &'a Account>) -> String {
-    let judged: Vec<&Account> =
-        accounts.into_iter().filter(|account| account.verdict == verdict).collect();
-    let text = match verdict {
-        Verdict::Unexplained if judged.iter().all(|account| account.terms.missing == 0) => {
-            "no frame is known to be missing, but a stream did not come as it should have: it never \
-             came, began late, died early, or was counted anew"
-        }
-        Verdict::Proven => "nothing is missing, and no counter of any layer moved",
-        Verdict::Consistent => return consistent(&judged),
-        Verdict::Unexplained => {
-            "what no counter of this host explains: frames are missing that were lost before it, or a stream \
-             never came, lacks an end, or its sender began its count anew"
-        }
-        Verdict::Unproven => {
-            "the format carries no number to count by: only what this host did is known"
-        }
-    };
-    text.into()
-}
-
-/// What is not in the recording although nothing is unexplained, and if all is in it, why that is not proven.
-fn consistent(judged: &[&Account]) -> String {
-    let mut sum = Terms::default();
-    judged.iter().for_each(|account| sum.add(&account.terms));
-    let device = judged.iter().any(|account| account.counted_by == CountedBy::ServerCount);
-    let mut told = Vec::new();
-    match (sum.missing > 0, device) {
-        (true, true) => {
-            told.push(
-                "what is missing is explained by what the device says, or by counters that moved"
-                    .into(),
-            );
-        }
-        (true, false) => told.push("what is missing is explained by counters that moved".into()),
-        (false, _) => {}
-    }
-    let came: Vec<&str> = [("overrun", sum.overrun), ("damaged", sum.damaged), ("late", sum.late)]
-        .into_iter()
-        .filter(|(_, frames)| *frames > 0)
-        .map(|(name, _)| name)
-        .collect();
-    if !came.is_empty() {
-        let none = if sum.missing == 0 { "no frame is missing: " } else { "" };
-        told.push(format!(
-            "{none}frames that came are not in the recording, and are counted by why: {}",
-            came.join(", ")
-        ));
-    }
-    if judged.iter().any(|account| account.astray > 0) {
-        told.push("frames went astray".into());
-    }
-    if told.is_empty() {
-        told.push("nothing is missing, and not every counter is known to have stood still".into());
-    }
-    told.join("; ")
-}
-
 /// By what frames were counted, in words.
 pub fn counted_by(by: CountedBy) -> &'static str {
     match by {
@@ -199,13 +143,25 @@ pub fn details(
         lines.extend(host.tide.as_ref().and_then(|tide| high_water_line(tide, host.pool_blocks)));
     }
     lines.extend(account.clock.map(|clock| format!("its time stamps lie {clock}")));
+    lines.extend(gaps(account, &time_of, gaps_shown));
+    for flow in &account.flows {
+        lines.push(format!(
+            "station {} thread {}: {} expected, {} written",
+            flow.station, flow.thread, flow.terms.expected, flow.terms.written
+        ));
+    }
+    lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+}
+
+/// Where frames are not there, and why: the first gaps, and how many more there are.
+fn gaps(account: &Account, time_of: &impl Fn(i64) -> Option<Tai>, shown: usize) -> Vec<String> {
     let why = account.why_overrun();
     let gap = |gap: &Gap| match why.as_ref().filter(|_| gap.cause == Cause::Overrun) {
-        Some(why) => format!("{} ({why})", told(gap, &time_of)),
-        None => told(gap, &time_of),
+        Some(why) => format!("{} ({why})", told(gap, time_of)),
+        None => told(gap, time_of),
     };
-    lines.extend(account.gaps.iter().take(gaps_shown).map(gap));
-    let more = account.gaps.len().saturating_sub(gaps_shown);
+    let mut lines: Vec<String> = account.gaps.iter().take(shown).map(gap).collect();
+    let more = account.gaps.len().saturating_sub(shown);
     if more > 0 {
         lines.push(format!("and {} more", count(more, "gap")));
     }
@@ -215,13 +171,24 @@ pub fn details(
             count(account.gaps_unlisted as usize, "gap")
         ));
     }
-    for flow in &account.flows {
-        lines.push(format!(
-            "station {} thread {}: {} expected, {} written",
-            flow.station, flow.thread, flow.terms.expected, flow.terms.written
-        ));
-    }
-    lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+    lines
+}
+
+/// What a recording says of a stream at its end: whether it was there all the time, and its first gaps. The time of a
+/// gap lies as far between those of the first frame and the last as the gap does.
+pub fn at_the_end(name: &str, account: &Account, gaps_shown: usize) -> String {
+    let edges = account.first.zip(account.last);
+    let time_of = |index: i64| {
+        let (first, last) = edges.filter(|_| account.flows.is_empty())?;
+        let (from, to) = (first.time?, last.time?);
+        let frames = last.index.checked_sub(first.index).filter(|it| *it > 0)?;
+        let done = i128::from(index.checked_sub(first.index)?);
+        let ns = i128::from(to.since(from)) * done / i128::from(frames);
+        Some(from.plus_ns(i64::try_from(ns).ok()?))
+    };
+    let presence = account.presence.iter().map(ToString::to_string);
+    let lines = presence.chain(gaps(account, &time_of, gaps_shown));
+    lines.map(|line| format!("  {name}: {line}\n")).collect()
 }
 
 /// Signs of a row of the high-water mark over time.
@@ -267,8 +234,8 @@ mod tests {
         let (a, b) = (account(1000, 0), account(998, 2));
         let expected = "\
 stream  expected  written  missing  overrun  damaged  late  filled  verdict
-46220       1000     1000        0        0        0     0       0  proven
 46221       1000      998        2        0        0     0       2  unexplained
+46220       1000     1000        0        0        0     0       0  proven
 all         2000     1998        2        0        0     0       2  unexplained
 ";
         assert_eq!(table([("46220", &a), ("46221", &b)]), expected);
@@ -278,35 +245,8 @@ all         2000     1998        2        0        0     0       2  unexplained
     fn a_count_begun_anew_is_told_where_nothing_is_missing() {
         let mut anew = account(1000, 0);
         anew.restarts = 1;
-        assert_eq!(anew.judge(), Verdict::Unexplained);
         let text = "  a: the sender began its count anew once: what lay between is not known\n";
         assert_eq!(details("a", &anew, |_| None, 5), text);
-    }
-
-    #[test]
-    fn a_consistent_verdict_says_what_is_true() {
-        let said = |terms: Terms, change: fn(&mut Account)| {
-            let mut account = Account::new(CountedBy::FrameTime);
-            (account.terms, account.verdict) = (terms, Verdict::Consistent);
-            change(&mut account);
-            meaning(Verdict::Consistent, [&account])
-        };
-        let all = Terms { expected: 14_064, written: 14_064, ..Terms::default() };
-        let full = Terms { written: 4608, overrun: 9456, ..all };
-        let explained = "what is missing is explained by counters that moved";
-        let counted = "frames that came are not in the recording, and are counted by why";
-        assert_eq!(said(full, |_| {}), format!("no frame is missing: {counted}: overrun"));
-        let several = Terms { written: 4600, late: 8, ..full };
-        assert_eq!(said(several, |_| {}), format!("no frame is missing: {counted}: overrun, late"));
-        let missing = Terms { written: 14_060, missing: 4, ..all };
-        assert_eq!(said(missing, |_| {}), explained);
-        let both = Terms { written: 14_050, damaged: 10, ..missing };
-        assert_eq!(said(both, |_| {}), format!("{explained}; {counted}: damaged"));
-        assert_eq!(said(all, |account| account.astray = 3), "frames went astray");
-        let still = "nothing is missing, and not every counter is known to have stood still";
-        assert_eq!(said(all, |_| {}), still);
-        let device = |account: &mut Account| account.counted_by = CountedBy::ServerCount;
-        assert!(said(missing, device).contains("what the device says"));
     }
 
     #[test]
@@ -319,7 +259,7 @@ all         2000     1998        2        0        0     0       2  unexplained
         full.host =
             Some(Host { pool_blocks: 64, high_water: 9, members: vec![member], tide: None });
         let text = "  a: at most 9 of 64 blocks were in use, the longest write took 2.5 ms\n  \
-                    a: 7 frames from 40 on overrun (no member took more: the disk is full)\n";
+                    a: 7 frames from 40 on overrun (the disk is full)\n";
         assert_eq!(details("a", &full, |_| None, 5), text);
     }
 

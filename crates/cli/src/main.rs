@@ -22,16 +22,17 @@ use output::Output;
 /// Record data streams at full rate, and prove that nothing was lost.
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --session test --scan one
-///   fullbore verify test_one        is it whole?
+///   fullbore verify test_one        is it intact, and is it complete?
 ///   fullbore info test_one          what is it, and what does its account say?
 ///
 ///   fullbore demo                   all of it, on this machine alone, in a minute
 ///
-/// Every command takes --help, which teaches it, --json for scripts, and
-/// --config FILE for the same words in a TOML file.
+/// Every command accepts --help, --json for scripts, and --config FILE (TOML;
+/// options on the command line override the file).
 ///
-/// Exit codes: 0 done, and what was checked is good; 1 done, and something was
-/// found: loss, damage, an abort, a timing not kept; 2 it could not be done.
+/// Exit codes: 0 done, and nothing is wrong; 1 done, and something is wrong: loss,
+/// damage, an abort, a timing not kept; 2 it could not be done; 3 from `verify`
+/// only: intact, but the recording is not complete.
 #[derive(Parser)]
 #[command(version, args_override_self = true, propagate_version = true, verbatim_doc_comment)]
 struct Arguments {

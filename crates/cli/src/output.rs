@@ -12,6 +12,15 @@ pub const FOUND: u8 = 1;
 /// The command could not run: bad input, no space, no such scan.
 pub const REFUSED: u8 = 2;
 
+/// What is stored is as it was written, and the recording was not complete.
+pub const INCOMPLETE: u8 = 3;
+
+/// The worse of two exit codes.
+pub fn worse(one: u8, other: u8) -> u8 {
+    let rank = |code: u8| [GOOD, INCOMPLETE, FOUND, REFUSED].iter().position(|it| *it == code);
+    std::cmp::max_by_key(one, other, |code| rank(*code).unwrap_or(usize::MAX))
+}
+
 /// Where a command's result goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
@@ -89,6 +98,16 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn damage_is_worse_than_a_loss_and_a_refusal_is_the_worst() {
+        let order = [GOOD, INCOMPLETE, FOUND, REFUSED];
+        for (a, one) in order.iter().enumerate() {
+            for (b, other) in order.iter().enumerate() {
+                assert_eq!(worse(*one, *other), order[a.max(b)]);
+            }
+        }
+    }
 
     #[test]
     fn one_thing_is_not_told_as_many() {

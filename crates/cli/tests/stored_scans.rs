@@ -92,7 +92,7 @@ fn every_verb_takes_a_scan_by_the_beginning_of_its_name_and_with_store_before_it
     let store = Store::new(2);
     two_streams(&store);
     for name in ["r1_a", "r1", "store:r1_a", "store:r1"] {
-        assert!(told(&store, &["verify", name], 0).contains("r1_a is good"), "{name}");
+        assert!(told(&store, &["verify", name], 3).contains("\n  intact: "), "{name}");
         assert!(told(&store, &["info", name], 0).contains("is sealed"), "{name}");
         assert!(told(&store, &["recover", name], 0).contains("nothing was done"), "{name}");
         let stream = format!("{name}/b");
@@ -136,8 +136,8 @@ fn a_store_that_is_not_there_is_named() {
 fn verify_tells_good_from_bad_by_its_exit_code_and_names_the_file() {
     let store = Store::new(2);
     let laid = two_streams(&store);
-    assert!(told(&store, &["verify", "r1_a"], 0).contains("r1_a is good"));
-    assert_eq!(json(&store, &["verify", "--all", "--json"], 0)["good"], true);
+    assert!(told(&store, &["verify", "r1_a"], 3).contains("\n  intact: "));
+    assert_eq!(json(&store, &["verify", "--all", "--json"], 3)["good"], true);
     let path = laid.chunk_path(0, 2);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[77] ^= 1;
@@ -239,7 +239,7 @@ fn recover_seals_and_verify_agrees() {
     assert!(told(&store, &["verify", "r1_a"], 1).contains("never sealed"));
     let report = told(&store, &["recover", "--all"], 0);
     assert!(report.contains("r1_a recovered") && report.contains("r1_b recovered"), "{report}");
-    told(&store, &["verify", "--all"], 0);
+    told(&store, &["verify", "--all"], 3);
     assert!(told(&store, &["recover", "r1_a"], 0).contains("nothing was done"));
     assert!(told(&store, &["recover", "--all"], 0).contains("no unsealed scans"));
 }
@@ -252,7 +252,7 @@ fn nothing_touches_a_scan_that_is_being_recorded() {
     for words in [vec!["recover", "r1_a"], vec!["rm", "r1_a", "--yes"]] {
         assert!(refused(&store, &words).contains("being recorded"), "{words:?}");
     }
-    assert!(told(&store, &["verify", "r1_a"], 0).contains("is being recorded, and good so far"));
+    assert!(told(&store, &["verify", "r1_a"], 0).contains("r1_a: being recorded, intact so far"));
     assert!(told(&store, &["ls"], 0).contains("recording"));
     assert!(told(&store, &["info", "r1_a"], 0).contains("is being recorded"));
     assert!(laid.chunk_path(0, 0).exists());

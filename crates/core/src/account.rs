@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::completeness::{Completeness, grouped};
 use crate::gap::{Cause, Gap};
 use crate::tide::Tide;
 use crate::time::Tai;
@@ -113,11 +114,33 @@ pub enum Presence {
         /// Nanoseconds without it.
         ns: i64,
     },
+    /// Its first frame came this much after the planned beginning of the scan. Of a stream that never came: how long the
+    /// scan was to last.
+    LacksBeginning {
+        /// Nanoseconds without it.
+        ns: i64,
+        /// Frames that it would have had in that time, where its rate is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        frames: Option<u64>,
+    },
+    /// Its last frame came this much before the planned end of the scan.
+    LacksEnd {
+        /// Nanoseconds without it.
+        ns: i64,
+        /// Frames that it would have had in that time, where its rate is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        frames: Option<u64>,
+    },
 }
 
 impl fmt::Display for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |ns: i64| ns as f64 / 1e9;
+        let that_is = |frames: Option<u64>| match frames {
+            Some(1) => ": 1 frame is not covered".to_owned(),
+            Some(frames) => format!(": {} frames are not covered", grouped(frames)),
+            None => String::new(),
+        };
         match *self {
             Presence::NeverCame => write!(f, "never came"),
             Presence::NotKnown => {
@@ -131,6 +154,14 @@ impl fmt::Display for Presence {
             }
             Presence::StartedLate { ns } => write!(f, "started {:.3} s late", seconds(ns)),
             Presence::DiedEarly { ns } => write!(f, "ended {:.3} s before the scan", seconds(ns)),
+            Presence::LacksBeginning { ns, frames } => {
+                let (seconds, frames) = (seconds(ns), that_is(frames));
+                write!(f, "does not cover the first {seconds:.3} s of the plan{frames}")
+            }
+            Presence::LacksEnd { ns, frames } => {
+                let (seconds, frames) = (seconds(ns), that_is(frames));
+                write!(f, "does not cover the last {seconds:.3} s of the plan{frames}")
+            }
         }
     }
 }
@@ -406,38 +437,30 @@ impl Account {
             host.members.iter().filter_map(|member| member.failure.as_deref()).collect();
         if let Some(first) = failures.first() {
             return Some(match failures.len() == host.members.len() {
-                true => format!("no member took more: {first}"),
-                false => format!(
-                    "{} of {} members took no more: {first}",
-                    failures.len(),
-                    host.members.len()
-                ),
+                true => first.to_string(),
+                false => {
+                    format!("{} of {} members failed: {first}", failures.len(), host.members.len())
+                }
             });
         }
         let longest = host.members.iter().map(|member| member.longest_write_ns).max()?;
         (host.high_water >= host.pool_blocks).then(|| {
             format!(
-                "all {} blocks were in use; the longest write took {:.0} ms",
+                "all {} blocks of memory were in use; the longest write took {:.0} ms",
                 host.pool_blocks,
                 longest as f64 / 1e6
             )
         })
     }
 
-    /// Whether nothing speaks against it: no frame that was expected is not in it, none that came was thrown
-    /// away, and no end of the stream is lacking. What cannot be proven may be whole.
-    pub fn is_whole(&self) -> bool {
-        self.terms.written == self.terms.expected
-            && self.astray == 0
-            && self.verdict != Verdict::Unexplained
+    /// Whole frames that came and were not kept.
+    pub fn not_kept(&self) -> u64 {
+        self.astray
     }
 
-    /// The same, and nothing is in doubt: the stream came, and its server, if it counts, could be asked. A stream that
-    /// nothing counts can have no better account.
-    pub fn is_surely_whole(&self) -> bool {
-        let doubted =
-            self.counted_by == CountedBy::ServerCount && self.verdict == Verdict::Unproven;
-        self.is_whole() && !doubted && !self.presence.contains(&Presence::NeverCame)
+    /// Whether it is complete, in words.
+    pub fn completeness(&self) -> Completeness {
+        Completeness::of_account(self)
     }
 
     /// Frames listed in the gaps for `cause`.
@@ -727,11 +750,11 @@ mod tests {
         full.host = host(vec![member(Some("the disk is full"))]);
         assert_eq!(full.why_overrun(), None, "nothing was");
         full.terms.overrun = 7;
-        assert_eq!(full.why_overrun().unwrap(), "no member took more: the disk is full");
+        assert_eq!(full.why_overrun().unwrap(), "the disk is full");
         full.host = host(vec![member(None), member(Some("the disk is full"))]);
-        assert_eq!(full.why_overrun().unwrap(), "1 of 2 members took no more: the disk is full");
+        assert_eq!(full.why_overrun().unwrap(), "1 of 2 members failed: the disk is full");
         full.host = host(vec![member(None)]);
-        let slow = "all 64 blocks were in use; the longest write took 250 ms";
+        let slow = "all 64 blocks of memory were in use; the longest write took 250 ms";
         assert_eq!(full.why_overrun().unwrap(), slow);
     }
 

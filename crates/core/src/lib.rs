@@ -7,6 +7,7 @@
 
 pub mod account;
 pub mod budget;
+pub mod completeness;
 pub mod container;
 pub mod count;
 pub mod demand;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::completeness::{Beside, Planned};
 use crate::format::panda::control::Settings;
 use crate::format::panda::{Ending, Tally};
 use crate::layout::Geometry;
@@ -179,6 +180,19 @@ pub struct Stream {
     pub renamed: Option<Renamed>,
 }
 
+impl Stream {
+    /// Frames per second of all its threads together, where the rate is known.
+    pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
+        match &self.format {
+            Format::Vdif { frames_per_second, threads, .. } => {
+                let threads = threads.len().max(account.flows.len()).max(1);
+                frames_per_second.map(|rate| rate.saturating_mul(threads as u64))
+            }
+            Format::Panda { .. } | Format::Raw => None,
+        }
+    }
+}
+
 /// What stands in the place of frames that are not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "word")]
@@ -207,6 +221,9 @@ pub struct Summary {
     /// What these times were against the host's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<Wall>,
+    /// What the balance does not tell; nothing in a manifest of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Beside>,
     /// The end of it.
     pub verdict: Verdict,
 }
@@ -220,6 +237,7 @@ impl From<&Account> for Summary {
             first: account.first.and_then(|edge| edge.time),
             last: account.last.and_then(|edge| edge.time),
             clock: account.clock,
+            beside: Some(Beside::from(account)),
             verdict: account.verdict,
         }
     }
@@ -298,6 +316,9 @@ pub struct Manifest {
     pub software: String,
     /// The host it was recorded on.
     pub host: String,
+    /// When it was to begin and to end, if that was said beforehand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Planned>,
     /// When everything was mapped, faulted in and listening.
     pub armed: Tai,
     /// When the last frame was taken.
@@ -416,6 +437,7 @@ mod tests {
             state: State::Sealed,
             software: String::new(),
             host: String::new(),
+            planned: None,
             armed: Tai(0),
             stopped: None,
             times: None,

@@ -1,7 +1,7 @@
 //! The picture of a running recording: what comes in, what goes out, and how long there is room for it.
 //!
 //! ```text
-//! r1234_no0001  12 s  614 MB (590 MB durable), 28 s left, 1.20 TB free, full in 6h 31m
+//! r1234_no0001  12 s  nothing lost so far, 614 MB (590 MB durable), 28 s left, 1.20 TB free, full in 6h 31m
 //! stream        rate  frames  missing  overrun  high water
 //! 46220   205 Mbit/s   38400        0        0        3/64
 //! 46221       silent       0        0        0           -
@@ -18,6 +18,7 @@
 //! in which nothing has happened.
 
 use console::{Style, truncate_str};
+use fullbore_core::completeness::Completeness;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::{MemberState, Progress, StreamState};
 
@@ -50,10 +51,12 @@ pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> 
 fn headline(progress: &Progress, width: usize) -> Vec<String> {
     let taking = progress.members.iter().filter(|member| member.failure.is_none());
     let free: u64 = taking.map(|member| member.free_bytes).sum();
+    let lost = progress.streams.iter().map(|it| it.missing + it.overrun + it.damaged + it.late);
     let done = format!(
-        "{}  {:.0} s  {} ({} durable)",
+        "{}  {:.0} s  {}, {} ({} durable)",
         progress.scan,
         progress.seconds,
+        Completeness::so_far(lost.sum()),
         ByteSize(progress.bytes),
         ByteSize(progress.durable_bytes)
     );
@@ -383,7 +386,7 @@ pub(super) mod tests {
         let members = [member("/data/0"), MemberState { backlog_bytes: 0, ..member("/data/1") }];
         let text = drawn(&[stream(0), silent(1)], &members, (80, 23));
         let expected = "\
-r1234_no0001  12 s  614 MB (590 MB durable)
+r1234_no0001  12 s  nothing lost so far, 614 MB (590 MB durable)
 28 s left, 1.20 TB free, full in 6h 31m
 stream        rate  frames  missing  overrun  damaged  late  foreign  high water
 46220   206 Mbit/s   38400        0        0        0     0        0        3/64

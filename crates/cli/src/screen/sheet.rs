@@ -229,7 +229,7 @@ fn reckoned(memory: &Memory) -> String {
         ),
         (true, ..) => format!("{bytes} of block memory, as asked"),
         (false, ..) => format!(
-            "{bytes} of block memory, a default: with fps= and frame= of every source it is reckoned from the rate"
+            "{bytes} of block memory, the default: give fps= and frame= of every source, and it is computed from the rate"
         ),
     };
     match (memory.of_pandas, memory.asked || memory.sum.is_none()) {
@@ -239,27 +239,35 @@ fn reckoned(memory: &Memory) -> String {
     }
 }
 
-/// A scan that is over, for people.
+/// Gaps of each stream that are shown at the end of a recording.
+const GAPS: usize = 5;
+
+/// Lines that are shown below the table; `info` tells the rest.
+const MOST_DETAILS: usize = 24;
+
+/// A scan that is over, for people: whether it is complete, how sure that is, and where it is not.
 fn told(sealed: &Sealed) -> String {
-    let names = sealed.manifest.streams.iter().map(|stream| stream.name.as_str());
-    // A second Ctrl-C may come when all was written.
-    let lost = sealed.accounts.iter().any(|account| account.terms.overrun > 0);
-    let end = match sealed.manifest.state {
-        State::Aborted if lost => "aborted",
+    let Sealed { manifest, accounts, completeness } = sealed;
+    let end = match manifest.state {
+        State::Aborted if completeness.lost > 0 => "aborted",
         State::Aborted => "aborted, and nothing that had come was lost by it",
         State::Recording => "not sealed",
         _ => "sealed",
     };
-    let size = ByteSize(sealed.manifest.bytes());
-    let mut text = format!("\n{} {end}, {size}\n\n", sealed.manifest.scan);
-    text += &account_table::table(names.zip(&sealed.accounts));
-    for (stream, account) in sealed.manifest.streams.iter().zip(&sealed.accounts) {
-        for presence in &account.presence {
-            text += &format!("  {}: {presence}\n", stream.name);
-        }
-    }
-    if let Some(verdict) = sealed.manifest.verdict() {
-        text += &format!("{verdict}: {}\n", account_table::meaning(verdict, &sealed.accounts));
+    let size = ByteSize(manifest.bytes());
+    let mut text = format!(
+        "\n{}\n  {}\n  {} {end}, {size}\n\n",
+        completeness.headline, completeness.explanation, manifest.scan
+    );
+    let streams = || manifest.streams.iter().map(|stream| stream.name.as_str()).zip(accounts);
+    text += &account_table::table(streams());
+    let details: String =
+        streams().map(|(name, account)| account_table::at_the_end(name, account, GAPS)).collect();
+    let lines: Vec<&str> = details.lines().collect();
+    lines.iter().take(MOST_DETAILS).for_each(|line| text += &format!("{line}\n"));
+    if lines.len() > MOST_DETAILS {
+        let more = count(lines.len() - MOST_DETAILS, "line");
+        text += &format!("  and {more} more: `fullbore info {}`\n", manifest.scan);
     }
     text
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::account::Account;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{Away, Fill, Format, Manifest, State, Stream, Times};
@@ -18,6 +19,7 @@ use fullbore_engine::store::finding::Finding;
 use fullbore_engine::store::follow::{Durable, Follower, Share, Standing};
 use fullbore_engine::store::markers;
 use fullbore_engine::store::reader::{Scan, Stream as Stored};
+use fullbore_engine::store::verify;
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
@@ -40,10 +42,16 @@ use crate::verbs::{following, scan_arg};
 /// block memory was at most, the longest write, the gaps with their cause, and
 /// whether the stream was there all the time.
 ///
-/// The verdict: proven (nothing is missing, and no counter of any layer moved),
-/// consistent (gaps, and counters that explain them), unexplained (gaps that no
-/// counter of this host explains: lost before it), unproven (the format carries
-/// nothing to count by).
+/// The first line says whether the recording is complete: COMPLETE, LOST so many
+/// frames and why, INCOMPLETE (a stream never came, lacks an end, or does not cover
+/// what was planned), or UNKNOWN (nobody can say). The second line says how well
+/// that is explained:
+///
+///   proven        nothing is missing, and no loss counter of this host moved
+///   consistent    each frame that is not recorded is counted with its cause, or
+///                 none is missing and a loss counter moved all the same
+///   unexplained   something is missing, and nothing on this host says why
+///   unproven      there is nothing to count by
 ///
 /// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, what its index says.
 ///
@@ -74,6 +82,9 @@ pub struct Args {
 struct Info<'a> {
     manifest: &'a Manifest,
     accounts: Vec<Option<&'a Account>>,
+    /// Whether it is complete, once each stream has an account.
+    #[serde(flatten)]
+    completeness: Option<Completeness>,
     places: Vec<Place>,
     recording: bool,
     /// What was marked, also what is not yet in the manifest, with where the streams were.
@@ -143,6 +154,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let info = Info {
         manifest: &scan.manifest,
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
+        completeness: verify::completeness(&scan),
         places: places(&scan),
         recording: live.is_some(),
         live,
@@ -266,7 +278,12 @@ fn places(scan: &Scan) -> Vec<Place> {
 
 fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     let manifest = &scan.manifest;
-    let mut text = match &info.live {
+    let mut text = String::new();
+    if let Some(completeness) = info.completeness.as_ref() {
+        let Completeness { headline, explanation, .. } = completeness;
+        text += &format!("{}: {headline}\n  {explanation}\n", manifest.scan);
+    }
+    text += &match &info.live {
         Some(live) => format!("{} {}", manifest.scan, growing(live)),
         None => format!("{} {}\n", manifest.scan, standing(info)),
     };
@@ -275,12 +292,17 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &format!("  recorded  {:.3} – {stopped} on {}{by}\n", manifest.armed, manifest.host);
     text += &format!("  software  {}\n", manifest.software);
     text += &format!("  identity  {}\n", manifest.uuid);
+    let streams = count(manifest.streams.len(), "stream");
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
-    text += &format!(
-        "  size      {} in {}\n",
-        ByteSize(bytes),
-        count(manifest.streams.len(), "stream")
-    );
+    text += &match &info.live {
+        // Chunk files have their full size from the beginning.
+        Some(live) => {
+            let durable: u64 = live.streams.iter().map(|it| it.bytes).sum();
+            let (durable, bytes) = (ByteSize(durable), ByteSize(bytes));
+            format!("  size      {durable} durable in {streams}, {bytes} of disk space set aside\n")
+        }
+        None => format!("  size      {} in {streams}\n", ByteSize(bytes)),
+    };
     for member in &manifest.members {
         let failure = member.failure.as_ref().map_or(String::new(), |why| format!(", {why}"));
         let buffered = if member.buffered { ", through the page cache" } else { "" };
@@ -470,15 +492,6 @@ fn accounts(scan: &Scan, gaps: usize) -> String {
     for (stream, account) in &known {
         let time_of = |index: i64| stream.time_of(index);
         text += &account_table::details(&stream.name, account, time_of, gaps);
-    }
-    let mut verdicts: Vec<_> = known.iter().map(|(_, account)| account.verdict).collect();
-    verdicts.sort_unstable();
-    verdicts.dedup();
-    for verdict in verdicts {
-        text += &format!(
-            "{verdict}: {}\n",
-            account_table::meaning(verdict, known.iter().map(|(_, account)| *account))
-        );
     }
     let mut counted: Vec<_> = known.iter().map(|(_, account)| account.counted_by).collect();
     counted.dedup();

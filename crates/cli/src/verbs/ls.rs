@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{self, Entry};
@@ -16,10 +17,10 @@ use crate::store_arg::StoreArg;
 ///
 /// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
 /// unsealed: its recorder died; broken: no manifest can be read; run `fullbore recover` for both); when its
-/// first frame was; how long it is; its size; how many streams; and the verdict of its account, with
-/// how many of its members are not there. Those are named below, and nothing is known of what they hold;
-/// and so is what of the disk set was found wanting when it was recorded: members that were away or failed,
-/// redundancy that could not be made.
+/// first frame was; how long it is; its size; how many streams; whether it is complete, or how many frames
+/// it LOST; and the verdict of its account, which says how well that is explained, with how many of its
+/// members are not attached. Those are named below: nothing is known of what they hold. Members that were
+/// away or failed during the recording, and redundancy that could not be made, are named there too.
 ///
 /// Of a device without a file system, `fullbore ls device:/dev/nvme0n1`, the scans of its index, with the
 /// addresses at which they lie.
@@ -57,7 +58,8 @@ fn text(entries: &[Entry]) -> String {
     if entries.is_empty() {
         return "no scans\n".into();
     }
-    let heading = ["scan", "state", "start (UTC)", "seconds", "size", "streams", "verdict"];
+    let heading =
+        ["scan", "state", "start (UTC)", "seconds", "size", "streams", "complete", "verdict"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(entries.iter().map(row));
     let mut text = columns(&rows, 3);
@@ -91,6 +93,7 @@ fn row(entry: &Entry) -> Vec<String> {
         or_dash(entry.duration_ns.map(|ns| format!("{:.3}", ns as f64 / 1e9))),
         ByteSize(entry.bytes).to_string(),
         entry.streams.to_string(),
+        entry.completeness.as_ref().map_or("-".into(), Completeness::short),
         verdict(entry),
     ]
 }

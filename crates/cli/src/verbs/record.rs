@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
-use fullbore_core::account::Account;
+use fullbore_core::completeness::Planned;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint::{Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
@@ -18,6 +18,7 @@ use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{
     Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
 };
@@ -90,12 +91,20 @@ use crate::store_arg::StoreArg;
 /// Several scans follow one another without a frame lost between them with
 /// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
 ///
-/// Exit codes: 0 every frame that was expected is there; 1 frames are missing,
-/// overrun, damaged or late, explained or not, or a stream never came, or lacks
-/// an end that others have, or a PandA could not be asked how many samples it took,
-/// or the disk set was found wanting (a member failed or was away, or the redundancy
-/// that was asked for could not all be made), or it was aborted; 2 the recording
-/// could not be made, or not be ended properly.
+/// At the end the first line says whether the recording is complete: COMPLETE,
+/// LOST so many frames and why, INCOMPLETE (a stream never came, lacks an end,
+/// or does not cover what was planned) or UNKNOWN (nobody can say). The second
+/// line says how well that is explained.
+///
+/// Exit codes: 0 nothing is lost, and what was planned (--start, --until, a
+/// schedule) is covered; 1 frames are missing, overrun, damaged or late,
+/// explained or not, or came and were not kept; a stream never came, lacks an
+/// end that others have, or does not cover the plan; a sender restarted its
+/// count; a PandA could not be asked how many samples it took; a member failed
+/// or was away, or the redundancy that was asked for could not all be made; or
+/// it was aborted; 2 the recording could not be made, or not be ended properly.
+/// Where frames carry nothing to count by, 0 says that nothing is known to be
+/// lost.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
@@ -139,14 +148,20 @@ pub struct Args {
     /// Record so many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     scans: u32,
-    /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]
+    /// Begin at this time, in UTC: `2026-11-21T18:00:00`. With --duration or --until the scan is planned: what its
+    /// streams do not cover of it is told in seconds and frames, and the exit code is 1.
+    #[arg(long, value_name = "UTC", conflicts_with_all = ["to", "schedule"])]
+    start: Option<Tai>,
+    /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]. Without --start it is a limit
+    /// and no plan: whoever sends begins and ends when he likes
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
     /// End each scan once so many bytes have been received, for example `10GB`. With --scans, each but the
     /// first lasts 400 ms at least.
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteSize>,
-    /// End at this time, in UTC: `2026-11-21T18:00:00`.
+    /// End at this time, in UTC: `2026-11-21T18:00:00`. It is a planned end: a stream that ends before it does not cover
+    /// the scan.
     #[arg(long, value_name = "UTC")]
     until: Option<Tai>,
     /// Block memory for all sources together [default: where every source says its rate (fps= and frame=), the
@@ -386,6 +401,7 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             "--until ends all scans: use --duration with --scans"
         );
     }
+    let (limit, planned) = when(&args, pandas.is_empty())?;
     let members = args.store.members_to_write()?;
     if let Some(other) = args.new_member.iter().find(|path| !members.contains(path)) {
         anyhow::bail!("--new-member {} is none of the members in --store", other.display());
@@ -399,12 +415,9 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             .collect(),
         members,
         scans,
-        start: None,
-        limit: Limit {
-            duration: args.duration,
-            bytes: args.bytes.map(|size| size.0),
-            until: args.until,
-        },
+        start: args.start,
+        limit,
+        planned,
         buffer: args.buffer,
         chunk: args.chunk,
         capture_threads: args.capture_threads,
@@ -417,6 +430,31 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
         goes_on_without: None,
         new_members: args.new_member,
     })
+}
+
+/// When a scan ends, and what of that is a plan which its streams are to cover.
+fn when(args: &Args, without_pandas: bool) -> anyhow::Result<(Limit, Planned)> {
+    let mut limit =
+        Limit { duration: args.duration, bytes: args.bytes.map(|size| size.0), until: args.until };
+    if let Some(start) = args.start {
+        anyhow::ensure!(without_pandas, "--start: a PandA's acquisitions begin when it is armed");
+        anyhow::ensure!(start > Clock::new().now(), "--start {start:.1} is past");
+        anyhow::ensure!(
+            args.until.is_none_or(|until| until > start),
+            "--until is before --start: there would be nothing to record"
+        );
+        // The end of a single scan is an instant; scans that follow one another are as long as they are to be.
+        if let (Some(duration), 1) = (limit.duration, args.scans) {
+            let end = start.plus_ns(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));
+            limit.until = Some(limit.until.map_or(end, |until| until.min(end)));
+            limit.duration = None;
+        }
+    }
+    let planned = match without_pandas {
+        true => Planned { begin: args.start, end: limit.until },
+        false => Planned::default(),
+    };
+    Ok((limit, planned))
 }
 
 /// Refuses sizes and times that cannot be.
@@ -466,10 +504,10 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that are not there or in doubt, a stream of which an end is, a disk set that
-/// was found wanting, an abort.
+/// Good unless something was found: frames that are not there, a plan that is not covered, a disk set that lacked
+/// something, an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
-    let found = !sealed.accounts.iter().all(Account::is_surely_whole)
+    let found = !sealed.completeness.is_good()
         || !sealed.manifest.wanting().is_empty()
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
@@ -477,7 +515,7 @@ pub(super) fn judge(sealed: &Sealed) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::account::{Terms, Verdict};
+    use fullbore_core::account::{Account, Terms, Verdict};
     use serde_json::{Value, json};
 
     use super::*;
@@ -507,7 +545,7 @@ mod tests {
             let more = more.as_object().unwrap().clone();
             manifest.as_object_mut().unwrap().extend(more);
             let manifest = serde_json::from_value(manifest).unwrap();
-            judge(&Sealed { manifest, accounts: vec![account] })
+            judge(&Sealed::of(manifest, vec![account]))
         };
         let judged = |terms, failure, state| judged_with(terms, failure, state, json!({}));
         let none = Terms::default();

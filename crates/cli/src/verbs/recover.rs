@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_core::completeness::{Completeness, counted};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
@@ -223,7 +224,7 @@ fn text(outcome: &Outcome) -> String {
             text
         }
         Outcome::Completed { scan, directories, .. } => format!(
-            "{scan} had been sealed: its manifest was copied to {directories} more directories\n"
+            "{scan} had been sealed: its manifest was missing in some places, and was copied to them ({directories})\n"
         ),
         Outcome::Recovered(recovery) => {
             let mut text = match recovery.state {
@@ -235,6 +236,9 @@ fn text(outcome: &Outcome) -> String {
                     format!("{} is {state}, and stays so: nothing of it was lost\n", recovery.scan)
                 }
             };
+            if let Some(Completeness { headline, explanation, .. }) = &recovery.completeness {
+                text += &format!("  {headline}\n  {explanation}\n");
+            }
             recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
             recovery.warnings.iter().for_each(|warning| text += &format!("  {warning}\n"));
             text
@@ -244,27 +248,28 @@ fn text(outcome: &Outcome) -> String {
 
 fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
-        "  {}: {}, {}, {} frames written of {} expected",
+        "  {}: {}, {}, {} written of {} expected",
         stream.name,
         output::count(stream.blocks as usize, "block"),
         ByteSize(stream.bytes),
-        stream.terms.written,
+        counted(stream.terms.written, "frame"),
         stream.terms.expected,
     );
     let facts = [
-        (stream.tail, "blocks were not full yet, and came from the tail kept beside the chunks"),
         (
-            stream.tails_ignored,
-            "tails did not go on where the stream ends, or were damaged, and are gone",
+            stream.tail,
+            "block",
+            "not full when the recorder died, restored from the tail kept beside the chunks",
         ),
-        (stream.found, "blocks had no record and were kept, unverified"),
-        (stream.cut, "blocks after the last durable mark were not whole and were cut off"),
-        (stream.lost, "blocks had been numbered and are nowhere"),
-        (stream.damaged, "durable blocks are damaged: `fullbore verify` names them"),
-        (stream.superseded, "chunks lay on two members, one was moved out of sight"),
+        (stream.tails_ignored, "tail", "damaged, or not the end of the stream: removed"),
+        (stream.found, "block", "without an index record: kept, unverified"),
+        (stream.cut, "block", "after the last durable mark, not whole: cut off"),
+        (stream.lost, "block", "recorded and missing: no member holds it"),
+        (stream.damaged, "block", "damaged though durable: `fullbore verify` says which"),
+        (stream.superseded, "chunk", "on two members: one copy was moved out of sight"),
     ];
-    for (count, fact) in facts.into_iter().filter(|(count, _)| *count > 0) {
-        text += &format!("\n    {count} {fact}");
+    for (number, one, fact) in facts.into_iter().filter(|(number, ..)| *number > 0) {
+        text += &format!("\n    {} {fact}", counted(number, one));
     }
     if let Some(verdict) = stream.verdict {
         text += &format!(", {verdict}");

@@ -94,7 +94,7 @@ pub fn each<T: Serialize>(
         match work(scan) {
             Ok(result) => {
                 output.tell(&result, || text(&result))?;
-                worst = worst.max(judge(&result));
+                worst = output::worse(worst, judge(&result));
             }
             Err(error) if scans.len() > 1 => {
                 eprintln!("fullbore: {}", told(&error));

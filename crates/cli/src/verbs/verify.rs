@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
+use fullbore_core::completeness::{counted, grouped};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
@@ -18,12 +19,21 @@ use fullbore_engine::store::verify::{self, Checked, StreamResult, Verification};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+mod findings;
+
 use crate::hint::explained;
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
 use crate::verbs::{following, scan_arg};
 
-/// Verify scans: read all of them, and hold what is stored against itself.
+/// Verify scans: read every stored byte again, and compare it with checksums,
+/// index, account and manifest.
+///
+/// The first line says whether the recording is complete, in the words of
+/// `record`: COMPLETE, LOST so many frames and why, INCOMPLETE, UNKNOWN; or
+/// that what was recorded is not there any more: DAMAGED, or NOT ALL HERE where
+/// a member is not attached. The second line says whether what is stored is
+/// intact: as it was written.
 ///
 ///   blocks      have the checksums they were written with
 ///   chunks      are all there, of the right size, each once
@@ -33,17 +43,24 @@ use crate::verbs::{following, scan_arg};
 ///   manifests   agree on every member
 ///   parity      is there and has its checksums: how many more members may be lost
 ///
-/// What is wrong is named: stream, file, blocks, frames.
+/// What is wrong is named: stream, file, blocks, frames. Many findings of one
+/// kind are summed up; --verbose lists them.
 ///
-/// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, every block is held
-/// against its checksum; bare chunks against a pattern, device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
+/// Of a device without a file system, device:PATH?scan=SCAN or all scans of
+/// device:PATH, every block is held against its checksum; bare chunks against a
+/// pattern, device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
 ///
-/// Of a scan that is being recorded, the blocks that are durable until now are held against their checksums. With
-/// --follow so are those that come, as soon as they are durable; what is wrong is told at once, and when the scan is
+/// Of a scan that is being recorded, the blocks that are durable until now are
+/// held against their checksums. With --follow so are those that come, as soon
+/// as they are durable; what is wrong is told at once, and when the scan is
 /// sealed the rest is verified without reading all of it again.
 ///
-/// Exit codes: 0 all is good; 1 something is not, or the recorder of a scan that was followed died; 2 a scan could not
-/// be verified.
+/// Exit codes: 0 what is stored is intact, and the recording is complete (or
+/// nothing is known to be lost, where nobody can say more); 3 what is stored is
+/// intact, and the recording is not complete: frames were lost when it was
+/// made, or what was planned is not covered; 1 what is stored is damaged or not
+/// all here, or the recorder of a scan that was followed died; 2 a scan could
+/// not be verified. Of several scans the worst counts: 2, then 1, then 3.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -59,6 +76,9 @@ pub struct Args {
     /// Verify a scan that is being recorded as it grows, until it is sealed.
     #[arg(long, conflicts_with = "all")]
     follow: bool,
+    /// List every finding, also where many are of one kind.
+    #[arg(long)]
+    verbose: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -79,9 +99,19 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if scans.is_empty() && !output.json {
         println!("no scans");
     }
-    let judge = |it: &Verification| if it.good { output::GOOD } else { output::FOUND };
     let work = |scan: &ScanName| one(&roots, scan, args.follow, settings, output);
+    let text = |it: &Verification| text(it, args.verbose);
     scan_arg::each(&scans, output, work, text, judge)
+}
+
+/// Whether what is stored is intact, and then whether it is all that should have been recorded.
+fn judge(it: &Verification) -> u8 {
+    let incomplete = it.completeness.as_ref().is_some_and(|it| it.complete == Some(false));
+    match (it.good, incomplete) {
+        (false, _) => output::FOUND,
+        (true, true) => output::INCOMPLETE,
+        (true, false) => output::GOOD,
+    }
 }
 
 fn one(
@@ -165,29 +195,56 @@ fn tell(finding: &Finding, follower: &Follower, bar: &ProgressBar, output: Outpu
     }
 }
 
-fn text(verification: &Verification) -> String {
+fn text(verification: &Verification, verbose: bool) -> String {
     let rate = verification.bytes as f64 / verification.seconds.max(1e-9);
-    let mut text = format!(
-        "{} {}: {} in {} blocks of {} streams, {:.1} s, {}/s\n",
-        verification.scan,
-        match (verification.good, is_recording(verification)) {
-            (true, false) => "is good",
-            (true, true) => "is being recorded, and good so far",
-            (false, false) => "is NOT good",
-            (false, true) => "is being recorded, and NOT good so far",
-        },
+    let read = format!(
+        "{} in {} of {}, {:.1} s, {}/s",
         ByteSize(verification.bytes),
-        verification.blocks,
-        verification.streams.len(),
+        count(verification.blocks as usize, "block"),
+        count(verification.streams.len(), "stream"),
         verification.seconds,
         ByteSize(rate as u64),
     );
+    let recorded = verification.completeness.as_ref().map(|it| it.headline.as_str());
+    let mut text = format!("{}: ", verification.scan);
+    text += &match (verification.good, is_recording(verification), recorded) {
+        (true, true, _) => format!("being recorded, intact so far: {read}\n"),
+        (false, true, _) => format!("being recorded, and NOT INTACT: {read}\n"),
+        (true, false, Some(recorded)) => format!("{recorded}\n  intact: {read}\n"),
+        (true, false, None) => format!("UNKNOWN: it has no account\n  intact: {read}\n"),
+        (false, false, recorded) => {
+            let recorded = recorded.unwrap_or("it has no account");
+            format!("{}\n  read: {read}\n  recorded as: {recorded}\n", harm(verification))
+        }
+    };
     verification.streams.iter().for_each(|stream| text += &of_stream(stream));
     text += &verification.redundancy.as_ref().map_or(String::new(), left);
-    for finding in &verification.findings {
-        text += &format!("! {finding}\n");
-    }
+    let listed = findings::lines(&verification.findings, verbose);
+    listed.iter().for_each(|line| text += &format!("! {line}\n"));
     text + &advice(verification)
+}
+
+/// What became of what was recorded, in the first line.
+fn harm(verification: &Verification) -> String {
+    let away = |it: &&Finding| matches!(it.what, What::MemberAbsent { .. });
+    let absent = verification.findings.iter().filter(away).count();
+    let lost: u64 = verification.streams.iter().map(|stream| stream.lost).sum();
+    let recorded = verification.completeness.as_ref().map_or(0, |it| it.recorded);
+    let recorded = counted(recorded, "frame");
+    let unreadable = format!("{} of {recorded} recorded cannot be read", grouped(lost));
+    let away = count(absent, "member");
+    let is = if absent == 1 { "is" } else { "are" };
+    match (absent, lost) {
+        (0, 0) => {
+            "NOT INTACT: every frame that was recorded can be read, and something else is wrong"
+                .to_owned()
+        }
+        (0, _) => format!("DAMAGED: {unreadable}"),
+        (_, 0) => format!(
+            "NOT ALL HERE: {away} {is} not attached; every frame that was recorded can be read without"
+        ),
+        (..) => format!("NOT ALL HERE: {away} {is} not attached; {unreadable}"),
+    }
 }
 
 /// How much redundancy is left.
@@ -241,18 +298,19 @@ fn is_to_be_rebuilt(left: &Left) -> bool {
     left.lost > 0 || left.unprotected > 0
 }
 
+/// A stream: its blocks as they are now, and its frames as they were recorded.
 fn of_stream(stream: &StreamResult) -> String {
-    let recorded = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
-    let verdict = match stream.good {
-        true => recorded,
-        false => format!("NOT good (recorded as {recorded})"),
-    };
-    let absent = stream.absent.map_or(String::new(), |absent| format!(", {absent} absent"));
+    let verdict = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
+    let written = stream.stored.map_or(stream.written, |terms| terms.written);
+    let of_expected = stream
+        .stored
+        .filter(|terms| terms.expected != terms.written)
+        .map_or(String::new(), |terms| format!(" of {}", grouped(terms.expected)));
     let overrun = match stream.stored.map_or(0, |terms| terms.overrun) {
         0 => String::new(),
         frames => {
             let why = stream.why_overrun.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-            format!(", {frames} overrun{why}")
+            format!(", {} overrun{why}", grouped(frames))
         }
     };
     let unlisted = match stream.gaps_unlisted {
@@ -261,14 +319,14 @@ fn of_stream(stream: &StreamResult) -> String {
     };
     let lost = match stream.lost {
         0 => String::new(),
-        lost => format!(", {lost} of those written cannot be read"),
+        lost => format!(", {} of them cannot be read now", grouped(lost)),
     };
     format!(
-        "  {}: {} of {} blocks good, {} frames written{absent}{overrun}{unlisted}{lost}, {verdict}\n",
+        "  {}: {} of {} good; recorded {}{of_expected} frames{lost}{overrun}{unlisted}, {verdict}\n",
         stream.name,
         stream.good_blocks,
-        stream.blocks,
-        stream.stored.map_or(stream.written, |terms| terms.written),
+        count(stream.blocks as usize, "block"),
+        grouped(written),
     )
 }
 
@@ -279,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_lost_blocks_is_not_called_what_it_was_recorded_as() {
+    fn a_stream_that_lost_blocks_says_how_many_frames_cannot_be_read() {
         let terms = Terms { expected: 1000, written: 1000, ..Terms::default() };
         let whole = StreamResult {
             name: "a".into(),
@@ -294,11 +352,10 @@ mod tests {
             why_overrun: None,
             gaps_unlisted: 0,
         };
-        let text = "  a: 11 of 11 blocks good, 1000 frames written, 0 absent, proven\n";
+        let text = "  a: 11 of 11 blocks good; recorded 1000 frames, proven\n";
         assert_eq!(of_stream(&whole), text);
         let cut = StreamResult { good_blocks: 9, good: false, lost: 180, written: 820, ..whole };
-        let text = "  a: 9 of 11 blocks good, 1000 frames written, 0 absent, \
-                    180 of those written cannot be read, NOT good (recorded as proven)\n";
+        let text = "  a: 9 of 11 blocks good; recorded 1000 frames, 180 of them cannot be read now, proven\n";
         assert_eq!(of_stream(&cut), text);
     }
 
@@ -315,12 +372,11 @@ mod tests {
             absent: Some(7),
             stored: Some(terms),
             verdict: Some(Verdict::Consistent),
-            why_overrun: Some("no member took more: the disk is full".into()),
+            why_overrun: Some("the disk is full".into()),
             gaps_unlisted: 3,
         };
-        let text = "  a: 11 of 11 blocks good, 993 frames written, 7 absent, \
-                    7 overrun (no member took more: the disk is full), 3 gaps counted and not listed, \
-                    consistent\n";
+        let text = "  a: 11 of 11 blocks good; recorded 993 of 1000 frames, 7 overrun (the disk is full), \
+                    3 gaps counted and not listed, consistent\n";
         assert_eq!(of_stream(&full), text);
     }
 }

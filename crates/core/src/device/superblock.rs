@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::volume::{self, Volume};
 use crate::account::{Terms, Verdict};
+use crate::completeness::Completeness;
 use crate::manifest::State;
 use crate::name::ScanName;
 use crate::time::Tai;
@@ -168,6 +169,14 @@ pub struct StoredScan {
     pub verdict: Verdict,
     /// The endpoint it was recorded from, cut if it is very long.
     pub source: String,
+}
+
+impl StoredScan {
+    /// Whether it is complete, if its frames were counted and it is over.
+    pub fn completeness(&self) -> Option<Completeness> {
+        let counted = self.frame_bytes > 0 && self.state != State::Recording;
+        counted.then(|| Completeness::of_terms(self.terms, self.verdict, self.state))
+    }
 }
 
 /// All that a device says of itself.

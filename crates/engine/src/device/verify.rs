@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use fullbore_core::completeness::Completeness;
+use fullbore_core::device::StoredScan;
 use fullbore_core::device::{DeviceEnd, Span, Status, Word};
 use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Checker, Finding as Wrong, Mismatch, Pattern, Report};
@@ -25,6 +27,9 @@ pub struct Verification {
     pub device: PathBuf,
     /// The scan, if it was one.
     pub scan: Option<ScanName>,
+    /// Whether that scan is complete, if its frames were counted.
+    #[serde(flatten)]
+    pub completeness: Option<Completeness>,
     /// The read status.
     pub status: Status,
     /// Bytes looked at.
@@ -48,6 +53,7 @@ impl Verification {
         Self {
             device: contents.path().to_owned(),
             scan: contents.scan().map(|scan| scan.name.clone()),
+            completeness: contents.scan().and_then(StoredScan::completeness),
             status: contents.status(),
             bytes: 0,
             blocks: contents.parts(),

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Verdict;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::format::panda::{Field, PandaSource, Tally};
 use fullbore_core::gap::Gap;
 use fullbore_core::layout::BLOCK_BYTES;
@@ -243,6 +244,9 @@ pub struct Recorded {
     pub bytes: u64,
     /// How it ended.
     pub reason: String,
+    /// Whether it is complete.
+    #[serde(flatten)]
+    pub completeness: Completeness,
     /// How sure the account is.
     pub verdict: Verdict,
     /// What the PandA says it took.
@@ -283,6 +287,7 @@ impl From<Finished> for Recorded {
             samples: account.terms.written,
             bytes: account.bytes,
             reason,
+            completeness: account.completeness(),
             verdict: account.verdict,
             captured: closed.captured,
             terms: account.terms,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fullbore_core::account::Account;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::demand::Sum;
 use fullbore_core::manifest::{Manifest, Pages};
 use fullbore_core::name::{Name, ScanName};
@@ -189,4 +190,15 @@ pub struct Sealed {
     pub manifest: Manifest,
     /// The account of each of its streams.
     pub accounts: Vec<Account>,
+    /// Whether it is complete.
+    #[serde(flatten)]
+    pub completeness: Completeness,
+}
+
+impl Sealed {
+    /// A scan that is over, by its manifest and the accounts of its streams.
+    pub fn of(manifest: Manifest, accounts: Vec<Account>) -> Self {
+        let completeness = Completeness::of_accounts(&manifest, &accounts);
+        Self { manifest, accounts, completeness }
+    }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fullbore_core::completeness::Planned;
 use fullbore_core::demand::Stall;
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::name::ScanName;
@@ -30,6 +31,9 @@ pub struct Plan {
     pub start: Option<Tai>,
     /// When each scan ends.
     pub limit: Limit,
+    /// When the scan was to begin and to end, as far as that was said: what its streams do not cover of it is told, and
+    /// speaks against it. Of several scans one after the other: when the first was to begin.
+    pub planned: Planned,
     /// Block memory for all sources together.
     pub buffer: Option<ByteSize>,
     /// About how large chunk files are.

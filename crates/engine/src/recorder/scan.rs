@@ -9,6 +9,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Account;
+use fullbore_core::completeness::Planned;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::gap::Ranges;
@@ -150,6 +151,7 @@ impl Scan {
             state: State::Recording,
             software: concat!("fullbore ", env!("CARGO_PKG_VERSION")).to_owned(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            planned: Some(plan.planned).filter(Planned::is_any),
             armed,
             stopped: None,
             times: None,

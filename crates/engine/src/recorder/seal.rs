@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use fullbore_core::account::{Account, CountedBy, Host, HostMember, Presence, judge_together};
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::manifest::{Member, State, Summary};
+use fullbore_core::manifest::{Member, State, Stream, Summary};
 use fullbore_core::time::Tai;
 
 use super::error::RecordError;
@@ -35,7 +35,7 @@ pub fn seal(
     add_silent_streams(scan, sources);
     add_host(scan, writers);
     add_witnesses(scan, sources);
-    add_presence(scan);
+    add_presence(scan, sources);
     add_clock(scan);
     for (number, account) in &scan.accounts {
         assert!(account.terms.balance(), "stream {number}: {:?}", account.terms);
@@ -46,7 +46,7 @@ pub fn seal(
     }
     write_down(scan, if aborted { State::Aborted } else { State::Sealed })?;
     let accounts = scan.accounts.values().cloned().collect();
-    Ok(Sealed { manifest: scan.manifest.clone(), accounts })
+    Ok(Sealed::of(scan.manifest.clone(), accounts))
 }
 
 /// Writes the accounts, and then the manifests, which alone say that it is sealed.
@@ -138,8 +138,8 @@ fn add_clock(scan: &mut Scan) {
     }
 }
 
-/// What the streams show of one another: who began last, who ended first, who never came.
-fn add_presence(scan: &mut Scan) {
+/// What the streams show of one another and of the plan: who began last, who ended first, who never came.
+fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     // A PandA says itself when it began and ended, which is no measure for others.
     let tells = |account: &Account| account.counted_by == CountedBy::ServerCount;
     let seen = |account: &Account| Some((account.first?.seen, account.last?.seen));
@@ -148,27 +148,48 @@ fn add_presence(scan: &mut Scan) {
     let earliest = ends.iter().map(|ends| ends.0).min();
     let latest = ends.iter().map(|ends| ends.1).max();
     let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
-    for account in scan.accounts.values_mut() {
+    let planned = scan.manifest.planned.unwrap_or_default();
+    for (number, account) in &mut scan.accounts {
+        let stream = &scan.manifest.streams[usize::from(*number)];
+        let rate = stream.frames_per_second(account).or_else(|| rate_of(stream, sources));
+        let lacking = planned.lacking(account, rate, armed, stopped);
         let (Some(first), Some(last)) = (account.first, account.last) else {
             account.presence.push(Presence::NeverCame);
+            account.presence.extend(lacking);
             continue;
         };
+        let is_beginning = |it: &Presence| matches!(it, Presence::LacksBeginning { .. });
+        let begins = lacking.iter().any(is_beginning);
+        let ends = lacking.len() > usize::from(begins);
+        account.presence.extend(lacking);
         if scan.limited {
-            account.presence.extend(within_limits(armed, stopped, first.seen, last.seen));
+            // Against the plan where there is one, else against arming and the limit.
+            let (no_begin, no_end) = (planned.begin.is_some(), planned.end.is_some());
+            let told = within_limits(armed, stopped, first.seen, last.seen).into_iter();
+            account.presence.extend(told.filter(|it| match it {
+                Presence::CameLate { .. } => !no_begin,
+                _ => !no_end,
+            }));
         }
         if tells(account) {
             continue;
         }
         let noticeable = noticeable(account.terms.expected, first.seen, last.seen);
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
-        if late > noticeable {
+        if late > noticeable && !begins {
             account.presence.push(Presence::StartedLate { ns: late });
         }
         let early = latest.map_or(0, |latest| latest.since(last.seen));
-        if early > noticeable {
+        if early > noticeable && !ends {
             account.presence.push(Presence::DiedEarly { ns: early });
         }
     }
+}
+
+/// Frames per second of a stream by its endpoint, where that says it.
+fn rate_of(stream: &Stream, sources: &[UdpSource]) -> Option<u64> {
+    let source = sources.iter().find(|source| source.endpoint.to_string() == stream.source)?;
+    source.frames_per_second
 }
 
 /// How much a stream of so many frames must lack at an end to have begun late or died early.

@@ -116,14 +116,14 @@ fn carry_out(mut scan: Scan, basis: &Basis) -> Done {
             format!("{path} does not answer: the tails of {name} stay there until it does")
         },
     ));
-    let sealed = sealed.map(|sealed| Sealed { manifest: scan.manifest.clone(), ..sealed });
+    let sealed = sealed.map(|sealed| Sealed::of(scan.manifest.clone(), sealed.accounts));
     warnings.extend(sealed.iter().filter_map(wanting));
     let sealed = sealed.map_err(|error| Unsealed {
         why: error.to_string(),
-        books: Some(Sealed {
-            manifest: Manifest { state: State::Recording, ..scan.manifest },
-            accounts: scan.accounts.into_values().collect(),
-        }),
+        books: Some(Sealed::of(
+            Manifest { state: State::Recording, ..scan.manifest },
+            scan.accounts.into_values().collect(),
+        )),
     });
     Done { name, warnings, sealed }
 }
@@ -134,5 +134,5 @@ fn wanting(sealed: &Sealed) -> Option<String> {
     let listed: Vec<String> = wanting.iter().map(ToString::to_string).collect();
     let name = &sealed.manifest.scan;
     (!listed.is_empty())
-        .then(|| format!("{name}: the disk set was found wanting: {}", listed.join("; ")))
+        .then(|| format!("{name} is less safe than was asked for: {}", listed.join("; ")))
 }

@@ -65,6 +65,7 @@ impl Members {
             redundancy: None,
             stall: None,
             clock: Default::default(),
+            planned: fullbore_core::completeness::Planned::default(),
             goes_on_without: None,
             new_members: Vec::new(),
         }
@@ -187,7 +188,7 @@ fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
     assert_eq!(states.get(), Some([Some(State::Recording), Some(State::Sealed)]));
     let told = warnings(&events).join("; ");
     assert!(told.contains("s_a is sealed without it"), "{told}");
-    assert!(told.contains("s_a: the disk set was found wanting"), "{told}");
+    assert!(told.contains("s_a is less safe than was asked for: "), "{told}");
     let sealed = events.iter().find_map(|event| match event {
         Event::Sealed(sealed) => Some(&sealed.manifest),
         _ => None,

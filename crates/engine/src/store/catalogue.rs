@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use fullbore_core::account::Verdict;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::layout::chunk_number;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
 use fullbore_core::name::{Name, ScanName};
@@ -72,6 +73,9 @@ pub struct Entry {
     pub streams: usize,
     /// The worst verdict of its streams.
     pub verdict: Option<Verdict>,
+    /// Whether it is complete, once each stream has an account.
+    #[serde(flatten)]
+    pub completeness: Option<Completeness>,
     /// The roots that hold a part of it.
     pub members: Vec<PathBuf>,
     /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
@@ -334,6 +338,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         bytes: manifest.bytes().saturating_add(parity_bytes(manifest)),
         streams: manifest.streams.len(),
         verdict: manifest.verdict(),
+        completeness: Completeness::of_manifest(manifest),
         members: members(roots, places),
         absent: inventory::absent_members(roots, manifest)
             .map(|member| member.path.clone())
@@ -391,6 +396,7 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
             names.len()
         },
         verdict: None,
+        completeness: None,
         members: members(roots, places),
         absent: Vec::new(),
         wanting: Vec::new(),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use fullbore_core::completeness::counted;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -287,7 +288,7 @@ impl fmt::Display for What {
         use What::*;
         match self {
             MemberAbsent { uuid, was_at } => {
-                write!(f, "the member {uuid} (then at {}) is not given", was_at.display())
+                write!(f, "member {uuid} (then at {}) is not attached", was_at.display())
             }
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
             ManifestMissing => write!(f, "the manifest is not there"),
@@ -303,14 +304,26 @@ impl fmt::Display for What {
             IndexMissing => write!(f, "the index is not there"),
             IndexUnreadable { why } => write!(f, "the index cannot be read: {why}"),
             IndexCut { records, bytes } => {
-                write!(f, "behind {records} records the index has {bytes} bytes that are none")
+                write!(
+                    f,
+                    "behind {} the index has {} that are no record",
+                    counted(*records, "record"),
+                    counted(*bytes, "byte")
+                )
             }
             IndexForeign { of } => write!(f, "the index is that of {of}"),
             ChunkMissing { blocks, bytes } => {
-                write!(f, "the chunk file is not there ({blocks} blocks, {bytes} bytes)")
+                write!(
+                    f,
+                    "the chunk file is not there ({}, {})",
+                    counted(*blocks, "block"),
+                    counted(*bytes, "byte")
+                )
             }
             ChunkTruncated { is, should, blocks } => {
-                write!(f, "the chunk has {is} bytes of {should}: {blocks} blocks are not whole")
+                let are = if *blocks == 1 { "is" } else { "are" };
+                let blocks = counted(*blocks, "block");
+                write!(f, "the chunk has {is} bytes of {should}: {blocks} {are} not whole")
             }
             ChunkTooLong { is, should } => {
                 write!(f, "the chunk has {is} bytes where the index knows {should}")
@@ -339,33 +352,54 @@ impl fmt::Display for What {
                 write!(f, "in the place of {blocks} lies what belongs to {others}")
             }
             BlocksAbsent { first, count } => {
-                let are = if *count > 1 { "were recorded and are" } else { "was recorded and is" };
-                write!(f, "{} {are} nowhere", Blocks(*first, *count))
+                let (are, them) = if *count > 1 { ("are", "them") } else { ("is", "it") };
+                let blocks = Blocks(*first, *count);
+                write!(f, "{blocks} {are} missing: none of the given members holds {them}")
             }
-            ParityMissing { chunks } => write!(f, "{chunks} parity chunks are not there"),
+            ParityMissing { chunks } => {
+                let are = if *chunks == 1 { "is" } else { "are" };
+                write!(f, "{} {are} not there", counted(*chunks, "parity chunk"))
+            }
             ParityDamaged { rows } => {
-                write!(f, "{rows} rows of this parity chunk are not as they were written")
+                let are = if *rows == 1 { "is" } else { "are" };
+                write!(f, "{} of this parity chunk {are} not as written", counted(*rows, "row"))
             }
-            ChunksUnprotected { chunks } => write!(f, "{chunks} chunks have no parity"),
+            ChunksUnprotected { chunks } => {
+                let have = if *chunks == 1 { "has" } else { "have" };
+                write!(f, "{} {have} no parity", counted(*chunks, "chunk"))
+            }
             LeftOver { chunks, bytes } => write!(
                 f,
-                "{chunks} chunks ({bytes} bytes) are left over from before the scan was rebuilt without this member, \
-                 and are no part of it any more; `fullbore rm --leftovers` removes them"
+                "{} ({}) left over from before the scan was rebuilt without this member: no part of it any more; \
+                 `fullbore rm --leftovers` removes what is left over",
+                counted(*chunks, "chunk"),
+                counted(*bytes, "byte"),
             ),
             BlockTwice { sequence } => write!(f, "two records differ about block {sequence}"),
             BlockAbsurd { sequence, why } => write!(f, "the record of block {sequence}: {why}"),
             FramesUnaccounted => write!(f, "no block holds them and no gap tells of them"),
             FramesTwice => write!(f, "two blocks claim them"),
-            FramesDamaged { count, why } => write!(f, "{count} frames have a bad header: {why}"),
-            FramesMisplaced { count, why } => {
-                write!(f, "{count} frames tell another time than their place: {why}")
+            FramesDamaged { count, why } => {
+                let have = if *count == 1 { "has" } else { "have" };
+                write!(f, "{} {have} a bad header: {why}", counted(*count, "frame"))
             }
-            FillUnmarked { count } => write!(f, "{count} fill frames are not marked as fill"),
+            FramesMisplaced { count, why } => {
+                let have = if *count == 1 { "has" } else { "have" };
+                write!(
+                    f,
+                    "{} {have} another time than their place: {why}",
+                    counted(*count, "frame")
+                )
+            }
+            FillUnmarked { count } => {
+                let are = if *count == 1 { "is" } else { "are" };
+                write!(f, "{} {are} not marked as fill", counted(*count, "fill frame"))
+            }
             AccountTerm { term, stored, counted } => {
                 write!(f, "the account says {term} {stored}, and the recording {counted}")
             }
             AccountUnbalanced { expected, sum } => {
-                write!(f, "the account expects {expected} frames and tells of {sum}")
+                write!(f, "the account expects {} and tells of {sum}", counted(*expected, "frame"))
             }
             ManifestTerm { term, stored, counted } => {
                 write!(f, "the manifest says {term} {stored}, and the recording {counted}")

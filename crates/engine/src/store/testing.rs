@@ -376,6 +376,7 @@ impl Store {
             state: State::Sealed,
             software: "fullbore test".into(),
             host: "here".into(),
+            planned: None,
             armed: start(),
             stopped: Some(start().plus_ns(10_000_000_000)),
             times: None,

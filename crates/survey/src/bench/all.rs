@@ -464,6 +464,7 @@ fn record_once(
         redundancy: None,
         stall: None,
         clock: Default::default(),
+        planned: fullbore_core::completeness::Planned::default(),
         goes_on_without: None,
         new_members: Vec::new(),
     };

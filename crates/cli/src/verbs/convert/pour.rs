@@ -169,7 +169,7 @@ impl Pouring {
             verdict,
             whole,
             recorded_whole: scan.manifest.state == State::Sealed
-                && stream.account.as_ref().is_some_and(Account::is_surely_whole),
+                && stream.account.as_ref().is_some_and(|account| account.completeness().is_good()),
         })
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use fullbore_core::account::Terms;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{Kind, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::time::Tai;
@@ -37,6 +38,9 @@ struct Info {
 struct Known {
     #[serde(flatten)]
     scan: StoredScan,
+    /// Whether it is complete, if its frames were counted.
+    #[serde(flatten)]
+    completeness: Option<Completeness>,
     /// Address of its last chunk that holds data.
     last: Option<u64>,
 }
@@ -54,7 +58,11 @@ pub fn info(text: &str, output: Output) -> anyhow::Result<ExitCode> {
         None => volume.superblock().scans.clone(),
     };
     let (superblock, layout) = (volume.superblock(), volume.layout());
-    let known = |scan: StoredScan| Known { last: scan.last(layout.chunk_bytes), scan };
+    let known = |scan: StoredScan| Known {
+        completeness: scan.completeness(),
+        last: scan.last(layout.chunk_bytes),
+        scan,
+    };
     let info = Info {
         device: end.path.clone(),
         uuid: superblock.uuid.to_string(),
@@ -90,7 +98,7 @@ fn told(info: &Info) -> String {
 }
 
 fn of_scan(known: &Known, device: &std::path::Path) -> String {
-    let Known { scan, last } = known;
+    let Known { scan, completeness, last } = known;
     let standing = match scan.state {
         State::Recording => format!(
             "is being recorded, or was never sealed: then run `fullbore recover device:{}`",
@@ -116,6 +124,9 @@ fn of_scan(known: &Known, device: &std::path::Path) -> String {
         scan.first,
         held(scan),
     );
+    if let Some(Completeness { headline, explanation, .. }) = completeness {
+        text += &format!("  {headline}\n  {explanation}\n");
+    }
     if scan.frame_bytes > 0 {
         let Terms { expected, written, missing, overrun, damaged, late } = scan.terms;
         text += &format!(

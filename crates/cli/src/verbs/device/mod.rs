@@ -95,7 +95,17 @@ fn table(listed: &Listed<'_>, volume: &Volume) -> String {
     if listed.scans.is_empty() {
         text += "no scans\n";
     } else {
-        let heading = ["scan", "state", "begun (UTC)", "size", "first", "last", "ended", "verdict"];
+        let heading = [
+            "scan",
+            "state",
+            "begun (UTC)",
+            "size",
+            "first",
+            "last",
+            "ended",
+            "complete",
+            "verdict",
+        ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(listed.scans.iter().map(|scan| row(scan, listed.chunk_bytes)));
         text += &columns(&rows, 3);
@@ -130,6 +140,7 @@ fn row(scan: &StoredScan, chunk_bytes: u32) -> Vec<String> {
         format!("{:#x}", scan.first),
         scan.last(chunk_bytes).map_or("-".into(), |last| format!("{last:#x}")),
         scan.ending.to_string(),
+        scan.completeness().map_or("-".into(), |it| it.short()),
         scan.verdict.to_string(),
     ]
 }

@@ -44,14 +44,14 @@ pub fn verify(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
             let result = verify_pattern(&end, pattern, &control, &progress);
             bar.finish_and_clear();
             let verification = result.map_err(|error| refused(error, output))?;
-            worst = worst.max(tell(&verification, output)?);
+            worst = output::worse(worst, tell(&verification, output)?);
             continue;
         }
         ensure!(
             end.first.is_none() && end.last.is_none(),
             "bare chunks have no checksums\n  say what lies there: {text}&pattern=prbs31"
         );
-        worst = worst.max(verify_scans(&end, &control, output)?);
+        worst = output::worse(worst, verify_scans(&end, &control, output)?);
     }
     Ok(ExitCode::from(worst))
 }
@@ -72,7 +72,7 @@ fn verify_scans(end: &DeviceEnd, control: &Control, output: Output) -> anyhow::R
         let result = verify_scan(&mut volume, name, control, &progress);
         bar.finish_and_clear();
         match result.map_err(explained) {
-            Ok(verification) => worst = worst.max(tell(&verification, output)?),
+            Ok(verification) => worst = output::worse(worst, tell(&verification, output)?),
             // One scan that cannot be verified does not keep the others from it.
             Err(error) if names.len() > 1 => {
                 eprintln!("fullbore: {}", told(&error));
@@ -108,20 +108,31 @@ fn ran_through(status: &Status) -> bool {
 fn tell(verification: &Verification, output: Output) -> anyhow::Result<u8> {
     output.tell(verification, || text(verification))?;
     let good = verification.good && ran_through(&verification.status);
-    Ok(if good { output::GOOD } else { output::FOUND })
+    let incomplete =
+        verification.completeness.as_ref().is_some_and(|it| it.complete == Some(false));
+    Ok(match (good, incomplete) {
+        (false, _) => output::FOUND,
+        (true, true) => output::INCOMPLETE,
+        (true, false) => output::GOOD,
+    })
 }
 
 fn text(it: &Verification) -> String {
     let what =
         it.scan.as_ref().map_or_else(|| it.device.display().to_string(), ToString::to_string);
     let rate = it.bytes as f64 / it.seconds.max(1e-6);
-    let verdict = match (it.good, ran_through(&it.status)) {
-        (true, true) => "is good",
-        (true, false) => "is good as far as it was read",
-        (false, _) => "is NOT good",
+    let intact = match (it.good, ran_through(&it.status)) {
+        (true, true) => "intact",
+        (true, false) => "intact as far as it was read",
+        (false, _) => "DAMAGED",
     };
-    let mut text = format!(
-        "{what} {verdict}: {} in {} of {} good, {:.1} s, {}/s\n  status    {}\n",
+    let mut text = match &it.completeness {
+        Some(recorded) if it.good => format!("{what}: {}\n  {intact}", recorded.headline),
+        Some(recorded) => format!("{what}: {intact}\n  recorded as: {}\n  read", recorded.headline),
+        None => format!("{what}: {intact}"),
+    };
+    text += &format!(
+        ": {} in {} of {} good, {:.1} s, {}/s\n  status    {}\n",
         ByteSize(it.bytes),
         it.good_blocks,
         output::count(it.blocks as usize, "block"),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use fullbore_core::account::{Account, Terms};
+use fullbore_core::account::Terms;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{BytesSource, Direction, Status, Word};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::name::{Name, ScanName};
@@ -226,7 +227,7 @@ fn judge(recorded: &Recorded) -> u8 {
         || recorded.bytes == 0
         || (recorded.scan.is_some() && recorded.full)
         || recorded.status.has(Word::Aborted)
-        || !recorded.account.as_ref().is_none_or(Account::is_whole);
+        || !recorded.account.as_ref().is_none_or(|account| account.completeness().is_good());
     if found { output::FOUND } else { output::GOOD }
 }
 
@@ -235,7 +236,12 @@ fn text(recorded: &Recorded) -> String {
     let what =
         recorded.scan.as_ref().map_or("bare chunks".to_owned(), |scan| scan.name.to_string());
     let address = |address: Option<u64>| address.map_or("none".into(), |it| format!("{it:#x}"));
-    let mut text = format!(
+    let mut text = String::new();
+    if let Some(account) = &recorded.account {
+        let Completeness { headline, explanation, .. } = account.completeness();
+        text += &format!("{headline}\n  {explanation}\n");
+    }
+    text += &format!(
         "{what} on {}: {} in {:.2} s, {}/s\n  status    {}\n  addresses first {}, last {}\n  \
          durable   {}, longest write {:.1} ms, longest sync {:.1} ms\n",
         recorded.device.display(),

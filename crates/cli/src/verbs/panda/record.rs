@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs};
-use fullbore_core::account::Verdict;
 use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
 use fullbore_core::format::panda::forecast::{self, Load};
 use fullbore_core::format::panda::{EndReason, PandaSource, Tally};
@@ -277,8 +276,7 @@ fn judge(outcome: &Outcome) -> u8 {
 
 /// Whether every sample that the PandA took is in the file, and nothing speaks against it.
 pub fn is_whole(recorded: &Recorded) -> bool {
-    let doubtful = matches!(recorded.verdict, Verdict::Unexplained | Verdict::Unproven);
-    recorded.terms.written == recorded.terms.expected && !doubtful
+    recorded.completeness.is_good()
 }
 
 /// What the fields that are captured come to, and whether the link carries it. A PandA that does not say is
@@ -495,9 +493,11 @@ fn told_of_all(scan: &Scan) -> String {
 }
 
 fn told(recorded: &Recorded) -> String {
-    let Recorded { number, file, samples, reason, verdict, terms, .. } = recorded;
+    let Recorded { number, file, samples, reason, completeness, terms, .. } = recorded;
     let mut text = format!(
-        "acquisition {number}: {samples} samples in {}, {reason}, {verdict}\n",
+        "acquisition {number}: {}\n  {}\n  {samples} samples in {}, {reason}\n",
+        completeness.headline,
+        completeness.explanation,
         file.display()
     );
     if terms.expected != terms.written {

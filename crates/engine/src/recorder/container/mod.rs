@@ -111,6 +111,7 @@ impl ContainerPlan {
             redundancy: None,
             stall: None,
             clock: self.clock,
+            planned: fullbore_core::completeness::Planned { begin: None, end: self.limit.until },
             goes_on_without: None,
             new_members: Vec::new(),
         }

@@ -329,6 +329,10 @@ impl Supervisor {
     /// Cuts the next scan from the one being recorded.
     fn cut(&mut self, mut next: Scan) {
         next.manifest.armed = self.clock.now();
+        if let Some(planned) = &mut next.manifest.planned {
+            // It goes on where the one before ends.
+            planned.begin = planned.begin.map(|_| next.manifest.armed);
+        }
         next.shared = witness::Reading::take(Path::new("/"));
         // Of members that failed while its directories were made.
         for (member, failure) in next.manifest.members.iter_mut().zip(&self.failures) {
@@ -442,7 +446,12 @@ impl Supervisor {
             match self.plan.pandas.is_empty() {
                 false => self.stop(1),
                 true => {
-                    self.newest().limited = true;
+                    let now = self.clock.now();
+                    let scan = self.newest();
+                    scan.limited = true;
+                    if let Some(planned) = &mut scan.manifest.planned {
+                        planned.end.get_or_insert(now);
+                    }
                     self.end_scan(tell);
                 }
             }

@@ -160,6 +160,7 @@ fn plan(roots: Vec<std::path::PathBuf>, streams: u16, captures: usize, scans: us
         redundancy: None,
         stall: None,
         clock: Default::default(),
+        planned: fullbore_core::completeness::Planned::default(),
         goes_on_without: None,
         new_members: Vec::new(),
     }

@@ -36,6 +36,7 @@ mod times;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::{State, Stream};
 use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
@@ -129,7 +130,9 @@ pub fn recover(
         rename(roots, &inventory, &mut manifest, &mut locks)?;
     }
     let (scan, seconds) = (scan.to_string(), started.elapsed().as_secs_f64());
-    Ok(Outcome::Recovered(Recovery { scan, state: manifest.state, streams, warnings, seconds }))
+    let completeness = Some(Completeness::of_accounts(&manifest, &accounts));
+    let state = manifest.state;
+    Ok(Outcome::Recovered(Recovery { scan, state, completeness, streams, warnings, seconds }))
 }
 
 /// Examines a stream, and has its chunks and indexes say what it is.
@@ -178,6 +181,7 @@ fn as_it_was(inventory: &Inventory, warnings: Vec<String>, started: Instant) -> 
     Recovery {
         scan: inventory.manifest.scan.to_string(),
         state: inventory.manifest.state,
+        completeness: Completeness::of_manifest(&inventory.manifest),
         streams: inventory.manifest.streams.iter().map(of_stream).collect(),
         warnings,
         seconds: started.elapsed().as_secs_f64(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
 use serde::Serialize;
 
@@ -41,6 +42,9 @@ pub struct Recovery {
     pub scan: String,
     /// What its manifest says of it now.
     pub state: State,
+    /// Whether it is complete.
+    #[serde(flatten)]
+    pub completeness: Option<Completeness>,
     /// Each stream.
     pub streams: Vec<Recovered>,
     /// What a user should know of it.

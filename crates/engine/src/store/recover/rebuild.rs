@@ -502,6 +502,11 @@ impl Rebuilt {
         if self.blocks.is_empty() {
             account.presence.push(Presence::NotKnown);
         }
+        if let Some(planned) = inventory.manifest.planned {
+            let rate = told.frames_per_second(&account);
+            let (armed, stopped) = (inventory.manifest.armed, inventory.manifest.stopped);
+            account.presence.extend(planned.lacking(&account, rate, armed, stopped));
+        }
         // The counters of the layers died with the recorder, so nothing can be proven any more.
         account.verdict = account.judge().max(Verdict::Consistent);
         Ok(account)

@@ -502,6 +502,7 @@ fn manifest(found: &Found, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]) ->
         state: if sealed { State::Recovered } else { State::Recording },
         software: concat!("fullbore ", env!("CARGO_PKG_VERSION"), " (recover)").to_owned(),
         host: NOT_KNOWN.into(),
+        planned: None,
         armed: Clock::new().now(),
         stopped: None,
         times: Some(Times::Files),

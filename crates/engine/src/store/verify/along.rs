@@ -97,6 +97,7 @@ impl Checked {
             uuid: scan.manifest.uuid,
             state: scan.manifest.state,
             good: findings.is_empty(),
+            completeness: None,
             blocks: streams.iter().map(|it| it.blocks).sum(),
             bytes: self.bytes(),
             seconds,

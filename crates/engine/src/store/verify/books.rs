@@ -295,7 +295,12 @@ impl<'a> Books<'a> {
 
     fn check_manifest(&mut self, stored: &Account) {
         let told = &self.scan.manifest.streams[self.stream.number];
-        let summary = Some(Summary::from(stored));
+        let mut summary = Summary::from(stored);
+        if told.account.as_ref().is_some_and(|told| told.beside.is_none()) {
+            // An earlier version did not write it.
+            summary.beside = None;
+        }
+        let summary = Some(summary);
         if told.account != summary {
             let text = |it: &Option<Summary>| {
                 it.as_ref().map_or("nothing".into(), |it| format!("{} {:?}", it.verdict, it.terms))

@@ -24,7 +24,8 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::account::{Account, Terms, Verdict};
+use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
 use serde::Serialize;
 use uuid::Uuid;
@@ -49,8 +50,11 @@ pub struct Verification {
     pub uuid: Uuid,
     /// How far it had come.
     pub state: State,
-    /// Whether nothing was found.
+    /// Whether what is stored is intact: nothing was found. It may lack frames all the same: see `complete`.
     pub good: bool,
+    /// Whether the recording is complete, as its accounts say, once each stream has one.
+    #[serde(flatten)]
+    pub completeness: Option<Completeness>,
     /// Blocks read.
     pub blocks: u64,
     /// Bytes read.
@@ -162,6 +166,7 @@ pub fn verify_rest(
         uuid: scan.manifest.uuid,
         state: scan.manifest.state,
         good: findings.is_empty(),
+        completeness: completeness(scan),
         blocks: read.iter().map(|it| it.len() as u64).sum(),
         bytes,
         seconds: started.elapsed().as_secs_f64(),
@@ -169,6 +174,17 @@ pub fn verify_rest(
         redundancy: redundancy.map(|it| it.left),
         findings,
     })
+}
+
+/// Whether a scan is complete by the accounts that are stored, which tell more than the manifest.
+pub fn completeness(scan: &Scan) -> Option<Completeness> {
+    let accounts = scan.streams.iter().map(|stream| stream.account.clone());
+    match accounts.collect::<Option<Vec<Account>>>() {
+        Some(accounts) if scan.manifest.state != State::Recording => {
+            Some(Completeness::of_accounts(&scan.manifest, &accounts))
+        }
+        _ => Completeness::of_manifest(&scan.manifest),
+    }
 }
 
 /// Reads every block of a scan and says which of each stream are not as they were written, or not there.

@@ -503,7 +503,8 @@ fn is_told(finding: &Finding, laid: &Laid) -> bool {
             text.contains(&format!("says {term} {stored}, and the recording {counted}"))
         }
         What::AccountUnbalanced { expected, sum } => {
-            text.contains(&format!("expects {expected} frames and tells of {sum}"))
+            let frames = fullbore_core::completeness::counted(*expected, "frame");
+            text.contains(&format!("expects {frames} and tells of {sum}"))
         }
         _ => false,
     };

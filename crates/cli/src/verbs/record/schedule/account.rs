@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::completeness::Completeness;
 use fullbore_core::name::Name;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
@@ -39,6 +40,8 @@ pub enum Came {
         bytes: u64,
         terms: Terms,
         verdict: Option<Verdict>,
+        #[serde(flatten)]
+        completeness: Option<Completeness>,
         late_seconds: f64,
         /// Before its end it was stopped, and lacks so much.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,6 +52,8 @@ pub enum Came {
         bytes: u64,
         terms: Terms,
         verdict: Option<Verdict>,
+        #[serde(flatten)]
+        completeness: Option<Completeness>,
         /// Its parts, by name.
         parts: Vec<Name>,
         /// Those of them that nobody has sealed.
@@ -150,7 +155,7 @@ pub fn table(session: &Session) -> String {
     let names = session.scans.iter().map(|outcome| outcome.scan.as_str().len());
     let width = names.max().unwrap_or(0).max(5);
     let heads = COLUMNS.map(|(name, width)| format!("  {name:>width$}")).concat();
-    let mut text = format!("\n{:width$}{heads}  verdict\n", "scan");
+    let mut text = format!("\n{:width$}{heads}  complete, verdict\n", "scan");
     for outcome in &session.scans {
         text += &format!("{:width$}{}\n", outcome.scan, row(outcome));
     }
@@ -164,22 +169,23 @@ pub fn table(session: &Session) -> String {
 
 /// What stands behind the name of a scan.
 fn row(outcome: &Outcome) -> String {
-    let spoken = |verdict: &Option<Verdict>| {
-        verdict.map_or("nothing came".to_owned(), |verdict| verdict.to_string())
+    let spoken = |verdict: &Option<Verdict>, completeness: &Option<Completeness>| {
+        let short = completeness.as_ref().map_or("nothing came".to_owned(), Completeness::short);
+        short + &verdict.map_or(String::new(), |verdict| format!(", {verdict}"))
     };
     let text = match &outcome.came {
-        Came::Recorded { bytes, terms, verdict, late_seconds, cut_short_seconds } => {
+        Came::Recorded { bytes, terms, verdict, completeness, late_seconds, cut_short_seconds } => {
             let late = match (*late_seconds * 1e9) as i64 > SHORT_NS {
                 true => format!(", {late_seconds:.1} s late"),
                 false => String::new(),
             };
             let short = cut_short_seconds
                 .map_or(String::new(), |lacks| format!(", CUT SHORT by {lacks:.1} s"));
-            figures(*bytes, terms) + &format!("  {}{late}{short}", spoken(verdict))
+            figures(*bytes, terms) + &format!("  {}{late}{short}", spoken(verdict, completeness))
         }
-        Came::RecordedBefore { bytes, terms, verdict, unsealed, .. } => {
+        Came::RecordedBefore { bytes, terms, verdict, completeness, unsealed, .. } => {
             let verdict = match unsealed.is_empty() {
-                true => spoken(verdict),
+                true => spoken(verdict, completeness),
                 false => "not sealed".to_owned(),
             };
             figures(*bytes, terms) + &format!("  {verdict}, recorded before")
@@ -207,11 +213,15 @@ fn figures(bytes: u64, terms: &Terms) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::manifest::State;
+
     use super::*;
 
     fn recorded(terms: Terms, late_seconds: f64, cut_short_seconds: Option<f64>) -> Came {
         let verdict = Some(Verdict::Proven);
-        Came::Recorded { bytes: 1_000_000, terms, verdict, late_seconds, cut_short_seconds }
+        let completeness = Some(Completeness::of_terms(terms, Verdict::Proven, State::Sealed));
+        let bytes = 1_000_000;
+        Came::Recorded { bytes, terms, verdict, completeness, late_seconds, cut_short_seconds }
     }
 
     fn session(scans: Vec<(&str, Option<&str>, Came)>) -> Session {
@@ -238,7 +248,10 @@ mod tests {
             ("no2", None, recorded(terms, 0.0, Some(12.34))),
         ]);
         let table = table(&session);
-        assert!(row_of(&table, "no2").ends_with("proven, CUT SHORT by 12.3 s"), "{table}");
+        assert!(
+            row_of(&table, "no2").ends_with("complete, proven, CUT SHORT by 12.3 s"),
+            "{table}"
+        );
         assert!(row_of(&table, "no1").ends_with("proven"), "{table}");
         let json = serde_json::to_value(&session).unwrap();
         assert_eq!(json["scans"][1]["cut_short_seconds"], 12.34);
@@ -266,15 +279,15 @@ mod tests {
             cells("scan")[2..8],
             ["expected", "written", "missing", "overrun", "damaged", "late"]
         );
-        assert_eq!(cells("no1")[2..], ["155", "100", "1", "3", "50", "1", "proven"]);
+        assert_eq!(
+            cells("no1")[2..],
+            ["155", "100", "1", "3", "50", "1", "LOST 55 (35 %), proven"]
+        );
         assert_eq!(cells("no2")[2..], ["155", "100", "1", "3", "50", "1", "FAILED: gone"]);
         assert_eq!(cells("all")[2..], ["310", "200", "2", "6", "100", "2"]);
         let widths: Vec<usize> = ["scan", "no1"]
             .map(|name| {
-                row_of(&table, name)
-                    .find("proven")
-                    .or(row_of(&table, name).find("verdict"))
-                    .unwrap()
+                row_of(&table, name).find("LOST").or(row_of(&table, name).find("complete")).unwrap()
             })
             .to_vec();
         assert_eq!(widths[0], widths[1], "{table}");
@@ -294,6 +307,11 @@ mod tests {
             bytes: 5,
             terms: Terms::default(),
             verdict: Some(Verdict::Consistent),
+            completeness: Some(Completeness::of_terms(
+                Terms::default(),
+                Verdict::Consistent,
+                State::Sealed,
+            )),
             parts: vec!["no1".parse().unwrap()],
             unsealed,
         };
@@ -303,9 +321,15 @@ mod tests {
             ("no3", Some("no3-2"), recorded(Terms::default(), 2.0, None)),
         ]);
         let table = table(&session);
-        assert!(row_of(&table, "no1").ends_with("consistent, recorded before"), "{table}");
+        assert!(
+            row_of(&table, "no1").ends_with("complete, consistent, recorded before"),
+            "{table}"
+        );
         assert!(row_of(&table, "no2").ends_with("not sealed, recorded before"), "{table}");
-        assert!(row_of(&table, "no3").ends_with("proven, 2.0 s late, as no3-2"), "{table}");
+        assert!(
+            row_of(&table, "no3").ends_with("complete, proven, 2.0 s late, as no3-2"),
+            "{table}"
+        );
         let json = serde_json::to_value(&session).unwrap();
         assert_eq!(json["scans"][0]["outcome"], "recorded-before");
         assert_eq!(json["scans"][2]["recorded_as"], "no3-2");

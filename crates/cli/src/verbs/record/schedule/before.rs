@@ -1,6 +1,7 @@
 //! Scans of the schedule that were recorded before the session was begun again.
 
 use fullbore_core::account::Terms;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
@@ -24,6 +25,7 @@ fn summed(parts: &[Manifest]) -> Came {
         bytes: parts.iter().map(Manifest::bytes).sum(),
         terms,
         verdict: parts.iter().filter_map(Manifest::verdict).max(),
+        completeness: Completeness::of_parts(parts),
         parts: parts.iter().map(name).collect(),
         unsealed: parts.iter().filter(|part| !is_sealed(part)).map(name).collect(),
     }

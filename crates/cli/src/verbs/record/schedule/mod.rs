@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use fullbore_core::completeness::{self, Completeness};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::agenda::{Agenda, Step};
 use fullbore_core::schedule::{Planned, Schedule};
@@ -101,7 +102,8 @@ fn plan(
     let limit = Limit { until: Some(scan.end), ..Limit::default() };
     let goes_on_without = Some(known.clone());
     let scans = vec![ScanName { session: session.clone(), scan: scan.name.clone() }];
-    Ok(Plan { scans, start: Some(scan.start), limit, goes_on_without, ..plan })
+    let planned = completeness::Planned { begin: Some(scan.start), end: Some(scan.end) };
+    Ok(Plan { scans, start: Some(scan.start), limit, planned, goes_on_without, ..plan })
 }
 
 struct Runner<'a> {
@@ -181,12 +183,13 @@ impl Runner<'_> {
         let earlier = self.earlier.get_or_insert_with(|| Earlier::look(&self.members));
         let came = before::recorded(earlier, &self.done.session, &scan);
         match &came {
-            Some(Came::RecordedBefore { bytes, terms, parts, unsealed, .. }) => {
+            Some(Came::RecordedBefore { bytes, terms, parts, unsealed, completeness, .. }) => {
                 self.done.add(*bytes, terms);
                 let told =
                     Told::RecordedBefore { scan: &scan.name, start: scan.start, parts, unsealed };
                 self.tell(&told, || before::in_words(&scan, &self.done.session, unsealed));
-                if !unsealed.is_empty() || terms.expected != terms.written {
+                let good = completeness.as_ref().is_none_or(Completeness::is_good);
+                if !unsealed.is_empty() || !good {
                     self.code = output::FOUND;
                 }
             }

@@ -139,6 +139,10 @@ impl Runner<'_> {
             let text = taken(&earlier, &own, scan, &free.scan);
             screen.event(&Event::Warning { text });
         }
+        if !earlier.parts(&own, scan.start, scan.end).is_empty() {
+            // What was recorded before is no part of it: how late it goes on is told with the session.
+            plan.planned.begin = None;
+        }
         recording.recorded_as = Some(free.scan.clone());
         plan.scans = vec![free];
         plan
@@ -190,7 +194,8 @@ impl Runner<'_> {
         Came::Recorded {
             bytes,
             terms,
-            verdict: sealed.and_then(|sealed| sealed.manifest.verdict()),
+            verdict: sealed.as_ref().and_then(|sealed| sealed.manifest.verdict()),
+            completeness: sealed.map(|sealed| sealed.completeness),
             late_seconds: late_ns as f64 / 1e9,
             cut_short_seconds: lacks.map(|ns| ns as f64 / 1e9),
         }

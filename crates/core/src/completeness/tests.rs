@@ -1,0 +1,339 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::account::{Edge, Host, HostMember};
+
+fn account(terms: Terms, verdict: Verdict) -> Account {
+    let expected = terms.sum();
+    let mut account = Account::new(CountedBy::FrameTime);
+    (account.terms, account.verdict) = (Terms { expected, ..terms }, verdict);
+    account
+}
+
+fn written(written: u64) -> Terms {
+    Terms { written, ..Terms::default() }
+}
+
+fn part(name: &str, account: &Account) -> Part {
+    Part::of_account(name, account)
+}
+
+fn told(parts: Vec<Part>) -> Completeness {
+    Completeness::judged(parts, None, State::Sealed, &[])
+}
+
+fn full_disk() -> Account {
+    let mut full = account(Terms { overrun: 8404, ..written(4096) }, Verdict::Consistent);
+    let failure = Some("the disk is full (making u_a/.fullbore/spare in /tmp/x)".to_owned());
+    let member = HostMember { path: "/data".into(), longest_write_ns: 1, failure };
+    full.host = Some(Host { pool_blocks: 64, high_water: 9, members: vec![member], tide: None });
+    full
+}
+
+#[test]
+fn a_full_disk_is_told_as_a_loss_first_and_as_explained_second() {
+    let full = full_disk().completeness();
+    assert_eq!(full.headline, "LOST 8404 of 12 500 frames (67 %): the disk is full");
+    assert_eq!(
+        full.explanation,
+        "consistent: every frame that is not recorded is counted, with its cause"
+    );
+    assert_eq!((full.complete, full.lost, full.expected), (Some(false), 8404, 12_500));
+    assert_eq!(full.short(), "LOST 8404 (67 %)");
+    assert!(!full.is_good());
+}
+
+#[test]
+fn each_status_has_its_words() {
+    let proven = account(written(12_500), Verdict::Proven);
+    assert_eq!(proven.completeness().headline, "COMPLETE: all 12 500 frames");
+    let missing = Terms { missing: 11, ..written(11_916) };
+    let lost = account(missing, Verdict::Unexplained).completeness();
+    assert_eq!(
+        lost.headline,
+        "LOST 11 of 11 927 frames (0.09 %): lost before they reached this host"
+    );
+    assert_eq!(
+        lost.explanation,
+        "unexplained: 11 frames were lost before this host, and no counter here accounts for them"
+    );
+    let dropped = account(missing, Verdict::Consistent).completeness();
+    assert!(dropped.headline.ends_with("dropped by this host before fullbore could read them"));
+    let several = Terms { missing: 4, damaged: 2, ..written(994) };
+    assert_eq!(
+        account(several, Verdict::Unexplained).completeness().headline,
+        "LOST 6 of 1000 frames (0.60 %): 4 lost before they reached this host, 2 came damaged"
+    );
+    let mut uncounted = account(written(3000), Verdict::Unproven);
+    uncounted.counted_by = CountedBy::Nothing;
+    let unknown = uncounted.completeness();
+    assert_eq!(
+        unknown.headline,
+        "UNKNOWN: 3000 frames recorded; the frames carry no number, so losses before this host cannot be seen"
+    );
+    assert!(unknown.complete.is_none() && unknown.is_good());
+    let mut anew = account(written(1000), Verdict::Unexplained);
+    anew.restarts = 1;
+    let anew = anew.completeness();
+    assert!(anew.headline.starts_with("UNKNOWN: 1000 frames recorded; the sender restarted"));
+    assert!(!anew.is_good());
+    let mut astray = account(written(1000), Verdict::Consistent);
+    astray.astray = 3;
+    let astray = astray.completeness();
+    assert_eq!(
+        astray.headline,
+        "INCOMPLETE: 1000 frames recorded, no loss among them; 3 frames came and were not kept"
+    );
+    assert!(!astray.is_good());
+}
+
+#[test]
+fn a_scan_names_the_streams_that_something_is_wrong_with() {
+    let good = account(written(1000), Verdict::Proven);
+    let mut silent = Account::new(CountedBy::FrameTime);
+    silent.presence = vec![Presence::NeverCame];
+    silent.verdict = Verdict::Unexplained;
+    assert_eq!(
+        told(vec![part("5000", &silent)]).headline,
+        "INCOMPLETE: nothing was recorded; stream 5000 never delivered a frame"
+    );
+    let lossy = account(Terms { missing: 3, ..written(997) }, Verdict::Unexplained);
+    let both = told(vec![part("a", &good), part("b", &lossy), part("c", &silent)]);
+    assert_eq!(
+        both.headline,
+        "LOST 3 of 2000 frames (0.15 %) in 1 of 3 streams: lost before they reached this host; \
+         stream c never delivered a frame"
+    );
+    let names = ["1", "2", "3", "4", "5"];
+    let mut parts: Vec<Part> = names.iter().map(|name| part(name, &silent)).collect();
+    parts.push(part("6", &good));
+    let many = told(parts).headline;
+    assert!(many.contains("streams 1, 2, 3 and 2 more never delivered a frame"), "{many}");
+    let all = told(vec![part("a", &good), part("b", &good)]).headline;
+    assert_eq!(all, "COMPLETE: all 2000 frames of 2 streams");
+}
+
+#[test]
+fn a_scan_without_a_lost_frame_that_is_less_safe_says_so() {
+    let good = account(written(1000), Verdict::Proven);
+    let wanting = [Wanting::Failed { path: "/b".into(), why: "it was unplugged".to_owned() }];
+    let told = Completeness::judged(vec![part("a", &good)], None, State::Sealed, &wanting);
+    assert_eq!(
+        told.headline,
+        "COMPLETE: all 1000 frames; it is less safe than was asked for: /b failed: it was unplugged"
+    );
+}
+
+#[test]
+fn what_is_recovered_is_not_called_complete() {
+    let found = account(written(1000), Verdict::Consistent);
+    let told = Completeness::judged(vec![part("a", &found)], None, State::Recovered, &[]);
+    assert_eq!((told.status, told.complete), (Status::Unknown, None));
+    assert!(told.headline.contains("recovered"), "{}", told.headline);
+}
+
+fn planned() -> Planned {
+    Planned { begin: Some(Tai(100 * S)), end: Some(Tai(104 * S)) }
+}
+
+fn seen(first: i64, last: i64, frames: u64) -> Account {
+    let mut account = account(written(frames), Verdict::Proven);
+    let edge = |index, ns| Some(Edge { index, time: Some(Tai(ns)), seen: Tai(ns + 1_000_000) });
+    (account.first, account.last) = (edge(0, first), edge(frames as i64 - 1, last));
+    account
+}
+
+#[test]
+fn a_scheduled_scan_of_four_seconds_with_one_second_of_data_is_not_complete() {
+    let mut short = seen(102_300_000_000, 103_300_000_000 - 64_000, 15_625);
+    let lacks = planned().lacking(&short, Some(15_625), Tai(100 * S), Some(Tai(104 * S)));
+    assert_eq!(
+        lacks,
+        [
+            Presence::LacksBeginning { ns: 2_300_000_000, frames: Some(35_938) },
+            Presence::LacksEnd { ns: 700_000_000, frames: Some(10_938) },
+        ]
+    );
+    short.presence = lacks;
+    short.verdict = short.judge();
+    assert_eq!(short.verdict, Verdict::Unexplained);
+    let parts = vec![part("46220", &short)];
+    let told = Completeness::judged(parts, Some(planned()), State::Sealed, &[]);
+    assert_eq!(
+        told.headline,
+        "INCOMPLETE: 15 625 frames recorded, no loss among them; 3.0 s of the 4.0 s planned are not \
+         covered (46 876 frames): it began 2.3 s late, it ended 0.70 s early"
+    );
+    assert_eq!(told.short(), "INCOMPLETE, 3.0 s not covered");
+    assert_eq!(told.uncovered.unwrap().frames, Some(46_876));
+    assert!(!told.is_good());
+}
+
+#[test]
+fn a_scan_that_covers_its_plan_says_so_and_one_of_which_nothing_came_lacks_all_of_it() {
+    let full = seen(100 * S, 104 * S - 64_000, 62_500);
+    let lacks = planned().lacking(&full, Some(15_625), Tai(100 * S), Some(Tai(104 * S)));
+    assert_eq!(lacks, []);
+    let told = Completeness::judged(vec![part("a", &full)], Some(planned()), State::Sealed, &[]);
+    assert_eq!(told.headline, "COMPLETE: all 62 500 frames, the 4.0 s planned");
+    let silent = Account::new(CountedBy::FrameTime);
+    let lacks = planned().lacking(&silent, Some(1000), Tai(100 * S), None);
+    assert_eq!(lacks, [Presence::LacksBeginning { ns: 4 * S, frames: Some(4000) }]);
+    let lacks = planned().lacking(&silent, None, Tai(100 * S), None);
+    assert_eq!(lacks, [Presence::LacksBeginning { ns: 4 * S, frames: None }]);
+}
+
+#[test]
+fn without_a_plan_and_of_a_device_that_counts_for_itself_nothing_is_lacking() {
+    let mut late = seen(102 * S, 103 * S, 1000);
+    assert_eq!(Planned::default().lacking(&late, None, Tai(100 * S), None), []);
+    late.counted_by = CountedBy::ServerCount;
+    assert_eq!(planned().lacking(&late, None, Tai(100 * S), None), []);
+}
+
+#[test]
+fn the_time_of_arrival_counts_where_frames_were_made_at_another_time() {
+    let mut played = seen(100 * S, 104 * S, 4000);
+    for edge in [&mut played.first, &mut played.last] {
+        edge.as_mut().unwrap().time = Some(Tai(7));
+    }
+    assert_eq!(planned().lacking(&played, None, Tai(100 * S), None), []);
+}
+
+#[test]
+fn a_slow_stream_may_lack_a_few_of_its_frames() {
+    let slow = |first, last| planned().lacking(&seen(first, last, 5), None, Tai(0), None);
+    assert_eq!(slow(100 * S + S / 2, 103 * S), []);
+    assert_eq!(slow(100 * S, 100 * S).len(), 1);
+}
+
+#[test]
+fn numbers_and_shares_read_well() {
+    assert_eq!(
+        [0, 999, 8404, 12_500, 1_234_567].map(grouped),
+        ["0", "999", "8404", "12 500", "1 234 567"]
+    );
+    let share = |part, whole| percent(part, whole);
+    assert_eq!(share(8404, 12_500), "67 %");
+    assert_eq!(share(1, 1_000_000), "less than 0.01 %");
+    assert_eq!(share(99_999, 100_000), "more than 99 %");
+    assert_eq!(share(5, 5), "100 %");
+    assert_eq!(share(25, 1000), "2.5 %");
+    assert_eq!([250_000_000, 2_300_000_000, 3600 * S].map(seconds), ["0.25 s", "2.3 s", "3600 s"]);
+}
+
+#[test]
+fn a_manifest_and_an_account_of_before_read_as_they_were() {
+    let presence: Presence = serde_json::from_str(r#"{"what":"lacks-end","ns":5}"#).unwrap();
+    assert_eq!(presence, Presence::LacksEnd { ns: 5, frames: None });
+    let json = serde_json::to_string(&Presence::NeverCame).unwrap();
+    assert_eq!(json, r#"{"what":"never-came"}"#);
+    let mut summary = serde_json::to_value(Summary::from(&full_disk())).unwrap();
+    summary.as_object_mut().unwrap().remove("beside");
+    let before: Summary = serde_json::from_value(summary).unwrap();
+    let told = Completeness::judged(vec![Part::of_summary("a", &before)], None, State::Sealed, &[]);
+    assert_eq!((told.status, told.lost), (Status::Lost, 8404));
+}
+
+fn any_presence() -> impl Strategy<Value = Vec<Presence>> {
+    let ns = 0..10 * S;
+    let one = prop_oneof![
+        Just(Presence::NeverCame),
+        Just(Presence::NotKnown),
+        ns.clone().prop_map(|ns| Presence::CameLate { ns }),
+        ns.clone().prop_map(|ns| Presence::StartedLate { ns }),
+        ns.clone().prop_map(|ns| Presence::DiedEarly { ns }),
+        (ns.clone(), any::<Option<u64>>())
+            .prop_map(|(ns, frames)| Presence::LacksBeginning { ns, frames }),
+        (ns, any::<Option<u64>>()).prop_map(|(ns, frames)| Presence::LacksEnd { ns, frames }),
+    ];
+    prop::collection::vec(one, 0..3)
+}
+
+fn any_account() -> impl Strategy<Value = Account> {
+    let counts = [0..3u64, 0..3, 0..3, 0..3];
+    let counted = prop_oneof![
+        Just(CountedBy::FrameTime),
+        Just(CountedBy::ServerCount),
+        Just(CountedBy::Nothing)
+    ];
+    (0..2000u64, counts, any_presence(), 0..2u64, 0..2u64, counted).prop_map(
+        |(written, [missing, overrun, damaged, late], presence, astray, restarts, counted_by)| {
+            let terms = Terms { expected: 0, written, missing, overrun, damaged, late };
+            let mut account = account(terms, Verdict::Proven);
+            account.counted_by = counted_by;
+            (account.presence, account.astray, account.restarts) = (presence, astray, restarts);
+            account.verdict = account.judge();
+            account
+        },
+    )
+}
+
+proptest! {
+    /// Nothing that is not whole is called complete, whatever else is said of it.
+    #[test]
+    fn the_first_word_hides_no_loss(
+        accounts in prop::collection::vec(any_account(), 1..4),
+        recovered in any::<bool>(),
+    ) {
+        let state = if recovered { State::Recovered } else { State::Sealed };
+        let parts = accounts.iter().map(|it| Part::of_account("a", it)).collect();
+        let told = Completeness::judged(parts, Some(planned()), state, &[]);
+        let lost: u64 = accounts.iter().map(|it| it.terms.expected - it.terms.written).sum();
+        prop_assert_eq!(told.lost, lost);
+        prop_assert_eq!(told.status == Status::Lost, lost > 0);
+        let of_it = |it: &Presence| !matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
+        let lacks = accounts.iter().any(|it| it.presence.iter().any(of_it) || it.not_kept() > 0);
+        let surely = accounts.iter().all(|it| it.verdict <= Verdict::Consistent && it.restarts == 0);
+        let whole = lost == 0 && !lacks && surely && (!recovered || accounts.iter().all(|it| it.verdict == Verdict::Proven));
+        prop_assert_eq!(told.complete == Some(true), whole, "{:?}", told);
+        prop_assert_eq!(told.headline.starts_with("COMPLETE: "), whole);
+        prop_assert_eq!(told.short() == "complete", whole);
+        let word = told.headline.split([' ', ':']).next().unwrap();
+        prop_assert_eq!(serde_json::Value::from(word.to_lowercase()), serde_json::to_value(told.status).unwrap());
+        if told.complete == Some(false) {
+            prop_assert!(!told.is_good());
+        }
+        let worst = accounts.iter().map(|it| it.verdict).max().unwrap();
+        let worst = format!("{worst}: ");
+        prop_assert!(told.explanation.starts_with(&worst));
+    }
+
+    /// Frames that are taken away at the ends of a plan are counted to the frame.
+    #[test]
+    fn what_a_plan_lacks_is_counted_in_frames(
+        rate in 100..50_000u64,
+        late in 0..1000u64,
+        early in 0..1000u64,
+    ) {
+        let all = 4 * rate;
+        let (late, early) = (late * rate / 1000, early * rate / 1000);
+        let at = |frame: u64| 100 * S + (i128::from(frame) * i128::from(S) / i128::from(rate)) as i64;
+        let mut account = seen(at(late), at(all - early - 1), all - late - early);
+        account.last.as_mut().unwrap().seen = Tai(at(all - early - 1));
+        let lacks = planned().lacking(&account, Some(rate), Tai(100 * S), None);
+        let told = |of: fn(&Presence) -> Option<Option<u64>>| lacks.iter().find_map(of);
+        let beginning = told(|it| match it {
+            Presence::LacksBeginning { frames, .. } => Some(*frames),
+            _ => None,
+        });
+        // The last frame ends when the next one would have begun.
+        let ending = told(|it| match it {
+            Presence::LacksEnd { frames, .. } => Some(*frames),
+            _ => None,
+        });
+        let noticed = |frames: u64| frames as i64 * S / rate as i64 > TOLERANCE_NS + 2 * S / rate as i64;
+        if noticed(late) {
+            prop_assert_eq!(beginning, Some(Some(late)));
+        }
+        if noticed(early) {
+            prop_assert_eq!(ending, Some(Some(early)));
+        }
+        if late == 0 {
+            prop_assert_eq!(beginning, None);
+        }
+        if early == 0 {
+            prop_assert_eq!(ending, None);
+        }
+    }
+}
