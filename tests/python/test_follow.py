@@ -11,7 +11,7 @@ import threading
 
 import pytest
 import wire
-from fullbore import AS_SEALED, BINARY, FOUND, GOOD, PATIENCE, Recording, accounts, ask, free_port, free_ports, run, text
+from fullbore import AS_SEALED, BINARY, FOUND, GOOD, INCOMPLETE, PATIENCE, Recording, accounts, ask, free_port, free_ports, run, text
 from terminal import Terminal
 
 FRAME = 1056
@@ -218,8 +218,8 @@ def test_what_is_verified_while_it_is_recorded_is_what_is_verified_afterwards(st
         so_far = ask("verify", record.scan, "--store", members(stores), code=GOOD)
         assert so_far["good"] and so_far["state"] == "recording" and so_far["blocks"] > 40
         record.stop(code=FOUND)
-    answer = json.loads(checker.ends()[0].splitlines()[-1])
-    again = ask("verify", record.scan, "--store", members(stores), code=GOOD)
+    answer = json.loads(checker.ends(code=INCOMPLETE)[0].splitlines()[-1])
+    again = ask("verify", record.scan, "--store", members(stores), code=INCOMPLETE)
     for each in (answer, again):
         del each["seconds"]
     assert answer == again and answer["good"]

@@ -545,13 +545,15 @@ impl Judged<'_> {
         // What was being done when it failed stands in the account.
         let why = why.map(|why| why.split(" (").next().unwrap_or_default().to_owned());
         let why = why.or_else(|| {
-            let failed = self.wanting.iter().find_map(|it| match it {
+            self.wanting.iter().find_map(|it| match it {
                 Wanting::Failed { why, .. } => Some(why.split(" (").next()?.to_owned()),
                 _ => None,
-            });
-            failed
+            })
         });
-        let why = why.unwrap_or_else(|| "they came, and could not be stored in time".to_owned());
+        let why = why.unwrap_or_else(|| match self.state {
+            State::Recovered => "they came, and no disk holds them".to_owned(),
+            _ => "they came, and no memory was free for them".to_owned(),
+        });
         let before = "lost before they reached this host".to_owned();
         [
             (sum(&|it| it.terms.overrun), why.clone(), format!("could not be stored ({why})")),

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fullbore_core::account::{Account, CountedBy};
+use fullbore_core::completeness::counted;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::{Block, Codec};
 use fullbore_core::layout::chunk_file;
@@ -66,15 +67,16 @@ pub fn read_back(scan: &mut Scan) -> Vec<String> {
 fn tell(unsure: &Unsure, stream: &Stream, found: &Found) -> String {
     let (all, root, lost) = (unsure.blocks.len(), unsure.root.display(), found.lost.len());
     let mut text = format!(
-        "of {all} blocks of {} on {root} whose sync failed, {} were read back and are as they were written",
+        "stream {}: a sync on {root} failed after {} had been written; {} of them read back as written",
         stream.name,
+        counted(all as u64, "block"),
         all - lost
     );
     if lost < all && !found.sure {
-        text += ", but nothing could be synced there since: they count as unverified, and may be gone once the power is";
+        text += ", but no sync has succeeded there since: they count as unverified, and a loss of power may take them";
     }
     if lost > 0 {
-        text += &format!("; {lost} are lost, and counted as overrun");
+        text += &format!("; {} lost, counted as overrun", counted(lost as u64, "block"));
     }
     text
 }

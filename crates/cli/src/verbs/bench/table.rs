@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use fullbore_core::completeness::counted;
 use fullbore_core::units::ByteSize;
 use fullbore_survey::bench::disk::mode_word;
 use fullbore_survey::bench::result::{
@@ -195,8 +196,9 @@ fn continuous(long: &Continuous) -> String {
             None => writeln!(text, "  compared   {bytes} with {}: all as written", long.pattern),
             Some(first) => writeln!(
                 text,
-                "  compared   {bytes} with {}: {} blocks are WRONG; {first}",
-                long.pattern, found.wrong_blocks
+                "  compared   {bytes} with {}: {} WRONG; {first}",
+                long.pattern,
+                counted(found.wrong_blocks, "block")
             ),
         };
     }

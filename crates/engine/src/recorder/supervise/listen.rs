@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use fullbore_core::account::{Account, CountedBy};
+use fullbore_core::completeness::counted;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::Format;
 
@@ -206,9 +207,8 @@ impl Supervisor {
                     "{} takes no more data: {why}{}",
                     self.members[member].root().display(),
                     if blocks > 0 {
-                        format!(
-                            "; {blocks} blocks written there may not be durable, and are read back at the end"
-                        )
+                        let blocks = counted(blocks as u64, "block");
+                        format!("; {blocks} written there may not be durable: read back at the end")
                     } else {
                         String::new()
                     }

@@ -447,10 +447,12 @@ impl Supervisor {
                 false => self.stop(1),
                 true => {
                     let now = self.clock.now();
+                    // A limit of bytes, or of time in a series, is an end that was wanted, though no instant was given.
+                    let wanted = !due && self.plan.limit.until.is_none_or(|until| now < until);
                     let scan = self.newest();
                     scan.limited = true;
-                    if let Some(planned) = &mut scan.manifest.planned {
-                        planned.end.get_or_insert(now);
+                    if let Some(planned) = scan.manifest.planned.as_mut().filter(|_| wanted) {
+                        planned.end = Some(now);
                     }
                     self.end_scan(tell);
                 }
