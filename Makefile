@@ -8,6 +8,8 @@ CARGO ?= cargo
 PYTHON ?= python3
 VENV   := .venv
 PYTEST := $(VENV)/bin/python -m pytest tests/python
+# As root, tests run side by side, each worker in a network namespace of its own.
+BESIDE  = -n $(shell $(PYTHON) tests/python/isolation.py) --dist worksteal
 # Tests of the commands that show most for their time.
 QUICK  := account convert crash first_steps lost_books network places rates refusals samples series
 DEBUG  := target/debug/fullbore
@@ -24,13 +26,14 @@ demo: release $(VENV)/tests ## The main job in under a minute: record, verify an
 
 test: binary $(VENV)/tests  ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
-	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow"
+	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow and not alone" $(BESIDE)
+	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow and alone"
 
 check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) test --workspace --locked --lib --bins
-	FULLBORE=$(DEBUG) $(VENV)/bin/python -m pytest $(QUICK:%=tests/python/test_%.py) -m "not slow"
+	FULLBORE=$(DEBUG) $(VENV)/bin/python -m pytest $(QUICK:%=tests/python/test_%.py) -m "not slow" $(BESIDE)
 
 soak: long
 long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.

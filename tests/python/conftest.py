@@ -5,7 +5,14 @@ import random
 import subprocess
 
 import fused
+import isolation
 import pytest
+
+
+def pytest_configure(config):
+    """A worker of pytest-xdist gets a network of its own."""
+    if hasattr(config, "workerinput"):
+        isolation.enter()
 
 
 @pytest.fixture

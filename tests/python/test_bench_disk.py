@@ -18,6 +18,9 @@ import pytest
 from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root")
 

@@ -10,6 +10,9 @@ import jsonschema
 import pytest
 from fullbore import BINARY, FOUND, GOOD, REFUSED, REPOSITORY, run
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 QUICK = ["--time", "20ms", "--runs", "2"]
 SLOW_NET = [
     "--streams", "2", "--frame", "1032", "--from", "16Mbit/s", "--up-to", "32Mbit/s",

@@ -9,8 +9,12 @@ import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pytest
 import wire
 from fullbore import AS_SEALED, PATIENCE, Recording, accounts, ask, free_port, free_ports, generate_command, run
+
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
 
 # Far beyond what a loaded machine adds, where what it adds is not what is looked for.
 FORGIVING = ["--clock-offset", "30s", "--clock-drift", "6000"]

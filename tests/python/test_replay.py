@@ -6,6 +6,9 @@ import re
 import pytest
 from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, accounts, free_ports, generate, play, run
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 
 def record(ports, store, scan, feed):
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif"

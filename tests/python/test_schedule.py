@@ -24,6 +24,9 @@ from fullbore import (
     text,
 )
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 UTC = "%Y-%m-%dT%H:%M:%S.%fZ"
 SMALL = ["--buffer", "192MiB", "--lead", "1s", "--json"]
 

@@ -11,6 +11,9 @@ import pytest
 from fullbore import BINARY, FOUND, GOOD, PATIENCE, free_ports, generate_command
 from terminal import Terminal, table
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 RATE = re.compile(r"[\d.]+ [kMG]?bit/s")
 SIZE = re.compile(r"[\d.]+ [kMGTP]?B")
 GIVEN_UP = r"warning: .* beyond the 500 a second that were given: .* give the true rate"

@@ -21,6 +21,9 @@ from disks import MARKS, Disk
 from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 TITLES = 12
 IS_ROOT = os.geteuid() == 0
 

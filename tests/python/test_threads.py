@@ -26,6 +26,9 @@ from fullbore import (
 )
 from lines import until
 
+# Measures time, or a counter of the whole host: nothing runs beside it.
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 CPUS = sorted(os.sched_getaffinity(0))
 POLICIES = {0: "other", 1: "fifo", 2: "round-robin", 3: "batch", 5: "idle", 6: "deadline"}
