@@ -23,6 +23,7 @@ from fullbore import (
 )
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.skipif(os.geteuid() != 0, reason="freezing a file system needs root"),
     pytest.mark.skipif(shutil.which("fsfreeze") is None, reason="fsfreeze is not here"),
     pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="mkfs.ext4 is not here"),
