@@ -14,8 +14,10 @@ mod store_arg;
 mod verbs;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use fullbore_core::time::leap;
 
 use output::Output;
 
@@ -28,7 +30,8 @@ use output::Output;
 ///   fullbore demo                   all of it, on this machine alone, in a minute
 ///
 /// Every command accepts --help, --json for scripts, and --config FILE (TOML;
-/// options on the command line override the file).
+/// options on the command line override the file). Times are UTC;
+/// --version tells the table of leap seconds in force and when it ends.
 ///
 /// Exit codes: 0 done, and nothing is wrong; 1 done, and something is wrong: loss,
 /// damage, an abort, a timing not kept; 2 it could not be done; 3 from `verify`
@@ -82,9 +85,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// What `--version` says: the version, and by which leap seconds times are converted.
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| format!("{}\nleap seconds: {}", env!("CARGO_PKG_VERSION"), leap::in_force()));
+
 fn run() -> anyhow::Result<ExitCode> {
-    let typed = config::with_file(std::env::args_os(), &Arguments::command())?;
-    let arguments = Arguments::parse_from(typed);
+    // Before anything is read that may tell a time.
+    fullbore_engine::leap::install()?;
+    let command = Arguments::command().long_version(LONG_VERSION.as_str());
+    let typed = config::with_file(std::env::args_os(), &command)?;
+    let matches = command.get_matches_from(typed);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let output = Output { json: arguments.json };
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, output),

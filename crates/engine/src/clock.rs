@@ -4,6 +4,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fullbore_core::time::Tai;
 
+use crate::sys::clock::is_leap_second;
+
 /// A clock that runs from when it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -12,10 +14,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Reads the host's clock.
+    /// Reads the host's clock. In a leap second it shows the second before once more; the kernel says
+    /// which of the two it is.
     pub fn new() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        Self { start: Tai::from_unix_ns(unix as i128), instant: Instant::now() }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (time, instant) = (Tai::from_unix_ns(unix.as_nanos() as i128), Instant::now());
+        let more_ns = if is_leap_second(unix.as_secs() as i64) { 1_000_000_000 } else { 0 };
+        Self { start: time.plus_ns(more_ns), instant }
     }
 
     /// The time now.

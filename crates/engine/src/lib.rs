@@ -2,6 +2,7 @@
 //!
 //! - [`device`]: a drive recorded onto without a file system, and what guards it
 //! - [`generate`]: streams made for tests, with faults on purpose
+//! - [`leap`]: which table of leap seconds is in force
 //! - [`pace`]: when packets go out, and how well that went
 //! - [`panda`]: PandA position captures over TCP, and a simulated PandA
 //! - [`posting`]: where threads run and how urgently, asked for and read back
@@ -19,6 +20,7 @@ pub mod checksum;
 pub mod clock;
 pub mod device;
 pub mod generate;
+pub mod leap;
 pub mod lifecycle;
 pub mod pace;
 pub mod panda;

@@ -203,12 +203,12 @@ fn epoch(text: &str) -> Option<Tai> {
     {
         return None;
     }
-    let midnight: Tai = format!("{year:04}-01-01T00:00:00Z").parse().ok()?;
-    let next_year: Tai = format!("{:04}-01-01T00:00:00Z", year + 1).parse().ok()?;
-    let ns = (f64::from(day - 1) * 86_400.0 + hour * 3600.0 + minute * 60.0) as i64 * 1_000_000_000
-        + (second * 1e9).round() as i64;
-    let time = midnight.plus_ns(ns);
-    (time < next_year).then_some(time)
+    let clock = [hour, minute].map(|part| part as u32);
+    // A part of an hour or a minute is not how a schedule tells a time.
+    if hour.fract() != 0.0 || minute.fract() != 0.0 {
+        return None;
+    }
+    Tai::of_day_of_year(year, day, clock, (second * 1e9).round() as i64)
 }
 
 /// The station asked for, or the only one there is.
@@ -318,6 +318,9 @@ mod tests {
     fn times_are_days_of_the_year() {
         assert_eq!(epoch("2026y001d00h00m00s"), "2026-01-01T00:00:00Z".parse().ok());
         assert_eq!(epoch("2024y366d23h59m59.5s"), "2024-12-31T23:59:59.5Z".parse().ok());
+        assert_eq!(epoch("2015y182d00h00m00s"), "2015-07-01T00:00:00Z".parse().ok());
+        assert_eq!(epoch("2015y181d23h59m60.5s"), "2015-06-30T23:59:60.5Z".parse().ok());
+        assert_eq!(epoch("2016y366d23h59m60s"), "2016-12-31T23:59:60Z".parse().ok());
         assert_eq!(epoch("2026y326d18h"), "2026-11-22T18:00:00Z".parse().ok());
         for text in [
             "",
@@ -326,6 +329,7 @@ mod tests {
             "26",
             "2026y10d25h",
             "2026y10d1h61m99s",
+            "2016y365d23h59m60s",
             "2026y1d1h1m1s1",
         ] {
             assert_eq!(epoch(text), None, "{text}");

@@ -1,5 +1,6 @@
 //! The streams' clocks and the host's, while a recording runs.
 
+use fullbore_core::time::leap;
 use fullbore_core::wall::{Limits, Teller};
 
 use super::event::{Event, Tell};
@@ -15,17 +16,23 @@ pub struct Clocks {
     teller: Teller,
     /// The host's clock as it was last found to be.
     host: Clock,
+    /// Whether it was told that the table of leap seconds has ended.
+    ended_told: bool,
 }
 
 impl Clocks {
     /// One that warns of what is beyond these limits.
     pub fn new(limits: Limits) -> Self {
-        Self { teller: Teller::new(limits), host: Clock::new() }
+        Self { teller: Teller::new(limits), host: Clock::new(), ended_told: false }
     }
 
     /// Tells of streams that do not keep the host's time, and of a host that does not keep its own.
     pub fn judge(&mut self, scan: &Scan, tell: &mut Tell<'_>) {
         let now = Clock::new();
+        if let Some(text) = leap::in_force().warning(now.now()).filter(|_| !self.ended_told) {
+            self.ended_told = true;
+            tell(&Event::Warning { text });
+        }
         let step = now.now().since(self.host.now());
         if step.abs() >= STEP_NS {
             self.host = now;
