@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from baseband.vdif.header import VDIFHeader
-from fullbore import BINARY, REFUSED, Recording, ask, free_port, generate, run
+from fullbore import AS_SEALED, BINARY, REFUSED, Recording, free_port, generate, run
 
 FPS, FRAME = 10, 264
 
@@ -24,9 +24,6 @@ def test_a_scan_over_a_leap_second_is_recorded_verified_and_played_by_its_times(
     # 40 s to :60, the leap second, and 9 s more less a frame.
     assert edges(account) == ("2016-12-31T23:59:20.000000000Z", "2017-01-01T00:00:08.900000000Z")
     run("verify", recording.scan, "--store", store)
-    told = run("info", recording.scan, "--store", store).stdout.decode()
-    assert "2016-12-31T23:59:20" in told and "2017-01-01T00:00:08.9" in told
-    assert ask("info", recording.scan, "--store", store)["streams"]
 
     seconds = {}
     for chunk in recording.on_disk().chunks():
@@ -34,15 +31,15 @@ def test_a_scan_over_a_leap_second_is_recorded_verified_and_played_by_its_times(
             while file.tell() < chunk.stat().st_size:
                 header = VDIFHeader.fromfile(file)
                 if header["frame_nr"] == 0:
-                    seconds[header["seconds"]] = header.time.isot
+                    seconds[header["seconds"]] = header.time.isot + "Z"
                 file.seek(FRAME - header.nbytes, 1)
     # Half of 2016 that begins with July has 184 days; the leap second is the one after them.
-    assert seconds[184 * 86400] == "2016-12-31T23:59:60.000"
-    assert min(seconds.values()) + "000000Z" == edges(account)[0]
-    assert len(seconds) == 50 and max(seconds.values()) == "2017-01-01T00:00:08.000"
+    assert seconds[184 * 86400] == "2016-12-31T23:59:60.000000000Z"
+    assert min(seconds.values()) == edges(account)[0]
+    assert len(seconds) == 50 and max(seconds.values()) == "2017-01-01T00:00:08.000000000Z"
 
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps={FPS}", store=store, scan="two") as again:
-        span = ["--from", "2016-12-31T23:59:60Z", "--to", "2017-01-01T00:00:00Z"]
+        span = ["--from", "2016-12-31T23:59:60Z", "--until", "2017-01-01T00:00:00Z"]
         run("play", recording.scan, "--store", store, "--to", f"udp://127.0.0.1:{port}", "--flat-out", *span)
         played = again.stop()["accounts"][0]
     assert edges(played) == ("2016-12-31T23:59:60.000000000Z", "2016-12-31T23:59:60.900000000Z")
@@ -95,5 +92,5 @@ def test_a_table_that_has_ended_is_warned_of_when_recording(store, tmp_path):
         f"udp://127.0.0.1:{port}?format=vdif", store=store, env=env, options=["--store", store]
     ) as recording:
         warned = recording.wait("warning", lambda told: "leap seconds" in told["text"])
-        recording.stop(code=(0, 1))
+        recording.stop(code=AS_SEALED)
     assert "2020-01-01" in warned["text"] and "FULLBORE_LEAP_SECONDS" in warned["text"]

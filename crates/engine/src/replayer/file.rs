@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use fullbore_core::format::FILL;
 use fullbore_core::format::vdif::{Header, Timeline};
@@ -104,6 +104,12 @@ pub struct VdifFile {
 struct Ahead {
     filled: Receiver<Result<Vec<u8>, FileError>>,
     empty: SyncSender<Vec<u8>>,
+    /// Each word has the file read once more behind what was read before.
+    again: Sender<()>,
+    /// Runs of this turn that have not been taken yet.
+    left: u64,
+    /// The next turn was asked for.
+    asked: bool,
 }
 
 /// What the header of a frame says.
@@ -236,7 +242,7 @@ fn in_full(error: &FileError) -> String {
     format!("{error}{}", cause.unwrap_or_default())
 }
 
-/// Starts a thread that reads the whole frames of a file from its start on.
+/// Starts a thread that reads the whole frames of a file from its start on, and again as often as asked.
 fn read_ahead(
     path: &Path,
     file: &Arc<dyn ReadAt>,
@@ -249,9 +255,10 @@ fn read_ahead(
         // The queue was made to hold them all.
         let _ = empty.try_send(Vec::new());
     }
-    let each = (RUN_BYTES / frame_bytes).max(1) as u64;
+    let each = frames_of_run(frame_bytes);
     let (own_path, file) = (path.to_owned(), file.clone());
-    let read = move || {
+    let (again, asked) = channel();
+    let read = move || loop {
         for first in (0..frames).step_by(each as usize) {
             let Ok(mut run) = emptied.recv() else { return };
             run.resize(each.min(frames - first) as usize * frame_bytes, 0);
@@ -260,22 +267,25 @@ fn read_ahead(
                 return;
             }
         }
+        if asked.recv().is_err() {
+            return;
+        }
     };
     let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(read);
     thread.map_err(|source| FileError::Thread { path: path.to_owned(), source })?;
-    Ok(Ahead { filled, empty })
+    Ok(Ahead { filled, empty, again, left: frames.div_ceil(each), asked: false })
+}
+
+/// Whole frames that are read at once.
+fn frames_of_run(frame_bytes: usize) -> u64 {
+    (RUN_BYTES / frame_bytes).max(1) as u64
 }
 
 impl FrameSource for VdifFile {
     fn advance(&mut self) -> Result<bool, SourceError> {
-        let mut run = std::mem::take(&mut self.run);
         self.told.clear();
         let ahead = match &mut self.ahead {
-            Some(ahead) => {
-                // A thread that has come to the end takes no more.
-                let _ = ahead.empty.send(run);
-                ahead
-            }
+            Some(ahead) => ahead,
             None => self.ahead.insert(read_ahead(
                 &self.path,
                 &self.file,
@@ -283,12 +293,21 @@ impl FrameSource for VdifFile {
                 self.frames,
             )?),
         };
-        run = loop {
+        let mut memory = std::mem::take(&mut self.run);
+        let run = loop {
+            if ahead.left == 0 {
+                // The memory is for the first run of the next turn.
+                self.run = memory;
+                return Ok(false);
+            }
+            // A thread that has ended takes no more.
+            let _ = ahead.empty.send(memory);
+            ahead.left -= 1;
             match ahead.filled.recv() {
                 Ok(Ok(run)) => break run,
                 Ok(Err(error)) => {
                     // It goes on behind what cannot be read, with memory for that which the error took.
-                    let _ = ahead.empty.send(Vec::new());
+                    memory = Vec::new();
                     if self.losses.len() < MOST_LOSSES {
                         self.losses.push(in_full(&error));
                     }
@@ -315,8 +334,23 @@ impl FrameSource for VdifFile {
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
-        (self.ahead, self.latest) = (None, None);
+        match &mut self.ahead {
+            Some(ahead) if ahead.asked && ahead.left == 0 => {
+                ahead.left = self.frames.div_ceil(frames_of_run(self.frame_bytes));
+                ahead.asked = false;
+            }
+            _ => (self.ahead, self.run) = (None, Vec::new()),
+        }
+        self.latest = None;
         self.told.clear();
+        Ok(())
+    }
+
+    fn again(&mut self) -> Result<(), SourceError> {
+        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.asked) {
+            // A thread that has ended reads nothing any more, and is started anew.
+            ahead.asked = ahead.again.send(()).is_ok();
+        }
         Ok(())
     }
 

@@ -17,6 +17,7 @@
 //!
 //! When all is played again, a receiver that goes by the times in the frames would see them jump back. So
 //! from the second turn on VDIF times are moved on by the length of what is played, in whole seconds.
+//! The next turn is read ahead like the rest of this one, so that nothing stops between the two.
 
 mod file;
 mod followed;
@@ -69,6 +70,10 @@ pub trait FrameSource {
     fn frame(&self, n: usize) -> Frame<'_>;
     /// Goes back before the first run.
     fn rewind(&mut self) -> Result<(), SourceError>;
+    /// All is to be played again after this turn: what comes first then is read while this turn lasts.
+    fn again(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
     /// What should have been there and could not be read, so far.
     fn losses(&self) -> &[String] {
         &[]
@@ -455,6 +460,9 @@ impl<'a> Replay<'a> {
                 self.rewind()?;
             }
             let Some(start) = self.start(stop)? else { break };
+            if self.settings.times.is_none_or(|wanted| times + 1 < wanted) {
+                self.read_on()?;
+            }
             if pacer.is_none() && self.settings.spread {
                 self.spread();
             }
@@ -478,6 +486,14 @@ impl<'a> Replay<'a> {
         for (number, playing) in self.playing.iter_mut().enumerate() {
             playing.turn_ns = period_ns * number as i64 / streams;
         }
+    }
+
+    /// Has the first frames of the next turn read before the last of this one are due.
+    fn read_on(&mut self) -> Result<(), Error> {
+        for playing in &mut self.playing {
+            playing.source.again().map_err(|error| playing.error(error))?;
+        }
+        Ok(())
     }
 
     fn rewind(&mut self) -> Result<(), Error> {

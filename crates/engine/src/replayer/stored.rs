@@ -254,7 +254,7 @@ fn start(
     settings: Settings,
 ) -> Result<StreamReader<'_>, StoredError> {
     let error = |source| StoredError::Start { stream: stream.name.clone(), source };
-    stream.read(first..end, settings).map_err(error)
+    stream.read_in_turns(first..end, settings).map_err(error)
 }
 
 impl FrameSource for StoredFrames<'_> {
@@ -285,8 +285,15 @@ impl FrameSource for StoredFrames<'_> {
 
     fn rewind(&mut self) -> Result<(), SourceError> {
         self.run = Run::default();
-        self.reader = start(self.stream, self.first, self.end, self.settings)?;
+        if !self.reader.turn() {
+            self.reader = start(self.stream, self.first, self.end, self.settings)?;
+        }
         Ok(())
+    }
+
+    fn again(&mut self) -> Result<(), SourceError> {
+        let error = |source| StoredError::Start { stream: self.stream.name.clone(), source };
+        Ok(self.reader.again(self.first..self.end).map_err(error)?)
     }
 
     fn losses(&self) -> &[String] {

@@ -147,6 +147,97 @@ fn a_loop_at_recorded_speed_takes_its_time_each_turn() {
     assert!((0.29..1.0).contains(&report.sent.seconds), "{}", report.sent.seconds);
 }
 
+/// Bytes of which it is known what was read of them, in order.
+#[derive(Debug)]
+struct Watched(Vec<u8>, std::sync::Mutex<Vec<u64>>);
+
+impl ReadAt for Watched {
+    fn read_exact_at(&self, into: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let start = offset as usize;
+        into.copy_from_slice(&self.0[start..start + into.len()]);
+        self.1.lock().unwrap().push(offset);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_start_of_a_file_is_read_again_before_its_last_frames_are_played() {
+    let (file, frames) = file(1, &[]);
+    // Several runs of a megabyte.
+    let turn: Vec<u8> = std::fs::read(file.path()).unwrap().repeat(500);
+    let bytes = turn.len() as u64;
+    let watched = std::sync::Arc::new(Watched(turn, std::sync::Mutex::default()));
+    let mut source = VdifFile::of_bytes(file.path(), watched.clone(), bytes, Some(50)).unwrap();
+    let starts = || watched.1.lock().unwrap().iter().filter(|offset| **offset == 0).count();
+    let before = starts();
+    for turn in 1..4 {
+        let mut played = 0;
+        while source.advance().unwrap() {
+            if played == 0 {
+                source.again().unwrap();
+            }
+            assert_eq!(source.frame(0).bytes, frames[played % frames.len()], "{played}");
+            played += source.count();
+            // The last run is in memory, and nobody has asked for what comes after it.
+            if played as u64 * 64 == bytes {
+                let patience = Instant::now() + Duration::from_secs(60);
+                while starts() < before + turn + 1 {
+                    assert!(Instant::now() < patience, "turn {turn}: nothing was read ahead");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        assert_eq!(played as u64 * 64, bytes, "turn {turn}");
+        source.rewind().unwrap();
+    }
+}
+
+/// Notes in which order it is asked for what.
+struct Noting {
+    frame: Vec<u8>,
+    left: usize,
+    loaded: bool,
+    notes: std::rc::Rc<std::cell::RefCell<Vec<&'static str>>>,
+}
+
+impl FrameSource for Noting {
+    fn advance(&mut self) -> Result<bool, SourceError> {
+        let more = self.left > 0;
+        self.notes.borrow_mut().push(if more { "run" } else { "end" });
+        self.left = self.left.saturating_sub(1);
+        self.loaded = more;
+        Ok(more)
+    }
+    fn count(&self) -> usize {
+        usize::from(self.loaded)
+    }
+    fn frame(&self, _: usize) -> Frame<'_> {
+        Frame { bytes: &self.frame, time: Some(Tai(0)), fill: false, dated: false }
+    }
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.notes.borrow_mut().push("rewind");
+        (self.left, self.loaded) = (2, false);
+        Ok(())
+    }
+    fn again(&mut self) -> Result<(), SourceError> {
+        self.notes.borrow_mut().push("again");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_source_knows_of_the_next_turn_when_this_one_begins_and_of_none_after_the_last() {
+    let notes = std::rc::Rc::default();
+    let source =
+        Noting { frame: vec![0; 64], left: 2, loaded: false, notes: std::rc::Rc::clone(&notes) };
+    let track = Track { name: "noting".into(), source: Box::new(source), target: receiver().1 };
+    let report = play(vec![track], Settings { times: Some(3), ..fast() });
+    assert_eq!(report.times, 3);
+    let told: Vec<_> = notes.borrow().iter().copied().filter(|note| *note != "end").collect();
+    let turn = ["run", "again", "run", "rewind"];
+    assert_eq!(told, [&turn[..], &turn, &["run", "run"]].concat());
+}
+
 #[test]
 fn only_what_lies_between_two_times_is_played() {
     let (file, frames) = file(1, &[]);

@@ -357,12 +357,35 @@ impl Ahead {
         block_bytes: usize,
         settings: Settings,
     ) -> Result<Self, StartError> {
+        let most = extents.len();
+        Self::of(extents, block_bytes, settings, most, false)
+    }
+
+    /// The same for what is read several times in a row, one turn [added](Self::extend) behind the other.
+    pub fn start_in_turns(
+        extents: Vec<Extent>,
+        block_bytes: usize,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        // A whole turn of a short stream can be ready while the last one is played.
+        let most = 2 * extents.len();
+        Self::of(extents, block_bytes, settings, most, true)
+    }
+
+    /// Of which `most` can be worth having in memory.
+    fn of(
+        extents: Vec<Extent>,
+        block_bytes: usize,
+        settings: Settings,
+        most: usize,
+        growing: bool,
+    ) -> Result<Self, StartError> {
         let devices: BTreeSet<u64> = extents.iter().map(|extent| extent.device).collect();
         let reads = settings.reads_per_device.max(1);
         let least = reads * devices.len().max(1) + HELD + 1;
         let wanted = settings.ahead_bytes / aligned(block_bytes.max(1));
-        let blocks = wanted.max(least).min(extents.len() + HELD);
-        let mut ahead = Self::with(blocks, block_bytes, settings, false)?;
+        let blocks = wanted.max(least).min(most + HELD);
+        let mut ahead = Self::with(blocks, block_bytes, settings, growing)?;
         ahead.extend(extents)?;
         Ok(ahead)
     }
@@ -554,6 +577,8 @@ fn claim(shared: &Shared, lane: usize) -> Option<(usize, Extent, Block)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const BLOCK: usize = 8192;
@@ -572,6 +597,39 @@ mod tests {
                 stripe: None,
             })
             .collect()
+    }
+
+    /// Until so many blocks have been read that nobody has asked for yet.
+    fn wait_for_ready(ahead: &Ahead, blocks: usize) {
+        let mut state = ahead.shared.lock();
+        while state.done.len() < blocks {
+            let (next, waited) =
+                ahead.shared.ready.wait_timeout(state, Duration::from_secs(60)).unwrap();
+            assert!(!waited.timed_out(), "{} of {blocks} blocks were read", next.done.len());
+            state = next;
+        }
+    }
+
+    #[test]
+    fn the_next_turn_is_read_while_the_last_block_of_this_one_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        for blocks in [1, 2, 5, 40] {
+            let extents = file(directory.path(), "a", blocks);
+            let mut ahead =
+                Ahead::start_in_turns(extents.clone(), BLOCK, Settings::default()).unwrap();
+            for turn in 0..3 {
+                ahead.extend(extents.clone()).unwrap();
+                let mut held = None;
+                for block in 0..blocks {
+                    drop(held.take());
+                    let (loan, fault) = ahead.next().unwrap();
+                    assert_eq!(fault, None);
+                    assert_eq!(loan.as_ref().unwrap().bytes()[0], block, "{blocks} in turn {turn}");
+                    held = loan;
+                }
+                wait_for_ready(&ahead, usize::from(blocks.min(2)));
+            }
+        }
     }
 
     #[test]

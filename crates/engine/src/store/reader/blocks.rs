@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::stream::{Placed, Presence, Stream};
 use crate::store::finding::{Finding, What};
-use crate::store::read::{Ahead, Fault, Loan, Settings, StartError};
+use crate::store::read::{Ahead, Extent, Fault, Loan, Settings, StartError};
 
 impl Stream {
     /// Reads the blocks at these positions of [`Stream::blocks`], in order.
@@ -13,17 +13,47 @@ impl Stream {
         positions: Range<usize>,
         settings: Settings,
     ) -> Result<StreamReader<'_>, StartError> {
-        let positions =
-            positions.start.min(self.blocks.len())..positions.end.min(self.blocks.len());
-        let whole = self.blocks[positions.clone()].iter().filter(|placed| placed.is_readable());
-        let extents = whole.map(Placed::extent).collect();
+        self.read_by(positions, settings, Ahead::start)
+    }
+
+    /// The same for what may be read several times, see [`StreamReader::again`].
+    pub fn read_in_turns(
+        &self,
+        positions: Range<usize>,
+        settings: Settings,
+    ) -> Result<StreamReader<'_>, StartError> {
+        self.read_by(positions, settings, Ahead::start_in_turns)
+    }
+
+    fn read_by(
+        &self,
+        positions: Range<usize>,
+        settings: Settings,
+        start: fn(Vec<Extent>, usize, Settings) -> Result<Ahead, StartError>,
+    ) -> Result<StreamReader<'_>, StartError> {
+        let positions = self.within(positions);
         let cursor = Cursor {
-            ahead: Ahead::start(extents, self.block_bytes(), settings)?,
+            ahead: start(self.extents(&positions).collect(), self.block_bytes(), settings)?,
             position: positions.start,
             end: positions.end,
-            absent: self.absent.partition_point(|it| it.position < positions.start),
+            absent: self.absent_before(positions.start),
         };
-        Ok(StreamReader { stream: self, cursor })
+        Ok(StreamReader { stream: self, cursor, next: None })
+    }
+
+    /// Those positions that there are.
+    fn within(&self, positions: Range<usize>) -> Range<usize> {
+        positions.start.min(self.blocks.len())..positions.end.min(self.blocks.len())
+    }
+
+    /// Where the blocks at these positions lie that can be read.
+    fn extents(&self, positions: &Range<usize>) -> impl Iterator<Item = Extent> {
+        let blocks = self.blocks[positions.clone()].iter();
+        blocks.filter(|placed| placed.is_readable()).map(Placed::extent)
+    }
+
+    fn absent_before(&self, position: usize) -> usize {
+        self.absent.partition_point(|it| it.position < position)
     }
 }
 
@@ -32,6 +62,8 @@ impl Stream {
 pub struct StreamReader<'a> {
     stream: &'a Stream,
     cursor: Cursor,
+    /// What is read once more behind the blocks of this turn.
+    next: Option<Range<usize>>,
 }
 
 /// A place in a stream, and what is read ahead of it. The stream may grow, and is always the same.
@@ -83,6 +115,28 @@ impl<'a> StreamReader<'a> {
     /// The stream that is read.
     pub fn stream(&self) -> &'a Stream {
         self.stream
+    }
+
+    /// Reads the blocks at these positions behind the last one of this turn, as far ahead as any.
+    pub fn again(&mut self, positions: Range<usize>) -> Result<(), StartError> {
+        if self.next.is_none() {
+            let positions = self.stream.within(positions);
+            self.cursor.ahead.extend(self.stream.extents(&positions))?;
+            self.next = Some(positions);
+        }
+        Ok(())
+    }
+
+    /// Begins with what [`again`](Self::again) was asked for. `false` if it was not, or if this turn is
+    /// not at its end.
+    pub fn turn(&mut self) -> bool {
+        if self.cursor.position != self.cursor.end {
+            return false;
+        }
+        let Some(next) = self.next.take() else { return false };
+        self.cursor.absent = self.stream.absent_before(next.start);
+        (self.cursor.position, self.cursor.end) = (next.start, next.end);
+        true
     }
 }
 
