@@ -14,7 +14,7 @@ use crate::output::count;
 type Column = (&'static str, fn(&Account) -> u64);
 
 /// Columns beyond the balance are shown only where any stream has something in them.
-const BESIDE: [Column; 8] = [
+const BESIDE: [Column; 10] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("duplicates", |account| account.duplicates),
@@ -22,6 +22,8 @@ const BESIDE: [Column; 8] = [
     ("foreign", |account| account.foreign),
     ("astray", |account| account.astray),
     ("restarts", |account| account.restarts),
+    ("disagreements", |account| account.disagreements),
+    ("masked", |account| account.masked),
     ("unverified", |account| account.unverified),
 ];
 
@@ -121,6 +123,12 @@ pub fn details(
         lines.push(format!(
             "{} whole frames were thrown away: they lie too far from the others to be believed",
             account.astray
+        ));
+    }
+    if account.disagreements > 0 {
+        lines.push(format!(
+            "the second count in the frames disagreed with their time {}: one of the sender's two counters is wrong",
+            count(usize::try_from(account.disagreements).unwrap_or(usize::MAX), "time")
         ));
     }
     lines.extend(account.unread.iter().map(ToString::to_string));

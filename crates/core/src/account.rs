@@ -364,9 +364,13 @@ pub struct Account {
     /// The threads of a stream that holds several as they came; their terms add up to the stream's.
     #[serde(default)]
     pub flows: Vec<Flow>,
-    /// Times the packet number went on while the time in the frames went back.
+    /// Frames whose second count is not that of their time: a packet number before them or in their extended
+    /// data that does not go on with them, a Mark 5B header of another second, a mask that leaves nothing valid.
     #[serde(default)]
     pub disagreements: u64,
+    /// Written frames of which channels have no data, by the mask in their extended data.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub masked: u64,
     /// The counters of the layers that this stream passed.
     pub witnesses: Vec<Witness>,
     /// The counters among them that could not be read: whether they moved is not known.
@@ -380,6 +384,10 @@ pub struct Account {
     pub clock: Option<Wall>,
     /// The end of it.
     pub verdict: Verdict,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Account {
@@ -405,6 +413,7 @@ impl Account {
             gaps_unlisted: 0,
             flows: Vec::new(),
             disagreements: 0,
+            masked: 0,
             witnesses: Vec::new(),
             unread: Vec::new(),
             host: None,
@@ -488,7 +497,9 @@ impl Account {
         }
         let still =
             self.unread.is_empty() && self.witnesses.iter().all(|witness| witness.moved() == 0);
-        let whole = self.terms.written == self.terms.expected && self.astray == 0;
+        let whole = self.terms.written == self.terms.expected
+            && self.astray == 0
+            && self.disagreements == 0;
         let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.
         if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {

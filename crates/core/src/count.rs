@@ -6,7 +6,7 @@
 
 use crate::account::CountedBy;
 use crate::format::sequence::{Field, Unwrapper};
-use crate::format::vdif::{self, Header, Second, Timeline};
+use crate::format::vdif::{self, Found, Header, Second, SecondCount, Timeline};
 use crate::format::{Damage, FILL};
 use crate::manifest::Fill;
 use crate::time::{Tai, frame_ns};
@@ -68,6 +68,8 @@ pub struct Count {
     offset: i64,
     /// Header of the last good frame, of each thread where several lie in the stream.
     neighbours: Vec<Option<Header>>,
+    /// The second count in the frames, of each thread.
+    second_counts: Vec<SecondCount>,
     /// Packet number and frame time told different steps.
     disagreements: u64,
 }
@@ -82,9 +84,22 @@ impl Count {
     ) -> Self {
         assert!(!threads.is_empty(), "a stream has at least one thread");
         let neighbours = vec![None; threads.len()];
+        let second_counts = vec![SecondCount::default(); threads.len()];
         let timeline = Timeline::new(frames_per_second);
         let numbering = Numbering::Vdif { station, threads, timeline };
-        Self { numbering, head_bytes: 0, frame_bytes, offset: 0, neighbours, disagreements: 0 }
+        Self { neighbours, second_counts, ..Self::of(numbering, 0, frame_bytes) }
+    }
+
+    fn of(numbering: Numbering, head_bytes: usize, frame_bytes: usize) -> Self {
+        Self {
+            numbering,
+            head_bytes,
+            frame_bytes,
+            offset: 0,
+            neighbours: Vec::new(),
+            second_counts: Vec::new(),
+            disagreements: 0,
+        }
     }
 
     /// The same behind so many bytes that are not kept.
@@ -100,27 +115,20 @@ impl Count {
             unwrapper: Unwrapper::new(8),
             timeline: Timeline::new(frames_per_second),
         };
-        Self {
-            numbering,
-            head_bytes: 8,
-            frame_bytes,
-            offset: 0,
-            neighbours: vec![None],
-            disagreements: 0,
-        }
+        Self { neighbours: vec![None], ..Self::of(numbering, 8, frame_bytes) }
     }
 
     /// Counts datagrams by a field that lies wholly in the head or wholly in the frame.
     pub fn by_field(field: Field, head_bytes: usize, frame_bytes: usize) -> Self {
         let unwrapper = Unwrapper::new(field.width);
         let numbering = Numbering::Field { field, unwrapper };
-        Self { numbering, head_bytes, frame_bytes, offset: 0, neighbours: vec![], disagreements: 0 }
+        Self::of(numbering, head_bytes, frame_bytes)
     }
 
     /// Counts nothing: frames are taken as they come.
     pub fn by_arrival(head_bytes: usize, frame_bytes: usize) -> Self {
         let numbering = Numbering::Arrival;
-        Self { numbering, head_bytes, frame_bytes, offset: 0, neighbours: vec![], disagreements: 0 }
+        Self::of(numbering, head_bytes, frame_bytes)
     }
 
     /// What the account says of it.
@@ -205,6 +213,7 @@ impl Count {
                 let Ok(header) = Header::read(frame) else { return };
                 timeline.observe(&header);
                 if let Some(rank) = rank(threads, header.thread()) {
+                    self.second_counts[rank].take(&header, timeline.frames_per_second());
                     self.neighbours[rank] = Some(header);
                 }
             }
@@ -281,9 +290,14 @@ impl Count {
         }
     }
 
-    /// Times the packet number went on while the frames' own time went back.
-    pub fn disagreements(&self) -> u64 {
-        self.disagreements
+    /// What the second count told since this was last asked: a packet number before the frames that went on
+    /// while their own time went back, or what stands in their extended data.
+    pub fn found(&mut self) -> Found {
+        let mut sum = Found { disagreements: std::mem::take(&mut self.disagreements), masked: 0 };
+        for found in self.second_counts.iter_mut().map(SecondCount::found) {
+            sum.add(found);
+        }
+        sum
     }
 
     /// The threads that lie in the stream, in order.

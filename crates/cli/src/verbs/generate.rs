@@ -73,8 +73,9 @@ pub struct Args {
     /// Station of the first stream: two letters, or a number.
     #[arg(long, default_value = "Fb", help_heading = "Streams")]
     station: String,
-    /// Extended data version of the headers: 0, 1 or 3.
-    #[arg(long, value_name = "EDV", default_value_t = 0, help_heading = "Streams")]
+    /// Extended data version of the headers: 0, 1 (NICT), 2 (ALMA: with a packet number), 3 (VLBA), 4 (with a mask of
+    /// valid channels) or 0xAB (Mark 5B inside, frames of 10032 bytes).
+    #[arg(long, value_name = "EDV", value_parser = edv, default_value = "0", help_heading = "Streams")]
     edv: u8,
     /// Headers of 16 bytes.
     #[arg(long, help_heading = "Streams")]
@@ -178,6 +179,10 @@ pub struct Args {
     /// By how many frames.
     #[arg(long, value_name = "FRAMES", default_value_t = 20_000, value_parser = at_least_one(), help_heading = "Faults")]
     late_distance: u64,
+    /// Share of frames whose second count is wrong: the packet number of EDV 2, the time in the Mark 5B header of EDV
+    /// 0xAB, or an empty mask of EDV 4 in a frame not marked invalid.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
+    miscount: f64,
     /// Send nothing in this time: [STREAM@]FROM..TO, such as 2s..3s or 46221@5s.. (for ever).
     #[arg(long, value_name = "TIMES", value_parser = silence, help_heading = "Faults")]
     silence: Vec<Silence>,
@@ -241,6 +246,15 @@ fn silence(text: &str) -> Result<Silence, String> {
         return Err("it ends before it begins".to_owned());
     }
     Ok(Silence { stream, from, to })
+}
+
+/// Reads `3` or `0xAB`.
+fn edv(text: &str) -> Result<u8, String> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u8::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "write 0, 1, 2, 3, 4 or 0xAB".to_owned())
 }
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
@@ -375,6 +389,7 @@ fn faults(args: &Args) -> Faults {
         damage: args.damage,
         late: args.late,
         late_distance: args.late_distance,
+        miscount: args.miscount,
         silences: args.silence.clone(),
         drift_ppm: args.drift,
     }
@@ -576,7 +591,7 @@ mod tests {
             ("--to udp://[::1]:1 --fps 0", "sends nothing"),
             ("--to udp://[::1]:1 --frame 8", "no room"),
             ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
-            ("--to udp://[::1]:1 --edv 7", "EDV 0, 1 or 3"),
+            ("--to udp://[::1]:1 --edv 7", "EDV 0, 1, 2, 3, 4 or 0xAB"),
             ("--to udp://[::1]:1 --seq 0:8:le", "--format raw"),
             ("--to udp://[::1]:1 --format raw --sample /x", "--sample is for VDIF"),
             ("--to udp://[::1]:1 --threads 0-2", "cannot share"),

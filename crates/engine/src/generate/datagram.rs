@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::{Extended, Header, Second};
+use fullbore_core::format::vdif::{Extended, Header, Second, mark5b};
 use fullbore_core::pattern::mixed;
 
 use super::Form;
-use super::fault::{Damage, Event, What};
+use super::fault::{Damage, Event, Faults, What};
 use super::payload::{Payloads, SPARE_BYTES};
 use super::truth::Done;
 
@@ -29,6 +29,8 @@ pub struct Maker {
     first_number: i64,
     /// Payload of place 0.
     payload_shift: u64,
+    /// They say whose second count is wrong.
+    faults: Faults,
 }
 
 /// A datagram, less its head, which was written where the caller said.
@@ -64,7 +66,26 @@ impl Maker {
         payload_shift: u64,
     ) -> Self {
         let threads = threads.to_vec();
-        Maker { form, threads, frames_per_second, first_second, first_number, payload_shift }
+        let faults = Faults::default();
+        Maker {
+            form,
+            threads,
+            frames_per_second,
+            first_second,
+            first_number,
+            payload_shift,
+            faults,
+        }
+    }
+
+    /// With a wrong second count where these rules say so.
+    pub fn miscounting(self, faults: Faults) -> Self {
+        Maker { faults, ..self }
+    }
+
+    /// Whether the second count of a place is wrong.
+    pub fn miscounts(&self, place: u64) -> bool {
+        self.faults.miscounts(place)
     }
 
     /// Index and thread of a place.
@@ -142,10 +163,30 @@ impl Maker {
         let mut header = template.with_thread(thread);
         header.set_time(Second(self.first_second.0 + second), frame);
         match header.edv() {
-            2 | 0xAB if !header.legacy() => count_in_words(&mut header, index, frame),
+            2 | 4 | 0xAB => self.count_in_words(&mut header, index, place),
             _ => {}
         }
         header
+    }
+
+    /// Extended data that count frames themselves keep step, or do not where that is the fault.
+    fn count_in_words(&self, header: &mut Header, index: u64, place: u64) {
+        let wrong = self.miscounts(place);
+        header.set_extended(match header.extended() {
+            Extended::AlmaR2dbe { backend, psn } => {
+                let off = if wrong { mixed(self.faults.seed, place) | 1 << 40 } else { 0 };
+                Extended::AlmaR2dbe { backend, psn: psn.wrapping_add(index).wrapping_add(off) }
+            }
+            Extended::Mark5b { .. } => {
+                let rate = Some(self.frames_per_second);
+                mark5b(&header.with_seconds(header.seconds() + u32::from(wrong)), rate)
+            }
+            Extended::Mask { length, unassigned, validity } => {
+                let validity = if wrong { 0 } else { validity };
+                Extended::Mask { length, unassigned, validity }
+            }
+            other => other,
+        });
     }
 
     /// Bytes of the header behind the packet number, if there is one.
@@ -227,22 +268,6 @@ impl Maker {
             made.head -= 1;
         }
         made
-    }
-}
-
-/// Extended data that count frames themselves keep step: the number of EDV 2, the Mark 5B header.
-fn count_in_words(header: &mut Header, index: u64, frame_number: u32) {
-    match header.extended() {
-        Extended::AlmaR2dbe { backend, psn } => {
-            let psn = psn.wrapping_add(index);
-            header.set_extended(Extended::AlmaR2dbe { backend, psn });
-        }
-        Extended::Mark5b { user, test_pattern, time, fraction, crc, .. } => {
-            let frame = (frame_number & 0x7FFF) as u16;
-            let same = Extended::Mark5b { user, test_pattern, frame, time, fraction, crc };
-            header.set_extended(same);
-        }
-        _ => {}
     }
 }
 

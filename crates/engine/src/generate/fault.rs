@@ -34,6 +34,9 @@ pub struct Faults {
     pub late: f64,
     /// By how many frames.
     pub late_distance: u64,
+    /// Share of frames whose second count, in their extended data, is not that of their time. It is dealt apart from
+    /// the other fates.
+    pub miscount: f64,
     /// Stretches of time in which nothing is sent.
     pub silences: Vec<Silence>,
     /// The sender's clock goes too fast by so many parts in 10⁶; negative: too slow.
@@ -105,6 +108,9 @@ impl Faults {
                 return Err(Error::Share { what, value });
             }
         }
+        if !(0.0..=1.0).contains(&self.miscount) {
+            return Err(Error::Share { what: "miscount", value: self.miscount });
+        }
         let total: f64 = shares.iter().map(|(_, share)| share).sum();
         if total > 1.0 {
             return Err(Error::Total { total });
@@ -123,6 +129,16 @@ impl Faults {
             true => Ok(()),
             false => Err(Error::Drift { ppm: self.drift_ppm }),
         }
+    }
+
+    /// Whether the second count of a place is to be wrong.
+    pub(super) fn miscounts(&self, place: u64) -> bool {
+        const APART: u64 = 0x5EC0;
+        if self.miscount == 0.0 {
+            return false;
+        }
+        let draw = mixed(mixed(self.seed, APART), place);
+        ((draw >> 11) as f64 / (1u64 << 53) as f64) < self.miscount
     }
 
     /// When what the sender's clock has due at `ns` is due by the host's.
@@ -460,6 +476,7 @@ mod tests {
         ) {
             let faults = Faults {
                 seed, drop, drop_run, duplicate, reorder, reorder_distance, damage, late,
+                miscount: 0.0,
                 late_distance, silences: vec![],
                 drift_ppm: 0.0,
             };

@@ -68,6 +68,7 @@ impl Lane {
         let places = plan.frames.map_or(u64::MAX, |frames| frames.saturating_mul(threads));
         let course = Course::new(&plan.faults, &stream.name, damages, places, places_per_second);
         let shift = number as u64 * 7;
+        let faults = plan.faults.clone();
         let maker = Maker::new(
             since_half_year(&stream.form, first_second),
             &stream.threads,
@@ -75,7 +76,8 @@ impl Lane {
             first_second,
             stream.first_number,
             shift,
-        );
+        )
+        .miscounting(faults);
         let datagram = stream.form.datagram_bytes();
         let period = Period::per_second(places_per_second);
         let fits = (LARGEST_MESSAGE / datagram as usize).clamp(1, MOST_PACKETS) as u64;
@@ -215,9 +217,17 @@ impl Lane {
         let truth = &mut self.truth;
         truth.port.note(place.cast_signed(), done);
         let threads = truth.by_thread.len() as u64;
+        let miscounted = matches!(done, Done::Sent { .. }) && self.maker.miscounts(place);
+        if miscounted {
+            truth.port.miscounted.add(place.cast_signed());
+        }
         if threads > 1 {
             let (index, rank) = (place / threads, place % threads);
-            truth.by_thread[rank as usize].note(index.cast_signed(), done);
+            let thread = &mut truth.by_thread[rank as usize];
+            thread.note(index.cast_signed(), done);
+            if miscounted {
+                thread.miscounted.add(index.cast_signed());
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::{Extended, Header, SampleRate, Second};
+use fullbore_core::format::vdif::{Backend, Extended, Header, SampleRate, Second, mark5b};
 use fullbore_core::time::Tai;
 use serde::Serialize;
 
@@ -192,7 +192,7 @@ pub struct VdifForm {
     pub station: u16,
     /// Headers of 16 bytes.
     pub legacy: bool,
-    /// Extended data version: 0, 1 or 3.
+    /// Extended data version: 0 to 4 or 0xAB.
     pub edv: u8,
 }
 
@@ -238,9 +238,36 @@ impl VdifForm {
                 minor: 0,
                 personality: 0,
             })),
-            edv => Err(format!("headers can be made with EDV 0, 1 or 3, not {edv}")),
+            // As ALMA writes it. The packet number is put in frame by frame.
+            2 => {
+                let backend = Backend::Alma {
+                    version: 0xA5EA5,
+                    polarisation: 0,
+                    quadrant: 0,
+                    correlator: 0,
+                    status: 0,
+                };
+                Ok(header.with_extended(Extended::AlmaR2dbe { backend, psn: 0 }))
+            }
+            4 => Ok(header.with_extended(all_channels(self.channels))),
+            0xAB if self.frame_bytes != MARK5B_FRAME || self.complex => Err(use_none(format!(
+                "Mark 5B inside VDIF has frames of {MARK5B_FRAME} bytes with real samples"
+            ))),
+            0xAB => Ok(header.with_extended(mark5b(&header, None))),
+            edv => {
+                Err(format!("headers can be made with EDV 0, 1, 2, 3, 4 or 0xAB, not {edv:#04X}"))
+            }
         }
     }
+}
+
+/// VDIF header and Mark 5B payload.
+const MARK5B_FRAME: u32 = 10_032;
+
+/// A mask that says that the data of all channels are there; one bit stands for several if there are more than 64.
+fn all_channels(channels: u32) -> Extended {
+    let length = channels.min(64);
+    Extended::Mask { length: length as u8, unassigned: 0, validity: u64::MAX >> (64 - length) }
 }
 
 /// A sample's header for so many frames a second: where its extended data tell a rate, they tell this one.
@@ -480,6 +507,15 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
              times; choose another rate",
             stream.frames_per_second
         ));
+    }
+    let counted = match form {
+        Form::Vdif { template, .. } => matches!(template.edv(), 2 | 4 | 0xAB),
+        Form::Raw { .. } => false,
+    };
+    if faults.miscount > 0.0 && !counted {
+        return Err(
+            "only headers of EDV 2, 4 and 0xAB have a second count that can be wrong".to_owned()
+        );
     }
     match form {
         Form::Raw { .. } if stream.threads.len() != 1 => {

@@ -36,6 +36,8 @@ pub struct Tally {
     pub damaged: BTreeMap<Damage, Harm>,
     /// Frames that the kernel refused to send.
     pub refused: Set,
+    /// Frames sent whole whose second count was not that of their time.
+    pub miscounted: Set,
     /// Frames sent a second time.
     pub duplicated: Vec<i64>,
     /// Frames sent after a higher one whose place can be read, with by how many at most they were overtaken.
@@ -65,7 +67,7 @@ pub struct Harm {
 pub struct Set(pub Ranges);
 
 impl Set {
-    fn add(&mut self, frame: i64) {
+    pub(super) fn add(&mut self, frame: i64) {
         self.0.insert(frame..frame + 1);
     }
 

@@ -342,6 +342,8 @@ impl Arrived {
         match arrival {
             Arrival::Placed { .. } if room => {
                 flow.count.learn(head, frame);
+                let found = flow.count.found();
+                self.newest().second_count.add(found);
                 let mark = Mark { flow: number, index, time: None };
                 self.append(frame, invalid, Some(mark), lent.now);
                 self.look_at_the_clock(number, frame, lent.now);

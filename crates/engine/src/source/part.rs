@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms, Witness};
 use fullbore_core::count::Count;
+use fullbore_core::format::vdif::Found;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
@@ -223,8 +224,8 @@ pub struct Part {
     pub filled: u64,
     /// The sender's count started anew.
     pub restarts: u64,
-    /// Packet number and frame time disagreed.
-    pub disagreements: u64,
+    /// What the second count in its frames told.
+    pub second_count: Found,
     /// Blocks that no member took.
     lost: Vec<Lost>,
     /// Gaps not yet told to the index.
@@ -281,7 +282,7 @@ impl Part {
             invalid: 0,
             filled: 0,
             restarts: 0,
-            disagreements: 0,
+            second_count: Found::default(),
             lost: Vec::new(),
             pending: Vec::new(),
         }
@@ -356,7 +357,8 @@ impl Part {
         (account.filled, account.invalid) = (self.filled, self.invalid);
         (account.foreign, account.astray) = (self.foreign, self.astray);
         account.restarts = self.restarts;
-        account.disagreements = self.disagreements;
+        let Found { disagreements, masked } = self.second_count;
+        (account.disagreements, account.masked) = (disagreements, masked);
         account.clock = self.watch.wall();
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {

@@ -82,7 +82,6 @@ pub struct Placed {
     /// Correction already booked to earlier scans.
     corrected: u64,
     /// Disagreements already booked.
-    disagreed: u64,
     doubt: Doubt,
 }
 
@@ -110,7 +109,6 @@ impl Placed {
             oldest: 0,
             gauge: Arc::default(),
             corrected: 0,
-            disagreed: 0,
             doubt: Doubt::default(),
         }
     }
@@ -651,8 +649,7 @@ impl Placed {
             self.window.take_finished().expect("its pages have all been handed on");
         let place = (finished.scan - self.oldest) as usize;
         let part = &mut self.parts[place];
-        part.disagreements = self.count.disagreements() - self.disagreed;
-        self.disagreed = self.count.disagreements();
+        part.second_count = self.count.found();
         if let Some(high) = finished.tally.high
             && high >= self.handed
         {

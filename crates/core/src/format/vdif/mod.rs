@@ -10,10 +10,12 @@ mod golden;
 mod header;
 mod mode;
 mod second;
+mod second_count;
 mod timeline;
 
 pub use extended::{Backend, Extended, SampleRate};
 pub use header::{Header, HeaderError, StationError, check, station_number};
 pub use mode::{Mode, ModeError};
 pub use second::Second;
+pub use second_count::{Found, SecondCount, mark5b};
 pub use timeline::{NOWHERE, Timeline};
