@@ -838,3 +838,110 @@ def test_what_is_no_device_is_refused_with_a_hint(tmp_path):
     run("verify", end(made), code=GOOD)
     bare = image_in(tmp_path, 4 << 20)
     assert "no scan index" in text(run("ls", end(bare), code=REFUSED).stderr)
+
+
+def images(directory, number):
+    """Files in the place of as many drives, full of old bytes."""
+    for name in range(number):
+        (directory / str(name)).mkdir()
+    return [image_in(directory / str(name), size=32 << 20) for name in range(number)]
+
+
+class OntoAll(Onto):
+    """The same onto several devices."""
+
+    def __init__(self, sources, to, *options):
+        super().__init__(sources[0], to[0], *sources[1:], *options)
+        for more in to[1:]:
+            self.command += ["--to", more]
+
+    def ended(self, code=GOOD):
+        self.process.wait(PATIENCE)
+        for reader in self._readers:
+            reader.join()
+        assert self.process.returncode == code, text(bytes(self._complaints))
+        return self.wait("ended-together")
+
+
+def test_patterns_go_onto_several_devices_at_once_with_one_account(tmp_path):
+    drives = images(tmp_path, 3)
+    sources = [f"pattern:prbs31:{seed}?bytes=8MiB" for seed in (1, 2, 3)]
+    listed = ",".join(end(drive, scan="r1_a") for drive in drives)
+    told = [json.loads(line) for line in run("record", *sources, "--to", listed, "--json").stdout.splitlines()]
+    last = told[-1]
+    assert last["event"] == "ended-together" and (last["streams_wanted"], last["streams_whole"]) == (3, 3)
+    assert last["bytes"] == last["durable_bytes"] == 3 * (8 << 20)
+    assert [stream["device"] for stream in last["streams"]] == [str(drive) for drive in drives]
+    armed = [line["device"] for line in told if line["event"] == "armed"]
+    assert sorted(armed) == sorted(map(str, drives))
+    first_progress = next((at for at, line in enumerate(told) if line["event"] == "progress"), len(told))
+    assert sum(line["event"] == "armed" for line in told[:first_progress]) == 3, "all are armed before one begins"
+    for drive, source in zip(drives, sources, strict=True):
+        pattern = source.removeprefix("pattern:").split("?")[0]
+        expected = run("cat", end(drive, scan="r1_a")).stdout
+        assert len(expected) == 8 << 20
+        bare = tmp_path / "bare.img"
+        run("record", source, "--to", end(bare, size="8MiB"))
+        assert bare.read_bytes() == expected, f"{drive} has {pattern}"
+        bare.unlink()
+    people = run("record", *sources, *(f"--to={end(drive, scan='r1_b')}" for drive in drives)).stdout.decode()
+    assert "all 3 streams: 25.2 MB in" in people and "every stream is complete" in people, people
+
+
+def test_datagrams_of_several_ports_go_onto_a_device_each_and_a_loss_on_one_is_told_of_all(tmp_path):
+    drives = images(tmp_path, 2)
+    ports = [free_port(), free_port()]
+    sources = [f"udp://127.0.0.1:{port}?format=vdif" for port in ports]
+    names = ["--session", "r1", "--scan", "no0001"]
+    with OntoAll(sources, [end(drive) for drive in drives], *names) as recording:
+        generate(ports[0], frame=8032, fps=4000, frames=1000, seed=1)
+        truth = generate(
+            ports[1], frame=8032, fps=4000, frames=1000, seed=2, drop=0.01, drop_run=5, truth=tmp_path / "truth.json"
+        )
+        for drive in drives:
+            recording.wait("progress", lambda told, drive=drive: told["device"] == str(drive) and told["bytes"] > 0)
+        told = recording.stop(code=FOUND)
+    terms = told["terms"]
+    lost = sum(count for stream in truth for tally in stream["by_thread"] for _, count in tally["dropped"]["runs"])
+    assert lost and (terms["expected"], terms["missing"]) == (2000, lost)
+    assert terms["written"] == 2000 - lost
+    assert (told["streams_wanted"], told["streams_whole"]) == (2, 1) and told["verdict"] != "proven"
+    each = [stream["account"]["terms"]["missing"] for stream in told["streams"]]
+    assert each == [0, lost]
+    for drive, frames in zip(drives, (1000, 1000), strict=True):
+        run("verify", end(drive), code=None)
+        assert len(run("cat", end(drive, scan="r1_no0001"), code=None).stdout) == frames * 8032
+
+
+def test_if_one_of_several_devices_is_refused_all_stay_as_they_are(tmp_path):
+    drives = images(tmp_path, 2)
+    made = tmp_path / "made.img"
+    before = [drive.read_bytes() for drive in drives]
+    swap = bytearray(before[1])
+    swap[4086:4096] = b"SWAPSPACE2"
+    drives[1].write_bytes(swap)
+    to = ["--to", end(drives[0], scan="r1_a"), "--to", end(made, size="16MiB", scan="r1_a")]
+    to += ["--to", end(drives[1], scan="r1_a")]
+    refused = run("record", *["pattern:prbs31?bytes=1MiB"] * 3, *to, code=REFUSED)
+    assert str(drives[1]) in text(refused.stderr) and "swap" in text(refused.stderr)
+    assert [drives[0].read_bytes(), drives[1].read_bytes()] == [before[0], bytes(swap)]
+    assert not made.exists()
+    busy = run("record", *["pattern:prbs31?bytes=1MiB"] * 2, *[f"--to={end(drives[0])}"] * 2, code=REFUSED)
+    assert drives[0].read_bytes() == before[0], text(busy.stderr)
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["pattern:prbs31", "--to", "device:a", "--to", "device:b"], "1 stream for 2 devices"),
+        (["udp://127.0.0.1:5000-5002", "--to", "device:a,device:b"], "3 streams for 2 devices"),
+        (["file:/etc/hostname", "pattern:prbs31", "--to", "device:a,device:b"], "several devices at once take"),
+        (["pattern:prbs31", "--to", "device:a", "--to", "hdf5:b.h5"], "not recorded to together"),
+        (["udp://127.0.0.1:5000", "--to", "hdf5:a.h5", "--to", "hdf5:b.h5"], "one container"),
+        (["pattern:prbs31", "pattern:prbs31", "--to", "device:a,device:b", "--overwrite", "c"], "no --to names it"),
+    ],
+)
+def test_streams_and_devices_that_do_not_go_together_are_refused_with_the_reason(words, told, tmp_path):
+    refused = run("record", *words, code=REFUSED, cwd=tmp_path)
+    assert told in text(refused.stderr), text(refused.stderr)
+    assert list(tmp_path.iterdir()) == []

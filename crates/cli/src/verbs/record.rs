@@ -196,9 +196,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sync: Option<Duration>,
     /// Instead of into a store record onto a device, device:PATH, or into a container, for example
-    /// hdf5:capture-%d.h5: what PandAs send, or datagrams of any number of ports, as `convert` lays them down
+    /// hdf5:capture-%d.h5: what PandAs send, or datagrams of any number of ports, as `convert` lays them down.
+    /// With several devices (--to once for each, or device:A,device:B) each takes one stream, in the order typed
     #[arg(long, value_name = "DEVICE|HDF5", conflicts_with = "chunk")]
-    to: Option<String>,
+    to: Vec<String>,
     #[command(flatten)]
     device: device::Options,
     /// Of a PandA: arm it when all is ready, and again after each acquisition.
@@ -250,13 +251,20 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
 /// Records.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
-    if args.to.is_some() {
+    if !args.to.is_empty() {
         device::refuse_store(&args)?;
     }
-    if args.to.as_ref().is_some_and(|to| DeviceEnd::is_meant(to)) {
-        return device::run(args, output);
+    if args.to.iter().any(|to| DeviceEnd::is_meant(to)) {
+        let ends = crate::verbs::device::ends(&args.to);
+        let others = ends.iter().find(|end| !DeviceEnd::is_meant(end));
+        anyhow::ensure!(
+            others.is_none(),
+            "--to: devices and containers are not recorded to together"
+        );
+        return device::run(args, ends, output);
     }
-    if let Some(to) = &args.to {
+    if let [to, more @ ..] = args.to.as_slice() {
+        anyhow::ensure!(more.is_empty(), "--to: a recording goes into one container");
         device::refuse_options(&args)?;
         return record_to(to, &args, output);
     }

@@ -33,6 +33,9 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Another device of the same recording cannot be recorded onto.
+    #[error("it was not begun, as another device of the recording could not be made ready")]
+    Companion,
     /// Somebody else has it.
     #[error("{}: another process has it for itself", path.display())]
     Busy {
@@ -241,6 +244,7 @@ impl Error {
                 | Error::Ring(_)
                 | Error::Varying
                 | Error::Streams { .. }
+                | Error::Companion
         )
     }
 
@@ -249,6 +253,10 @@ impl Error {
         Some(match self {
             Error::Guard(error) => return error.hint(),
             Error::Address { source, .. } => source.hint(),
+            Error::Companion => {
+                "mend what is said of the other device; the recording begins on all of them or on none"
+                    .into()
+            }
             Error::Busy { .. } => {
                 "end the other recording first; a process that died lets it go by itself".into()
             }

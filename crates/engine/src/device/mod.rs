@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`guard`] says whether a device may be written, and is for everyone who writes to devices. [`record`](fn@record)
-//! writes bare chunks or a scan; [`Volume`] lists scans, finds, recovers and removes them; [`Contents`] gives their
+//! writes bare chunks or a scan, [`record_together`] several streams onto as many devices; [`Volume`] lists scans, finds, recovers and removes them; [`Contents`] gives their
 //! bytes in order. What is where on a device is told in `docs/reference/device.md`, and why a device has a writer
 //! of its own in `docs/decisions/0010-device.md`.
 
@@ -28,6 +28,7 @@ mod recover;
 mod signature;
 #[cfg(test)]
 mod tests;
+mod together;
 pub mod verify;
 mod volume;
 mod writer;
@@ -39,4 +40,5 @@ pub use input::{DeviceInput, FileInput, Input, PatternInput, Taken};
 pub use medium::Medium;
 pub use record::{Limit, Plan, Progress, Recorded, Source, Stage, record};
 pub use recover::{Recovered, recover};
+pub use together::{Sum, Together, record_together};
 pub use volume::Volume;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fullbore_core::account::{Account, Terms};
 use fullbore_core::device::{
-    DeviceEnd, Direction, End, Ending, Kind, Session, Span, Status, StoredScan, tag_of,
+    DeviceEnd, Direction, End, Ending, Kind, Session, Span, Status, StoredScan, Word, tag_of,
 };
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::State;
@@ -22,6 +22,7 @@ use super::guard::{self, Purpose};
 use super::input::Input;
 use super::medium::{Medium, unmake};
 use super::overlap::Range;
+use super::together::Gates;
 use super::volume::{Volume, check_blocks};
 use super::writer::{self, Job};
 use crate::clock::Clock;
@@ -171,9 +172,32 @@ pub struct Recorded {
     pub early: bool,
 }
 
+impl Recorded {
+    /// Whether all that was to be recorded came and is on the device: no failure, no early end, no abort, no frame
+    /// lost, and no lack of room in a scan.
+    pub fn is_whole(&self) -> bool {
+        self.failure.is_none()
+            && !self.early
+            && self.bytes > 0
+            && !(self.scan.is_some() && self.full)
+            && !self.status.has(Word::Aborted)
+            && self.account.as_ref().is_none_or(|account| account.completeness().is_good())
+    }
+}
+
 /// Records until the source ends, a limit is reached, there is no more room, or an end is asked for.
 pub fn record(
     plan: Plan,
+    control: &Control,
+    tell: &mut dyn FnMut(&Stage),
+) -> Result<Recorded, Error> {
+    record_behind(plan, None, control, tell)
+}
+
+/// The same, and waits at gates for the other devices of a recording.
+pub(super) fn record_behind(
+    plan: Plan,
+    gates: Option<&Gates>,
     control: &Control,
     tell: &mut dyn FnMut(&Stage),
 ) -> Result<Recorded, Error> {
@@ -193,10 +217,12 @@ pub fn record(
         armed |= matches!(stage, Stage::Armed { .. });
         tell(stage);
     };
-    let recorded = match plan.scan.clone() {
-        None => record_bare(plan, medium, control, &mut tell),
-        Some(name) => record_indexed(plan, name, medium, cleared.is_indexed(), control, &mut tell),
-    };
+    let opened = gates.map_or(Ok(()), |gates| gates.opened.pass(control));
+    let by = By { gates, control };
+    let recorded = opened.and_then(|()| match plan.scan.clone() {
+        None => record_bare(plan, medium, by, &mut tell),
+        Some(name) => record_indexed(plan, name, medium, cleared.is_indexed(), by, &mut tell),
+    });
     if let (Some(path), Err(error)) = (made, &recorded)
         && (!armed || error.is_before_the_first_byte())
     {
@@ -205,12 +231,26 @@ pub fn record(
     recorded
 }
 
+/// Who says when a recording begins and ends.
+#[derive(Clone, Copy)]
+struct By<'a> {
+    gates: Option<&'a Gates>,
+    control: &'a Control,
+}
+
+impl By<'_> {
+    /// Waits until all devices of the recording are ready.
+    fn ready(self) -> Result<(), Error> {
+        self.gates.map_or(Ok(()), |gates| gates.ready.pass(self.control))
+    }
+}
+
 fn record_indexed(
     plan: Plan,
     name: ScanName,
     medium: Arc<Medium>,
     indexed: bool,
-    control: &Control,
+    by: By<'_>,
     tell: &mut dyn FnMut(&Stage),
 ) -> Result<Recorded, Error> {
     if !indexed {
@@ -219,7 +259,7 @@ fn record_indexed(
     }
     let volume = open_volume(&plan.end, medium, indexed)?;
     refuse_what_is_no_scan(&plan.source, &volume)?;
-    record_scan(plan, name, volume, control, tell)
+    record_scan(plan, name, volume, by, tell)
 }
 
 /// Refuses a source of which bytes between two addresses of the medium would be read.
@@ -273,7 +313,7 @@ fn open_volume(end: &DeviceEnd, medium: Arc<Medium>, indexed: bool) -> Result<Vo
 fn record_bare(
     plan: Plan,
     medium: Arc<Medium>,
-    control: &Control,
+    by: By<'_>,
     tell: &mut dyn FnMut(&Stage),
 ) -> Result<Recorded, Error> {
     let span = medium.span(&plan.end)?;
@@ -282,7 +322,7 @@ fn record_bare(
     let uuid = Uuid::now_v7();
     // A name that only the capture thread needs.
     let name = "bare_chunks".parse().expect("it is a name");
-    let moved = run(plan, job, name, uuid, control, tell, &mut |_| Ok(()))?;
+    let moved = run(plan, job, name, uuid, by, tell, &mut |_| Ok(()))?;
     Ok(recorded(moved, &medium, None))
 }
 
@@ -290,7 +330,7 @@ fn record_scan(
     plan: Plan,
     name: ScanName,
     mut volume: Volume,
-    control: &Control,
+    by: By<'_>,
     tell: &mut dyn FnMut(&Stage),
 ) -> Result<Recorded, Error> {
     let layout = volume.layout();
@@ -319,7 +359,7 @@ fn record_scan(
         learn(&mut scan, known);
         volume.update(&scan)
     };
-    let moved = run(plan, job, name, uuid, control, tell, &mut opened);
+    let moved = run(plan, job, name, uuid, by, tell, &mut opened);
     let moved = match moved {
         Ok(moved) => moved,
         Err(error) => {
@@ -407,7 +447,7 @@ fn run(
     job: Job,
     name: ScanName,
     uuid: Uuid,
-    control: &Control,
+    by: By<'_>,
     tell: &mut dyn FnMut(&Stage),
     opened: &mut dyn FnMut(capture::Known) -> Result<(), Error>,
 ) -> Result<Moved, Error> {
@@ -430,6 +470,7 @@ fn run(
             if plan.end.last.is_none() && plan.limit.bytes.is_none() {
                 session = session.as_long_as_the_source();
             }
+            by.ready()?;
             let (line, gauge) = line(job, pool.blocks())?;
             tell(&armed(pool.blocks() as u64 * u64::from(block_bytes)));
             let setup = feed::Setup {
@@ -441,7 +482,7 @@ fn run(
                 duration: plan.limit.duration,
             };
             let Fed { session, blocks, durable, failure, limited, seconds } =
-                feed::feed(setup, input.as_mut(), control, tell)?;
+                feed::feed(setup, input.as_mut(), by.control, tell)?;
             // All the room there was, and nobody had asked for just so much.
             let full = session.written() == span.bytes()
                 && plan.limit.bytes.is_none_or(|bytes| bytes > span.bytes())
@@ -463,6 +504,7 @@ fn run(
         Source::Udp(source) => {
             let pool_bytes = plan.buffer.map_or(POOL_BYTES, |size| size.0).max(LEAST_POOL_BYTES);
             let port = capture::listen(&source, pool_bytes)?;
+            by.ready()?;
             let (rig, gauge) = rig(job, port.most_blocks())?;
             // Datagrams are not waited for, so nothing is left to flush.
             let session = Session::new(Direction::Write, span, None, false);
@@ -471,7 +513,7 @@ fn run(
             let (source, path) = (&*source, path.as_path());
             let setup =
                 capture::Setup { source, scan: name, uuid, session, limit: plan.limit, cpu, path };
-            let captured = capture::capture(setup, port, rig, control, tell, opened)?;
+            let captured = capture::capture(setup, port, rig, by.control, tell, opened)?;
             let Captured { session, known, account, blocks, durable, .. } = captured;
             let Captured { failure, limited, full, seconds, .. } = captured;
             Ok(Moved {

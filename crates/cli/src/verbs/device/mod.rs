@@ -5,6 +5,7 @@
 mod info;
 mod read;
 mod record;
+mod several;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +33,25 @@ pub use record::{Recording, record};
 /// Reads an endpoint.
 pub fn parse(text: &str) -> anyhow::Result<DeviceEnd> {
     DeviceEnd::parse(text).map_err(|error| explained_of(text, error))
+}
+
+/// The ends of `--to`, each given by itself or in a list: device:A,device:B. A comma may also be part of a path.
+pub fn ends(texts: &[String]) -> Vec<String> {
+    let mut ends: Vec<String> = Vec::new();
+    for text in texts {
+        let mut open = false;
+        for part in text.split(',') {
+            match ends.last_mut() {
+                Some(last) if open && !DeviceEnd::is_meant(part) => {
+                    last.push(',');
+                    last.push_str(part);
+                }
+                _ => ends.push(part.trim_start().to_owned()),
+            }
+            open = true;
+        }
+    }
+    ends
 }
 
 /// Whether one of several texts names a device; then all of them have to.

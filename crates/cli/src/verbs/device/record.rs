@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use fullbore_core::account::Terms;
 use fullbore_core::completeness::Completeness;
-use fullbore_core::device::{BytesSource, Direction, Status, Word};
+use fullbore_core::device::{BytesSource, Direction, Status};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::pattern::PatternSource;
@@ -23,21 +23,21 @@ use fullbore_engine::recorder::Control;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::parse;
+use super::{parse, several};
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 use crate::signals;
 
 /// What was typed.
 pub struct Recording {
-    /// The device.
-    pub to: String,
+    /// The devices.
+    pub to: Vec<String>,
     /// The sources.
     pub sources: Vec<String>,
     /// Session and scan, empty if they were not given.
     pub name: (String, String),
-    /// The device that may be overwritten.
-    pub overwrite: Option<PathBuf>,
+    /// The devices that may be overwritten.
+    pub overwrite: Vec<PathBuf>,
     /// Whether leftover input is taken and dropped.
     pub flush: bool,
     /// When it ends.
@@ -66,6 +66,9 @@ enum Last<'a> {
 
 /// Records.
 pub fn record(typed: Recording, output: Output) -> anyhow::Result<ExitCode> {
+    if typed.to.len() > 1 {
+        return several::record(typed, output);
+    }
     let quiet = typed.quiet;
     let plan = plan(typed)?;
     let control = Arc::new(Control::default());
@@ -91,10 +94,10 @@ pub fn record(typed: Recording, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn plan(typed: Recording) -> anyhow::Result<Plan> {
-    let end = parse(&typed.to)?;
+    let end = parse(&typed.to.concat())?;
     ensure!(
         typed.sources.len() == 1,
-        "a device takes one stream at a time\n  record each into a scan of its own, or all into a store"
+        "a device takes one stream at a time\n  name a device for each stream with --to, or record all into a store"
     );
     let text = typed.sources[0].clone();
     let scan = name(&typed.name, end.scan.as_ref())?;
@@ -104,13 +107,69 @@ fn plan(typed: Recording) -> anyhow::Result<Plan> {
         source_name: text,
         end,
         scan,
-        overwrite: typed.overwrite,
+        overwrite: typed.overwrite.into_iter().next(),
         limit,
         flush: typed.flush,
         buffer: typed.buffer,
         sync_interval: typed.sync,
         cpus: typed.cpus,
     })
+}
+
+/// A plan for each of several devices, with the stream that it takes.
+pub(super) fn plans(typed: Recording) -> anyhow::Result<Vec<Plan>> {
+    let streams = streams(&typed.sources)?;
+    several::paired(streams.len(), typed.to.len())?;
+    let ends = typed.to.iter().map(|text| parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
+    for named in &typed.overwrite {
+        let among = ends.iter().any(|end| end.path == *named);
+        ensure!(among, "--overwrite {}: no --to names it", named.display());
+    }
+    let count = ends.len() as u64;
+    let mut cpus = typed.cpus.chunks(2);
+    ends.into_iter()
+        .zip(streams)
+        .map(|(end, (source, source_name))| {
+            Ok(Plan {
+                source,
+                source_name,
+                scan: name(&typed.name, end.scan.as_ref())?,
+                overwrite: typed.overwrite.iter().find(|named| **named == end.path).cloned(),
+                end,
+                limit: Limit { duration: typed.duration, bytes: typed.bytes.map(|size| size.0) },
+                flush: typed.flush,
+                buffer: typed.buffer.map(|all| ByteSize(all.0 / count)),
+                sync_interval: typed.sync,
+                cpus: cpus.next().unwrap_or_default().to_vec(),
+            })
+        })
+        .collect()
+}
+
+/// The streams of sources, each with what it is called: every port of a range is one.
+fn streams(sources: &[String]) -> anyhow::Result<Vec<(Source, String)>> {
+    let mut streams = Vec::new();
+    for text in sources {
+        if is_udp(text) {
+            for port in UdpSource::parse(text).map_err(|error| explained_of(text, error))? {
+                let called = format!("{text} ({})", port.address);
+                streams.push((Source::Udp(Box::new(port)), called));
+            }
+        } else {
+            let scheme = text.split(':').next().unwrap_or_default();
+            ensure!(
+                scheme.eq_ignore_ascii_case("pattern"),
+                "{text}: several devices at once take datagrams (udp://…) and patterns (pattern:…)\n  \
+                 record other sources onto one device at a time"
+            );
+            streams.push((source(text)?, text.clone()));
+        }
+    }
+    Ok(streams)
+}
+
+fn is_udp(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("udp"))
 }
 
 /// The scan's name, from the options or the endpoint; none for bare chunks.
@@ -134,8 +193,7 @@ fn name(
 }
 
 fn source(text: &str) -> anyhow::Result<Source> {
-    let udp = text.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("udp"));
-    if udp {
+    if is_udp(text) {
         let mut ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
         ensure!(
             ports.len() == 1,
@@ -164,7 +222,7 @@ fn source(text: &str) -> anyhow::Result<Source> {
     }
 }
 
-fn bar(output: Output, quiet: bool) -> ProgressBar {
+pub(super) fn bar(output: Output, quiet: bool) -> ProgressBar {
     if quiet || !output.progress() {
         return ProgressBar::hidden();
     }
@@ -173,7 +231,7 @@ fn bar(output: Output, quiet: bool) -> ProgressBar {
 }
 
 /// A line of JSON for programs; for people a line that stays, or one that changes.
-fn told(stage: &Stage, output: Output, bar: &ProgressBar) {
+pub(super) fn told(stage: &Stage, output: Output, bar: &ProgressBar) {
     if output.json {
         // A reader that has gone away does not end a recording.
         let _ = output.tell(stage, String::new);
@@ -222,16 +280,10 @@ fn line(progress: &Progress) -> String {
 /// Good unless something was found: bytes or frames that came and are not there, none that came, an early end, an
 /// abort.
 fn judge(recorded: &Recorded) -> u8 {
-    let found = recorded.failure.is_some()
-        || recorded.early
-        || recorded.bytes == 0
-        || (recorded.scan.is_some() && recorded.full)
-        || recorded.status.has(Word::Aborted)
-        || !recorded.account.as_ref().is_none_or(|account| account.completeness().is_good());
-    if found { output::FOUND } else { output::GOOD }
+    if recorded.is_whole() { output::GOOD } else { output::FOUND }
 }
 
-fn text(recorded: &Recorded) -> String {
+pub(super) fn text(recorded: &Recorded) -> String {
     let status = &recorded.status;
     let what =
         recorded.scan.as_ref().map_or("bare chunks".to_owned(), |scan| scan.name.to_string());

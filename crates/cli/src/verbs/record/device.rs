@@ -16,16 +16,16 @@ use crate::verbs::device::{Recording, record};
 /// What is said of a device that is recorded onto.
 #[derive(clap::Args, Clone)]
 pub(super) struct Options {
-    /// The very name of a device that may be overwritten, though it carries something.
+    /// The very name of a device that may be overwritten, though it carries something; once for each such device
     #[arg(long, value_name = "DEVICE", requires = "to")]
-    overwrite: Option<PathBuf>,
+    overwrite: Vec<PathBuf>,
     /// Onto a device: take and drop what the source still has after the last chunk, or after a stop.
     #[arg(long, requires = "to")]
     flush: bool,
 }
 
-/// Records one stream onto a device.
-pub(super) fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+/// Records one stream onto a device, or one onto each of several.
+pub(super) fn run(args: Args, to: Vec<String>, output: Output) -> anyhow::Result<ExitCode> {
     check_limits(&args)?;
     ensure!(args.capture_threads.is_none(), "--capture-threads: a device takes one stream");
     ensure!(args.scans == 1, "--scans is for a store: a device takes one scan at a time");
@@ -34,7 +34,7 @@ pub(super) fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         args.until.map(|until| Duration::from_nanos(until.since(now).max(0).cast_unsigned()));
     ensure!(left != Some(Duration::ZERO), "--until has passed");
     let typed = Recording {
-        to: args.to.unwrap_or_default(),
+        to,
         sources: args.source,
         name: (args.session, args.scan),
         overwrite: args.device.overwrite,
@@ -66,7 +66,7 @@ pub(super) fn refuse_store(args: &Args) -> anyhow::Result<()> {
 pub(super) fn refuse_options(args: &Args) -> anyhow::Result<()> {
     let typed = [
         ("--sync", args.sync.is_some()),
-        ("--overwrite", args.device.overwrite.is_some()),
+        ("--overwrite", !args.device.overwrite.is_empty()),
         ("--flush", args.device.flush),
     ];
     match typed.into_iter().find(|(_, typed)| *typed) {
