@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, ask, run, text
+from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, REPOSITORY, ask, run, text
 from test_documents import schema
 
 # Measures time, or a counter of the whole host: nothing runs beside it.
@@ -725,3 +725,75 @@ def test_what_was_ended_before_anything_was_measured_is_not_kept(tmp_path):
     _, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == REFUSED and "nothing was measured" in text(complaints)
     assert list(tmp_path.rglob("*.json")) == []
+
+
+def sets_in(tmp_path, *words, code=GOOD):
+    sets = {"A": [tmp_path / "a0", tmp_path / "a1"], "B": [tmp_path / "b"]}
+    for directory in sum(sets.values(), []):
+        directory.mkdir(exist_ok=True)
+    typed = [f"--set={name}={','.join(map(str, places))}" for name, places in sets.items()]
+    short = ["--quick", "--run-time", "60ms", "--no-history", "--reserve", "1MiB", "--bytes", "32MiB", "--skip", "fio"]
+    return ["bench", "disk", *typed, *short, *words], sets
+
+
+def test_several_disk_sets_are_measured_in_one_result_and_each_is_judged(tmp_path):
+    words, sets = sets_in(tmp_path, "--require", "1MB/s", "--output", tmp_path / "all.json", "--html", tmp_path / "all.html")
+    told = ask(*words)
+    schema("bench-sets").validate(told)
+    assert told == json.loads((tmp_path / "all.json").read_text())
+    assert told["passed"] and [each["name"] for each in told["sets"]] == ["A", "B"]
+    for each, places in zip(told["sets"], sets.values(), strict=True):
+        schema("bench").validate(each["result"])
+        assert [target["path"] for target in each["result"]["targets"]] == [str(place) for place in places]
+        assert each["result"]["verdict"]["holds"]
+    assert all(not any(place.iterdir()) for place in sum(sets.values(), []))
+    page = (tmp_path / "all.html").read_text()
+    for words_of_page in ("peak write", "continuous read", "HOLDS", "8.00 Mbit/s (1.00 MB/s)", "Peak read rate"):
+        assert words_of_page in page, words_of_page
+    again = run("bench", "report", tmp_path / "all.json").stdout.decode()
+    assert [line.split()[0] for line in again.splitlines()[1:3]] == ["A", "B"], again
+    assert again.count("HOLDS") == 2
+
+
+def test_a_set_that_does_not_hold_the_rate_or_cannot_be_measured_is_told_beside_the_others(tmp_path):
+    words, _ = sets_in(tmp_path, "--require", "900GB/s", "--skip", "peak")
+    told = run(*words, code=FOUND).stdout.decode()
+    assert told.count("NO, ") == 2 and "holds 7.20 Tbit/s (900 GB/s)?" in told, told
+    words, sets = sets_in(tmp_path, "--skip", "peak")
+    sets["B"][0].rmdir()
+    told = json.loads(run(*words, "--json", code=REFUSED).stdout)
+    schema("bench-sets").validate(told)
+    assert [each["name"] for each in told["sets"]] == ["A"] and not told["passed"]
+    assert told["unmeasured"][0]["name"] == "B" and str(sets["B"][0]) in told["unmeasured"][0]["why"]
+
+
+def test_sets_that_cannot_be_are_refused_before_anything_is_measured(tmp_path):
+    for words, why in [
+        (["--set", f"A={tmp_path}", "--set", f"A={tmp_path}"], "two sets are called A"),
+        (["--set", str(tmp_path)], "is not a disk set"),
+        (["--set", f"A={tmp_path}", tmp_path], "cannot be used with"),
+        ([], "required"),
+    ]:
+        refused = run("bench", "disk", "--quick", "--no-history", *words, code=REFUSED)
+        assert why in text(refused.stderr), text(refused.stderr)
+
+
+def test_any_number_of_results_are_told_side_by_side_and_runs_of_one_drive_are_averaged(tmp_path):
+    fixture = json.loads((REPOSITORY / "crates/survey/tests/data/drive.json").read_text())
+    files = []
+    for number in range(8):
+        for run_of_it in range(2):
+            fixture["targets"][0]["path"] = f"/dev/nvme{number}n1"
+            fixture["continuous"]["write"]["rate"] = 1e9 + 1e8 * number + 2e7 * run_of_it
+            files.append(tmp_path / f"drive{number}-{run_of_it}.json")
+            files[-1].write_text(json.dumps(fixture))
+    told = run("bench", "report", *files).stdout.decode()
+    assert sum("/dev/nvme" in line for line in told.splitlines()) == 8, told
+    assert "1.01 GB/s ± 14.1 MB/s" in told and "1.71 GB/s ± 14.1 MB/s" in told, told
+    named = run("bench", "report", f"old={files[0]}", f"new={files[2]}").stdout.decode()
+    assert "old" in named and "new" in named and "/dev/nvme" not in named, named
+    page = tmp_path / "drives.html"
+    run("bench", "report", *files, "--html", page)
+    drawn = page.read_text()
+    assert drawn.count('class="row"') == 8 and "<script" not in drawn
+    assert all(kind in drawn for kind in ("peak write", "continuous write", "peak read", "continuous read"))

@@ -8,7 +8,10 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::result::{BenchResult, Kind, LARGEST_DOCUMENT_BYTES, VERSION};
+use super::sets::{self, SetsResult};
 
 /// Why a result could not be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +102,7 @@ pub fn try_out(path: &Path) -> Result<(), Error> {
 }
 
 /// Writes a result to a file, whole or not at all.
-pub fn write(path: &Path, result: &BenchResult) -> Result<(), Error> {
+pub fn write(path: &Path, result: &impl Serialize) -> Result<(), Error> {
     write_whole(path, &|file| {
         serde_json::to_writer_pretty(&mut *file, result)?;
         file.write_all(b"\n")
@@ -146,6 +149,33 @@ fn draft(path: &Path) -> PathBuf {
 
 /// Reads a result.
 pub fn read(path: &Path) -> Result<BenchResult, Error> {
+    let not = |why: String| Error::NotAResult { path: path.to_owned(), why };
+    let result: BenchResult =
+        serde_json::from_value(document(path)?).map_err(|error| not(error.to_string()))?;
+    match result.fullbore_bench {
+        VERSION => Ok(result),
+        later => Err(not(format!("version {later} of the document is not known here"))),
+    }
+}
+
+/// A file with one result or, from `bench disk --set`, with that of several sets: each with its name, if it has one.
+pub fn read_any(path: &Path) -> Result<Vec<(Option<String>, BenchResult)>, Error> {
+    let not = |why: String| Error::NotAResult { path: path.to_owned(), why };
+    match document(path)? {
+        value if value.get("fullbore_bench_sets").is_some() => {
+            let sets: SetsResult =
+                serde_json::from_value(value).map_err(|error| not(error.to_string()))?;
+            if sets.fullbore_bench_sets != sets::VERSION {
+                let version = sets.fullbore_bench_sets;
+                return Err(not(format!("version {version} of the document is not known here")));
+            }
+            Ok(sets.sets.into_iter().map(|set| (Some(set.name), set.result)).collect())
+        }
+        _ => Ok(vec![(None, read(path)?)]),
+    }
+}
+
+fn document(path: &Path) -> Result<serde_json::Value, Error> {
     let cannot = |source| Error::Read { path: path.to_owned(), source };
     let not = |why: String| Error::NotAResult { path: path.to_owned(), why };
     let file = fs::File::open(path).map_err(cannot)?;
@@ -153,12 +183,7 @@ pub fn read(path: &Path) -> Result<BenchResult, Error> {
     if bytes > LARGEST_DOCUMENT_BYTES {
         return Err(not(format!("it has {bytes} bytes")));
     }
-    let result: BenchResult = serde_json::from_reader(io::BufReader::new(file))
-        .map_err(|error| not(error.to_string()))?;
-    match result.fullbore_bench {
-        VERSION => Ok(result),
-        later => Err(not(format!("version {later} of the document is not known here"))),
-    }
+    serde_json::from_reader(io::BufReader::new(file)).map_err(|error| not(error.to_string()))
 }
 
 /// The files of all results in `directory`, the oldest first.

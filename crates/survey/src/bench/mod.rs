@@ -20,3 +20,4 @@ pub mod memory;
 pub mod net;
 pub mod result;
 pub mod ring;
+pub mod sets;

@@ -14,6 +14,7 @@ mod disk;
 mod machine;
 mod page;
 mod screen;
+mod several;
 mod stages;
 pub(crate) mod text;
 
@@ -22,6 +23,7 @@ use maud::html;
 use crate::bench::result::{BenchResult, Kind};
 
 pub use screen::{columns, screen};
+pub use several::{Drive, drives, html_of_several, screen_of_several};
 pub use stages::{WHOLE as WHOLE_PATH, slowest};
 pub use text::{block_size, milliseconds, rate, seconds, share, size, spread};
 

@@ -12,7 +12,10 @@ use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
 use fullbore_survey::bench::environment::Roots;
+use fullbore_survey::bench::history;
 use fullbore_survey::bench::result::{BenchResult, Direction, Mode};
+use fullbore_survey::bench::sets::{self, NamedTargets, SetResult, SetsResult, Unmeasured};
+use fullbore_survey::report;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::leave;
@@ -28,6 +31,7 @@ use crate::signals;
 ///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
 ///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
 ///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
+///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s   which set holds it?
 ///
 /// A directory is left as it was, however the benchmark ends: its files have no names. A file or block
 /// device is overwritten, and wants its name typed again with --overwrite; one in use is left alone always.
@@ -37,23 +41,27 @@ use crate::signals;
 ///   stalls      every block write is timed; the trace is replayed through the ring's arithmetic
 ///   fio         the same job in turn with ours, if fio is installed; its commands are told always
 ///
-/// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held, or what
-/// was read is not what was written; 2 it could not be measured, or was ended before there was an answer.
+/// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held (of several
+/// sets: by one of them), or what was read is not what was written; 2 it could not be measured, or was ended before there was an answer.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// A directory of each disk of a set, or one file or block device.
-    #[arg(required = true, value_name = "TARGET")]
+    #[arg(required_unless_present = "set", value_name = "TARGET")]
     targets: Vec<PathBuf>,
+    /// A disk set by its name, for example A=/mnt/a,/mnt/b; once for each. All are measured one after the other, with the
+    /// same settings, and told in one table.
+    #[arg(long, value_name = "NAME=DIR[,DIR…]", conflicts_with = "targets")]
+    set: Vec<NamedTargets>,
     /// Fewer points and one run of each, and a continuous run of three seconds.
     #[arg(long)]
     quick: bool,
     /// Leave parts out.
     #[arg(long, value_name = "PART[,PART…]", value_delimiter = ',')]
     skip: Vec<Part>,
-    /// A file or block device is overwritten only if its very name is typed again here.
+    /// A file or block device is overwritten only if its very name is typed again here; once for each.
     #[arg(long, value_name = "TARGET")]
-    overwrite: Option<PathBuf>,
+    overwrite: Vec<PathBuf>,
     /// What stays free of each directory [default: a twentieth, 64 MiB at least]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<ByteSize>,
@@ -275,7 +283,7 @@ impl Args {
         self.judge.check()?;
         Ok(Settings {
             targets: self.targets.clone(),
-            overwrite: self.overwrite.clone(),
+            overwrite: named_among(&self.overwrite, &self.targets),
             reserve: self.reserve.map(|size| size.0),
             sweep: self.has(Part::Peak).then_some(peak),
             continuous: match self.has(Part::Continuous) {
@@ -435,9 +443,17 @@ impl DirectionArg {
     }
 }
 
+/// The name that was typed again of one of these targets; else the first, so that the mistake is told.
+fn named_among(typed: &[PathBuf], targets: &[PathBuf]) -> Option<PathBuf> {
+    typed.iter().find(|name| targets.contains(name)).or(typed.first()).cloned()
+}
+
 /// Measures.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
+    if !args.set.is_empty() {
+        return run_sets(&args, &settings, output);
+    }
     leave::try_out(args.output.as_deref(), args.html.as_deref())?;
     let stop = signals::stop_flag()?;
     let bar = bar(output);
@@ -456,13 +472,89 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code(&result, settings.require.is_some())))
 }
 
+/// Measures one set after the other.
+fn run_sets(args: &Args, settings: &Settings, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(args.set.len() <= sets::MOST_SETS, "--set: no more than {} at once", sets::MOST_SETS);
+    if let Some(name) = sets::named_twice(&args.set) {
+        anyhow::bail!("--set: two sets are called {name}");
+    }
+    leave::try_out(args.output.as_deref(), args.html.as_deref())?;
+    let stop = signals::stop_flag()?;
+    let (mut measured, mut unmeasured) = (Vec::new(), Vec::new());
+    for set in &args.set {
+        let name = set.name.clone();
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            unmeasured.push(Unmeasured { name, why: "the benchmark was ended before".into() });
+            continue;
+        }
+        let overwrite = named_among(&args.overwrite, &set.targets);
+        let overwrite = overwrite.filter(|typed| set.targets.contains(typed));
+        let settings = Settings { targets: set.targets.clone(), overwrite, ..settings.clone() };
+        let bar = bar(output);
+        let mut tell = |what: &str, share: f64| {
+            if share.is_finite() {
+                bar.set_position((share * 1000.0) as u64);
+            }
+            bar.set_message(format!("{name}: {what}"));
+        };
+        let result = disk::run(&settings, &mut Watcher { stop: &stop, tell: &mut tell });
+        bar.finish_and_clear();
+        match result {
+            Ok(result) => {
+                if !args.no_history {
+                    leave::keep_if_measured(&result);
+                }
+                measured.push(SetResult { name, result });
+            }
+            // What the other sets hold is worth knowing all the same.
+            Err(error) => {
+                let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
+                unmeasured.push(Unmeasured { name, why: format!("{error}{hint}") });
+            }
+        }
+    }
+    let all = SetsResult::new(settings.require, measured, unmeasured);
+    leave_sets(&all, args, output)?;
+    Ok(ExitCode::from(code_of_sets(&all)))
+}
+
+/// Writes the result of several sets, and tells it.
+fn leave_sets(all: &SetsResult, args: &Args, output: Output) -> anyhow::Result<()> {
+    let drives = || {
+        let named = all.sets.iter().map(|set| (Some(set.name.clone()), set.result.clone()));
+        report::drives(named.collect())
+    };
+    let write = |path: &PathBuf| history::write(path, all).map_err(explained);
+    let json = args.output.as_ref().map_or(Ok(()), write);
+    let page = |path: &PathBuf| {
+        history::write_text(path, &report::html_of_several(&drives())).map_err(explained)
+    };
+    let html = args.html.as_ref().map_or(Ok(()), page);
+    let told = output.tell(all, || {
+        let mut text = report::screen_of_several(&drives());
+        for set in &all.unmeasured {
+            text += &format!("{}: NOT MEASURED: {}\n", set.name, set.why);
+        }
+        text
+    });
+    json.and(html).and(told)
+}
+
+/// Wrong data or a rate that is not held is found; a set without an answer is none.
+fn code_of_sets(all: &SetsResult) -> u8 {
+    let missed = |set: &SetResult| set.result.verdict.as_ref().is_some_and(|it| !it.holds);
+    if all.passed {
+        output::GOOD
+    } else if all.sets.iter().any(|set| missed(set) || sets::has_wrong_data(&set.result)) {
+        output::FOUND
+    } else {
+        output::REFUSED
+    }
+}
+
 fn code(result: &BenchResult, required: bool) -> u8 {
     let holds = result.verdict.as_ref().map_or(!required, |verdict| verdict.holds);
-    let long = result.continuous.as_ref();
-    let wrong = long
-        .and_then(|long| long.verification.as_ref())
-        .is_some_and(|found| found.wrong_blocks > 0);
-    if wrong {
+    if sets::has_wrong_data(result) {
         output::FOUND
     } else if leave::is_without_answer(result) {
         output::REFUSED

@@ -79,10 +79,17 @@ pub fn everywhere(
     let json = json.map_or(Ok(()), |path| history::write(path, result).map_err(explained));
     let html = html.map_or(Ok(()), |path| write_page(result, path));
     let told = output.tell(result, || told(result));
-    if in_history && has_figures(result) {
-        keep(result);
+    if in_history {
+        keep_if_measured(result);
     }
     json.and(html).and(told)
+}
+
+/// Keeps a result in the history, unless there is nothing in it.
+pub fn keep_if_measured(result: &BenchResult) {
+    if has_figures(result) {
+        keep(result);
+    }
 }
 
 /// What was measured has been told already, so a history that cannot be kept is only worth a word.

@@ -1,11 +1,13 @@
 //! `fullbore bench report`: a result told again, on the screen or as a page.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args as Arguments;
 use fullbore_survey::bench::history;
+use fullbore_survey::bench::result::BenchResult;
+use fullbore_survey::report;
 
 use super::leave;
 use crate::hint::explained;
@@ -14,14 +16,17 @@ use crate::output::{GOOD, Output};
 /// Tell a result again: as tables on the screen, or as one page with charts.
 ///
 ///   fullbore bench report result.json --html result.html
+///   fullbore bench report ssd1.json ssd2.json ssd3.json --html drives.html     side by side in one picture
+///   fullbore bench report 'SSD 1=monday.json' 'SSD 1=tuesday.json' 'SSD 2=ssd2.json'
 ///
 /// The page is complete in itself: it can be mailed, printed, and read in ten years.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What a benchmark has written with --output [default: the last one of the history]
-    #[arg(value_name = "RESULT")]
-    result: Option<PathBuf>,
+    /// What a benchmark has written with --output [default: the last one of the history]. With several, drives are told
+    /// side by side; those of the same target, or the same NAME=, are runs of one drive, and averaged
+    #[arg(value_name = "[NAME=]RESULT")]
+    results: Vec<String>,
     /// Write the page here
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -29,20 +34,66 @@ pub struct Args {
 
 /// Tells it.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let path = match args.result {
-        Some(path) => path,
+    let results = named(&args.results)?;
+    if results.len() > 1 {
+        return several(results, args.html.as_deref(), output);
+    }
+    let result = match results.into_iter().next() {
+        Some((_, result)) => result,
         None => {
             let directory = history::directory().map_err(explained)?;
             let mut all = history::list(&directory).map_err(explained)?;
-            all.pop().with_context(|| {
+            let last = all.pop().with_context(|| {
                 format!("there is no result in the history ({})", directory.display())
-            })?
+            })?;
+            history::read(&last).map_err(explained)?
         }
     };
-    let result = history::read(&path).map_err(explained)?;
     match &args.html {
         Some(page) => leave::write_page(&result, page)?,
         None => output.tell(&result, || leave::told(&result))?,
+    }
+    Ok(ExitCode::from(GOOD))
+}
+
+/// The results of files, each with the name that was typed or that it has in the file.
+fn named(texts: &[String]) -> anyhow::Result<Vec<(Option<String>, BenchResult)>> {
+    let mut all = Vec::new();
+    for text in texts {
+        // A file may have = in its name.
+        let (name, path) = match text.split_once('=') {
+            Some((name, path)) if !name.is_empty() && !Path::new(text).exists() => {
+                (Some(name), path)
+            }
+            _ => (None, text.as_str()),
+        };
+        for (set, result) in history::read_any(Path::new(path)).map_err(explained)? {
+            let name = match (name, set) {
+                (Some(name), Some(set)) => Some(format!("{name} {set}")),
+                (Some(name), None) => Some(name.to_owned()),
+                (None, set) => set,
+            };
+            all.push((name, result));
+        }
+    }
+    Ok(all)
+}
+
+/// Several results side by side.
+fn several(
+    results: Vec<(Option<String>, BenchResult)>,
+    html: Option<&Path>,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let drives = report::drives(results);
+    match html {
+        Some(page) => {
+            history::write_text(page, &report::html_of_several(&drives)).map_err(explained)?;
+        }
+        None => {
+            let results: Vec<&BenchResult> = drives.iter().flat_map(|it| &it.results).collect();
+            output.tell(&results, || report::screen_of_several(&drives))?;
+        }
     }
     Ok(ExitCode::from(GOOD))
 }

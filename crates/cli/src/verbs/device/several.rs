@@ -130,7 +130,7 @@ fn summary(together: &Together, devices: &[PathBuf]) -> String {
         verdict,
     } = &together.sum;
     told += &format!(
-        "all {streams} streams: {} in {seconds:.2} s, {}/s, durable {}\n",
+        "{streams} streams together: {} in {seconds:.2} s, {}/s, durable {}\n",
         ByteSize(*bytes),
         ByteSize(*rate),
         ByteSize(*durable_bytes),

@@ -5,6 +5,7 @@
 //!       ├─ series          lines with their spread, bars
 //!       └─ marks           a rate asked for, a cliff, a stall
 //! Bars                     one row a thing, its spread as a whisker
+//! Groups                   several bars a thing
 //! ```
 //!
 //! Each begins with a title and a description for those who hear the page; every value has its own
@@ -13,10 +14,12 @@
 
 mod axis;
 mod bars;
+mod groups;
 mod plot;
 
 pub use axis::{Axis, Quantity};
 pub use bars::{Bar, Bars};
+pub use groups::{BarKind, Group, Groups};
 pub use plot::{Mark, Plot, Point, Series, Shape, thinned};
 
 /// Width of every chart, in its own units; the page stretches it.

@@ -183,7 +183,8 @@ fn line(name: &str, tone: chart::Tone, points: Vec<Point>) -> Series {
     Series { name: name.into(), tone, shape: Shape::Line, dashed: false, points }
 }
 
-fn way(direction: Direction) -> &'static str {
+/// `write` or `read`.
+pub fn way(direction: Direction) -> &'static str {
     match direction {
         Direction::Write => "write",
         Direction::Read => "read",

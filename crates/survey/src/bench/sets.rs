@@ -1,0 +1,138 @@
+//! Several disk sets measured one after the other, with the same settings, in one result.
+//!
+//! The document holds the result of each set as it is (`docs/reference/bench.schema.json`), with its name. What makes the
+//! sets comparable is that the settings, the machine and the program are the same for all.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use fullbore_core::units::ByteRate;
+use serde::{Deserialize, Serialize};
+
+use super::result::BenchResult;
+
+/// The version of the document; a reader refuses a later one.
+pub const VERSION: u32 = 1;
+
+/// No more sets are measured by one command.
+pub const MOST_SETS: usize = 64;
+
+/// A set as it is typed: `A=/mnt/a,/mnt/b`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTargets {
+    /// What it is called.
+    pub name: String,
+    /// Its directories, or its one file or block device.
+    pub targets: Vec<std::path::PathBuf>,
+}
+
+/// A text that is not a set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text} is not a disk set: write a name and its targets, for example A=/mnt/a,/mnt/b")]
+pub struct NoSet {
+    text: String,
+}
+
+impl FromStr for NamedTargets {
+    type Err = NoSet;
+
+    fn from_str(text: &str) -> Result<Self, NoSet> {
+        let wrong = || NoSet { text: text.to_owned() };
+        let (name, targets) = text.split_once('=').ok_or_else(wrong)?;
+        let targets: Vec<&str> = targets.split(',').collect();
+        if name.trim().is_empty() || name.contains('/') || targets.iter().any(|it| it.is_empty()) {
+            return Err(wrong());
+        }
+        let targets = targets.into_iter().map(Into::into).collect();
+        Ok(Self { name: name.trim().to_owned(), targets })
+    }
+}
+
+/// The first name that stands for two sets.
+pub fn named_twice(sets: &[NamedTargets]) -> Option<&str> {
+    let mut known = BTreeSet::new();
+    sets.iter().map(|set| set.name.as_str()).find(|name| !known.insert(*name))
+}
+
+/// What several disk sets hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SetsResult {
+    /// [`VERSION`] when it was written.
+    pub fullbore_bench_sets: u32,
+    /// Our own command, as it was typed.
+    pub command: Vec<String>,
+    /// The rate that each set must hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required: Option<ByteRate>,
+    /// The sets, in the order in which they were measured.
+    pub sets: Vec<SetResult>,
+    /// Sets that could not be measured, or were not because the benchmark was ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmeasured: Vec<Unmeasured>,
+    /// Whether every set was measured to its end, and all hold the rate if there is one.
+    pub passed: bool,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SetResult {
+    /// What it is called.
+    pub name: String,
+    /// What was measured on it.
+    pub result: BenchResult,
+}
+
+/// One that was not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmeasured {
+    /// What it is called.
+    pub name: String,
+    /// Why not.
+    pub why: String,
+}
+
+impl SetsResult {
+    /// The sets measured and not measured, judged together.
+    pub fn new(
+        required: Option<ByteRate>,
+        sets: Vec<SetResult>,
+        unmeasured: Vec<Unmeasured>,
+    ) -> Self {
+        let good = |set: &SetResult| {
+            let holds = set.result.verdict.as_ref().map_or(required.is_none(), |it| it.holds);
+            holds && !set.result.interrupted && !has_wrong_data(&set.result)
+        };
+        Self {
+            fullbore_bench_sets: VERSION,
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            required,
+            passed: unmeasured.is_empty() && sets.iter().all(good),
+            sets,
+            unmeasured,
+        }
+    }
+}
+
+/// Whether something was read that is not what was written.
+pub fn has_wrong_data(result: &BenchResult) -> bool {
+    let verification = result.continuous.as_ref().and_then(|long| long.verification.as_ref());
+    verification.is_some_and(|found| found.wrong_blocks > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_a_name_and_its_targets() {
+        let set: NamedTargets = "four disks=/mnt/a,/mnt/b=c".parse().unwrap();
+        assert_eq!(set.name, "four disks");
+        assert_eq!(set.targets, ["/mnt/a".as_ref(), "/mnt/b=c".as_ref()] as [&std::path::Path; 2]);
+        for text in ["", "/mnt/a", "=/mnt/a", "A=", "A=/mnt/a,", "/mnt/a=b"] {
+            assert!(text.parse::<NamedTargets>().is_err(), "{text}");
+        }
+        let [a, b]: [NamedTargets; 2] = ["A=/x".parse().unwrap(), "B=/y".parse().unwrap()];
+        assert_eq!(named_twice(&[a.clone(), b.clone()]), None);
+        assert_eq!(named_twice(&[a.clone(), b, a]), Some("A"));
+    }
+}
