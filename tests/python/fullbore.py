@@ -73,9 +73,9 @@ def code_of(sealed):
         accounts = scan["accounts"]
         return (
             any(account["terms"]["written"] != account["terms"]["expected"] for account in accounts)
-            or any(account.get("astray") for account in accounts)
+            or any(account.get("astray") or account.get("unrecorded") for account in accounts)
             or any(account["verdict"] == "unexplained" for account in accounts)
-            or any(it["what"] == "never-came" for account in accounts for it in account.get("presence", []))
+            or any(it["what"] in ("never-came", "only-foreign") for account in accounts for it in account.get("presence", []))
             or any(
                 account["counted_by"] == "server-count" and account["verdict"] == "unproven" for account in accounts
             )

@@ -14,13 +14,15 @@ use crate::output::count;
 type Column = (&'static str, fn(&Account) -> u64);
 
 /// Columns beyond the balance are shown only where any stream has something in them.
-const BESIDE: [Column; 10] = [
+const BESIDE: [Column; 12] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("duplicates", |account| account.duplicates),
     ("reordered", |account| account.reordered),
     ("foreign", |account| account.foreign),
     ("astray", |account| account.astray),
+    ("unrecorded", |account| account.unrecorded),
+    ("excluded", |account| account.excluded),
     ("restarts", |account| account.restarts),
     ("disagreements", |account| account.disagreements),
     ("masked", |account| account.masked),
@@ -129,6 +131,19 @@ pub fn details(
         lines.push(format!(
             "the second count in the frames disagreed with their time {}: one of the sender's two counters is wrong",
             count(usize::try_from(account.disagreements).unwrap_or(usize::MAX), "time")
+        ));
+    }
+    if account.unrecorded > 0 {
+        lines.push(format!(
+            "{} whole frames arrived at its port and are not recorded: too few of a thread to open a stream, or no \
+             stream could be opened for them",
+            account.unrecorded
+        ));
+    }
+    if account.excluded > 0 {
+        lines.push(format!(
+            "{} datagrams were left out, as threads= or source= of the endpoint says",
+            account.excluded
         ));
     }
     lines.extend(account.unread.iter().map(ToString::to_string));

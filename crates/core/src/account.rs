@@ -92,6 +92,11 @@ pub struct Edge {
 pub enum Presence {
     /// No frame of it came at all.
     NeverCame,
+    /// Datagrams came, and none of them was a frame of the stream's format.
+    OnlyForeign {
+        /// How many.
+        datagrams: u64,
+    },
     /// Nothing of it was kept, and nobody who saw what came is left to say.
     NotKnown,
     /// Its first frame came this much after the scan was armed, which had a limit.
@@ -143,6 +148,9 @@ impl fmt::Display for Presence {
         };
         match *self {
             Presence::NeverCame => write!(f, "never came"),
+            Presence::OnlyForeign { datagrams } => {
+                write!(f, "{datagrams} datagrams came, and none of them is a frame of this format")
+            }
             Presence::NotKnown => {
                 write!(f, "not known: the recorder died before anything of it was durable")
             }
@@ -251,8 +259,8 @@ impl fmt::Display for Unread {
 pub enum Verdict {
     /// Nothing is missing, every frame that came is in the recording, and no counter of any layer moved.
     Proven,
-    /// What is missing is explained by counters that moved; or nothing is, though one moved or could not be
-    /// read, or frames went astray.
+    /// What is missing is explained by counters that moved. Or nothing is missing, but a counter moved or could not
+    /// be read, or whole frames arrived that are not in the recording.
     Consistent,
     /// Frames are missing that no counter of this host explains: lost before it.
     Unexplained,
@@ -349,6 +357,13 @@ pub struct Account {
     /// believed: too far from the frames around them, or before the scan.
     #[serde(default)]
     pub astray: u64,
+    /// Whole frames of the stream's format that arrived at its port and are in no recording: of a frame length that
+    /// the port's memory cannot hold, of threads beyond the limit of a port, or too few to open a stream.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unrecorded: u64,
+    /// Datagrams that the user's own filter (`threads=`, `source=`) left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub excluded: u64,
     /// Times the sender's count started anew.
     pub restarts: u64,
     /// First frame.
@@ -405,6 +420,8 @@ impl Account {
             reorder_extent: 0,
             foreign: 0,
             astray: 0,
+            unrecorded: 0,
+            excluded: 0,
             restarts: 0,
             first: None,
             last: None,
@@ -464,12 +481,27 @@ impl Account {
 
     /// Whole frames that came and were not kept.
     pub fn not_kept(&self) -> u64 {
-        self.astray
+        self.astray.saturating_add(self.unrecorded)
     }
 
     /// Whether it is complete, in words.
     pub fn completeness(&self) -> Completeness {
         Completeness::of_account(self)
+    }
+
+    /// Whether no frame of it came.
+    pub fn never_came(&self) -> bool {
+        let absent =
+            |it: &Presence| matches!(it, Presence::NeverCame | Presence::OnlyForeign { .. });
+        self.presence.iter().any(absent)
+    }
+
+    /// That no frame of it came, and whether anything else did.
+    pub fn absence(&self) -> Presence {
+        match self.foreign {
+            0 => Presence::NeverCame,
+            datagrams => Presence::OnlyForeign { datagrams },
+        }
     }
 
     /// Frames listed in the gaps for `cause`.
@@ -498,7 +530,7 @@ impl Account {
         let still =
             self.unread.is_empty() && self.witnesses.iter().all(|witness| witness.moved() == 0);
         let whole = self.terms.written == self.terms.expected
-            && self.astray == 0
+            && self.not_kept() == 0
             && self.disagreements == 0;
         let explained = self.explained(|_| true);
         // A stream that never came, started late or died early left no number that a counter could explain.

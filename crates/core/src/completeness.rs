@@ -247,7 +247,7 @@ impl Part {
     }
 
     fn never_came(&self) -> bool {
-        self.has(|it| *it == Presence::NeverCame)
+        self.has(|it| matches!(it, Presence::NeverCame | Presence::OnlyForeign { .. }))
     }
 
     /// Whether its presence says that something of it is not there.
@@ -570,9 +570,21 @@ impl Judged<'_> {
     /// What is not there beside frames that are lost.
     fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
-        let silent = self.named(Part::never_came);
+        let silent = self.named(|it| it.has(|it| *it == Presence::NeverCame));
         if !silent.is_empty() {
             lacks.push(format!("{} never delivered a frame", self.streams(&silent)));
+        }
+        for part in self.parts {
+            let came = part.presence.iter().find_map(|it| match it {
+                Presence::OnlyForeign { datagrams } => Some(grouped(*datagrams)),
+                _ => None,
+            });
+            lacks.extend(came.map(|came| {
+                format!(
+                    "stream {}: {came} datagrams came, and none is a frame of its format",
+                    part.name
+                )
+            }));
         }
         if let Some(uncovered) = self.uncovered() {
             lacks.push(self.not_covered(uncovered));

@@ -5,6 +5,7 @@
 //! says that the frame was plausible.
 
 use crate::account::CountedBy;
+use crate::endpoint;
 use crate::format::sequence::{Field, Unwrapper};
 use crate::format::vdif::{self, Found, Header, Second, SecondCount, Timeline};
 use crate::format::{Damage, FILL};
@@ -13,6 +14,9 @@ use crate::time::{Tai, frame_ns};
 
 /// Indices beyond this come from headers that cannot be true, and sums of two of them still fit.
 const FURTHEST: i64 = 1 << 60;
+
+/// Bytes before a VDIF frame that hold its packet number.
+const PACKET_NUMBER_BYTES: usize = endpoint::PACKET_NUMBER_BYTES as usize;
 
 /// What a datagram turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,14 +112,19 @@ impl Count {
         self
     }
 
-    /// Counts VDIF frames by the 8-byte packet number before each (VTP).
-    pub fn by_packet_number(frame_bytes: usize, frames_per_second: Option<u64>) -> Self {
+    /// Counts VDIF frames by the packet number in the 8 bytes before each (VTP); `field` says where it lies there.
+    pub fn by_packet_number(
+        field: Field,
+        frame_bytes: usize,
+        frames_per_second: Option<u64>,
+    ) -> Self {
+        assert!(field.end() <= PACKET_NUMBER_BYTES, "a packet number lies before the frame");
         let numbering = Numbering::PacketNumber {
-            field: Field { offset: 0, width: 8, big_endian: false },
-            unwrapper: Unwrapper::new(8),
+            field,
+            unwrapper: Unwrapper::new(field.width),
             timeline: Timeline::new(frames_per_second),
         };
-        Self { neighbours: vec![None], ..Self::of(numbering, 8, frame_bytes) }
+        Self { neighbours: vec![None], ..Self::of(numbering, PACKET_NUMBER_BYTES, frame_bytes) }
     }
 
     /// Counts datagrams by a field that lies wholly in the head or wholly in the frame.
@@ -486,7 +495,7 @@ mod tests {
         let count = Count::by_time(0, vec![0], BYTES, Some(100));
         let second = Tai::of_half_year(53).plus_ns(10_000_000_000);
         assert_eq!(at(&count, &frame(10, 25, 0)), Some(second.plus_ns(250_000_000)));
-        let numbered = Count::by_packet_number(BYTES, Some(100));
+        let numbered = Count::by_packet_number(Field::PSN, BYTES, Some(100));
         assert_eq!(at(&numbered, &frame(10, 0, 0)), Some(second), "behind a packet number too");
         assert_eq!(at(&count, &frame(10, 100, 0)), None, "beyond the end of its second");
         let header = Header::read(&frame(10, 25, 0)).unwrap().with_invalid(true);
@@ -499,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_packet_number_counts_whatever_follows_it() {
-        let mut count = Count::by_packet_number(BYTES, None);
+        let mut count = Count::by_packet_number(Field::PSN, BYTES, None);
         let whole = frame(10, 5, 0);
         count.learn(&7u64.to_le_bytes(), &whole);
         let reading = count.read(&9u64.to_le_bytes(), &whole, BYTES + 8);

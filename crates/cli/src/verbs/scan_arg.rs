@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fullbore_core::account::Presence;
+use fullbore_core::account::Account;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
 use fullbore_engine::store::reader::{Scan, Stream};
@@ -54,7 +54,7 @@ pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a Stream> {
 /// Whether a stream never came, which is then said. The exit code is 1, as `record` had it.
 pub fn never_came(scan: &Scan, stream: &Stream) -> bool {
     let account = stream.account.as_ref();
-    let never = account.is_some_and(|it| it.presence.contains(&Presence::NeverCame));
+    let never = account.is_some_and(Account::never_came);
     if never {
         let (scan, stream) = (&scan.manifest.scan, &stream.name);
         eprintln!("fullbore: {scan}/{stream} never came: there are no frames of it");

@@ -108,7 +108,7 @@ impl Error {
             Error::Scheme { example, .. } => for_example(example),
             Error::Ports { .. } => for_example("udp://0.0.0.0:46220 or udp://0.0.0.0:46220-46235"),
             Error::Address { .. } => for_example(
-                "0.0.0.0 for any IPv4 address of this host, [::] for any, or 239.1.1.1 for a group",
+                "0.0.0.0 for any IPv4 address of this host, [::] for any IPv4 or IPv6 address, or 239.1.1.1 for a group",
             ),
             Error::Unprefixed { text } => Some(format!("write hdf5:{text}")),
             Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),

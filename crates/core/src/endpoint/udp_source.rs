@@ -98,7 +98,11 @@ pub struct UdpSource {
 impl UdpSource {
     /// What may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
-        parameter("format", "vdif", "vdif, vtp (vdif behind a packet number) or raw; default vdif"),
+        parameter(
+            "format",
+            "vdif",
+            "vdif, vtp (vdif behind a packet number) or raw (any datagrams); default vdif",
+        ),
         parameter(
             "frame",
             "8032",
@@ -119,7 +123,8 @@ impl UdpSource {
         parameter(
             "threads",
             "split",
-            "together, split into streams, or a list such as 0-7,9; default together",
+            "together, split into streams, or a list such as 0-7,9; default together, where a thread that begins late \
+             gets a stream of its own",
         ),
         parameter("seq", "0:8:le", "what raw datagrams are counted by: offset, width, le or be"),
         parameter(
@@ -248,7 +253,9 @@ impl UdpSource {
             ));
         }
         let sender = query.value("source", sender)?;
-        if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4()) {
+        // The IPv6 wildcard takes both.
+        let any = address.is_ipv6() && address.ip().is_unspecified();
+        if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4() && !any) {
             return Err(together(
                 "`source` and the address listened on are not both IPv4 or both IPv6",
             ));

@@ -54,6 +54,16 @@ impl Field {
     /// The packet sequence number of VTP and `udps`: eight bytes, the lowest first.
     pub const PSN: Field = Field { offset: 0, width: 8, big_endian: false };
 
+    /// Where senders put the packet number in the 8 bytes before a VDIF frame: all eight, as VTP says it, or four beside
+    /// which the others stand still. FiLa10G counts in bytes 4 to 7. Eight bytes with the highest first are told by the
+    /// last four of them, which wrap as often.
+    pub const PACKET_NUMBERS: [Field; 4] = [
+        Field::PSN,
+        Field { offset: 4, width: 4, big_endian: false },
+        Field { offset: 4, width: 4, big_endian: true },
+        Field { offset: 0, width: 4, big_endian: true },
+    ];
+
     /// No datagram is longer.
     pub const FURTHEST: usize = 65_535;
 

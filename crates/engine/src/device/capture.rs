@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{Account, Host, HostMember, Presence, judge_together};
+use fullbore_core::account::{Account, Host, HostMember, judge_together};
 use fullbore_core::device::{Direction, End, Event as Step, Session};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::manifest::Format;
@@ -51,8 +51,10 @@ pub(super) fn listen(source: &UdpSource, pool_bytes: u64) -> Result<Port, Error>
     }
     let buffer = source.receive_buffer.map_or(RECEIVE_BUFFER, |size| size.0);
     let next = Arc::new(AtomicU16::new(1));
-    let port =
+    let mut port =
         Port::open(source.clone(), 0, next, pool_bytes as usize, CHUNK_BYTES, buffer as usize)?;
+    // A session is one run of addresses.
+    port.keep_to_one_stream();
     Ok(port)
 }
 
@@ -261,9 +263,11 @@ impl Watch<'_> {
                 self.shared = Some(witness::Reading::take(Path::new("/")));
                 self.account = Some(*account);
             }
-            Notice::Silent { foreign, witnesses, .. } => {
+            Notice::Unrecognised { .. } => {}
+            Notice::Silent { foreign, excluded, witnesses, .. } => {
                 let mut account = Account::new(self.setup.source.counted_by());
-                (account.foreign, account.witnesses) = (foreign, witnesses);
+                (account.foreign, account.excluded) = (foreign, excluded);
+                account.witnesses = witnesses;
                 self.shared = Some(witness::Reading::take(Path::new("/")));
                 self.account = Some(account);
             }
@@ -347,7 +351,7 @@ impl Watch<'_> {
                     account.presence.extend(within_limits(armed, stopped, first.seen, last.seen));
                 }
                 (Some(_), Some(_)) => {}
-                _ => account.presence.push(Presence::NeverCame),
+                _ => account.presence.push(account.absence()),
             }
             assert!(account.terms.balance(), "{:?}", account.terms);
             judge_together([account]);

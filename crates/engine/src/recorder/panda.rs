@@ -178,7 +178,7 @@ impl StoreOutlet {
     fn silent(&self, opening: &Opening) {
         let scan = opening.uuid;
         let number = self.number;
-        self.tell(Notice::Silent { scan, number, foreign: 0, witnesses: Vec::new() });
+        self.tell(Notice::Silent { scan, number, foreign: 0, excluded: 0, witnesses: Vec::new() });
         self.tell(Notice::Closed { scan });
     }
 
@@ -306,7 +306,7 @@ impl Outlet for StoreOutlet {
             geometry,
             fill: Fill::Omit,
         };
-        let directory = opening.directory(&shape.name);
+        let directory = opening.directory(shape.number, &shape.name);
         let track = Arc::new(Track { scan, number: self.number, directory, geometry });
         let header = acquisition.text.clone();
         let format = format(header.clone(), None, None);

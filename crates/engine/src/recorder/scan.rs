@@ -61,6 +61,8 @@ pub struct Scan {
     pub accounts: BTreeMap<u16, Account>,
     /// Counters of streams that run.
     pub gauges: BTreeMap<u16, Arc<StreamGauge>>,
+    /// Those of ports that get datagrams and have no stream yet.
+    pub unrecognised: BTreeMap<u16, Arc<StreamGauge>>,
     /// Durable blocks and bytes of each stream.
     pub durable: BTreeMap<u16, (Ranges, u64)>,
     /// The high-water mark of each stream's memory over time.
@@ -169,6 +171,7 @@ impl Scan {
             manifest,
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),
+            unrecognised: BTreeMap::new(),
             durable: BTreeMap::new(),
             tides: BTreeMap::new(),
             shared: witness::Reading::default(),
@@ -294,13 +297,13 @@ impl Scan {
                 self.manifest.streams.push(discovered(
                     shape,
                     &format,
-                    self.opening.directory(&shape.name),
+                    self.opening.directory(shape.number, &shape.name),
                 ));
             }
         }
         let stream = &mut self.manifest.streams[number];
         stream.name = shape.name.clone();
-        stream.directory = self.opening.directory(&shape.name);
+        stream.directory = self.opening.directory(shape.number, &shape.name);
         stream.geometry = Some(shape.geometry);
         stream.fill = shape.fill;
         stream.stripped_bytes = shape.stripped_bytes;
@@ -315,7 +318,7 @@ impl Scan {
         self.gauges = before.gauges.clone();
         for number in 0..self.manifest.streams.len() {
             let stream = &mut self.manifest.streams[number];
-            stream.directory = self.opening.directory(&stream.name);
+            stream.directory = self.opening.directory(number as u16, &stream.name);
             (stream.blocks, stream.bytes, stream.account) = (0, 0, None);
             stream.renamed = None;
             if let Format::Panda { .. } = stream.format {
@@ -405,7 +408,8 @@ impl Scan {
         for (number, (stream, before)) in (0..).zip(self.manifest.streams.iter().zip(before)) {
             // A stream of which nothing has come has no counters.
             let gauge = self.gauges.get(&number);
-            let (silent, gauge) = (gauge.is_none(), gauge.unwrap_or(&nothing));
+            let silent = gauge.is_none();
+            let gauge = gauge.or_else(|| self.unrecognised.get(&number)).unwrap_or(&nothing);
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let bytes = read(&gauge.bytes);
             let more = bytes.saturating_sub(std::mem::replace(before, bytes));
@@ -502,7 +506,7 @@ fn stream(source: &UdpSource, opening: &Opening) -> Stream {
     };
     Stream {
         name: source.name.clone(),
-        directory: opening.directory(&source.name),
+        directory: opening.directory(0, &source.name),
         source: source.endpoint.to_string(),
         format,
         stripped_bytes: stripped_bytes(source),
@@ -518,7 +522,7 @@ fn stream(source: &UdpSource, opening: &Opening) -> Stream {
 fn stream_of_panda(source: &PandaSource, opening: &Opening) -> Stream {
     Stream {
         name: source.name.clone(),
-        directory: opening.directory(&source.name),
+        directory: opening.directory(0, &source.name),
         source: source.to_string(),
         format: acquisition_to_come(),
         stripped_bytes: 0,

@@ -154,7 +154,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         let rate = stream.frames_per_second(account).or_else(|| rate_of(stream, sources));
         let lacking = planned.lacking(account, rate, armed, stopped);
         let (Some(first), Some(last)) = (account.first, account.last) else {
-            account.presence.push(Presence::NeverCame);
+            account.presence.push(account.absence());
             account.presence.extend(lacking);
             continue;
         };

@@ -21,6 +21,7 @@ use super::far::{Belief, Far};
 use super::learn::Learning;
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
+use super::unclaimed::{Handed, HandedBack, Key};
 use crate::ring::{Block, Filled, Pool};
 
 /// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
@@ -104,6 +105,7 @@ pub struct Arrived {
     /// When the newest scan was cut from the one before.
     cut_at: Option<Tai>,
     doubt: Doubt,
+    handed_back: HandedBack,
     gauge: Arc<StreamGauge>,
 }
 
@@ -135,6 +137,7 @@ impl Arrived {
             parts: VecDeque::from([part]),
             cut_at: None,
             doubt: Doubt::default(),
+            handed_back: HandedBack::default(),
             gauge: Arc::default(),
         }
     }
@@ -157,14 +160,39 @@ impl Arrived {
 
     /// Whether a frame belongs to it.
     pub fn owns(&self, frame: &[u8]) -> bool {
-        self.only.is_none_or(|only| {
-            Header::read(frame).is_ok_and(|header| (header.station(), header.thread()) == only)
-        })
+        let of_length = frame.len() == self.shape.geometry.frame_bytes as usize;
+        match (self.kind, self.only) {
+            (Flows::Vdif { .. }, None) => of_length,
+            (_, None) => true,
+            (_, Some(only)) => {
+                of_length
+                    && Header::read(frame)
+                        .is_ok_and(|header| (header.station(), header.thread()) == only)
+            }
+        }
     }
 
-    /// Counts a datagram that belongs to no stream of the port.
-    pub fn ingest_foreign(&mut self) {
-        self.newest().foreign += 1;
+    /// A datagram that is no frame of this stream may be one of another.
+    fn hand_back(&mut self, datagram: &[u8]) {
+        let (_, frame) = self.shape.split(datagram);
+        let vdif = matches!(self.kind, Flows::Vdif { .. });
+        let handed = match vdif && !self.owns(frame) {
+            true => self.handed_back.push(datagram, self.shape.stripped_bytes as usize),
+            // A whole frame that it could not take, though nobody else will: of a thread beyond the most that it tells
+            // apart, or of a time that cannot be.
+            false if vdif && Key::of(frame, 0).is_some() => Handed::NoRoom,
+            false => Handed::NoFrame,
+        };
+        match handed {
+            Handed::Back => {}
+            Handed::NoFrame => self.newest().foreign(datagram.len()),
+            Handed::NoRoom => self.newest().unrecorded += 1,
+        }
+    }
+
+    /// Datagrams that were given to it and may belong to other streams.
+    pub fn take_handed_back(&mut self) -> Vec<Vec<u8>> {
+        self.handed_back.take()
     }
 
     /// What is fixed of it.
@@ -229,7 +257,7 @@ impl Arrived {
     fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let (head, frame) = self.shape.split(datagram);
         let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
-            self.newest().foreign += 1;
+            self.hand_back(datagram);
             return;
         };
         let reading = match flow {
@@ -243,7 +271,7 @@ impl Arrived {
             (Reading::Early { .. }, Some(_)) => self.border.hold(datagram, lent.now),
             (Reading::Damaged { index }, Some(number)) => {
                 match self.flows[number].window.arrive_damaged(index) {
-                    Arrival::Far | Arrival::BeforeScan => self.newest().foreign += 1,
+                    Arrival::Far | Arrival::BeforeScan => self.newest().foreign(datagram.len()),
                     _ => self.newest().seen(lent.now),
                 }
             }
@@ -257,7 +285,7 @@ impl Arrived {
                 }
                 self.newest().seen(lent.now);
             }
-            _ => self.newest().foreign += 1,
+            _ => self.hand_back(datagram),
         }
         self.publish_full(lent);
     }
@@ -549,7 +577,8 @@ impl Arrived {
         lent.dealer.keep_tail(&mut part.course, lent.now, &open, &mut copy, &mut describe);
     }
 
-    fn newest(&mut self) -> &mut Part {
+    /// The part that new frames belong to.
+    pub fn newest(&mut self) -> &mut Part {
         self.parts.back_mut().expect("there is a newest part")
     }
 

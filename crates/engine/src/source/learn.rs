@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use fullbore_core::account::CountedBy;
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::format::sequence::Field;
@@ -30,6 +31,9 @@ const MOST: usize = 1024;
 
 /// The first frames lie no further from one another than this.
 const NEAR: u64 = 4 * MOST as u64;
+
+/// So many datagrams without a packet number that counts are enough to believe that there is none.
+const TELLING: usize = 8;
 
 /// The rate is that of the last so long, where enough came in it: what came before may be by mistake.
 const RECENT: Duration = Duration::from_secs(1);
@@ -82,6 +86,17 @@ struct Agreed {
     since: Instant,
 }
 
+/// Datagrams given up before any stream was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sifted {
+    /// They were no frames.
+    pub foreign: u64,
+    /// Length of the last of these.
+    pub foreign_bytes: usize,
+    /// They were frames that did not agree with one another.
+    pub unrecorded: u64,
+}
+
 /// What becomes of the port's frames.
 pub enum Decision {
     /// One stream whose frames have places, from this index on.
@@ -92,14 +107,19 @@ pub enum Decision {
     Split,
 }
 
-impl Learning {
-    /// Holds this datagram alone.
-    pub fn of_one(datagram: &[u8]) -> Self {
-        let mut one = Self::default();
-        one.hold(datagram);
-        one
+impl Decision {
+    /// Whether frames are counted by the packet number before them.
+    pub fn goes_by_packet_number(&self) -> bool {
+        match self {
+            Decision::Placed(count, _) | Decision::Arrived(_, count) => {
+                count.counted_by() == CountedBy::PacketNumber
+            }
+            Decision::Split => false,
+        }
     }
+}
 
+impl Learning {
     /// Holds a datagram.
     pub fn hold(&mut self, datagram: &[u8]) {
         self.held.push(Held { at: Instant::now(), datagram: datagram.to_vec() });
@@ -155,18 +175,56 @@ impl Learning {
         std::mem::take(&mut self.held).len() as u64
     }
 
-    /// Gives up what is no frame at all, and the oldest of too many frames that do not agree. Says how many.
-    pub fn sift(&mut self, source: &UdpSource) -> u64 {
-        let before = self.held.len();
-        self.held.retain(|held| match frame_of(source, &held.datagram) {
-            Some(frame) if source.format == SourceFormat::Vdif => {
-                vdif::check(frame, frame.len()).is_ok()
+    /// Holds all of these.
+    pub fn of_all(datagrams: &[Vec<u8>]) -> Self {
+        let mut all = Self::default();
+        datagrams.iter().for_each(|datagram| all.hold(datagram));
+        all
+    }
+
+    /// Gives up what is no frame at all, and the oldest of too many frames that do not agree.
+    pub fn sift(&mut self, source: &UdpSource) -> Sifted {
+        let mut sifted = Sifted::default();
+        self.held.retain(|held| {
+            let frame = frame_of(source, &held.datagram);
+            let whole = match source.format {
+                SourceFormat::Vdif => {
+                    frame.is_some_and(|frame| vdif::check(frame, frame.len()).is_ok())
+                }
+                SourceFormat::Raw => frame.is_some(),
+            };
+            if !whole {
+                sifted.foreign += 1;
+                sifted.foreign_bytes = held.datagram.len();
             }
-            frame => frame.is_some(),
+            whole
         });
         let surplus = self.held.len().saturating_sub(MOST);
         self.held.drain(..surplus);
-        (before - self.held.len()) as u64
+        sifted.unrecorded = surplus as u64;
+        sifted
+    }
+
+    /// Where the packet number lies in the 8 bytes before each frame: where most numbers lie near the one before, and
+    /// the bytes beside them stand still. `None`: nowhere do they.
+    fn packet_number(&self) -> Option<Field> {
+        let heads: Vec<&[u8]> =
+            self.held.iter().filter_map(|held| held.datagram.get(..Field::PSN.end())).collect();
+        let most = |steps: usize| 2 * steps >= heads.len();
+        let goes_on = |field: &Field| {
+            let beside = |head: &[u8]| [&head[..field.offset], &head[field.end()..]].concat();
+            let steps = heads.windows(2).map(|pair| {
+                let step = field.read(pair[0])?.abs_diff(field.read(pair[1])?);
+                (beside(pair[0]) == beside(pair[1])).then_some(step)
+            });
+            let near: Vec<u64> = steps.flatten().filter(|step| *step < NEAR).collect();
+            let moving = near.iter().filter(|step| **step > 0).count();
+            // A number that stands still counts nothing.
+            most(near.len()) && most(moving)
+        };
+        let found = Field::PACKET_NUMBERS.into_iter().find(goes_on);
+        // Little is known of a few datagrams, so they are believed to be what they should.
+        found.or_else(|| (heads.len() < TELLING).then_some(Field::PSN))
     }
 
     /// What the datagrams held are; `None` while too few of them agree, or more are worth waiting for.
@@ -198,9 +256,11 @@ impl Learning {
         let rate = source.frames_per_second;
         let bytes = facts.frame_bytes as usize;
         let in_order = source.fill != Fill::Omit && facts.frame_bytes > 0;
-        let mut count = match (&source.sequence, &source.threads) {
-            _ if source.packet_number => Count::by_packet_number(bytes, rate),
-            (Some(field), _) => {
+        let field = source.packet_number.then(|| self.packet_number()).flatten();
+        let numbered = field.map(|field| Count::by_packet_number(field, bytes, rate));
+        let mut count = match (numbered, &source.sequence, &source.threads) {
+            (Some(count), ..) => count,
+            (None, Some(field), _) => {
                 let field = Field {
                     offset: field.offset,
                     width: field.width,
@@ -211,15 +271,15 @@ impl Learning {
             _ if source.format == SourceFormat::Raw => {
                 return Decision::Arrived(Flows::None, Count::by_arrival(strip, bytes));
             }
-            (None, Threads::Split) => return Decision::Split,
-            (None, Threads::Listed(list)) if in_order => {
+            (None, None, Threads::Split) => return Decision::Split,
+            (None, None, Threads::Listed(list)) if in_order => {
                 Count::by_time(facts.flows[0].0, list.clone(), bytes, rate).behind(strip)
             }
-            (None, Threads::Together) if in_order && facts.flows.len() == 1 => {
+            (None, None, Threads::Together) if in_order && facts.flows.len() == 1 => {
                 let (station, thread) = facts.flows[0];
                 Count::by_time(station, vec![thread], bytes, rate).behind(strip)
             }
-            (None, _) => {
+            (None, None, _) => {
                 let flows = Flows::Vdif { frames_per_second: source.frames_per_second };
                 return Decision::Arrived(flows, Count::by_arrival(strip, bytes));
             }
@@ -423,7 +483,8 @@ mod tests {
         let source = source("udp://:5000");
         let mut learning = held(&[b"who is there?", &vdif(1032, 7, 0), b""]);
         assert_eq!(learning.facts(&source, Then::More), None);
-        assert_eq!(learning.sift(&source), 2);
+        let sifted = learning.sift(&source);
+        assert_eq!((sifted.foreign, sifted.unrecorded), (2, 0));
         assert_eq!(learning.give_up(), 1);
     }
 

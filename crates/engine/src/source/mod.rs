@@ -24,6 +24,7 @@ mod port;
 mod scratch;
 mod stream;
 mod tail;
+mod unclaimed;
 
 pub use capture::{Capture, Order, Settings};
 pub use dealer::Lane;

@@ -31,9 +31,10 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// The directory of a stream.
-    pub fn directory(&self, stream: &Name) -> String {
-        self.scan.directory((!self.single).then_some(stream))
+    /// The directory of a stream. Where a scan has one known stream, this one alone bears the scan's name: a thread
+    /// that begins late has a name of its own.
+    pub fn directory(&self, number: u16, stream: &Name) -> String {
+        self.scan.directory((!self.single || number > 0).then_some(stream))
     }
 }
 
@@ -170,6 +171,15 @@ pub enum Notice {
         /// The account, with the socket's witness, without presence and verdict.
         account: Box<Account>,
     },
+    /// Datagrams that are no frames reach a port that has no stream yet.
+    Unrecognised {
+        /// The scan.
+        scan: Uuid,
+        /// Place in the manifest.
+        number: u16,
+        /// Its counters, of which only `foreign` moves.
+        gauge: Arc<StreamGauge>,
+    },
     /// A port of which nothing came in a scan.
     Silent {
         /// The scan.
@@ -178,6 +188,8 @@ pub enum Notice {
         number: u16,
         /// Datagrams that came and were no frames.
         foreign: u64,
+        /// Datagrams that the user's filter left out.
+        excluded: u64,
         /// What its socket counted.
         witnesses: Vec<Witness>,
     },
@@ -216,6 +228,12 @@ pub struct Part {
     pub foreign: u64,
     /// Good frames that were thrown away, because their place was not to be believed.
     pub astray: u64,
+    /// Whole frames of the stream's format that no stream of the port took.
+    pub unrecorded: u64,
+    /// Datagrams that the user's filter left out.
+    pub excluded: u64,
+    /// Length of the last foreign datagram.
+    pub foreign_bytes: usize,
     /// Good frames that have no place, because their number lies beyond the end of their second.
     pub beyond: u64,
     /// Frames marked invalid by their sender.
@@ -267,7 +285,7 @@ impl Part {
         let track = Track {
             scan: opening.uuid,
             number: shape.number,
-            directory: opening.directory(&shape.name),
+            directory: opening.directory(shape.number, &shape.name),
             geometry: shape.geometry,
         };
         Self {
@@ -278,6 +296,9 @@ impl Part {
             watch: Watch::default(),
             foreign: 0,
             astray: 0,
+            unrecorded: 0,
+            excluded: 0,
+            foreign_bytes: 0,
             beyond: 0,
             invalid: 0,
             filled: 0,
@@ -292,6 +313,12 @@ impl Part {
     #[inline]
     pub fn seen(&mut self, now: Tai) {
         self.seen = Some((self.seen.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Counts a datagram that is no frame.
+    pub fn foreign(&mut self, bytes: usize) {
+        self.foreign += 1;
+        self.foreign_bytes = bytes;
     }
 
     /// Counts a good frame that has no place.
@@ -356,6 +383,7 @@ impl Part {
         account.bytes = sums.bytes;
         (account.filled, account.invalid) = (self.filled, self.invalid);
         (account.foreign, account.astray) = (self.foreign, self.astray);
+        (account.unrecorded, account.excluded) = (self.unrecorded, self.excluded);
         account.restarts = self.restarts;
         let Found { disagreements, masked } = self.second_count;
         (account.disagreements, account.masked) = (disagreements, masked);
@@ -388,7 +416,11 @@ impl Part {
 pub struct Doubt {
     rate_told: bool,
     astray_told: bool,
+    foreign_told: bool,
 }
+
+/// So many datagrams that are no frames are no accident any more: the user is told.
+pub const FOREIGN_TOLD: u64 = 8;
 
 impl Doubt {
     /// A warning, the first time that there is something to say: frames that are not where the others are,
@@ -400,6 +432,14 @@ impl Doubt {
                 "{}: frames came that lie too far from the others to be believed: they are thrown away and \
                  counted as astray; another sender to this port, or a clock that jumps, would explain it",
                 shape.name
+            ));
+        }
+        if newest.foreign >= FOREIGN_TOLD && !self.foreign_told {
+            self.foreign_told = true;
+            return Some(format!(
+                "{}: datagrams of {} bytes arrive beside its frames. They are not frames of this stream, are not \
+                 recorded, and are counted as foreign",
+                shape.name, newest.foreign_bytes
             ));
         }
         let (refuted, beyond) = (count.refuted(), newest.beyond > 0);

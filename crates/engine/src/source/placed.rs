@@ -25,6 +25,7 @@ use super::far::{Belief, Far};
 use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
 use super::scratch::{Kept, Scratch};
 use super::tail::Extent;
+use super::unclaimed::{Handed, HandedBack};
 use crate::checksum;
 use crate::ring::{Block, Pool};
 use crate::sys::receive::{MOST_MESSAGES, Received, Receiver};
@@ -83,6 +84,7 @@ pub struct Placed {
     corrected: u64,
     /// Disagreements already booked.
     doubt: Doubt,
+    handed_back: HandedBack,
 }
 
 impl Placed {
@@ -110,6 +112,7 @@ impl Placed {
             gauge: Arc::default(),
             corrected: 0,
             doubt: Doubt::default(),
+            handed_back: HandedBack::default(),
         }
     }
 
@@ -359,13 +362,32 @@ impl Placed {
             Reading::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
             Reading::Early { .. } => self.border.hold(datagram, lent.now),
             Reading::Damaged { index } => match self.window.arrive_damaged(index) {
-                Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign += 1,
+                Arrival::Far | Arrival::BeforeScan => self.part_of_new().foreign(datagram.len()),
                 _ => self.part_of(index).seen(lent.now),
             },
             Reading::Beyond => self.part_of_new().beyond(lent.now),
-            Reading::Foreign | Reading::Uncounted => self.part_of_new().foreign += 1,
+            Reading::Foreign | Reading::Uncounted => self.hand_back(datagram),
         }
         self.hand_on(lent);
+    }
+
+    /// A datagram that is no frame of this stream may be one of another.
+    fn hand_back(&mut self, datagram: &[u8]) {
+        let strip = self.shape.stripped_bytes as usize;
+        let handed = match self.count.is_vdif() {
+            true => self.handed_back.push(datagram, strip),
+            false => Handed::NoFrame,
+        };
+        match handed {
+            Handed::Back => {}
+            Handed::NoFrame => self.part_of_new().foreign(datagram.len()),
+            Handed::NoRoom => self.part_of_new().unrecorded += 1,
+        }
+    }
+
+    /// Datagrams that were given to it and may belong to other streams.
+    pub fn take_handed_back(&mut self) -> Vec<Vec<u8>> {
+        self.handed_back.take()
     }
 
     fn place(&mut self, index: i64, invalid: bool, head: &[u8], frame: &[u8], lent: &mut Lent<'_>) {
@@ -476,7 +498,7 @@ impl Placed {
     }
 
     /// The part that new frames belong to.
-    fn part_of_new(&mut self) -> &mut Part {
+    pub fn part_of_new(&mut self) -> &mut Part {
         self.part_of(self.window.next())
     }
 

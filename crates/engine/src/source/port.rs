@@ -1,6 +1,6 @@
 //! A port: one socket, and the streams that come through it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -18,10 +18,13 @@ use uuid::Uuid;
 
 use super::arrived::{Arrived, Flows};
 use super::drops::{Drops, Said};
-use super::learn::{Decision, Facts, LEAST_BLOCK_BYTES, Learning, Then, geometry, stripped_bytes};
-use super::part::{Notice, Opening, Part, Shape};
+use super::learn::{
+    Decision, Facts, LEAST_BLOCK_BYTES, Learning, Sifted, Then, geometry, stripped_bytes,
+};
+use super::part::{FOREIGN_TOLD, Notice, Opening, Part, Shape, StreamGauge};
 use super::placed::{Lent, Method, Placed};
 use super::stream::Stream;
+use super::unclaimed::{Claim, Key, Unclaimed, tells_threads};
 use crate::ring::{Pool, Returned};
 use crate::sys::memory::Region;
 use crate::sys::receive::{Listen, Receiver};
@@ -151,13 +154,54 @@ pub struct Port {
     facts: Option<Facts>,
     /// How all streams of the port are cut into blocks.
     geometry: Option<Geometry>,
-    /// Datagrams of the scan that were no frames, while there is no stream to count them.
-    foreign: u64,
+    /// Datagrams of the scan that no stream counts, while there is none.
+    early: Early,
+    /// Whole frames that no stream owns.
+    unclaimed: Unclaimed,
+    /// Streams that were opened for these.
+    late: BTreeSet<Key>,
+    /// Whether there can be one stream only: where it goes has no place for a second one.
+    alone: bool,
+    /// What was warned of: datagrams that are no frames, and frames that cannot be recorded.
+    warned: (bool, bool),
     chunk_bytes: u64,
     /// Why frames that came could not be laid out: said at once, and what breaks the port if no others come.
     refused: Option<String>,
     ended: bool,
     gauge: Arc<PortGauge>,
+}
+
+/// What a port counts while it has no stream.
+#[derive(Default)]
+struct Early {
+    foreign: u64,
+    foreign_bytes: usize,
+    unrecorded: u64,
+    excluded: u64,
+    /// The same for screens, and the scan in which it was told of.
+    gauge: Arc<StreamGauge>,
+    told: Option<Uuid>,
+}
+
+impl Early {
+    fn take_foreign(&mut self, bytes: usize) {
+        (self.foreign, self.foreign_bytes) = (self.foreign + 1, bytes);
+    }
+
+    fn take(&mut self, sifted: Sifted) {
+        self.unrecorded += sifted.unrecorded;
+        if sifted.foreign > 0 {
+            self.foreign += sifted.foreign;
+            self.foreign_bytes = sifted.foreign_bytes;
+        }
+    }
+
+    /// Tells a stream's account of it.
+    fn tell(self, part: &mut Part) {
+        part.foreign += self.foreign;
+        part.unrecorded += self.unrecorded;
+        part.excluded += self.excluded;
+    }
 }
 
 /// Opens the socket of a source.
@@ -225,12 +269,21 @@ impl Port {
             trial: (0, 0),
             facts: None,
             geometry: None,
-            foreign: 0,
+            early: Early::default(),
+            unclaimed: Unclaimed::default(),
+            late: BTreeSet::new(),
+            alone: false,
+            warned: (false, false),
             chunk_bytes,
             refused: None,
             ended: false,
             gauge: Arc::default(),
         })
+    }
+
+    /// Opens one stream at most: frames of threads that begin later are counted as unrecorded.
+    pub fn keep_to_one_stream(&mut self) {
+        self.alone = true;
     }
 
     /// The source it serves.
@@ -349,6 +402,8 @@ impl Port {
                 received
             }
         };
+        self.take_back(lender);
+        self.count_excluded(lender);
         if messages > 0 {
             self.gauge.datagrams.fetch_add(datagrams as u64, Ordering::Relaxed);
             self.gauge.messages.fetch_add(messages as u64, Ordering::Relaxed);
@@ -402,19 +457,126 @@ impl Port {
             .streams
             .iter()
             .position(|stream| !several || stream.owns(head, frame, datagram.len()));
-        let owner = match owner {
-            None if self.splits() => self.split_off(datagram, &Learning::of_one(datagram), lender),
-            owner => owner,
-        };
+        match owner {
+            Some(owner) => self.give(owner, datagram, lender),
+            None => self.take_unowned(datagram, lender),
+        }
+    }
+
+    /// Gives a datagram to a stream.
+    fn give(&mut self, stream: usize, datagram: &[u8], lender: &mut Lender<'_>) {
         let Some(pool) = &mut self.pool else { return };
-        let mut lent = lender.lend(pool);
-        match owner.map(|owner| &mut self.streams[owner]) {
-            Some(stream) => stream.ingest(datagram, &mut lent),
-            // No stream of this port: the first one's account tells of it.
-            None => match self.streams.first_mut() {
-                Some(first) => first.ingest_foreign(datagram, &mut lent),
-                None => self.foreign += 1,
-            },
+        self.streams[stream].ingest(datagram, &mut lender.lend(pool));
+    }
+
+    /// Takes what streams were given and do not own.
+    fn take_back(&mut self, lender: &mut Lender<'_>) {
+        for from in 0..self.streams.len() {
+            for datagram in self.streams[from].take_handed_back() {
+                let strip = stripped_bytes(&self.source) as usize;
+                let (head, frame) = datagram.split_at(strip.min(datagram.len()));
+                let others = self.streams.iter().enumerate().filter(|(number, _)| *number != from);
+                let owner = others
+                    .filter(|(_, stream)| stream.owns(head, frame, datagram.len()))
+                    .map(|(number, _)| number)
+                    .next();
+                match owner {
+                    Some(owner) => self.give(owner, &datagram, lender),
+                    None => self.take_unowned(&datagram, lender),
+                }
+            }
+        }
+    }
+
+    /// Takes a datagram that no stream owns: a frame of a thread that begins late, or no frame at all.
+    fn take_unowned(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+        let strip = stripped_bytes(&self.source) as usize;
+        let key = Key::of(datagram, strip).filter(|_| tells_threads(&self.source));
+        let Some((key, header)) = key else {
+            // Whose it was is uncertain, so the first stream's account tells of it.
+            match self.streams.is_empty() {
+                true => self.early.take_foreign(datagram.len()),
+                false => self.give(0, datagram, lender),
+            }
+            return;
+        };
+        match self.unclaimed.take(&self.source, key, !header.invalid(), datagram) {
+            Claim::Held { given_up } => self.leave_unrecorded(given_up),
+            Claim::Excluded => self.exclude(1),
+            Claim::Open(key, frames) => self.open_late(key, &frames, lender),
+        }
+    }
+
+    /// Opens a stream for a thread that begins late, and gives it its first frames.
+    fn open_late(&mut self, key: Key, frames: &[Vec<u8>], lender: &mut Lender<'_>) {
+        let first = Learning::of_all(frames);
+        let owner = match self.late.insert(key) && !self.alone {
+            true => frames.iter().find_map(|frame| self.split_off(frame, &first, lender)),
+            false => None,
+        };
+        if let Some(owner) = owner {
+            frames.iter().for_each(|frame| self.give(owner, frame, lender));
+            return;
+        }
+        self.leave_unrecorded(frames.len() as u64);
+        if !std::mem::replace(&mut self.warned.1, true) {
+            let Key { station, thread, frame_bytes } = key;
+            let text = format!(
+                "{}: frames of {frame_bytes} bytes of station {station}, thread {thread} arrive and are not \
+                 recorded: no further stream can be opened for them here. They are counted as unrecorded",
+                self.source.endpoint
+            );
+            lender.notices.push(Notice::Warning { text });
+        }
+    }
+
+    /// Counts datagrams of other senders than the one that the user named.
+    fn count_excluded(&mut self, lender: &mut Lender<'_>) {
+        let excluded = std::mem::take(&mut lender.scratch.excluded);
+        self.exclude(excluded);
+    }
+
+    fn exclude(&mut self, datagrams: u64) {
+        match self.streams.first_mut() {
+            Some(first) => first.newest().excluded += datagrams,
+            None => self.early.excluded += datagrams,
+        }
+    }
+
+    fn leave_unrecorded(&mut self, frames: u64) {
+        match self.streams.first_mut() {
+            Some(first) => first.newest().unrecorded += frames,
+            None => self.early.unrecorded += frames,
+        }
+    }
+
+    /// Tells of datagrams that are no frames while there is no stream whose counters could.
+    fn tell_of_foreign(&mut self, lender: &mut Lender<'_>) {
+        let Early { foreign, foreign_bytes, .. } = self.early;
+        if foreign == 0 || !self.streams.is_empty() {
+            return;
+        }
+        self.early.gauge.foreign.store(foreign, Ordering::Relaxed);
+        if let Some(opening) = self.openings.back().filter(|_| !self.splits())
+            && self.early.told != Some(opening.uuid)
+        {
+            self.early.told = Some(opening.uuid);
+            let (scan, number, gauge) = (opening.uuid, self.number, self.early.gauge.clone());
+            lender.notices.push(Notice::Unrecognised { scan, number, gauge });
+        }
+        if foreign >= FOREIGN_TOLD && !std::mem::replace(&mut self.warned.0, true) {
+            let (what, hint) = match self.source.format {
+                SourceFormat::Vdif => ("a VDIF frame", "If this is not VDIF, use ?format=raw"),
+                SourceFormat::Raw => {
+                    ("a frame as described", "Check frame= and strip= of this source")
+                }
+            };
+            let text = format!(
+                "{}: datagrams of {foreign_bytes} bytes arrive, and none is {what}. Nothing is being recorded from \
+                 this source. {hint}",
+                self.source.endpoint
+            );
+            lender.notices.push(Notice::Warning { text });
         }
     }
 
@@ -423,10 +585,9 @@ impl Port {
         if self.streams.is_empty() && self.learning.is_time() {
             self.decide(Then::More, lender);
         }
-        if let Some(pool) = &mut self.pool {
-            let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| stream.cross_border(&mut lent));
-        }
+        self.cross_borders(false, lender);
+        self.take_back(lender);
+        self.tell_of_foreign(lender);
         if self.cut_at.is_some_and(|at| Instant::now() >= at) {
             self.cut_at = None;
             if let Some(pool) = &mut self.pool {
@@ -443,6 +604,14 @@ impl Port {
         lender.notices.extend(complaints.map(|text| Notice::Warning { text }));
         self.describe(lender);
         self.take_complete(lender);
+    }
+
+    /// Takes frames held at borders between seconds that have waited long enough, or all of them.
+    fn cross_borders(&mut self, at_once: bool, lender: &mut Lender<'_>) {
+        if let Some(pool) = &mut self.pool {
+            let mut lent = lender.lend(pool);
+            self.streams.iter_mut().for_each(|stream| stream.cross_border(at_once, &mut lent));
+        }
     }
 
     /// Tells what has been learnt of the frames of its streams since: the manifest has it at once, for a
@@ -466,9 +635,8 @@ impl Port {
     /// Makes the streams that the first datagrams speak of, if they agree.
     fn decide(&mut self, then: Then, lender: &mut Lender<'_>) {
         let Some(mut facts) = self.learning.facts(&self.source, then) else {
-            if self.learning.is_full() || then != Then::More {
-                self.foreign += self.learning.sift(&self.source);
-            }
+            let sifted = self.learning.sift(&self.source);
+            self.early.take(sifted);
             return;
         };
         let strip = stripped_bytes(&self.source);
@@ -497,7 +665,7 @@ impl Port {
                     self.refused = Some(text.clone());
                     lender.notices.push(Notice::Warning { text });
                 }
-                self.foreign += self.learning.give_up();
+                self.early.foreign += self.learning.give_up();
                 return;
             }
         };
@@ -513,7 +681,16 @@ impl Port {
             fill: self.source.fill,
         };
         let opening = self.openings.back().expect("a scan was begun").clone();
-        match self.learning.decide(&self.source, &facts) {
+        let decision = self.learning.decide(&self.source, &facts);
+        if self.source.packet_number && !decision.goes_by_packet_number() {
+            let text = format!(
+                "{}: the 8 bytes before its frames hold no packet number that counts them. The frames are kept, and \
+                 are counted by their time",
+                self.source.endpoint
+            );
+            lender.notices.push(Notice::Warning { text });
+        }
+        match decision {
             Decision::Placed(count, first) => {
                 let placed = Placed::new(shape, count, first, opening);
                 self.open_stream(Stream::Placed(Box::new(placed)), lender);
@@ -556,30 +733,22 @@ impl Port {
         first: &Learning,
         lender: &mut Lender<'_>,
     ) -> Option<usize> {
-        if !self.splits() || self.streams.len() >= MOST_STREAMS {
+        if self.streams.len() >= MOST_STREAMS {
             return None;
         }
-        let facts = self.facts.clone()?;
-        let bytes = facts.frame_bytes as usize;
         let strip = stripped_bytes(&self.source);
-        let frame = datagram.get(strip as usize..)?;
-        let header = fullbore_core::format::vdif::check(frame, bytes).ok()?;
+        let (key, header) = Key::of(datagram, strip as usize)?;
         if header.invalid() {
             return None;
         }
+        let bytes = key.frame_bytes as usize;
         let rate = self.source.frames_per_second;
-        let thread = format!("{}t{}", self.source.name, header.thread());
-        let taken = self.streams.iter().any(|stream| stream.shape().name.as_str() == thread);
-        // Two stations may have threads of the same number.
-        let station = format!("{}s{}t{}", self.source.name, header.station(), header.thread());
-        let name: Name = if taken { station } else { thread }.parse().ok()?;
-        let geometry = self.geometry?;
         let mut shape = Shape {
             number: 0,
-            name,
+            name: self.name_of(key)?,
             source: self.source.endpoint.to_string(),
             stripped_bytes: strip,
-            geometry,
+            geometry: self.geometry_of(key.frame_bytes)?,
             fill: self.source.fill,
         };
         let opening = self.openings.back()?.clone();
@@ -602,14 +771,47 @@ impl Port {
         Some(self.streams.len() - 1)
     }
 
+    /// A name for the stream of a thread. Two stations may have threads of the same number, and one thread frames of
+    /// two lengths.
+    fn name_of(&self, key: Key) -> Option<Name> {
+        let Key { station, thread, frame_bytes } = key;
+        let source = &self.source.name;
+        let stranger = !self.splits()
+            && self
+                .facts
+                .as_ref()
+                .is_some_and(|facts| facts.flows.iter().all(|it| it.0 != station));
+        let names = [
+            (!stranger).then(|| format!("{source}t{thread}")),
+            Some(format!("{source}s{station}t{thread}")),
+            Some(format!("{source}s{station}t{thread}b{frame_bytes}")),
+        ];
+        let taken =
+            |name: &String| self.streams.iter().any(|it| it.shape().name.as_str() == name.as_str());
+        names.into_iter().flatten().find(|name| !taken(name))?.parse().ok()
+    }
+
+    /// How frames of so many bytes are cut into blocks of the pool that there is.
+    fn geometry_of(&self, frame_bytes: u32) -> Option<Geometry> {
+        let geometry = self.geometry.filter(|it| it.frame_bytes == frame_bytes);
+        let block = u64::from(self.geometry?.block_bytes);
+        let smaller = || {
+            let sizes = (0..8).map(|halved| block >> halved);
+            let mut cut = sizes
+                .filter_map(|size| Geometry::of_frames(frame_bytes, size, self.chunk_bytes).ok());
+            cut.find(|it| u64::from(it.block_bytes) <= block)
+        };
+        geometry.or_else(smaller)
+    }
+
     fn open_stream(&mut self, mut stream: Stream, lender: &mut Lender<'_>) {
         let opening = self.openings.back().expect("a scan was begun").clone();
         // The scans before this one passed without the stream.
         while self.openings.len() > 1 {
             self.openings.pop_front();
         }
-        let foreign = std::mem::take(&mut self.foreign);
-        stream.part_mut(opening.uuid).expect("just begun").foreign += foreign;
+        let part = stream.part_mut(opening.uuid).expect("just begun");
+        std::mem::take(&mut self.early).tell(part);
         let (shape, format, gauge) =
             (stream.shape().clone(), stream.format(), stream.gauge().clone());
         self.told.push(format.clone());
@@ -691,6 +893,11 @@ impl Port {
         if self.streams.is_empty() {
             self.decide(Then::Nothing, lender);
         }
+        // What waits at a border between seconds comes first: it may hold frames of others.
+        self.cross_borders(true, lender);
+        self.take_back(lender);
+        let left = self.unclaimed.give_up();
+        self.leave_unrecorded(left);
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
             self.streams.iter_mut().for_each(|stream| stream.end(&mut lent));
@@ -698,7 +905,7 @@ impl Port {
         if self.streams.is_empty()
             && let Some(opening) = self.openings.pop_back()
         {
-            self.foreign += self.learning.give_up();
+            self.early.foreign += self.learning.give_up();
             self.tell_silent(&opening, lender);
             let why = self.refused.take();
             lender.notices.extend(why.map(|why| Notice::Broken { why }));
@@ -708,9 +915,10 @@ impl Port {
     fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
         // A port that is split has no stream to tell of them: the first that opens will.
         if !self.splits() {
-            let (number, foreign) = (self.number, std::mem::take(&mut self.foreign));
+            let Early { foreign, excluded, .. } = std::mem::take(&mut self.early);
             let (witnesses, _) = self.witness(opening.uuid);
-            lender.notices.push(Notice::Silent { scan: opening.uuid, number, foreign, witnesses });
+            let (scan, number) = (opening.uuid, self.number);
+            lender.notices.push(Notice::Silent { scan, number, foreign, excluded, witnesses });
         }
     }
 

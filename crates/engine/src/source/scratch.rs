@@ -17,6 +17,8 @@ pub struct Scratch {
     pub early: Kept,
     /// Datagrams from messages of another kind than expected.
     pub kept: Kept,
+    /// Datagrams of other senders than the one asked for, since they were last looked at.
+    pub excluded: u64,
 }
 
 /// Datagrams one behind the other.
@@ -36,7 +38,7 @@ impl Scratch {
     /// Memory for one call of [`MOST_MESSAGES`] messages.
     pub fn new() -> Self {
         let overflow = vec![0; MOST_MESSAGES * LONGEST_MESSAGE];
-        Self { overflow, early: Kept::default(), kept: Kept::default() }
+        Self { overflow, early: Kept::default(), kept: Kept::default(), excluded: 0 }
     }
 
     /// The overflow of each message, and the place for copies.
@@ -52,15 +54,17 @@ impl Scratch {
         only: Option<IpAddr>,
     ) -> io::Result<(usize, usize)> {
         let mut received = [Received::default(); MOST_MESSAGES];
-        let (overflow, kept) = self.parts();
-        let mut slices: Vec<IoSliceMut<'_>> = overflow.map(IoSliceMut::new).collect();
+        let Self { overflow, kept, excluded, .. } = self;
+        let slices = overflow.chunks_exact_mut(LONGEST_MESSAGE);
+        let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let messages = receiver.receive(&mut slices, 1, &mut received)?;
         let mut datagrams = 0;
         for (slice, told) in slices.iter().zip(&received[..messages]) {
+            let segment = told.segment.unwrap_or(told.bytes);
             if only.is_some() && told.sender != only {
+                *excluded += told.bytes.div_ceil(segment.max(1)).max(1) as u64;
                 continue;
             }
-            let segment = told.segment.unwrap_or(told.bytes);
             datagrams += kept.gather(std::slice::from_ref(slice), 0..told.bytes, segment);
         }
         Ok((datagrams, messages))

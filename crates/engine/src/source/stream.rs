@@ -61,11 +61,19 @@ impl Stream {
         }
     }
 
-    /// Counts a datagram that belongs to no stream of the port.
-    pub fn ingest_foreign(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+    /// Datagrams that were given to it and may belong to other streams.
+    pub fn take_handed_back(&mut self) -> Vec<Vec<u8>> {
         match self {
-            Stream::Placed(placed) => placed.ingest(datagram, lent),
-            Stream::Arrived(arrived) => arrived.ingest_foreign(),
+            Stream::Placed(placed) => placed.take_handed_back(),
+            Stream::Arrived(arrived) => arrived.take_handed_back(),
+        }
+    }
+
+    /// The part that new frames belong to.
+    pub fn newest(&mut self) -> &mut Part {
+        match self {
+            Stream::Placed(placed) => placed.part_of_new(),
+            Stream::Arrived(arrived) => arrived.newest(),
         }
     }
 
@@ -86,11 +94,11 @@ impl Stream {
         }
     }
 
-    /// Takes frames held at a border between seconds that have waited long enough.
-    pub fn cross_border(&mut self, lent: &mut Lent<'_>) {
+    /// Takes frames held at a border between seconds that have waited long enough, or all of them.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
         match self {
-            Stream::Placed(placed) => placed.cross_border(false, lent),
-            Stream::Arrived(arrived) => arrived.cross_border(false, lent),
+            Stream::Placed(placed) => placed.cross_border(at_once, lent),
+            Stream::Arrived(arrived) => arrived.cross_border(at_once, lent),
         }
     }
 

@@ -73,8 +73,9 @@ impl Receiver {
             .map_err(error("making a UDP socket"))?;
         socket.set_nonblocking(true).map_err(error("making it non-blocking"))?;
         if address.is_ipv6() {
-            // A v6 wildcard that also took v4 would stand in the way of a second recorder on v4.
-            socket.set_only_v6(true).map_err(error("keeping to IPv6"))?;
+            // The wildcard takes IPv4 as well, so that `[::]` is every address of this host.
+            let only = !address.ip().is_unspecified();
+            socket.set_only_v6(only).map_err(error("choosing IPv6 alone or with IPv4"))?;
         }
         if address.ip().is_multicast() {
             socket.set_reuse_address(true).map_err(error("sharing a multicast port"))?;
@@ -226,7 +227,8 @@ fn sender(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
         libc::AF_INET6 => {
             // SAFETY: the family says that the kernel wrote a sockaddr_in6 here; it is smaller than the storage.
             let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in6>() };
-            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+            // A socket of both families tells an IPv4 sender as a mapped address.
+            Some(IpAddr::from(Ipv6Addr::from(address.sin6_addr.s6_addr)).to_canonical())
         }
         _ => None,
     }

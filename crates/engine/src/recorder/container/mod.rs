@@ -127,7 +127,11 @@ pub fn record(
     let as_plan = plan.as_plan();
     check_inputs(&as_plan)?;
     check_way(&plan)?;
-    let ports = open_ports(&as_plan, &Places::plan(&as_plan, &[])?)?;
+    let mut ports = open_ports(&as_plan, &Places::plan(&as_plan, &[])?)?;
+    if plan.is_single() {
+        // The file has the name that the user gave: there is no second one.
+        ports.iter_mut().for_each(Port::keep_to_one_stream);
+    }
     judge_buffers(&as_plan, &ports, tell);
     for text in ports.iter().filter_map(Port::warning) {
         tell(&Event::Warning { text });
@@ -375,13 +379,17 @@ impl Work {
                 self.scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 self.scan.accounts.insert(number, *account);
             }
-            Notice::Silent { number, foreign, witnesses, .. } => {
+            Notice::Unrecognised { number, gauge, .. } => {
+                self.scan.unrecognised.insert(number, gauge);
+            }
+            Notice::Silent { number, foreign, excluded, witnesses, .. } => {
                 let source = &self.scan.manifest.streams[usize::from(number)].source;
                 let mut of = self.plan.sources.iter();
                 let found = of.find(|it| it.endpoint.to_string() == *source);
                 let mut account =
                     Account::new(found.map_or(CountedBy::Nothing, UdpSource::counted_by));
-                (account.foreign, account.witnesses) = (foreign, witnesses);
+                (account.foreign, account.excluded) = (foreign, excluded);
+                account.witnesses = witnesses;
                 self.scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 self.scan.accounts.insert(number, account);
             }

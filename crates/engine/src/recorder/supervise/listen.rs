@@ -128,14 +128,19 @@ impl Supervisor {
                 scan.life.step(Step::Ended(number));
                 self.end_with_the_pandas(tell);
             }
-            Notice::Silent { scan, number, foreign, witnesses } => {
+            Notice::Unrecognised { scan, number, gauge } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.unrecognised.insert(number, gauge);
+                }
+            }
+            Notice::Silent { scan, number, foreign, excluded, witnesses } => {
                 let sources = self.plan.sources.clone();
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let source = &scan.manifest.streams[usize::from(number)].source;
                 let found = sources.iter().find(|s| s.endpoint.to_string() == *source);
                 let mut account =
                     Account::new(found.map_or(CountedBy::Nothing, UdpSource::counted_by));
-                account.foreign = foreign;
+                (account.foreign, account.excluded) = (foreign, excluded);
                 account.witnesses = witnesses;
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 scan.accounts.insert(number, account);

@@ -357,7 +357,8 @@ impl World {
         {
             // Nothing came of the last stream; the others handed on what they had.
             if number > 0 && number + 1 == self.streams {
-                let silent = Notice::Silent { scan, number, foreign: 0, witnesses: vec![] };
+                let (foreign, excluded) = (0, 0);
+                let silent = Notice::Silent { scan, number, foreign, excluded, witnesses: vec![] };
                 words.push_back(Word::Notice(scan, silent));
                 continue;
             }

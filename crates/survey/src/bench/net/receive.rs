@@ -176,7 +176,12 @@ impl Receiving {
                 Ok(Notice::Opened { gauge, .. }) => gauges.push(gauge),
                 Ok(Notice::Broken { why }) => broken = Some(why),
                 Ok(Notice::Done) | Err(mpsc::RecvError) => break,
-                Ok(Notice::Closed { .. } | Notice::Described { .. } | Notice::Warning { .. }) => {}
+                Ok(
+                    Notice::Closed { .. }
+                    | Notice::Described { .. }
+                    | Notice::Unrecognised { .. }
+                    | Notice::Warning { .. },
+                ) => {}
             }
         }
         self.capture.join();

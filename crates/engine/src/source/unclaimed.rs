@@ -1,0 +1,207 @@
+//! Whole frames that no stream of their port owns: of threads and stations that begin late, and of nobody known.
+//!
+//! ```text
+//! excluded by `threads=`                   ──► counted as excluded
+//! three agree on station, thread, length   ──► a stream of their own, from the earliest of them on
+//! fewer, or no stream can be opened        ──► counted as unrecorded, which no verdict overlooks
+//! ```
+
+use std::collections::VecDeque;
+
+use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
+use fullbore_core::format::vdif::{self, Header};
+
+/// So many frames of a thread open a stream. Fewer may be there by mistake, or be forged.
+const AGREE: usize = 3;
+
+/// The most frames held while too few agree.
+const MOST: usize = 256;
+
+/// The most bytes that a stream holds for its port between two looks.
+const MOST_HANDED_BACK: usize = 1024;
+
+/// Station, thread and frame length: what tells the streams of a port apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub station: u16,
+    pub thread: u16,
+    pub frame_bytes: u32,
+}
+
+impl Key {
+    /// Of a datagram that holds a whole frame behind `strip` bytes.
+    pub fn of(datagram: &[u8], strip: usize) -> Option<(Self, Header)> {
+        let frame = datagram.get(strip..)?;
+        let header = vdif::check(frame, frame.len()).ok()?;
+        let (station, thread) = (header.station(), header.thread());
+        Some((Self { station, thread, frame_bytes: header.frame_bytes() }, header))
+    }
+}
+
+/// What is to be done about a frame that no stream owns.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is held until others agree with it. So many of those held before are given up for it.
+    Held { given_up: u64 },
+    /// The user does not want it.
+    Excluded,
+    /// Enough agree: these are all that are held of this key, in the order in which they came.
+    Open(Key, Vec<Vec<u8>>),
+}
+
+/// The frames held.
+#[derive(Default)]
+pub struct Unclaimed {
+    held: VecDeque<(Key, bool, Vec<u8>)>,
+}
+
+impl Unclaimed {
+    /// Whether the user's filter leaves a thread out.
+    fn excludes(source: &UdpSource, key: Key) -> bool {
+        matches!(&source.threads, Threads::Listed(list) if !list.contains(&key.thread))
+    }
+
+    /// Takes a whole frame. Frames marked invalid agree with nothing: their header may be wrong.
+    pub fn take(&mut self, source: &UdpSource, key: Key, valid: bool, datagram: &[u8]) -> Claim {
+        if Self::excludes(source, key) {
+            return Claim::Excluded;
+        }
+        self.held.push_back((key, valid, datagram.to_vec()));
+        let agree = match source.threads {
+            // Each thread is a stream by the user's word.
+            Threads::Split => 1,
+            Threads::Together | Threads::Listed(_) => AGREE,
+        };
+        let alike = self.held.iter().filter(|(of, valid, _)| *of == key && *valid).count();
+        if alike >= agree {
+            return Claim::Open(key, self.release(key));
+        }
+        let surplus = self.held.len().saturating_sub(MOST);
+        self.held.drain(..surplus);
+        Claim::Held { given_up: surplus as u64 }
+    }
+
+    fn release(&mut self, key: Key) -> Vec<Vec<u8>> {
+        let (released, kept) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(of, ..)| *of == key);
+        self.held = kept.into();
+        released.into_iter().map(|(_, _, datagram)| datagram).collect()
+    }
+
+    /// Gives up all that are held, and says how many they were.
+    pub fn give_up(&mut self) -> u64 {
+        std::mem::take(&mut self.held).len() as u64
+    }
+}
+
+/// Datagrams that a stream was given and that are not its own: whole frames, to be taken back by the port.
+#[derive(Default)]
+pub struct HandedBack {
+    datagrams: Vec<Vec<u8>>,
+}
+
+impl HandedBack {
+    /// Takes a datagram if it may be another stream's, and there is room for it. `false`: it is no frame at all.
+    pub fn push(&mut self, datagram: &[u8], strip: usize) -> Handed {
+        match Key::of(datagram, strip) {
+            None => Handed::NoFrame,
+            Some(_) if self.datagrams.len() >= MOST_HANDED_BACK => Handed::NoRoom,
+            Some(_) => {
+                self.datagrams.push(datagram.to_vec());
+                Handed::Back
+            }
+        }
+    }
+
+    /// Takes them out.
+    pub fn take(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.datagrams)
+    }
+}
+
+/// What became of a datagram that a stream does not own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handed {
+    /// The port will find out whose it is.
+    Back,
+    /// It is no whole frame.
+    NoFrame,
+    /// Too many wait already.
+    NoRoom,
+}
+
+/// Whether frames of a source tell station and thread, by which streams are told apart.
+pub fn tells_threads(source: &UdpSource) -> bool {
+    source.format == SourceFormat::Vdif && source.sequence.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> UdpSource {
+        UdpSource::parse(text).unwrap().remove(0)
+    }
+
+    fn frame(station: u16, thread: u16, bytes: u32, number: u32) -> Vec<u8> {
+        let mut frame = vec![0; bytes as usize];
+        let header = Header::default().with_frame_bytes(bytes).with_station(station);
+        header.with_thread(thread).with_frame_number(number).write(&mut frame).unwrap();
+        frame
+    }
+
+    fn take(unclaimed: &mut Unclaimed, source: &UdpSource, datagram: &[u8]) -> Claim {
+        let (key, header) = Key::of(datagram, 0).unwrap();
+        unclaimed.take(source, key, !header.invalid(), datagram)
+    }
+
+    #[test]
+    fn three_frames_that_agree_open_a_stream_with_all_of_them() {
+        let (source, mut unclaimed) = (source("udp://:5000"), Unclaimed::default());
+        let held = Claim::Held { given_up: 0 };
+        assert_eq!(take(&mut unclaimed, &source, &frame(1, 1, 1032, 0)), held);
+        assert_eq!(take(&mut unclaimed, &source, &frame(1, 2, 1032, 0)), held);
+        assert_eq!(take(&mut unclaimed, &source, &frame(1, 1, 1032, 1)), held);
+        let Claim::Open(key, frames) = take(&mut unclaimed, &source, &frame(1, 1, 1032, 2)) else {
+            panic!("three agree");
+        };
+        assert_eq!((key.station, key.thread, frames.len()), (1, 1, 3));
+        assert_eq!(unclaimed.give_up(), 1, "the other thread still waits");
+    }
+
+    #[test]
+    fn frames_of_many_forged_stations_are_bounded_and_counted() {
+        let (source, mut unclaimed) = (source("udp://:5000"), Unclaimed::default());
+        let mut given_up = 0;
+        for station in 0..1000 {
+            match take(&mut unclaimed, &source, &frame(station, 0, 1032, 0)) {
+                Claim::Held { given_up: more } => given_up += more,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(given_up + unclaimed.give_up(), 1000);
+    }
+
+    #[test]
+    fn a_thread_that_is_not_listed_is_excluded_and_a_split_one_opens_at_once() {
+        let mut unclaimed = Unclaimed::default();
+        let listed = source("udp://:5000?threads=0,1");
+        assert_eq!(take(&mut unclaimed, &listed, &frame(1, 2, 1032, 0)), Claim::Excluded);
+        let split = source("udp://:5000?threads=split");
+        let opened = take(&mut unclaimed, &split, &frame(1, 2, 1032, 0));
+        assert!(matches!(opened, Claim::Open(_, frames) if frames.len() == 1));
+    }
+
+    #[test]
+    fn what_is_no_frame_is_not_handed_back() {
+        let mut handed = HandedBack::default();
+        assert_eq!(handed.push(b"rubbish", 0), Handed::NoFrame);
+        assert_eq!(handed.push(&frame(1, 1, 1032, 0)[..1000], 0), Handed::NoFrame);
+        for number in 0..1024 {
+            assert_eq!(handed.push(&frame(1, 1, 1032, number), 0), Handed::Back);
+        }
+        assert_eq!(handed.push(&frame(1, 1, 1032, 0), 0), Handed::NoRoom);
+        assert_eq!(handed.take().len(), 1024);
+    }
+}

@@ -1,0 +1,177 @@
+"""Threads and stations that begin late, and datagrams that are not of the format: recorded, or told with the verdict."""
+
+import socket
+import struct
+import time
+
+import pytest
+from fullbore import AS_SEALED, FOUND, INTACT, Recording, accounts, ask, balanced, free_port, run
+from wire import Vdif, run_of_frames, send
+
+
+def frames(count, thread=0, station=0x4266, payload_bytes=1024):
+    return list(run_of_frames(count, thread=thread, station=station, payload_bytes=payload_bytes))
+
+
+def until_told(recording, frames):
+    """Waits until so many frames of all streams were received."""
+    recording.wait("progress", lambda told: sum(it["frames"] for it in told["streams"]) >= frames)
+
+
+@pytest.mark.parametrize("threads", ["", "&threads=split"])
+@pytest.mark.parametrize(
+    "late", [{"thread": 1}, {"station": 0x5757}, {"thread": 3, "payload_bytes": 2048}], ids=["thread", "station", "length"]
+)
+def test_thread_or_station_that_begins_late_is_recorded(store, threads, late):
+    port = free_port()
+    early, later = frames(400), frames(300, **late)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000{threads}", store=store) as recording:
+        send(early[:200], port)
+        until_told(recording, 200)
+        # Both go on, one packet after the other.
+        send([it for pair in zip(early[200:], later[:200]) for it in pair] + later[200:], port)
+        until_told(recording, 700)
+        sealed = recording.stop(AS_SEALED)
+    told = accounts(sealed)
+    assert len(told) == 2
+    for account in told.values():
+        balanced(account)
+        assert account["foreign"] == 0 and "unrecorded" not in account
+    assert sorted(account["terms"]["written"] for account in told.values()) == [300, 400]
+    ask("verify", "test_one", "--store", store, code=INTACT)
+    first, second = told
+    assert run("cat", f"test_one/{first}", "--store", store, code=AS_SEALED).stdout == b"".join(early)
+    assert run("cat", f"test_one/{second}", "--store", store, code=AS_SEALED).stdout == b"".join(later)
+
+
+def test_intruder_that_comes_first_takes_nothing_from_the_instrument(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store) as recording:
+        send(frames(4, station=0x1111, payload_bytes=512), port)
+        until_told(recording, 4)
+        instrument = send(frames(500), port)
+        until_told(recording, 504)
+        sealed = recording.stop(AS_SEALED)
+    written = [account["terms"]["written"] for account in accounts(sealed).values()]
+    assert written == [4, len(instrument)]
+
+
+def test_frames_too_few_to_open_a_stream_stand_against_the_verdict(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store) as recording:
+        good = frames(200)
+        send(good[:100], port)
+        until_told(recording, 100)
+        send([Vdif(station=0x1111, thread=5).frame(), *good[100:]], port)
+        until_told(recording, 200)
+        sealed = recording.stop(FOUND)
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["unrecorded"], account["verdict"]) == (200, 1, "consistent")
+
+
+def test_thread_outside_the_list_is_excluded_with_its_number(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&threads=0", store=store) as recording:
+        send(frames(100), port)
+        until_told(recording, 100)
+        send(frames(50, thread=1) + frames(200)[100:], port)
+        until_told(recording, 200)
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["excluded"], account["verdict"]) == (200, 50, "proven")
+
+
+def test_other_sender_is_excluded_with_its_number(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&source=127.0.0.2", store=store) as recording:
+        send(frames(50, station=0x1111), port)
+        send(frames(100), port, source="127.0.0.2")
+        until_told(recording, 100)
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["excluded"], account["foreign"]) == (100, 50, 0)
+
+
+def test_datagrams_that_are_not_vdif_are_told_at_once_with_the_remedy(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}", store=store) as recording:
+        send([bytes(4100)] * 500, port)
+        warning = recording.wait("warning", lambda told: "arrive" in told["text"])["text"]
+        assert "4100 bytes" in warning and "?format=raw" in warning
+        live = recording.wait("progress", lambda told: told["streams"][0]["foreign"] == 500)
+        assert live["streams"][0]["silent"]
+        sealed = recording.stop(FOUND)
+    (account,) = sealed["accounts"]
+    assert account["presence"] == [{"what": "only-foreign", "datagrams": 500}]
+    assert "500 datagrams came" in run("info", "test_one", "--store", store, code=AS_SEALED).stdout.decode()
+
+
+def test_datagrams_that_are_no_frames_are_told_beside_good_ones(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store) as recording:
+        good = frames(200)
+        send(good[:100] + [bytes(777)] * 20 + good[100:], port)
+        warning = recording.wait("warning", lambda told: "arrive" in told["text"])["text"]
+        assert "777 bytes" in warning and "foreign" in warning
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["foreign"]) == (200, 20)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_ipv6_wildcard_takes_senders_of_both_families(store, host):
+    port = free_port(socket.AF_INET6)
+    with Recording(f"udp://[::]:{port}?format=raw&seq=0:4:be", store=store) as recording:
+        sent = send([struct.pack(">I", number) + bytes(508) for number in range(2000)], port, host)
+        until_told(recording, len(sent))
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["verdict"]) == (2000, "proven")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [lambda n: struct.pack("<Q", n), lambda n: struct.pack("<II", 0, n), lambda n: struct.pack(">II", 0, n),
+     lambda n: struct.pack(">II", 7, n)],
+    ids=["u64", "u32 in bytes 4-7", "u64, highest byte first", "u32 behind a constant"],
+)  # fmt: skip
+def test_packet_number_is_found_where_the_sender_puts_it(store, number):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vtp&fps=1000", store=store) as recording:
+        good = frames(2000)
+        # Numbers 500 to 504 never arrive.
+        kept = [n for n in range(2000) if not 500 <= n < 505]
+        send((number(n + 77) + good[n] for n in kept), port)
+        until_told(recording, len(kept))
+        sealed = recording.stop(AS_SEALED)
+    (account,) = sealed["accounts"]
+    assert (account["counted_by"], account["astray"]) == ("packet-number", 0)
+    assert (account["terms"]["written"], account["terms"]["missing"]) == (1995, 5)
+
+
+def test_packet_number_that_makes_no_sense_loses_no_frame(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vtp&fps=1000", store=store) as recording:
+        good = frames(1000)
+        send((struct.pack("<Q", n * 0x9E3779B97F4A7C15 % 2**64) + frame for n, frame in enumerate(good)), port)
+        until_told(recording, 1000)
+        warning = recording.wait("warning", lambda told: "packet number" in told["text"])["text"]
+        assert "counted by their time" in warning
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["counted_by"], account["terms"]["written"], account["verdict"]) == ("frame-time", 1000, "proven")
+
+
+def test_recovered_scan_has_the_thread_that_began_late(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&block=64KiB", store=store) as recording:
+        send(frames(600), port)
+        until_told(recording, 600)
+        send(frames(600, thread=1), port)
+        until_told(recording, 1200)
+        recording.wait("progress", lambda told: len(told["streams"]) == 2 and all(it["durable_bytes"] for it in told["streams"]))
+        time.sleep(0.3)
+        recording.kill()
+    run("recover", "test_one", "--store", store, code=AS_SEALED)
+    told = ask("info", "test_one", "--store", store, code=AS_SEALED)
+    assert len(told["manifest"]["streams"]) == 2
