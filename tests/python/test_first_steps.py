@@ -1,5 +1,6 @@
 """What a newcomer does first: `fullbore demo`, and the lines of the README as they are written."""
 
+import hashlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import baseband.data
 import pytest
-from fullbore import BINARY, GOOD, REFUSED, REPOSITORY, ask, run
+from fullbore import BINARY, GOOD, REFUSED, REPOSITORY, Recording, ask, free_port, generate_command, run
 
 
 @pytest.mark.slow
@@ -57,3 +58,29 @@ def test_the_first_recording_of_the_readme_works_as_written(tmp_path):
     for stream in range(46220, 46228):
         files = list(tmp_path.glob(f"disk*/test_one_ds{stream}/test_one_ds{stream}.00000000"))
         assert len(files) == 1, told
+
+
+def test_the_recipe_of_the_readme_joins_the_chunks_of_two_disks_in_order(tmp_path):
+    port = free_port()
+    disks = [tmp_path / "disk0", tmp_path / "disk1"]
+    for disk in disks:
+        disk.mkdir()
+    source = f"udp://127.0.0.1:{port}?format=vdif&block=64KiB"
+    options = ["--chunk", "2MB", "--buffer", "256MiB"]
+    with Recording(source, store=disks, options=options) as recording:
+        run(*generate_command(port, frame=8032, fps=4000, frames=4000)[1:], code=GOOD)
+        recording.wait("progress", lambda told: told["streams"][0]["frames"] >= 4000)
+    chunks = sorted(tmp_path.glob("disk*/test_one/test_one.????????"))
+    assert len(chunks) > 10 and len({chunk.parents[1] for chunk in chunks}) == 2
+    section = (REPOSITORY / "README.md").read_text().split("## A first recording")[1].split("##")[0]
+    start = section.index("    fullbore cat ")
+    recipe = section[start : section.index("\n\n", start)]
+    # This scan has one stream, so its name is that of the scan.
+    recipe = recipe.replace("test_one/46220", "test_one").replace("test_one_ds46220", "test_one")
+    recipe = recipe.replace("/tmp/", f"{tmp_path}/").replace("fullbore", str(BINARY), 1)
+    done = subprocess.run(["bash", "-c", f"set -euo pipefail\n{recipe}"], capture_output=True, timeout=60)
+    hashes = [line.split()[0] for line in done.stdout.decode().splitlines()]
+    in_order = hashlib.sha256(b"".join(it.read_bytes() for it in sorted(chunks, key=lambda it: it.suffix))).hexdigest()
+    by_glob = hashlib.sha256(b"".join(it.read_bytes() for it in chunks)).hexdigest()
+    assert done.returncode == 0 and hashes == [in_order, in_order], done.stderr.decode()
+    assert by_glob != in_order, "the disks are dealt to in turn, so a pattern alone gives another order"
