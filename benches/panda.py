@@ -205,7 +205,8 @@ def note(report: dict, folder: Path, seconds: float) -> list[dict]:
                     f"{trial['rss_mb']:8.0f}{trial['panda_cpu_percent']:9.1f}{trial['missing']:9}  {trial['right']}",
                     flush=True,
                 )
-    return [trial for trial in report["trials"] if not trial["right"]]
+    # What the client leaves of an overrun is a finding; a wrong file of ours is a defect.
+    return [trial for trial in report["trials"] if trial["tool"] == "fullbore" and not trial["right"]]
 
 
 def command(tool: str, file: Path) -> list[str]:
@@ -422,7 +423,7 @@ def bench_note(args):
         wrong = note(report, Path(folder), args.seconds)
     keep(report, "panda_note.json")
     if wrong:
-        sys.exit("a file is wrong")
+        sys.exit("a file of ours is wrong")
 
 
 def main():

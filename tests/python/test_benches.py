@@ -2,8 +2,11 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+
+import pytest
 
 from fullbore import BINARY, PATIENCE, REPOSITORY
 
@@ -17,11 +20,16 @@ def test_the_store_is_measured_by_what_was_recorded_not_by_what_was_sent(monkeyp
     assert recorded_bytes(events) == 7
 
 
-def test_what_a_panda_is_required_to_cost_is_held_against_the_client():
-    # By its path, for a module of these tests has its name.
+def bench_panda():
+    """By its path, for a module of these tests has its name."""
     spec = importlib.util.spec_from_file_location("bench_panda", REPOSITORY / "benches/panda.py")
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
+    return bench
+
+
+def test_what_a_panda_is_required_to_cost_is_held_against_the_client():
+    bench = bench_panda()
     trials = lambda rate, cost: [{"mb_per_second": rate, "cpu_seconds_per_gb": cost}] * 3
     ours = {"fullbore scaled": trials(1500, 0.6), "fullbore raw": trials(2000, 0.4)}
     assert bench.missed(ours | {"pandablocks": trials(100, 6.5)}, 1000) == []
@@ -29,6 +37,20 @@ def test_what_a_panda_is_required_to_cost_is_held_against_the_client():
     assert [text.split(":")[0] for text in cheap_client] == ["fullbore scaled", "fullbore raw"]
     (slow,) = bench.missed(ours, 1600)
     assert slow == "fullbore scaled: 1500 MB/s, and 1600 are required"
+
+
+@pytest.mark.parametrize("beside, did", [("web", "asked"), ("reader", "taken")])
+def test_the_settings_of_the_note_are_those_that_are_measured(beside, did, monkeypatch, tmp_path):
+    bench = bench_panda()
+    monkeypatch.setattr(bench, "FULLBORE", BINARY)
+    monkeypatch.setattr(bench, "HOST", f"127.78.{os.getpid() % 250}.1")
+    for tool in ("fullbore", "pandablocks"):
+        trial = bench.run_note(tool, tmp_path, 3, 1, ring="32MiB", beside=beside, scaled=True, flush=0.1)
+        assert (trial["missing"], trial["right"], trial["exit"]) == (0, True, 0), trial
+        assert trial["the_other_did"][did] > 0 and trial["cpu_percent"] > 0, trial
+    assert list(tmp_path.iterdir()) == []
+    # The table has both rates of the note, and each setting differs from the first.
+    assert bench.NOTE_RATES == (50, 60) and list(bench.NOTE_SETTINGS.values()).count({}) == 1
 
 
 def test_the_soak_of_a_panda_samples_memory_and_tells_how_long_flushes_took(tmp_path):
