@@ -35,7 +35,7 @@ def test_each_panda_has_a_file_as_its_client_writes_it_and_one_file_shows_them(t
         for number, panda in enumerate((first, second), 1):
             known.client("hdf", "--arm", panda.host, tmp_path / f"client{number}-%d.h5")
     assert verdicts(record) == 2 * PROVEN
-    assert [(scan["expected"], scan["written"]) for scan in record.all("scan")] == [(80_000, 80_000)] * 2
+    assert [(scan["expected"], scan["recorded"], scan["complete"]) for scan in record.all("scan")] == [(80_000, 80_000, True)] * 2
     names = {path.name for path in tmp_path.iterdir() if path.name.startswith("scan")}
     assert names == {f"scan-{n}{of}.h5" for n in (1, 2) for of in ("", "_panda1", "_panda2")}
     for scan in (1, 2):
@@ -81,6 +81,8 @@ def test_when_one_dies_the_others_end_theirs_and_nothing_more_is_armed(tmp_path)
     assert "panda1: " in record.said() and "connecting" in record.said()
     (scan,) = record.all("scan")
     assert verdicts(record) == [[["panda1", "unproven"], ["panda2", "proven"]]] and scan["verdict"] == "unproven"
+    # Nothing is known to be lost, and nobody can say how many samples the dead one took.
+    assert scan["complete"] is not True and not scan["headline"].startswith("COMPLETE")
     check_raw(tmp_path / "scan-1_panda2.h5", count=300_000)
     kept = check_raw(tmp_path / "scan-1_panda1.h5", count=of(record, "ended", "panda1")[0]["samples"])
     with h5py.File(tmp_path / "scan-1.h5") as all_:

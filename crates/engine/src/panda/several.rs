@@ -16,8 +16,10 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use fullbore_core::account::Verdict;
+use fullbore_core::account::{CountedBy, Presence, Verdict};
+use fullbore_core::completeness::{self, Completeness};
 use fullbore_core::format::panda::PandaSource;
+use fullbore_core::manifest::State;
 use fullbore_core::name::Name;
 use serde::Serialize;
 
@@ -99,12 +101,11 @@ pub struct Scan {
     pub number: u64,
     /// The file that shows all of them, if it could be made, or once it is made after the last acquisition.
     pub file: PathBuf,
+    /// Whether it is complete: of how many samples that the PandAs took how many are in the files.
+    #[serde(flatten)]
+    pub completeness: Completeness,
     /// The verdict on the least sure of them; no better than `unproven` where a PandA has no acquisition.
     pub verdict: Verdict,
-    /// Samples that the PandAs took.
-    pub expected: u64,
-    /// Samples in the files.
-    pub written: u64,
     /// The parts, by PandA.
     pub parts: Vec<Part>,
     /// PandAs of which nothing came.
@@ -289,13 +290,21 @@ impl<'a> Watch<'a> {
         if !comes || !(0..self.names.len()).all(is_over) {
             return None;
         }
-        let (mut parts, mut absent, mut expected) = (Vec::new(), Vec::new(), 0);
+        let (mut parts, mut absent, mut accounts) = (Vec::new(), Vec::new(), Vec::new());
         for (name, recorded) in self.names.iter().zip(&self.recorded) {
-            let Some(recorded) = recorded.get(at) else {
+            let recorded = recorded.get(at);
+            accounts.push(completeness::Part {
+                name: name.to_string(),
+                terms: recorded.map(|recorded| recorded.terms).unwrap_or_default(),
+                counted_by: Some(CountedBy::ServerCount),
+                verdict: recorded.map_or(Verdict::Unproven, |recorded| recorded.verdict),
+                presence: recorded.map_or(vec![Presence::NeverCame], |_| Vec::new()),
+                beside: completeness::Beside::default(),
+            });
+            let Some(recorded) = recorded else {
                 absent.push(name.clone());
                 continue;
             };
-            expected += recorded.terms.expected;
             parts.push(Part {
                 panda: name.clone(),
                 file: recorded.file.clone(),
@@ -303,14 +312,13 @@ impl<'a> Watch<'a> {
                 verdict: recorded.verdict,
             });
         }
-        let least = if absent.is_empty() { Verdict::Proven } else { Verdict::Unproven };
+        let verdict = accounts.iter().map(|account| account.verdict).max()?;
         Some(Scan {
             event: "scan",
             number: self.scans + 1,
             file: self.files.path(self.scans + 1),
-            verdict: parts.iter().map(|part| part.verdict).fold(least, Ord::max),
-            expected,
-            written: parts.iter().map(|part| part.samples).sum(),
+            completeness: Completeness::judged(accounts, None, State::Sealed, &[]),
+            verdict,
             parts,
             absent,
         })

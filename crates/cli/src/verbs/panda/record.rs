@@ -480,10 +480,12 @@ fn line(progress: &Progress) -> String {
 
 /// An acquisition of all PandAs together.
 fn told_of_all(scan: &Scan) -> String {
-    let Scan { number, file, verdict, expected, written, parts, absent, .. } = scan;
+    let Scan { number, file, completeness, parts, absent, .. } = scan;
     let parts = output::count(parts.len(), "PandA");
     let mut text = format!(
-        "acquisition {number} of {parts}: {written} of {expected} samples, {verdict}; {} shows all\n",
+        "acquisition {number} of {parts}: {}\n  {}\n  {} shows all\n",
+        completeness.headline,
+        completeness.explanation,
         file.display()
     );
     for panda in absent {
