@@ -5,7 +5,7 @@
     make bench-panda BENCH="--rounds 1 --where memory"
     make bench-panda BENCH="--require 1000"      ends with 1 below so many MB/s, or above our share of the client's CPU
     make bench-panda BENCH=--note                the table of the PandABlocks client's documentation: 50 and 60 MB/s, and
-                                                 what each setting costs; 4 minutes
+                                                 what each setting costs; 6 minutes
 
 One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as they are taken. It runs on
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. A recording lasts longer than several flushes, and
