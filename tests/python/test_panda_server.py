@@ -329,7 +329,7 @@ def test_the_control_console_talks_to_it():
         done = client("control", "--prompt", "", panda.host, stdin=lines)
     said = done.stdout.decode()
     assert "OK =PandA SW: 4.1" in said and "!4\n." in said, said
-    assert "OK =Idle 0 0" in said and "ERR " in said and "!config 127." in said
+    assert "OK =Idle 0 0" in said and "ERR " in said and " config 127." in said
 
 
 def test_a_port_that_is_taken_is_told_with_what_to_do():

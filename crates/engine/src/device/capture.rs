@@ -98,6 +98,8 @@ pub(super) struct Setup<'a> {
     pub limit: Limit,
     pub cpu: Option<usize>,
     pub path: &'a Path,
+    /// Told once the scan has begun: whatever is sent from then on is recorded.
+    pub armed: Stage,
 }
 
 struct Watch<'a> {
@@ -148,6 +150,7 @@ pub(super) fn capture(
     let before = witness::Reading::take(Path::new("/"));
     let opening = Opening { uuid: setup.uuid, scan: setup.scan.clone(), single: true };
     capture.order(Order::Begin(Arc::new(opening)));
+    tell(&setup.armed);
     let begun = Instant::now();
     let clock = Clock::new();
     let mut watch = Watch {

@@ -508,11 +508,16 @@ fn run(
             let (rig, gauge) = rig(job, port.most_blocks())?;
             // Datagrams are not waited for, so nothing is left to flush.
             let session = Session::new(Direction::Write, span, None, false);
-            tell(&armed(pool_bytes));
-            let cpu = plan.cpus.first().copied();
-            let (source, path) = (&*source, path.as_path());
-            let setup =
-                capture::Setup { source, scan: name, uuid, session, limit: plan.limit, cpu, path };
+            let setup = capture::Setup {
+                source: &source,
+                scan: name,
+                uuid,
+                session,
+                limit: plan.limit,
+                cpu: plan.cpus.first().copied(),
+                path: &path,
+                armed: armed(pool_bytes),
+            };
             let captured = capture::capture(setup, port, rig, by.control, tell, opened)?;
             let Captured { session, known, account, blocks, durable, .. } = captured;
             let Captured { failure, limited, full, seconds, .. } = captured;

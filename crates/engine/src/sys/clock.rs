@@ -10,7 +10,10 @@ pub fn is_synchronised() -> Option<bool> {
 /// Whether the host's clock shows this Unix second for the second time, because a leap second follows it.
 pub fn is_leap_second(unix: i64) -> bool {
     ask().is_some_and(|(asked, state)| {
-        state == libc::TIME_OOP && i64::from(asked.time.tv_sec) == unix
+        // Seconds have 32 bits on some machines.
+        #[allow(clippy::useless_conversion)]
+        let shown = i64::from(asked.time.tv_sec);
+        state == libc::TIME_OOP && shown == unix
     })
 }
 
