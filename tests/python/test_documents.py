@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 import wire
-from fullbore import FOUND, GOOD, REPOSITORY, Recording, ask, free_port, free_ports
+from fullbore import FOUND, GOOD, REPOSITORY, Recording, ask, free_port, free_ports, run
 
 REFERENCE = REPOSITORY / "docs/reference"
 
@@ -65,4 +65,8 @@ def test_every_member_that_was_used_carries_manifest_and_account(stores):
 @pytest.mark.parametrize("words", [["ls"], ["info", "test_one"], ["verify", "test_one"]], ids=str)
 def test_answers_for_scripts_are_json_and_answers_for_people_are_not(words, store):
     recorded("format=vdif&fps=1000", wire.run_of_frames(100), store).stop()
-    assert ask(*words, "--store", store) is not None
+    assert "test_one" in json.dumps(ask(*words, "--store", store))
+    told = run(*words, "--store", store).stdout.decode()
+    assert "test_one" in told
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(told)

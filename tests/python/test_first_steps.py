@@ -28,6 +28,9 @@ def test_the_demonstration_verifies_and_its_replay_is_equal(tmp_path, monkeypatc
     (tmp_path / "mine" / "precious.txt").write_text("kept")
     run("demo", "--rate", "5Mbit/s", "--directory", tmp_path / "mine", "--clean", code=GOOD)
     assert [it.name for it in (tmp_path / "mine").iterdir()] == ["precious.txt"], "only what it made is removed"
+    (tmp_path / "empty").mkdir()
+    run("demo", "--rate", "5Mbit/s", "--directory", tmp_path / "empty", "--clean", code=GOOD)
+    assert list((tmp_path / "empty").iterdir()) == [], "a directory that was there stays, though it is empty"
     refused = run("demo", "--sample", tmp_path / "no such.vdif", "--directory", tmp_path / "none", code=REFUSED)
     assert b"no such.vdif" in refused.stderr and not (tmp_path / "none").exists()
 

@@ -204,23 +204,74 @@ def test_an_interface_that_is_not_there_is_named(address, store):
 
 @pytest.mark.parametrize(
     "verb",
-    ["", "record", "play", "verify", "ls", "info", "recover", "rm", "cat", "generate", "demo", "convert",
-     "panda record", "panda show", "simulate panda"],
+    ["", "record", "play", "verify", "ls", "info", "recover", "rebuild", "rm", "protect", "mark", "cat", "generate",
+     "demo", "convert", "panda", "panda record", "panda show", "panda arm", "simulate", "simulate panda", "bench",
+     "bench disk", "bench all", "bench net", "bench memory", "bench ring", "bench compare", "selftest"],
 )  # fmt: skip
 def test_every_verb_teaches_itself(verb):
     told = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "80"}).stdout.decode()
     story, _, options = told.partition("Usage:")
-    assert len(told) > 400 and options, told
-    assert all(len(line) <= 80 for line in told.splitlines()), told
-    # What is laid out by hand fits too, so that nothing of it is broken.
-    wide = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "100"}).stdout.decode()
-    by_hand = wide.partition("Usage:")[0].splitlines()
-    examples = [line for line in by_hand if line.startswith("  ")]
-    assert all(len(line) <= 80 for line in examples), wide
+    assert options and all(len(line) <= 80 for line in told.splitlines()), told
+    for columns in (60, 80, 100):
+        wrapped = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": str(columns)}).stdout.decode()
+        assert broken_early(wrapped.partition("Usage:")[0], columns) == [], wrapped
+    listed = re.findall(r"^  [a-z]\S* .*", options.partition("Options:")[0], re.MULTILINE)
+    assert not any(line.rstrip().endswith(".") for line in listed), options
     if verb in ("", "record", "play", "cat", "generate", "convert", "panda record", "simulate panda"):
         assert f"  fullbore {verb}" in story, told
-    if verb not in ("panda show", "simulate panda"):
+    if verb in ("", "record", "play", "verify", "ls", "info", "recover", "rm", "cat", "generate", "demo", "convert",
+                "panda record"):  # fmt: skip
         assert "xit code" in " ".join(story.split()), told
+
+
+def broken_early(text, columns):
+    """Lines of a paragraph after which the first word of the next line had fitted too: text that is wrapped twice."""
+    lines = text.splitlines()
+    flows = [bool(line) and not line.startswith(" ") for line in lines]
+    return [
+        line
+        for n, line in enumerate(lines[:-1])
+        if flows[n] and flows[n + 1] and len(line) + 1 + len(lines[n + 1].split()[0]) <= columns
+    ]
+
+
+def test_text_that_is_wrapped_twice_is_seen():
+    assert broken_early("all that comes, --delay\nbehind it", 80) == ["all that comes, --delay"]
+    assert broken_early("a title\n\n  an example\n  another\n\nthe end", 80) == []
+
+
+def test_help_has_help_of_its_own():
+    assert run("help", "--help").stdout == run("help").stdout != b""
+
+
+@pytest.mark.parametrize("words, example", [
+    (["record", "udp://0.0.0.0:5000"], "fullbore record 'udp://"),
+    (["play", "a_b"], "fullbore play r1234_no0001 --to udp://"),
+    (["convert"], "fullbore convert file:dump.bin"),
+])  # fmt: skip
+def test_a_missing_argument_is_answered_with_an_example(words, example):
+    assert f"For example:\n  {example}" in refused(*words, naming="required arguments")
+
+
+@pytest.mark.parametrize("option", ["--duration", "--sync", "--reconnect"])
+def test_a_length_of_time_that_is_none_is_answered_with_one_that_is(option):
+    words = ["record", "udp://127.0.0.1:5000", "--session", "a", "--scan", "b", option, "forever"]
+    assert "for example 40s" in refused(*words, naming="forever")
+
+
+@pytest.mark.parametrize("source, to, naming", [
+    ("store:a_b", "x.tdms", "x.tdms"),
+    ("store:a_b", "out", "`out`"),
+    ("store:a_b", "mark6:/a/b.h5", "mark6:/a/b.h5"),
+    ("file:/etc/passwd", "x.sigmf", "x.sigmf"),
+    ("mark6:/a/b", "x.h5", "mark6:/a/b: what is converted is store:SCAN"),
+    ("file:/etc/passwd", "x.h5", "/etc/passwd: this is not what a PandA's data port sends"),
+])  # fmt: skip
+def test_what_cannot_be_converted_is_refused_with_what_can(source, to, naming, tmp_path):
+    told = subprocess.run([BINARY, "convert", source, to], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode == REFUSED and naming in told.stderr, told.stderr
+    assert to == "x.h5" or "no container that can be written: there is HDF5" in told.stderr
+    assert "the server answered" not in told.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_the_help_of_record_knows_every_parameter_of_a_source():

@@ -6,6 +6,7 @@
 
 mod account_table;
 mod config;
+mod help;
 mod hint;
 mod output;
 mod screen;
@@ -92,10 +93,12 @@ static LONG_VERSION: LazyLock<String> =
 fn run() -> anyhow::Result<ExitCode> {
     // Before anything is read that may tell a time.
     fullbore_engine::leap::install()?;
-    let command = Arguments::command().long_version(LONG_VERSION.as_str());
-    let typed = config::with_file(std::env::args_os(), &command)?;
-    let matches = command.get_matches_from(typed);
-    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let mut command = help::flowing(Arguments::command().long_version(LONG_VERSION.as_str()));
+    let typed = help::asked_for_itself(config::with_file(std::env::args_os(), &command)?);
+    let arguments = match command.try_get_matches_from_mut(&typed) {
+        Ok(matches) => Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
+        Err(error) => return Ok(help::refused(&error, &command, &typed)),
+    };
     let output = Output { json: arguments.json };
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, output),

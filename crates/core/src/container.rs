@@ -91,7 +91,8 @@ impl Hdf5Target {
         }
     }
 
-    /// Reads an `hdf5:` endpoint. A text without a scheme is the path of a file.
+    /// Reads an `hdf5:` endpoint. A text without a scheme is the path of a file, whose name ends as those of HDF5
+    /// files do: a name that ends otherwise asks for another container, and is refused.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.split_once(':') {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("hdf5") => {
@@ -100,9 +101,16 @@ impl Hdf5Target {
             Some((scheme, _)) if is_other_scheme(scheme) => Self::read(&text.parse()?),
             _ if text.is_empty() => Err(Error::Form { text: text.to_owned() }),
             _ if has_parameters(text) => Err(Error::Unprefixed { text: text.to_owned() }),
+            Some((scheme, rest)) if rest.starts_with('/') && is_word(scheme) => {
+                Err(Error::Container { text: text.to_owned() })
+            }
             _ => {
                 Template::of(Path::new(text))?;
-                Ok(Self::of_path(PathBuf::from(text)))
+                let path = PathBuf::from(text);
+                match is_name_of_hdf5(&path) {
+                    true => Ok(Self::of_path(path)),
+                    false => Err(Error::Container { text: text.to_owned() }),
+                }
             }
         }
     }
@@ -237,6 +245,22 @@ impl Template {
     }
 }
 
+/// How the names of HDF5 files end.
+const ENDINGS: [&str; 6] = ["h5", "hdf5", "hdf", "he5", "nxs", "nx5"];
+
+/// Whether a file's name ends as those of HDF5 files do.
+fn is_name_of_hdf5(path: &Path) -> bool {
+    let ending = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known))
+}
+
+/// Whether it can be a scheme: a word of two characters or more.
+fn is_word(text: &str) -> bool {
+    text.len() > 1
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'+')
+}
+
 /// Whether it is the scheme of another endpoint, and not the beginning of a file's name.
 fn is_other_scheme(text: &str) -> bool {
     ["udp", "store", "file", "panda", "tcp", "device", "pattern"].contains(&text)
@@ -333,8 +357,26 @@ mod tests {
             let refused = Hdf5Target::parse(text).unwrap_err();
             assert!(refused.hint().unwrap().contains(&format!("hdf5:{text}")), "{refused}");
         }
-        for text in ["what?.h5", "a?b=c.h5", "scaled=false.h5", "h.h5?scaled"] {
+        for text in ["what?.h5", "a?b=c.h5", "scaled=false.h5"] {
             assert_eq!(Hdf5Target::parse(text).unwrap().path, PathBuf::from(text));
+        }
+    }
+
+    #[test]
+    fn a_name_of_another_container_is_refused() {
+        for text in
+            ["x.tdms", "x.sigmf", "x", "x.h5.gz", "h.h5?scaled", "mark6:/a/b.h5", "dir.h5/x"]
+        {
+            let refused = Hdf5Target::parse(text).unwrap_err();
+            assert!(refused.to_string().contains(text), "{refused}");
+            assert!(refused.hint().unwrap().contains("hdf5:"), "{refused}");
+        }
+        // Who names the container may name the file as he likes.
+        for text in ["x.tdms", "x", "run_%d"] {
+            assert_eq!(Hdf5Target::parse(&format!("hdf5:{text}")).unwrap().path, Path::new(text));
+        }
+        for text in ["x.H5", "x.nxs", "c:x.hdf5", "run_%d.he5"] {
+            assert_eq!(Hdf5Target::parse(text).unwrap().path, Path::new(text));
         }
     }
 

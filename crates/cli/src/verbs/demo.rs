@@ -122,6 +122,8 @@ fn conclusion(told: &Told, gone: bool) -> String {
 struct Stage {
     program: PathBuf,
     directory: PathBuf,
+    /// Of the directory and those above it, what was not there before, the deepest first.
+    made: Vec<PathBuf>,
     store: String,
     port: u16,
     output: Output,
@@ -134,6 +136,7 @@ impl Stage {
             None => tempfile::Builder::new().prefix("fullbore-demo-").tempdir()?.keep(),
         };
         check_space(&directory, args.rate)?;
+        let made = missing_directories(&directory);
         let members: Vec<PathBuf> = (0..3).map(|n| directory.join(format!("disk{n}"))).collect();
         std::fs::create_dir_all(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
@@ -146,18 +149,22 @@ impl Stage {
         Ok(Self {
             program: std::env::current_exe().context("finding this program")?,
             store: names.join(","),
+            // A directory without a name of its own was made for this run.
+            made: if args.directory.is_none() { vec![directory.clone()] } else { made },
             directory,
             port: free_ports()?,
             output,
         })
     }
 
-    /// Removes the members, which were made here, and the directory if nothing of somebody else lies in it.
+    /// Removes the members, and the directories that were made here if nothing else lies in them.
     fn clean(&self) -> anyhow::Result<()> {
         for member in self.store.split(',') {
             std::fs::remove_dir_all(member).with_context(|| format!("removing {member}"))?;
         }
-        let _ = std::fs::remove_dir(&self.directory);
+        for directory in &self.made {
+            let _ = std::fs::remove_dir(directory);
+        }
         Ok(())
     }
 
@@ -301,6 +308,12 @@ impl Stage {
         drop((left, right));
         Ok(one.wait()?.success() && other.wait()?.success() && equal)
     }
+}
+
+/// A directory and those above it, as far as they do not exist yet, the deepest first.
+fn missing_directories(directory: &Path) -> Vec<PathBuf> {
+    let missing = |it: &&Path| !it.as_os_str().is_empty() && !it.exists();
+    directory.ancestors().take_while(missing).map(Path::to_owned).collect()
 }
 
 fn equal_bytes(left: &mut impl Read, right: &mut impl Read) -> std::io::Result<bool> {

@@ -541,15 +541,25 @@ fn out_of_time(report: &Report, gentle: bool) -> String {
     let advice = match gentle {
         true => "the machine is too busy, or the pace is more than it can send",
         false => {
-            "others want this core too: --gentle sleeps in between, which often goes better then"
+            "other programs use this core too: --gentle sleeps between bursts, which is often more exact then"
         }
     };
     format!(
-        "the timing was not kept: {late} of {packets} frames went later than 1 ms; it took {:.2} s in \
-         the place of {:.2} s\n  {advice}",
-        report.sent.seconds,
-        report.due_seconds.unwrap_or(0.0),
+        "the timing was not kept: {late} of {packets} frames were sent more than 1 ms late{}\n  {advice}",
+        total_time(report.sent.seconds, report.due_seconds),
     )
+}
+
+/// How long it took, beside what was planned where the two differ.
+fn total_time(took: f64, planned: Option<f64>) -> String {
+    let (took, planned) = (format!("{took:.2}"), planned.map(|it| format!("{it:.2}")));
+    match planned {
+        Some(planned) if planned != took => {
+            format!("; it took {took} s, and {planned} s were planned")
+        }
+        Some(_) => format!("; the total time was {took} s, as planned"),
+        None => String::new(),
+    }
 }
 
 /// The report for people.

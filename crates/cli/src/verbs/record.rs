@@ -143,7 +143,7 @@ pub struct Args {
     #[arg(long, value_name = "CODE", requires = "schedule")]
     station: Option<String>,
     /// Of a schedule: how long before its start a scan is armed.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s", requires = "schedule")]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "5s", requires = "schedule")]
     lead: Duration,
     /// Record so many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -154,7 +154,7 @@ pub struct Args {
     start: Option<Tai>,
     /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]. Without --start it is a limit
     /// and no plan: whoever sends begins and ends when he likes
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     duration: Option<Duration>,
     /// End each scan once so many bytes have been received, for example `10GB`. With --scans, each but the
     /// first lasts 400 ms at least.
@@ -193,7 +193,7 @@ pub struct Args {
     priority: Urgency,
     /// How often what was written is made durable at the latest [default: 250ms]. A block is written when it is
     /// full; what a slow stream has in blocks that are not is kept beside them once a second, for `recover`
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
     /// Instead of into a store record onto a device, device:PATH, or into a container, for example
     /// hdf5:capture-%d.h5: what PandAs send, or datagrams of any number of ports, as `convert` lays them down.
@@ -206,7 +206,7 @@ pub struct Args {
     #[arg(long)]
     arm: bool,
     /// Of a PandA: how long a connection that was lost is tried again.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "30s")]
     reconnect: Duration,
     /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
     /// age: 500GB, 2d. Scans that are not sealed, or protected, or partly on a member that is away, always stay, and

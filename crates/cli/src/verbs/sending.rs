@@ -62,7 +62,9 @@ pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
 
 /// A length of time as people write it: `40s`, `1m 30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write for example 40s"))
+    humantime::parse_duration(text).map_err(|_| {
+        "it is no length of time; write for example 40s, or `2h 30m`; leave the option out for no limit".to_owned()
+    })
 }
 
 /// `1.9 µs`, `31 ms`.
@@ -119,7 +121,9 @@ fn socket_notes(sent: &Sent) -> String {
         text += &format!("stalls   {stalls} times a socket was full and had to be waited for\n");
     }
     if unreachable > 0 {
-        text += &format!("nobody   listened {unreachable} times, as the other end said\n");
+        let times = if unreachable == 1 { "once" } else { &format!("{unreachable} times") };
+        text +=
+            &format!("unheard  the other end answered {times} that no program listens on a port\n");
     }
     text
 }

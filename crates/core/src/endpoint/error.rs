@@ -87,6 +87,12 @@ pub enum Error {
         /// What was given.
         text: String,
     },
+    /// A file or an endpoint that is no HDF5 file.
+    #[error("`{text}` names no container that can be written: there is HDF5")]
+    Container {
+        /// What was given.
+        text: String,
+    },
     /// A percent escape that does not make UTF-8.
     #[error("`{text}` does not spell UTF-8")]
     Escape {
@@ -111,6 +117,10 @@ impl Error {
                 "0.0.0.0 for any IPv4 address of this host, [::] for any IPv4 or IPv6 address, or 239.1.1.1 for a group",
             ),
             Error::Unprefixed { text } => Some(format!("write hdf5:{text}")),
+            Error::Container { .. } => Some(
+                "give a name that ends in .h5, .hdf5, .hdf, .he5, .nxs or .nx5, or hdf5:NAME with any ending"
+                    .to_owned(),
+            ),
             Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),
             Error::Value { name, example, .. } => for_example(&format!("{name}={example}")),
             Error::Length { .. }

@@ -111,7 +111,7 @@ struct Peak {
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
     /// A run ends after this time, and its point says so [default: 1s, with --quick 300ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     run_time: Option<Duration>,
 }
 

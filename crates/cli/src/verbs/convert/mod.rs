@@ -16,6 +16,7 @@ use fullbore_core::container::{Existing, Hdf5Target};
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
 use fullbore_core::format::panda::PandaSource;
+use fullbore_core::format::panda::codec;
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::panda;
@@ -29,7 +30,7 @@ use fullbore_engine::store::reader::{Scan, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::hint::explained;
+use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::panda::record::{is_whole, options, plan, target};
@@ -175,7 +176,18 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
                 path.display()
             );
         }
-        Some(error) if outcome.recorded.is_empty() => return Err(explained(error)),
+        Some(RecordError::Panda(panda::Error::Data(
+            codec::Error::NoPanda { .. } | codec::Error::LongLine { what: "OK", .. },
+        ))) if outcome.recorded.is_empty() => {
+            bail!(
+                "{}: this is not what a PandA's data port sends: it does not begin with OK\n  \
+                 convert takes store:SCAN, store:SCAN/STREAM, device:PATH?scan=SCAN, or file:DUMP of a PandA",
+                path.display()
+            );
+        }
+        Some(error) if outcome.recorded.is_empty() => {
+            return Err(explained_of(&path.display().to_string(), error));
+        }
         Some(error @ RecordError::File { .. }) => {
             return Err(explained(error));
         }
@@ -190,7 +202,7 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     let parsed = args.from.parse::<endpoint::Endpoint>();
     ensure!(
         parsed.as_ref().map_or(true, |from| from.scheme == "store"),
-        "{}: what is converted is store:SCAN, store:SCAN/STREAM or file:DUMP",
+        "{}: what is converted is store:SCAN, store:SCAN/STREAM, device:PATH?scan=SCAN, or file:DUMP of a PandA",
         args.from
     );
     let begun = Instant::now();

@@ -17,7 +17,7 @@ pub struct ArmArgs {
     #[arg(value_name = "HOST")]
     host: String,
     /// How long readers of the last acquisition may take to finish.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "5s")]
     wait: Duration,
 }
 

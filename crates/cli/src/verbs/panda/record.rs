@@ -112,7 +112,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
     /// How long a connection that was lost is tried again.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "30s")]
     reconnect: Duration,
     /// Draw no progress.
     #[arg(long)]
