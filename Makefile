@@ -26,8 +26,8 @@ demo: release $(VENV)/tests ## The main job in under a minute: record, verify an
 
 test: binary $(VENV)/tests  ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
-	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow and not alone" $(BESIDE)
-	FULLBORE=$(DEBUG) $(PYTEST) -m "not slow and alone"
+	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and not alone" $(BESIDE)
+	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and alone"
 
 check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
@@ -38,7 +38,7 @@ check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints
 soak: long
 long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
-	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 FULLBORE_SESSION=whole $(PYTEST)
+	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 FULLBORE_SESSION=whole $(PYTEST) -rs
 
 fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz

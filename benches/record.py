@@ -21,6 +21,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -93,6 +94,12 @@ class Bench:
         (self.scratch / "data").mkdir(parents=True)
         ports = range(FIRST_PORT, FIRST_PORT + case.streams)
         tool = tool_class(wire, self.scratch / "data", ports, case.payload)
+        try:
+            return self.trial_of(tool, wire, case, gbit)
+        finally:
+            tool.abandon()  # where the trial was interrupted, or the tool did not start
+
+    def trial_of(self, tool, wire, case, gbit):
         tool.start(pin(machine.RECEIVER_CPU, case))
         start, before, own = time.monotonic(), machine.Busy(), machine.cpu_of(tool.process.pid)
         sent = self.send(wire, case, gbit)
@@ -326,6 +333,8 @@ def arguments():
 
 
 def main():
+    # TERM ends it as Ctrl-C does: what was started is stopped, and what was measured is kept.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = arguments()
     bench = Bench(options)
     bench.scratch.mkdir(parents=True, exist_ok=True)

@@ -78,6 +78,13 @@ class Tool:
         _, status, self.usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
 
+    def abandon(self):
+        """Kills what still runs of it. Nothing does once it was stopped."""
+        for process in [getattr(self, "process", None), getattr(self, "holder", None), *getattr(self, "reading", [])]:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
     def settle(self):
         """Waits until the files have stopped growing: what is left in a tap's ring at SIGINT is lost,
         and libpcap hands on a part-filled block of it only after a second."""

@@ -17,7 +17,10 @@ fn check(bytes: &[u8]) {
     let mut count = match way % 5 {
         0 => Count::by_time(0, vec![0], frame_bytes, rate).behind(head),
         1 => Count::by_time(0, vec![0, 3, 1], frame_bytes, rate).behind(head),
-        2 => Count::by_packet_number(frame_bytes, rate),
+        2 => {
+            let field = Field::PACKET_NUMBERS[head / 8 % Field::PACKET_NUMBERS.len()];
+            Count::by_packet_number(field, frame_bytes, rate)
+        }
         3 => {
             let field = Field { offset: head, width: 1 + head / 8, big_endian: way & 0x20 == 0 };
             Count::by_field(field, head, frame_bytes)

@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -63,3 +65,29 @@ def test_the_soak_of_a_panda_samples_memory_and_tells_how_long_flushes_took(tmp_
     assert len(told["memory_mb"]) >= 3 and told["samples"] >= 300_000
     assert sum(told["flushes_by_longest_us"].values()) >= told["acquisitions"]
     assert "flushes took" in done.stdout and not list(tmp_path.glob("soak-panda-*"))
+
+
+def test_a_trial_that_is_interrupted_leaves_no_recorder_running(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(REPOSITORY / "benches"), *sys.path])
+    import record
+
+    class Sleeper:
+        def __init__(self, *_):
+            pass
+
+        def start(self, _):
+            self.process = subprocess.Popen(["sleep", "600"])
+            started.append(self.process)
+
+        abandon = record.TOOLS[0].abandon
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    started = []
+    monkeypatch.setattr(record.Bench, "send", interrupt)
+    options = types.SimpleNamespace(directory=tmp_path, seconds=1)
+    case = record.Case("loopback", 8032, 1, False)
+    with pytest.raises(KeyboardInterrupt):
+        record.Bench(options).trial(Sleeper, None, case, 1)
+    assert [process.poll() for process in started] == [-signal.SIGKILL]
