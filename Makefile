@@ -32,6 +32,7 @@ test: binary $(VENV)/tests  ## All tests but the long ones.
 check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) check --manifest-path fuzz/Cargo.toml --locked
 	$(CARGO) test --workspace --locked --lib --bins
 	FULLBORE=$(DEBUG) $(VENV)/bin/python -m pytest $(QUICK:%=tests/python/test_%.py) -m "not slow" $(BESIDE)
 
