@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-replay bench-panda bench-pattern bench-disk docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-panda bench-pattern bench-disk docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,7 @@ soak: long
 long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
 	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 FULLBORE_SESSION=whole $(PYTEST) -rs
+	$(PYTHON) benches/session.py
 
 fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
@@ -52,6 +53,9 @@ fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
 bench: release   ## Lossless rate and CPU per GB against the peers: a table, and JSON in benches/results/.
 	$(CARGO) build --release --locked -p fullbore-engine --examples
 	$(PYTHON) benches/record.py $(BENCH)
+
+bench-session: release ## A session of scans of 40 s with pauses of 20 s, in 8 and 16 streams: the rate at which none loses a frame.
+	$(PYTHON) benches/session.py $(BENCH)
 
 bench-replay: release ## How exactly eight streams are played back.
 	$(PYTHON) benches/replay.py

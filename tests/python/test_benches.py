@@ -91,3 +91,42 @@ def test_a_trial_that_is_interrupted_leaves_no_recorder_running(monkeypatch, tmp
     with pytest.raises(KeyboardInterrupt):
         record.Bench(options).trial(Sleeper, None, case, 1)
     assert [process.poll() for process in started] == [-signal.SIGKILL]
+
+
+def bench_session(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(REPOSITORY / "benches"), *sys.path])
+    import session
+
+    return session
+
+
+@pytest.mark.slow
+def test_a_session_at_full_rate_is_recorded_and_verified_in_its_pauses(tmp_path):
+    command = [sys.executable, REPOSITORY / "benches/session.py", "--rate", 0.4, "--streams", 4, "--scans", 3]
+    command += ["--scan-seconds", 2, "--pause-seconds", 2, "--fullbore", BINARY, "--directory", tmp_path]
+    subprocess.run([*map(str, command), "--output", tmp_path / "session.json"], check=True, timeout=5 * PATIENCE)
+    (run,) = json.loads((tmp_path / "session.json").read_text())["sessions"]
+    assert run["whole"] and run["sealed"] == 3 and [scan["code"] for scan in run["verified"]] == [0, 0, 0]
+    # Four streams of 100 Mbit/s for three scans of two seconds, and the 50 ms by which each scan begins early.
+    meant = 3 * 2 * 0.4e9 / 8 / 8032
+    assert meant * 0.98 <= run["terms"]["written"] <= meant * 1.05, run["terms"]
+    assert [path.name for path in tmp_path.iterdir()] == ["session.json"], "the scans are removed"
+
+
+@pytest.mark.parametrize("code, verified", [(1, 0), (0, 1), (0, 3)])
+def test_a_session_with_a_loss_is_run_again_at_a_lower_rate(monkeypatch, tmp_path, code, verified):
+    session = bench_session(monkeypatch)
+    options = types.SimpleNamespace(rate=16.0, step=0.5, least=3.0, scan_seconds=1, pause_seconds=1, scans=2)
+    terms = {"terms": {"expected": 10, "written": 10}}
+
+    def run(this):
+        lossy = this.gbit > 4
+        checked = {"code": verified if lossy else 0, "seconds": 0.1}
+        return this.outcome(code if lossy else 0, [{"accounts": [terms]}] * 2, [checked] * 2)
+
+    monkeypatch.setattr(session.Session, "run", run)
+    monkeypatch.setattr(session, "room", lambda members: 1e12)
+    runs = session.held(options, 8, [tmp_path])
+    assert [(run["asked_gbit"], run["whole"]) for run in runs] == [(4.0, True), (8.0, False), (16.0, False)]
+    monkeypatch.setattr(session, "room", lambda members: 2e9)
+    assert session.held(options, 8, [tmp_path])[-1]["asked_gbit"] == 8.0, "two scans must have room"
