@@ -31,27 +31,27 @@ def refused(*words, naming):
 BAD_RECORDINGS = [
     ("an unknown format", "udp://127.0.0.1:{port}?format=vdiff", [], "vdiff"),
     ("an unknown parameter", "udp://127.0.0.1:{port}?formt=vdif", [], "formt"),
-    ("a parameter twice", "udp://127.0.0.1:{port}?fps=1&fps=2", [], "fps"),
+    ("a parameter twice", "udp://127.0.0.1:{port}?fps=1&fps=2", [], "`fps` is given twice"),
     ("an unknown scheme", "rtp://127.0.0.1:{port}", [], "rtp"),
     ("no endpoint at all", "hello", [], "hello"),
-    ("port zero", "udp://127.0.0.1:0", [], "0"),
+    ("port zero", "udp://127.0.0.1:0", [], "`0` is not a port"),
     ("a port beyond the last", "udp://127.0.0.1:65536", [], "65536"),
     ("a range from high to low", "udp://127.0.0.1:5001-5000", [], "5001-5000"),
     ("a host that is no address", "udp://not an address:5000", [], "not an address"),
     ("an address of another host", "udp://203.0.113.9:{port}", [], "203.0.113.9"),
     ("an interface that is not there", "udp://127.0.0.1:{port}?interface=nope0", [], "nope0"),
-    ("a frame of no bytes", "udp://127.0.0.1:{port}?frame=0", [], "frame"),
+    ("a frame of no bytes", "udp://127.0.0.1:{port}?frame=0", [], "`frame=0`: it is 1 to 65507 bytes"),
     ("a frame beyond a datagram", "udp://127.0.0.1:{port}?frame=70000", [], "70000"),
     ("a VDIF frame of odd length", "udp://127.0.0.1:{port}?frame=8033", [], "8033"),
-    ("an absurd block", "udp://127.0.0.1:{port}?block=1TiB", [], "block"),
+    ("an absurd block", "udp://127.0.0.1:{port}?block=1TiB", [], "`block=1TiB`: a block has 64 KiB to 1 GiB"),
     ("an absurd buffer", "udp://127.0.0.1:{port}?rcvbuf=lots", [], "lots"),
-    ("a sequence field of 9 bytes", "udp://127.0.0.1:{port}?format=raw&seq=0:9:le", [], "seq"),
-    ("threads that are none", "udp://127.0.0.1:{port}?threads=0-9999", [], "threads"),
+    ("a sequence field of 9 bytes", "udp://127.0.0.1:{port}?format=raw&seq=0:9:le", [], "1 to 8 bytes, not 9"),
+    ("threads that are none", "udp://127.0.0.1:{port}?threads=0-9999", [], "numbers from 0 to 1023"),
     ("a stream name with a slash", "udp://127.0.0.1:{port}?name=a%2Fb", [], "a/b"),
     ("a duration that is none", "udp://127.0.0.1:{port}", ["--duration", "soon"], "soon"),
-    ("syncs without end", "udp://127.0.0.1:{port}", ["--sync", "0s"], "sync"),
-    ("syncs that never come", "udp://127.0.0.1:{port}", ["--sync", "2d"], "sync"),
-    ("no capture thread", "udp://127.0.0.1:{port}", ["--capture-threads", "0"], "capture-threads"),
+    ("syncs without end", "udp://127.0.0.1:{port}", ["--sync", "0s"], "--sync 0s cannot be: it is 1ms to 1h"),
+    ("syncs that never come", "udp://127.0.0.1:{port}", ["--sync", "2d"], "cannot be: it is 1ms to 1h"),
+    ("no capture thread", "udp://127.0.0.1:{port}", ["--capture-threads", "0"], "--capture-threads is zero"),
     ("a core that is not there", "udp://127.0.0.1:{port}", ["--cpus", "0,1023"], "1023"),
     ("a core beyond all", "udp://127.0.0.1:{port}", ["--cpus", "99999999"], "99999999"),
     ("a chunk without a block", "udp://127.0.0.1:{port}", ["--chunk", "100kB"], "100 kB"),
@@ -80,7 +80,7 @@ def test_a_bad_recording_is_refused_by_name(source, words, naming, store):
 @pytest.mark.parametrize("session, scan, naming", [
     ("bad", "../../etc", "../../etc"), ("..", "one", ".."), ("a/b", "one", "a/b"),
     ("two_parts", "one", "two_parts"), ("bad", "a_dsb", "a_dsb"), ("bad", "x" * 200, "x" * 20),
-    ("", "one", "name"), ("bad", "nul\u00e4", "nul\u00e4"),
+    ("", "one", "--session: a name has 1 to 63 characters"), ("bad", "nul\u00e4", "nul\u00e4"),
 ])  # fmt: skip
 def test_a_name_that_would_leave_the_store_is_refused(session, scan, naming, store):
     words = ["--store", store, "--session", session, "--scan", scan]
@@ -89,7 +89,7 @@ def test_a_name_that_would_leave_the_store_is_refused(session, scan, naming, sto
 
 
 def test_no_stream_at_all_is_refused(store):
-    refused("record", "--store", store, "--session", "bad", "--scan", "one", naming="source")
+    refused("record", "--store", store, "--session", "bad", "--scan", "one", naming="<SOURCE>")
     assert tree(store) == []
 
 
@@ -164,9 +164,9 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
 
 
 @pytest.mark.parametrize("words, naming", [
-    (["generate", "--to", "udp://127.0.0.1"], "port"),
-    (["generate", "--to", "tcp://127.0.0.1:5000"], "tcp"),
-    (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "2"], "drop"),
+    (["generate", "--to", "udp://127.0.0.1"], "`udp://127.0.0.1` is not a port"),
+    (["generate", "--to", "tcp://127.0.0.1:5000"], "`tcp:` cannot be used"),
+    (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "2"], "drop is 2"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--duration", "never"], "never"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--start", "2500-01-01T00:00:00"], "2031"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--start", "1999-12-31T23:59:59"], "1999"),
@@ -245,7 +245,7 @@ def test_help_has_help_of_its_own():
 
 
 @pytest.mark.parametrize("words, example", [
-    (["record", "udp://0.0.0.0:5000"], "fullbore record 'udp://"),
+    (["record", "udp://0.0.0.0:5000"], "fullbore record 'udp://0.0.0.0:46220-46235?format=vdif' --store /mnt/disk0,/mnt/disk1 --session"),
     (["play", "a_b"], "fullbore play r1234_no0001 --to udp://"),
     (["convert"], "fullbore convert file:dump.bin"),
 ])  # fmt: skip

@@ -2,9 +2,13 @@
 
 import json
 import re
+import signal
+import socket
+import subprocess
+import time
 
 import pytest
-from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, accounts, free_ports, generate, play, run
+from fullbore import AS_SEALED, BINARY, FOUND, GOOD, PATIENCE, REFUSED, Recording, accounts, free_ports, generate, play, run
 
 # Measures time, or a counter of the whole host: nothing runs beside it.
 pytestmark = pytest.mark.alone
@@ -70,6 +74,29 @@ def test_a_replay_tells_its_rate_and_its_error_of_pace(store, tmp_path):
     assert done.returncode == (FOUND if late else GOOD)
     assert (b"timing was not kept" in done.stderr) == late
     assert sum(count for _, count in report["lateness"]["buckets"]) == 10_000
+
+
+def test_frames_that_are_held_up_are_told_late_with_the_time_they_were(store):
+    """The player is stopped from outside for longer than it can make up for."""
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store, scan="first") as recording:
+        generate(port, frame=1032, fps=1_000, duration="3s", gentle=True)
+    recording.stop(code=GOOD)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.settimeout(PATIENCE)
+        words = [BINARY, "play", recording.scan, "--store", store, "--to", f"udp://127.0.0.1:{port}", "--gentle", "--json"]
+        player = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(1000):
+            listener.recv(2048)
+        player.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        player.send_signal(signal.SIGCONT)
+        told, said = player.communicate(timeout=PATIENCE)
+    lateness = json.loads(told.splitlines()[-1])["lateness"]
+    # 500 frames were due meanwhile, all but the last of them by more than a millisecond; the first by half a second.
+    assert lateness["late"] > 450 and 450e6 < lateness["max_ns"] < 2e9, lateness
+    assert player.returncode == FOUND and b"timing was not kept" in said, said
 
 
 def played(scan, store, *words):

@@ -74,11 +74,15 @@ fn meant<'a>(command: &'a Command, typed: &[OsString]) -> &'a Command {
     typed.iter().skip(1).fold(command, down)
 }
 
-/// The first example of a command's help, without what is said beside it.
+/// The first example of a command's help, without what is said beside it. It may go on over several lines.
 fn example(command: &Command) -> Option<String> {
     let long = command.get_long_about()?.to_string();
-    let line = long.lines().find(|line| line.starts_with("  fullbore "))?;
-    Some(line.trim().split("   ").next()?.to_owned())
+    let mut lines = long.lines().skip_while(|line| !line.starts_with("  fullbore ")).map(str::trim);
+    let mut example = lines.next()?.split("   ").next()?.to_owned();
+    while let Some(begun) = example.strip_suffix('\\') {
+        example = format!("{begun}{}", lines.next()?);
+    }
+    Some(example)
 }
 
 #[cfg(test)]
@@ -91,6 +95,16 @@ mod tests {
     fn paragraphs_flow_and_what_is_laid_out_stays() {
         let text = "One\ntwo.\n\n  a   b\n  c   d\n\nThree\nfour.";
         assert_eq!(joined(text), "One two.\n\n  a   b\n  c   d\n\nThree four.");
+    }
+
+    #[test]
+    fn an_example_is_told_to_its_end() {
+        let command =
+            Command::new("x").long_about("Does x.\n\n  fullbore x a \\\n      --b c   what it is");
+        assert_eq!(example(&command).as_deref(), Some("fullbore x a --b c   what it is"));
+        let record = flowing(crate::Arguments::command());
+        let told = example(record.find_subcommand("record").unwrap()).unwrap();
+        assert!(told.contains("--session") && !told.contains('\\'), "{told}");
     }
 
     #[test]

@@ -131,7 +131,8 @@ fn in_foreground() -> bool {
 /// What an event says, a line each.
 fn lines(event: &Event) -> Vec<String> {
     match event {
-        Event::Memory(memory) => vec![reckoned(memory)],
+        // Getting it takes seconds, so the line says what is under way.
+        Event::Memory(memory) => vec![format!("arming: {}", reckoned(memory))],
         Event::Armed(armed) => {
             let memory = memory_of(armed);
             let mut lines = vec![format!(

@@ -75,7 +75,8 @@ pub struct Args {
     /// What is converted: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
     #[arg(value_name = "FROM")]
     from: String,
-    /// Where to: a file, or an hdf5: endpoint, such as hdf5:out.h5?scaled=false&compression=gzip:1
+    /// Where to: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
+    /// with options, such as hdf5:out?scaled=false&compression=gzip:1
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]

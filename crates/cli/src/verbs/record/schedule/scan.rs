@@ -115,10 +115,14 @@ impl Runner<'_> {
             tell_of(self.keeper.as_ref(), event, screen);
             self.watch.look().iter().for_each(|news| news.during(output, screen));
         };
+        let begun = Clock::new().now();
         let recorder = match Recorder::arm(plan, &mut tell) {
             Ok(recorder) => recorder,
             Err(error) => return Tried::NotArmed { why: explained(error).to_string() },
         };
+        if let Some(text) = armed_late(&recording.scan, begun, Clock::new().now()) {
+            tell(&Event::Warning { text });
+        }
         let ended = recorder.run(&control, &mut tell);
         self.get_to_know(&given, sealed.as_ref());
         Tried::Ended { failure: ended.err().map(|error| explained(error).to_string()) }
@@ -202,6 +206,20 @@ impl Runner<'_> {
     }
 }
 
+/// Says that a scan begins late since it took longer to arm it than there was time.
+fn armed_late(scan: &Planned, begun: Tai, armed: Tai) -> Option<String> {
+    let (late, took) = (armed.since(scan.start), armed.since(begun));
+    (begun < scan.start && late > SHORT_NS).then(|| {
+        let (late, took) = (late as f64 / 1e9, took as f64 / 1e9);
+        let lead = (1.5 * took).ceil();
+        format!(
+            "scan {} begins {late:.1} s late: arming it took {took:.1} s (most of that is block memory). \
+             `--lead {lead}s` arms scans earlier, and a smaller --buffer is had sooner",
+            scan.name
+        )
+    })
+}
+
 /// Says that a scan has to take another name, and what is there under its own.
 fn taken(earlier: &Earlier, own: &ScanName, scan: &Planned, free: &Name) -> String {
     let parts = earlier.parts(own, scan.start, scan.end);
@@ -218,5 +236,27 @@ fn taken(earlier: &Earlier, own: &ScanName, scan: &Planned, free: &Name) -> Stri
             part.scan, scan.name
         ),
         None => format!("{own} exists already: scan {} is recorded as {free}", scan.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_that_took_too_long_to_arm_says_which_lead_would_do() {
+        let at = |seconds: i64| Tai::of_half_year(50).plus_ns(seconds * 1_000_000_000);
+        let name = "no0001".parse().unwrap();
+        let scan = Planned { name, start: at(5), end: at(45), target: None };
+        assert_eq!(armed_late(&scan, at(0), at(5)), None);
+        // It was late before it was armed, which is told as such.
+        assert_eq!(armed_late(&scan, at(6), at(8)), None);
+        let text = armed_late(&scan, at(1), at(7)).unwrap();
+        assert!(
+            text.contains("2.0 s late")
+                && text.contains("took 6.0 s")
+                && text.contains("--lead 9s"),
+            "{text}"
+        );
     }
 }
