@@ -28,7 +28,7 @@ use super::sheet::plain;
 pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> {
     let head = headline(progress, width);
     let mut streams = streams(&progress.streams);
-    let mut members = members(&progress.members);
+    let mut members = members(&progress.members, progress.free_bytes);
     // Both tables have a heading.
     let room = height.saturating_sub(head.len() + 2);
     let rows = streams.rows() + members.rows();
@@ -49,8 +49,6 @@ pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> 
 
 /// What is recorded, how much of it is safe, and how much time and space are left; on two lines if need be.
 fn headline(progress: &Progress, width: usize) -> Vec<String> {
-    let taking = progress.members.iter().filter(|member| member.failure.is_none());
-    let free: u64 = taking.map(|member| member.free_bytes).sum();
     let lost = progress.streams.iter().map(|it| it.missing + it.overrun + it.damaged + it.late);
     let done = format!(
         "{}  {:.0} s  {}, {} ({} durable)",
@@ -60,7 +58,7 @@ fn headline(progress: &Progress, width: usize) -> Vec<String> {
         ByteSize(progress.bytes),
         ByteSize(progress.durable_bytes)
     );
-    let mut left = vec![format!("{} free", ByteSize(free))];
+    let mut left = vec![format!("{} free", ByteSize(progress.free_bytes))];
     if let Some(seconds) = progress.seconds_left {
         left.insert(0, format!("{:.0} s left", seconds.max(0.0)));
     }
@@ -290,7 +288,8 @@ fn streams(streams: &[StreamState]) -> Table {
     Table::new(columns, streams.iter().map(amiss).collect(), sum)
 }
 
-fn members(members: &[MemberState]) -> Table {
+/// A table of members, which have so many bytes free together.
+fn members(members: &[MemberState], free: u64) -> Table {
     let column = |name, cell: &dyn Fn(&MemberState) -> Cell| Column {
         name,
         cells: members.iter().map(cell).collect(),
@@ -313,7 +312,7 @@ fn members(members: &[MemberState]) -> Table {
         String::new(),
         ByteRate(taking().map(|member| member.rate).sum()).to_string(),
         size(members.iter().map(|member| member.backlog_bytes).sum()),
-        size(taking().map(|member| member.free_bytes).sum()),
+        size(free),
         time(members.iter().map(|member| member.longest_write_ns).max().unwrap_or(0)),
     ];
     let amiss = members.iter().map(|member| member.failure.is_some()).collect();
@@ -332,6 +331,7 @@ pub(super) mod tests {
             durable_bytes: 590_000_000,
             streams: streams.to_vec(),
             members: members.to_vec(),
+            free_bytes: members.iter().map(|member| member.free_bytes).sum(),
             seconds_left: Some(28.2),
             seconds_until_full: Some(23_465.0),
         }
@@ -398,6 +398,15 @@ member         rate  backlog     free  longest write
 /data/1  102 Mbit/s      0 B   600 GB        12.3 ms
 all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn members_that_share_a_disk_have_its_room_once() {
+        let members = [member("/data/0"), member("/data/1")];
+        let shared =
+            Progress { free_bytes: 600_000_000_000, ..progress(12.0, &[stream(0)], &members) };
+        let text = picture(&shared, 100, 23).join("\n");
+        assert!(text.contains("600 GB free") && !text.contains("1.20 TB"), "{text}");
     }
 
     #[test]

@@ -146,11 +146,13 @@ pub(super) fn until_full(free: u64, rate: u64, redundancy: Option<Scheme>) -> Op
     (rate > 0).then(|| free as f64 / rate as f64)
 }
 
-/// Warns of members that stripes are short of, and of members on one file system, which are lost together.
+/// Warns of members that stripes are short of, and tells of members on one file system: they share its room and its
+/// rate, and are lost together.
 pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<'_>) {
-    let Some(scheme) = plan.redundancy else { return };
-    let (there, wanted) = (members.len(), scheme.members());
-    if there < wanted {
+    if let Some(scheme) = plan.redundancy
+        && members.len() < scheme.members()
+    {
+        let (there, wanted) = (members.len(), scheme.members());
         let so = match there > usize::from(scheme.parity) {
             true => "stripes are made of fewer chunks, which takes more room",
             false => "chunks have less parity than was asked for, or none",
@@ -163,10 +165,15 @@ pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<
         let Some(device) = device(member) else { continue };
         if let Some(other) = seen.insert(device, member) {
             let (one, two) = (other.root().display(), member.root().display());
-            let text = format!(
-                "{one} and {two} lie on one file system: {scheme} does not help where that is lost"
-            );
-            tell(&Event::Warning { text });
+            let both = format!("{one} and {two} lie on one file system");
+            tell(&match plan.redundancy {
+                Some(scheme) => Event::Warning {
+                    text: format!("{both}: {scheme} does not help where that is lost"),
+                },
+                None => {
+                    Event::Note { text: format!("{both}: they share its free space and its speed") }
+                }
+            });
             return;
         }
     }

@@ -177,6 +177,8 @@ pub struct Progress {
     pub streams: Vec<StreamState>,
     /// The disk set.
     pub members: Vec<MemberState>,
+    /// Bytes free on all members that take data. Members of one file system share its room, which counts once.
+    pub free_bytes: u64,
     /// Seconds until its limit, if it has one.
     pub seconds_left: Option<f64>,
     /// Seconds until the disk set is full at this rate, redundancy counted.

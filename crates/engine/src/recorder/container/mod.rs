@@ -464,6 +464,7 @@ impl Work {
             bytes: streams.iter().map(|stream| stream.bytes).sum(),
             durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
             seconds_left: [by_duration, by_clock].into_iter().flatten().reduce(f64::min),
+            free_bytes: free,
             seconds_until_full: (total > 0).then(|| free as f64 / total as f64),
             streams,
             members: vec![member],

@@ -14,10 +14,12 @@ impl Supervisor {
         if self.scans.is_empty() {
             let last = self.told.progress.take();
             let members = self.member_states(|_, _| 0);
+            let free_bytes = self.free_of(&members);
             let still = |stream: StreamState| StreamState { rate: 0, ..stream };
             self.told.progress = last.map(|last| Progress {
                 streams: last.streams.into_iter().map(still).collect(),
                 members,
+                free_bytes,
                 ..last
             });
         } else {
@@ -34,18 +36,24 @@ impl Supervisor {
         let streams = scan.stream_states(&mut self.told.streams, seconds);
         self.told.at = Instant::now();
         let total: u64 = streams.iter().map(|stream| stream.rate).sum();
-        let healthy = self.devices.iter().zip(&members).filter(|(_, it)| it.failure.is_none());
-        let free = in_all(healthy.map(|(device, member)| (*device, member.free_bytes)));
+        let free = self.free_of(&members);
         Progress {
             scan: scan.manifest.scan.clone(),
             seconds: self.since.elapsed().as_secs_f64(),
             bytes: streams.iter().map(|stream| stream.bytes).sum(),
             durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
             seconds_left: self.seconds_left(),
+            free_bytes: free,
             seconds_until_full: until_full(free, total, self.plan.redundancy),
             streams,
             members,
         }
+    }
+
+    /// Bytes free on all members that take data.
+    fn free_of(&self, members: &[MemberState]) -> u64 {
+        let healthy = self.devices.iter().zip(members).filter(|(_, it)| it.failure.is_none());
+        in_all(healthy.map(|(device, member)| (*device, member.free_bytes)))
     }
 
     /// Says once that the disk set will be full before the recording ends, at a rate that nobody told beforehand.
