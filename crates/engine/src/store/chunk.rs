@@ -50,9 +50,15 @@ pub struct Chunk<F> {
     written: u64,
     /// Blocks let go as written that are not durable yet.
     pub unpublished: usize,
+    /// Bytes of the file for which space is taken. Blocks behind it wait.
+    pub space: u64,
+    /// Whether more space is being taken.
+    pub growing: bool,
     slots: VecDeque<Slot>,
     /// Ordinal of the first slot.
     first: u64,
+    /// Ordinal of the first block that was not handed out by [`Chunk::take_fitting`].
+    next_fitting: u64,
     /// Ordinal from which on nothing is written any more.
     cut: Option<u64>,
 }
@@ -109,8 +115,11 @@ impl<F: Clone> Chunk<F> {
             accepted: 0,
             written: 0,
             unpublished: 0,
+            space: 0,
+            growing: false,
             slots: VecDeque::new(),
             first: 0,
+            next_fitting: 0,
             cut: None,
         }
     }
@@ -186,6 +195,16 @@ impl<F: Clone> Chunk<F> {
         self.cut_at(self.first + waiting.unwrap_or(end) as u64);
     }
 
+    /// Nothing is written behind the space of the file any more.
+    pub fn cut_beyond_space(&mut self) {
+        let space = self.space;
+        let beyond =
+            |slot: &Slot| matches!(slot, Slot::Waiting(_, filled, _) if end(filled) > space);
+        if let Some(place) = self.slots.iter().position(beyond) {
+            self.cut_at(self.first + place as u64);
+        }
+    }
+
     /// Nothing that has not been let go counts as written any more.
     pub fn cut_all(&mut self) {
         self.cut_at(self.first);
@@ -235,12 +254,15 @@ impl<F: Clone> Chunk<F> {
         self.slots.is_empty()
     }
 
-    /// Ordinals of the blocks that wait.
-    pub fn waiting(&self) -> impl Iterator<Item = u64> + use<'_, F> {
-        let waits = |(place, slot): (usize, &Slot)| {
-            matches!(slot, Slot::Waiting(..)).then_some(self.first + place as u64)
-        };
-        self.slots.iter().enumerate().filter_map(waits)
+    /// Ordinals of the blocks that wait and fit into the space of the file. Each is handed out once.
+    pub fn take_fitting(&mut self) -> std::ops::Range<u64> {
+        let from = self.next_fitting.max(self.first);
+        let skipped = (from - self.first) as usize;
+        let fits =
+            |slot: &&Slot| matches!(slot, Slot::Waiting(_, filled, _) if end(filled) <= self.space);
+        let count = self.slots.iter().skip(skipped).take_while(fits).count() as u64;
+        self.next_fitting = from + count;
+        from..self.next_fitting
     }
 
     /// End of the blocks accepted.
@@ -284,6 +306,11 @@ fn refuse(slot: &mut Slot) -> Option<Leaving> {
         Slot::Refused => None,
         Slot::Flying(..) => unreachable!("looked at above"),
     }
+}
+
+/// Where a block ends in its chunk, padding included.
+fn end(filled: &Filled) -> u64 {
+    filled.offset + u64::from(padded(filled.bytes))
 }
 
 /// A length rounded up to what direct I/O takes.

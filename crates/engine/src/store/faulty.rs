@@ -263,6 +263,10 @@ impl FaultyDisk {
             Operation::OpenDirectory { path } => return Ok(Some(Handle::Directory(path))),
             Operation::Extend { file, offset, bytes } => {
                 let Handle::File(file) = file else { panic!("a directory grows") };
+                if self.faults.capacity > 0 && world.used() + bytes > self.faults.capacity {
+                    return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+                }
+                world.contents[file].space += bytes;
                 world.contents[file].bytes.resize((offset + bytes) as usize, 0);
             }
             Operation::Settle { file, bytes, rename } => {
@@ -510,6 +514,7 @@ fn record(seed: u64, pool: &mut Pool) {
     let gauge = Arc::new(Gauge::default());
     let settings = Settings {
         depth_bytes: 4096 << dice.roll(5),
+        step_bytes: 4096 << dice.roll(5),
         round_bytes: 4096 << dice.roll(6),
         round_interval: Duration::from_millis(1 + dice.roll(50)),
         ..Settings::of_member(3)

@@ -49,10 +49,11 @@ impl<D: Disk> Engine<D> {
         if !chunk.takes(&filled) {
             return self.refuse(lane, filled);
         }
-        let ordinal = chunk.push(lane, filled);
+        chunk.push(lane, filled);
         if matches!(chunk.stage, Stage::Open(_)) {
-            self.ready.push_back((key, number, ordinal));
+            self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
         }
+        self.grow(key, number);
         if is_new {
             self.make_wanted(key);
         }

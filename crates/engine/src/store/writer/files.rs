@@ -72,19 +72,22 @@ impl<D: Disk> Engine<D> {
         let (path, spare_path) = (stream.filling_path(number), stream.spare_path());
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.stage = Stage::Making;
+        let bytes = chunk_bytes.min(self.settings.step_bytes);
+        chunk.space = bytes;
         if let Spare::Ready(file) = &stream.spare {
             let file = file.clone();
             stream.spare = Spare::Leaving(file.clone());
             let rename = Some((spare_path, path));
             let settle = Operation::Settle { file: file.clone(), bytes: None, rename };
             chunk.stage = Stage::Open(file);
-            self.ready.extend(chunk.waiting().map(|ordinal| (key, number, ordinal)));
-            return self.chore(key, Purpose::Name(key, number), settle);
+            self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
+            self.chore(key, Purpose::Name(key, number), settle);
+            return self.grow(key, number);
         }
         if self.standing != Standing::Taking {
             return self.lose_chunk(key, number);
         }
-        let create = Operation::Create { path, bytes: chunk_bytes };
+        let create = Operation::Create { path, bytes };
         self.chore(key, Purpose::Make(key, number), create);
     }
 
@@ -93,7 +96,8 @@ impl<D: Disk> Engine<D> {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if taking && stream.wants_spare(number) {
             stream.spare = Spare::Making;
-            let (path, bytes) = (stream.spare_path(), stream.track.geometry.chunk_bytes());
+            let bytes = stream.track.geometry.chunk_bytes().min(self.settings.step_bytes);
+            let path = stream.spare_path();
             let create = Operation::Create { path, bytes };
             self.chore(key, Purpose::Spare(key), create);
         }
@@ -104,8 +108,47 @@ impl<D: Disk> Engine<D> {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.stage = Stage::Open(file);
-        self.ready.extend(chunk.waiting().map(|ordinal| (key, number, ordinal)));
+        self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
         self.named(key, number);
+        self.grow(key, number);
+    }
+
+    /// Takes space for what comes next in a chunk, a step at a time. On a member that is full, what has no space goes
+    /// elsewhere.
+    pub(super) fn grow(&mut self, key: Key, number: u32) {
+        let step = self.settings.step_bytes;
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        let full_size = stream.track.geometry.chunk_bytes();
+        let Some(chunk) = stream.chunks.get_mut(&number) else { return };
+        let Stage::Open(file) = &chunk.stage else { return };
+        let wanted = (chunk.accepted() + step / 2).min(full_size);
+        if chunk.growing || chunk.space >= wanted {
+            return;
+        }
+        if self.standing != Standing::Taking {
+            chunk.cut_beyond_space();
+            return self.release(key, number);
+        }
+        chunk.growing = true;
+        let bytes = step.min(full_size - chunk.space);
+        let extend = Operation::Extend { file: file.clone(), offset: chunk.space, bytes };
+        self.chore(key, Purpose::Extend(key, number, bytes), extend);
+    }
+
+    /// A chunk has more space, or none is left for it.
+    fn grown(&mut self, key: Key, number: u32, bytes: u64, result: io::Result<()>) {
+        let Some(stream) = self.streams.get_mut(&key) else { return };
+        let path = stream.path_of(Part::Chunk(number));
+        let Some(chunk) = stream.chunks.get_mut(&number) else { return };
+        chunk.growing = false;
+        match result {
+            Ok(()) => {
+                chunk.space += bytes;
+                self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
+            }
+            Err(source) => self.not_made(path, source),
+        }
+        self.grow(key, number);
     }
 
     /// A chunk's file bears its number: what is written of it counts once that name is safe, too.
@@ -149,6 +192,7 @@ impl<D: Disk> Engine<D> {
         let key = match &chore {
             Purpose::Directories(key) | Purpose::Spare(key) | Purpose::Grow(key) => *key,
             Purpose::Open(key, _) => *key,
+            Purpose::Extend(key, ..) => *key,
             Purpose::Make(key, _) | Purpose::Name(key, _) | Purpose::Place(key, _) => *key,
             other => unreachable!("{other:?} is no chore"),
         };
@@ -193,6 +237,9 @@ impl<D: Disk> Engine<D> {
                 let path = stream.spare_path();
                 self.not_made(path, source);
                 self.make_wanted(key);
+            }
+            (Purpose::Extend(_, number, bytes), result) => {
+                self.grown(key, number, bytes, result.map(drop));
             }
             (Purpose::Grow(_), Ok(_)) => {
                 stream.index_growing = false;

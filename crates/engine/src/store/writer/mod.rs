@@ -50,6 +50,10 @@ pub struct Lane {
     pub returned: rtrb::Producer<Returned>,
 }
 
+/// Space that is taken for a chunk at a time. Streams with large chunks then share a disk that could not hold one
+/// whole chunk of each.
+const CHUNK_STEP_BYTES: u64 = 64 << 20;
+
 /// How a writer works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -58,6 +62,8 @@ pub struct Settings {
     /// Bytes of writes under way at once. More adds latency and blocks to the pool; with less, a disk
     /// waits whenever the kernel threads that complete its writes wait for a CPU.
     pub depth_bytes: u64,
+    /// Space for a chunk is taken in steps of so many bytes, before blocks need it.
+    pub step_bytes: u64,
     /// A round of syncs starts after so many bytes …
     pub round_bytes: u64,
     /// … or after this time.
@@ -93,6 +99,7 @@ impl Settings {
         Self {
             member,
             depth_bytes: 32 << 20,
+            step_bytes: CHUNK_STEP_BYTES,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
             posting: Posting::default(),
@@ -223,6 +230,7 @@ enum Purpose {
     Name(Key, u32),
     Spare(Key),
     Grow(Key),
+    Extend(Key, u32, u64),
     Place(Key, u32),
     Trim(Key, Part),
     LastSync(Key, Part),
