@@ -22,6 +22,7 @@ from fullbore import (
     balanced,
     code_of_verify,
     free_port,
+    free_ports,
     generate,
     generate_command,
     run,
@@ -194,12 +195,34 @@ def test_a_small_disk_gets_smaller_chunks_of_itself(small_disk):
     run("verify", recording.scan, "--store", small_disk, code=INTACT)
 
 
-def test_a_member_without_room_for_a_chunk_is_named_when_armed(small_disk, store):
-    recording = fill([small_disk, store], frames=100, chunk="200MB")
-    warnings = [event["text"] for event in recording.events if event["event"] == "warning"]
-    assert any(str(small_disk) in text and "--chunk" in text for text in warnings), warnings
-    done = run(
-        "record", f"udp://127.0.0.1:{free_port()}", "--store", small_disk, "--session", "test", "--scan",
-        "big", "--chunk", "200MB", code=REFUSED,
-    )  # fmt: skip
-    assert str(small_disk) in done.stderr.decode()
+def record_eight_streams(disk, chunk, frames):
+    """Records 8 streams of so many frames of 8032 bytes onto one disk; returns the recording, sealed."""
+    ports = free_ports(8)
+    place = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}"
+    options = ["--chunk", chunk, "--buffer", "512MiB"]
+    with Recording(f"{place}?format=vdif&block=256KiB", store=[disk], options=options) as recording:
+        generate(place, frame=8032, frames=frames, fps=1000)
+    recording.stop(AS_SEALED)
+    return recording
+
+
+@pytest.mark.parametrize("chunk", ["30MB", "10GB"])
+def test_eight_streams_with_large_chunks_share_a_small_disk(small_disk, chunk):
+    recording = record_eight_streams(small_disk, chunk, frames=600)
+    sealed = recording.stop(code=GOOD)
+    for account in accounts(sealed).values():
+        assert balanced(account)["terms"]["written"] == 600
+    chunks = list(small_disk.glob("*/*.[0-9]*"))
+    assert len(chunks) == 8, "one file for each stream"
+    run("verify", recording.scan, "--store", small_disk, code=INTACT)
+
+
+def test_streams_with_chunks_larger_than_the_disk_fill_it(small_disk):
+    recording = record_eight_streams(small_disk, "10GB", frames=2000)
+    sealed = recording.stop(code=FOUND)
+    terms = [balanced(account)["terms"] for account in accounts(sealed).values()]
+    assert sum(one["overrun"] for one in terms) > 0
+    assert all(one["written"] + one["overrun"] == 2000 for one in terms), terms
+    # 96 MB, less what the file system and the indices of 8 streams take.
+    assert sum(one["written"] for one in terms) * 8032 > 55_000_000, terms
+    run("verify", recording.scan, "--store", small_disk, code=INTACT)

@@ -169,7 +169,8 @@ pub struct Args {
     /// `fullbore bench disk` has measured twice over, else 1 s; without a rate 2 GiB, or a quarter of what is free]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
-    /// About how large chunk files are: so many whole blocks as fit [default: 256 MB]
+    /// The size of chunk files, rounded down to whole blocks [default: 256 MB]. May be larger than the disk: with 10GB, a
+    /// scan of up to 10 GB is one file for each stream
     #[arg(long, value_name = "SIZE")]
     chunk: Option<ByteSize>,
     /// Capture threads, at most one for each source [default: one for every four cores]

@@ -11,7 +11,9 @@ use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 
-use super::check::{check, check_chunk, check_space, fit_chunk, judge_redundancy, judge_space};
+use super::check::{
+    check, check_chunk, check_space, chunk_step, fit_chunk, judge_redundancy, judge_space,
+};
 use super::error::RecordError;
 use super::event::{Armed, Event, MemberState, Tell};
 use super::memory::{least_share, panda_pool_bytes, tell_of_it, wanted};
@@ -159,6 +161,8 @@ pub(super) struct Running {
     /// Who keeps the tails of slow streams, if there is a store to keep them in.
     pub tails: Option<Tails>,
     pub gauges: Vec<Arc<Gauge>>,
+    /// Space that each writer takes for a chunk at a time.
+    pub steps: Vec<u64>,
     pub notices: mpsc::Receiver<Notice>,
     pub reports: mpsc::Receiver<Report>,
 }
@@ -273,7 +277,7 @@ fn start(
     let blocks = groups.iter().map(|group| group.iter().map(Port::most_blocks).sum::<usize>());
     let blocks: Vec<usize> = blocks.chain(pandas.iter().map(|(_, pool)| pool.blocks())).collect();
     let mut lanes: Vec<Vec<Lane>> = blocks.iter().map(|_| Vec::new()).collect();
-    let (mut writers, mut gauges) = (Vec::new(), Vec::new());
+    let (mut writers, mut gauges, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     for (number, member) in members.iter().enumerate() {
         let gauge = Arc::new(Gauge::default());
         let wake = Arc::new(Wake::new().map_err(RecordError::Thread)?);
@@ -288,6 +292,8 @@ fn start(
         let mut settings = store::Settings::of_member(number);
         settings.posting = places.writer(number);
         settings.memory = memory.to_vec();
+        settings.step_bytes = chunk_step(plan, member.free_bytes()?);
+        steps.push(settings.step_bytes);
         if let Some(interval) = plan.sync_interval {
             settings.round_interval = interval;
         }
@@ -315,7 +321,8 @@ fn start(
     captures.extend(of_pandas);
     let (notices, reports) = (notice_receiver, report_receiver);
     let tails = Some(tails);
-    Ok(Running { autogroup: None, rig: None, captures, writers, tails, gauges, notices, reports })
+    let (autogroup, rig) = (None, None);
+    Ok(Running { autogroup, rig, captures, writers, tails, gauges, steps, notices, reports })
 }
 
 pub(super) fn member_state(member: &Member, failure: Option<&str>, free_bytes: u64) -> MemberState {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use fullbore_core::endpoint::{Threads, UdpSource};
-use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES};
+use fullbore_core::layout::{ALIGNMENT, BLOCK_BYTES, CHUNK_BYTES};
 use fullbore_core::name::Name;
 use fullbore_core::place::Wish;
 use fullbore_core::redundancy::Scheme;
@@ -23,8 +23,15 @@ use crate::sys::sched;
 /// No scan is begun with less room than this on any member.
 const LEAST_FREE_BYTES: u64 = 16 << 20;
 
-/// Chunk files larger than this take their space at once, and leave none to others.
+/// No chunk file is larger.
 const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
+
+/// No more space is taken for a chunk at a time, where it is taken in steps.
+const LARGEST_STEP_BYTES: u64 = 64 << 20;
+
+/// Steps that every stream gets of a member, at least. What is taken and not filled when the member is full is at
+/// most one and a half of them for each stream.
+const STEPS: u64 = 16;
 
 pub(super) fn check(plan: &Plan) -> Result<(), RecordError> {
     if plan.sources.is_empty() && plan.pandas.is_empty() {
@@ -220,8 +227,8 @@ pub(super) fn in_words(time: Duration) -> String {
     }
 }
 
-/// Chunks take their space at once. Where none are asked for, they are so small that every source finds room
-/// for four on the roomiest member; a member without room for one is named, since it will get nothing.
+/// The size of chunks. Where none is asked for, every source finds room for four on the roomiest member. A member
+/// without room for a block of a chunk is named, since it will get nothing.
 pub(super) fn fit_chunk(
     plan: &Plan,
     members: &[Member],
@@ -229,25 +236,49 @@ pub(super) fn fit_chunk(
 ) -> Result<ByteSize, RecordError> {
     let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
     let most = free.iter().copied().max().unwrap_or(0);
-    let fitting = most / (4 * (plan.sources.len() + plan.pandas.len()).max(1) as u64);
-    let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
-    let default = fitting.min(CHUNK_BYTES).max(block.max().unwrap_or(BLOCK_BYTES));
+    let block = largest_block(plan);
+    let default = (most / (4 * streams(plan))).min(CHUNK_BYTES).max(block);
     let chunk = plan.chunk.unwrap_or(ByteSize(default));
-    if chunk.0 > most && chunk.0 <= LARGEST_CHUNK_BYTES {
+    let least = ByteSize(chunk.0.min(block));
+    if least.0 > most {
         let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
         let path = roomiest.map(|(member, _)| member.root().to_owned()).unwrap_or_default();
-        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: chunk });
+        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: least });
     }
-    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < chunk.0) {
+    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < least.0) {
         let text = format!(
-            "{} has {} free, less than a chunk of {chunk}: nothing will be recorded on it; \
-             smaller chunks (--chunk) would use it",
+            "{} has {} free, and a chunk takes at least {least}: nothing will be recorded on it",
             member.root().display(),
             ByteSize(free),
         );
         tell(&Event::Warning { text });
     }
     Ok(chunk)
+}
+
+/// Space that is taken for a chunk at a time on a member with so many bytes free.
+pub(super) fn chunk_step(plan: &Plan, free: u64) -> u64 {
+    let chunk = plan.chunk.map_or(CHUNK_BYTES, |size| size.0);
+    step(streams(plan), largest_block(plan), chunk, free)
+}
+
+/// The whole chunk where two chunks of every stream fit. Otherwise so little that every stream gets many such steps
+/// before the disk is full. Where there is room nothing is taken in steps, as writes to a file wait while it grows.
+fn step(streams: u64, block: u64, chunk: u64, free: u64) -> u64 {
+    if chunk.saturating_mul(2 * streams) <= free {
+        return chunk;
+    }
+    let step = (free / (STEPS * streams)).min(LARGEST_STEP_BYTES).max(block);
+    step.min(chunk).next_multiple_of(ALIGNMENT)
+}
+
+fn streams(plan: &Plan) -> u64 {
+    (plan.sources.len() + plan.pandas.len()).max(1) as u64
+}
+
+fn largest_block(plan: &Plan) -> u64 {
+    let block = plan.sources.iter().map(|source| source.block.map_or(BLOCK_BYTES, |size| size.0));
+    block.max().unwrap_or(BLOCK_BYTES)
 }
 
 #[cfg(test)]
@@ -276,6 +307,16 @@ mod tests {
         assert_eq!(until(Some("parity:4+1")), 96.0);
         assert_eq!(until(Some("parity:4+2")), 80.0);
         assert_eq!(until_full(12_000, 0, None), None);
+    }
+
+    #[test]
+    fn a_chunk_takes_its_space_in_steps_where_two_of_every_stream_do_not_fit() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(step(8, BLOCK_BYTES, GIB / 4, 4 * GIB), GIB / 4);
+        assert_eq!(step(8, BLOCK_BYTES, GIB, 4 * GIB), GIB / 32);
+        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 100 * GIB), LARGEST_STEP_BYTES);
+        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 1 << 20), BLOCK_BYTES, "a block at least");
+        assert_eq!(step(1, BLOCK_BYTES, 10 * GIB, 20 * GIB), 10 * GIB);
     }
 
     #[test]

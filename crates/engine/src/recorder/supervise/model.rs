@@ -190,6 +190,7 @@ impl World {
             threads.push(Capture::of_thread(order, thread, Standing::default()));
         }
         let gauges = members.iter().map(|_| Arc::new(Gauge::default())).collect();
+        let steps = members.iter().map(|_| 64 << 20).collect();
         let running = Running {
             autogroup: None,
             rig: None,
@@ -197,6 +198,7 @@ impl World {
             writers: Vec::new(),
             tails: None,
             gauges,
+            steps,
             notices: notice_receiver,
             reports: report_receiver,
         };

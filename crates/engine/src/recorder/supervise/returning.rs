@@ -11,7 +11,6 @@
 
 use std::sync::atomic::Ordering;
 
-use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::name::ScanName;
 
 use super::Supervisor;
@@ -32,15 +31,14 @@ impl Supervisor {
         }
         if self.failures[member].is_none() {
             self.failures[member] = Some(why);
-            self.scribes.watch(member, self.room_to_return());
+            self.scribes.watch(member, self.room_to_return(member));
         }
     }
 
-    /// Two chunks of each source: one to be filled, one taken beforehand.
-    fn room_to_return(&self) -> u64 {
+    /// What is taken at a time for the chunks of each source, twice: for one to be filled, and for the next.
+    fn room_to_return(&self, member: usize) -> u64 {
         let sources = (self.plan.sources.len() + self.plan.pandas.len()).max(1) as u64;
-        let chunk = self.plan.chunk.map_or(CHUNK_BYTES, |size| size.0);
-        chunk.saturating_mul(2).saturating_mul(sources)
+        self.running.steps[member].saturating_mul(2).saturating_mul(sources)
     }
 
     /// Members that were found to be as they were take part from the scan on that is about to begin.

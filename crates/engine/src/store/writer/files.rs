@@ -121,7 +121,7 @@ impl<D: Disk> Engine<D> {
         let full_size = stream.track.geometry.chunk_bytes();
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         let Stage::Open(file) = &chunk.stage else { return };
-        let wanted = (chunk.accepted() + step / 2).min(full_size);
+        let wanted = chunk.accepted().saturating_add(step / 2).min(full_size);
         if chunk.growing || chunk.space >= wanted {
             return;
         }

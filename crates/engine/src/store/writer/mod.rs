@@ -50,10 +50,6 @@ pub struct Lane {
     pub returned: rtrb::Producer<Returned>,
 }
 
-/// Space that is taken for a chunk at a time. Streams with large chunks then share a disk that could not hold one
-/// whole chunk of each.
-const CHUNK_STEP_BYTES: u64 = 64 << 20;
-
 /// How a writer works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,7 +58,8 @@ pub struct Settings {
     /// Bytes of writes under way at once. More adds latency and blocks to the pool; with less, a disk
     /// waits whenever the kernel threads that complete its writes wait for a CPU.
     pub depth_bytes: u64,
-    /// Space for a chunk is taken in steps of so many bytes, before blocks need it.
+    /// Space for a chunk is taken in steps of so many bytes, before blocks need it. Streams with large chunks then
+    /// share a disk that cannot hold a whole chunk of each.
     pub step_bytes: u64,
     /// A round of syncs starts after so many bytes …
     pub round_bytes: u64,
@@ -99,7 +96,7 @@ impl Settings {
         Self {
             member,
             depth_bytes: 32 << 20,
-            step_bytes: CHUNK_STEP_BYTES,
+            step_bytes: u64::MAX,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
             posting: Posting::default(),
