@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import pytest
 from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, REPOSITORY, ask, run, text
 from test_documents import schema
+from throttled import run_over_a_cliff
 
 # Measures time, or a counter of the whole host: nothing runs beside it.
 pytestmark = pytest.mark.alone
@@ -144,6 +145,29 @@ def test_a_rate_that_is_not_held_is_an_exit_code(tmp_path):
         assert "is not held" in missed["verdict"]["sentence"]
         told = text(run(*command(place, *few, "--require", "900GB/s"), code=FOUND).stdout)
         assert "DOES NOT HOLD" in told
+
+
+@needs_root
+def test_a_disk_that_falls_off_a_cliff_is_judged_by_the_rate_it_settles_at(tmp_path):
+    """100 MB/s for 400 MB, 25 MB/s from there on. Neither the mean nor what came before counts."""
+    words = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "4MiB", "--seconds", "14s", "--json"]
+    page = tmp_path / "page.html"
+    with mounted(tmp_path, "xfs", 900 * MIB) as place:
+        words = command(place, *words, "--ring", "32MiB", "--require", "40MB/s", "--html", page, bytes="700MB")
+        done = run_over_a_cliff(words, place, 100_000_000, 25_000_000, 400_000_000)
+    result = json.loads(done.stdout)
+    schema("bench").validate(result)
+    long = result["continuous"]
+    (cliff,) = long["cliffs"]
+    assert cliff["before"] > 1.5 * cliff["after"]
+    assert long["write"]["rate"] > 40e6, "the mean alone would hold it"
+    assert not result["verdict"]["holds"] and done.returncode == FOUND, result["verdict"]
+    assert long["settled"]["rate"] == pytest.approx(25e6, rel=0.2)
+    best = long["recommended"]
+    assert best["rate"] <= best["sustained"] <= long["settled"]["rate"] * 1.01
+    assert all(row["rate"] <= long["settled"]["rate"] * 1.01 for row in long["rate_for_ring"])
+    assert "after the cliff" in result["verdict"]["sentence"]
+    assert "after the last cliff" in page.read_text()
 
 
 @needs_root

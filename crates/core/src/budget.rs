@@ -87,6 +87,30 @@ impl Service {
         Self { end_ns: self.end_ns.max(at_ns), ..self }
     }
 
+    /// The same disk, watched only from one moment to another (to the end if there is none): blocks that were completed
+    /// in that time count.
+    pub fn between(&self, from_ns: u64, to_ns: Option<u64>) -> Self {
+        let end_ns = to_ns.unwrap_or(self.end_ns.max(from_ns));
+        let inside = |turn: &&Turn| from_ns < turn.to_ns && turn.to_ns <= end_ns;
+        let shifted = |turn: &Turn| Turn {
+            from_ns: turn.from_ns.saturating_sub(from_ns),
+            to_ns: turn.to_ns - from_ns,
+            ..*turn
+        };
+        let turns = self.turns.iter().filter(inside).map(shifted).collect();
+        Self::new(turns, self.filling).synced_at(end_ns.saturating_sub(from_ns))
+    }
+
+    /// Bytes that were written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// When all of it was safe, in nanoseconds.
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
     /// Bytes that are being filled.
     pub fn filling(&self) -> u64 {
         self.filling

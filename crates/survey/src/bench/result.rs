@@ -402,6 +402,10 @@ pub struct Continuous {
     /// Where the rate changed for good, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cliffs: Vec<Cliff>,
+    /// The stretch that all rates and rings below are taken from, if there is a cliff: behind the last one, or where the
+    /// capacity asked for ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
     /// Worst rate in any window of a length, the shortest window first.
     pub worst_windows: Vec<Window>,
     /// How long block writes took.
@@ -482,6 +486,23 @@ pub struct Cliff {
     pub after: f64,
     /// What it coincides with, in words: a throttle counter that moved, a temperature, nothing known.
     pub likely: String,
+}
+
+/// The stretch of a run that counts where the rate has a cliff.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    /// Bytes written before it.
+    pub position: u64,
+    /// When it began, in seconds since the pass did.
+    pub at_s: f64,
+    /// Bytes written in it.
+    pub bytes: u64,
+    /// How long it lasted.
+    pub seconds: f64,
+    /// Bytes per second over it.
+    pub rate: f64,
+    /// Whether it ends at a cliff: the capacity asked for ends before that.
+    pub before_cliff: bool,
 }
 
 /// The worst that any window of a length showed.

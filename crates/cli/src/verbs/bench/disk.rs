@@ -155,6 +155,10 @@ struct Judge {
     /// The rate that must be held: exit code 1 if it is not.
     #[arg(long, value_name = "RATE")]
     require: Option<ByteRate>,
+    /// What one recording writes. A disk whose rate falls for good is judged by the settled rate behind the last fall, or,
+    /// with this, by the rate where so much is written.
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<ByteSize>,
     /// What the data sheet says, for example 3.1GiB/s.
     #[arg(long, value_name = "RATE")]
     spec: Option<ByteRate>,
@@ -293,6 +297,7 @@ impl Args {
             fio: Some(fio),
             spec: self.judge.spec,
             require: self.judge.require,
+            capacity: self.judge.capacity.map(|size| size.0),
             tbw: self.judge.tbw,
             drive_writes: self.judge.dwpd.map(|writes| (writes, self.judge.warranty)),
             roots,

@@ -213,6 +213,15 @@ fn continuous(long: &Continuous) -> String {
             cliff.likely
         );
     }
+    if let Some(settled) = &long.settled {
+        let _ = writeln!(
+            text,
+            "  settled    {} over {} in {:.1} s: the rates and rings below are those of this stretch",
+            megabytes(settled.rate),
+            ByteSize(settled.bytes),
+            settled.seconds
+        );
+    }
     for sensor in &long.temperatures {
         let hottest = sensor.readings.iter().map(|(_, celsius)| *celsius).fold(f64::MIN, f64::max);
         let limit = sensor.limit_c.map_or(String::new(), |limit| format!(" of {limit:.0} °C"));

@@ -12,6 +12,7 @@ pub mod continuous;
 pub mod error;
 pub mod fio;
 pub mod lane;
+mod settled;
 pub mod sweep;
 pub mod target;
 mod verdict;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub spec: Option<ByteRate>,
     /// What must be held.
     pub require: Option<ByteRate>,
+    /// What one recording writes: a cliff that comes only behind it does not count.
+    pub capacity: Option<u64>,
     /// Terabytes that the maker warrants to be writable.
     pub tbw: Option<f64>,
     /// Drive writes per day that the maker warrants, and for how many years.
@@ -267,11 +270,14 @@ fn summary(
         throttling: &throttling,
     };
     let cliffs = cliff::cliffs(&write.over_position, known);
+    let settled = settled::stretch(&cliffs, settings.capacity, &service);
+    let service = settled::service(service, settled.as_ref());
     let run = verdict::Run {
         pace: wish.pace,
         overrun_bytes: written.overrun_bytes,
         bytes: written.bytes,
         seconds: written.elapsed.as_secs_f64(),
+        settled,
     };
     let recommended = verdict::recommend(&service, long.ring_bytes, &run);
     let (read, verification) = reading.unzip();
@@ -291,6 +297,7 @@ fn summary(
         read,
         verification,
         cliffs,
+        settled,
         recommended,
         temperatures,
         throttling,
@@ -563,6 +570,7 @@ mod tests {
             fio: None,
             spec: None,
             require: Some(ByteRate(1)),
+            capacity: None,
             tbw: None,
             drive_writes: None,
         };
@@ -598,6 +606,7 @@ mod tests {
             fio: None,
             spec: None,
             require: None,
+            capacity: None,
             tbw: None,
             drive_writes: None,
         };

@@ -3,10 +3,10 @@
 use fullbore_core::budget::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
 
-use super::Settings;
+use super::{Settings, settled};
 use crate::bench::result::{
     BenchResult, Continuous, Direction, Endurance, Level, RateForRing, Recommendation, RingForRate,
-    Spec, Verdict,
+    Settled, Spec, Verdict,
 };
 
 /// Shares of the mean rate, in percent, for which the ring is told.
@@ -69,6 +69,8 @@ pub struct Run {
     pub bytes: u64,
     /// How long that took, the last sync included.
     pub seconds: f64,
+    /// The stretch that counts, if the run has a cliff.
+    pub settled: Option<Settled>,
 }
 
 /// What we would record on it.
@@ -85,7 +87,7 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
     };
     let margin = format!(
         "at most {RATE_MARGIN} % of the highest rate that a ring of {} would have held{}; seen over \
-         {} and {}, and what did not happen in that time is not covered",
+         {} and {}{}, and what did not happen in that time is not covered",
         ByteSize(ring_bytes),
         match run.pace {
             Some(_) => String::new(),
@@ -93,8 +95,9 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
                 ", and no more than it would hold with every stall {STALL_MARGIN} times as bad"
             ),
         },
-        seconds(run.seconds),
-        ByteSize(run.bytes),
+        seconds(run.settled.map_or(run.seconds, |it| it.seconds)),
+        ByteSize(run.settled.map_or(run.bytes, |it| it.bytes)),
+        settled::told(run.settled.as_ref()),
     );
     Recommendation { rate, ring: ByteSize(ring_bytes), sustained, margin }
 }
@@ -114,11 +117,27 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     // What was ended before it was done is neither held nor missed.
     let required = settings.require.filter(|_| !result.interrupted);
     result.verdict = required.and_then(|required| verdict(result, required));
+    if let Some(short) = shorter_than_its_capacity(result.continuous.as_ref(), settings.capacity) {
+        result.note(Level::Warning, short);
+    }
     if result.verdict.as_ref().is_some_and(|verdict| verdict.holds)
         && let Some(short) = result.continuous.as_ref().and_then(shorter_than_its_ring)
     {
         result.note(Level::Warning, short);
     }
+}
+
+/// That less was written than the recording will write: a cliff may come behind it.
+fn shorter_than_its_capacity(long: Option<&Continuous>, capacity: Option<u64>) -> Option<String> {
+    let (written, capacity) = (long?.write.bytes, capacity?);
+    (written < capacity).then(|| {
+        format!(
+            "{} were written, and a recording of {} was asked for: a cliff behind that is not shown; \
+             write as much with --bytes",
+            ByteSize(written),
+            ByteSize(capacity)
+        )
+    })
 }
 
 /// That so little was written that a ring would have held it without any disk.
@@ -165,14 +184,16 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
     let ring = long.recommended.ring;
+    let after = settled::told(long.settled.as_ref());
+    let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
-            "{required} is held: {} of a ring of {ring} were needed over {}",
+            "{required} is held: {} of a ring of {ring} were needed over {}{after}",
             row.ring,
-            seconds(long.write.seconds)
+            seconds(judged_s)
         ),
         (true, _) => {
-            format!("{required} is held: nothing was lost in {}", seconds(long.write.seconds))
+            format!("{required} is held: nothing was lost in {}{after}", seconds(judged_s))
         }
         (false, _)
             if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
@@ -183,11 +204,11 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
             )
         }
         (false, Some(row)) if !row.unbounded => format!(
-            "{required} is not held: it needs a ring of {}, and a ring of {ring} holds {sustained}",
+            "{required} is not held: it needs a ring of {}, and a ring of {ring} holds {sustained}{after}",
             row.ring
         ),
         (false, _) => {
-            format!("{required} is not held by any ring: the target sustains {sustained}")
+            format!("{required} is not held by any ring: the target sustains {sustained}{after}")
         }
     };
     let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
@@ -234,6 +255,7 @@ mod tests {
             verification: None,
             ring: ByteSize(ring),
             cliffs: vec![],
+            settled: run.settled,
             worst_windows: vec![],
             stalls: Stalls::default(),
             ring_for_rate: rings(service, Some(ByteRate(300 * MB))),
@@ -271,7 +293,13 @@ mod tests {
         // As it was seen: 400 MB taken at 323 MB/s, and done with at 174 MB/s.
         let turns = (1..=100).map(|n| at_once(n * 12_383_900, 4 * MB));
         let service = Service::new(turns.collect(), 36 * MB).synced_at(2_298_850_574);
-        let run = Run { pace: None, overrun_bytes: 0, bytes: 400 * MB, seconds: 2.298_850_574 };
+        let run = Run {
+            pace: None,
+            overrun_bytes: 0,
+            bytes: 400 * MB,
+            seconds: 2.298_850_574,
+            settled: None,
+        };
         let long = long(&service, 2 << 30, &run);
         assert_eq!((long.recommended.sustained.0 / MB, long.write.rate as u64 / MB), (174, 174));
         assert!(long.recommended.rate.0 <= long.recommended.sustained.0 * 9 / 10);
@@ -287,7 +315,7 @@ mod tests {
             let end_ns = (seconds * 1e9) as u64;
             let service = Service::new(turns.clone(), 36 * MB).synced_at(end_ns);
             let pace = Some(ByteRate(400 * MB));
-            let run = Run { pace, overrun_bytes: 0, bytes: 2000 * MB, seconds };
+            let run = Run { pace, overrun_bytes: 0, bytes: 2000 * MB, seconds, settled: None };
             verdict(&result(Some(long(&service, 1 << 30, &run))), ByteRate(required)).unwrap()
         };
         assert!(paced(5.0, 400 * MB).holds);
@@ -303,7 +331,7 @@ mod tests {
             let turns: Vec<Turn> =
                 (1..=500).map(|n| at_once(n * 10_000_000, bytes / 500)).collect();
             let service = Service::new(turns, 0).synced_at(5_000_000_000);
-            let run = Run { pace: None, overrun_bytes: 0, bytes, seconds: 5.0 };
+            let run = Run { pace: None, overrun_bytes: 0, bytes, seconds: 5.0, settled: None };
             let mut result = result(Some(long(&service, 1000 * MB, &run)));
             let require = Some(ByteRate(MB));
             judge(&mut result, &Settings { require, ..settings() });
@@ -336,7 +364,7 @@ mod tests {
             let end_ns = at_ns + sync_ns;
             let service = Service::new(turns, 0).synced_at(end_ns);
             let pace = pace.map(ByteRate);
-            let run = Run { pace, overrun_bytes, bytes, seconds: end_ns as f64 / 1e9 };
+            let run = Run { pace, overrun_bytes, bytes, seconds: end_ns as f64 / 1e9, settled: None };
             let long = long(&service, ring, &run);
             let most = long.write.rate * (1.0 + 1e-9);
             let Recommendation { rate, sustained, .. } = long.recommended;
@@ -358,6 +386,7 @@ mod tests {
             fio: None,
             spec: None,
             require: Some(ByteRate(100 * MB)),
+            capacity: None,
             tbw: None,
             drive_writes: None,
         }
@@ -405,7 +434,8 @@ mod tests {
             cut_by_time: false,
         };
         let service = service();
-        let run = Run { pace: None, overrun_bytes: 0, bytes: 20_000 * MB, seconds: 12.5 };
+        let run =
+            Run { pace: None, overrun_bytes: 0, bytes: 20_000 * MB, seconds: 12.5, settled: None };
         let mut result = result(Some(long(&service, 1 << 30, &run)));
         let write = |rate| point(Direction::Write, rate);
         result.sweep =

@@ -40,7 +40,20 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
 }
 
 fn cliff_sentence(run: &Continuous) -> String {
-    match run.cliffs.as_slice() {
+    let settled = run.settled.map_or(String::new(), |settled| {
+        format!(
+            " Sustained, recommended and the rings are those of the {} {}: {} over {}.",
+            text::size(settled.bytes as f64),
+            if settled.before_cliff {
+                "in which the capacity asked for ends"
+            } else {
+                "after the last cliff"
+            },
+            text::rate(settled.rate),
+            text::seconds(settled.seconds)
+        )
+    });
+    let cliffs: String = match run.cliffs.as_slice() {
         [] => "The rate did not change for good anywhere.".into(),
         [only] => format!(
             "After {} the rate went from {} to {}.",
@@ -49,7 +62,8 @@ fn cliff_sentence(run: &Continuous) -> String {
             text::rate(only.after)
         ),
         several => format!("The rate changed for good at {} places.", several.len()),
-    }
+    };
+    cliffs + &settled
 }
 
 fn time_figure(result: &BenchResult, run: &Continuous) -> Markup {

@@ -1,0 +1,196 @@
+//! Which part of a run the rates are taken from, where the run has a cliff.
+//!
+//! ```text
+//! rate ▔▔▔▔▔▔▔╲                        a capacity that ends here: this stretch counts …
+//!             ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁    … none asked for: the last one counts, the settled rate
+//! ```
+//!
+//! The mean over a cliff is a rate that the disk never settles at, so no rate is taken from it.
+
+use fullbore_core::budget::Service;
+use fullbore_core::units::ByteSize;
+
+use crate::bench::result::{Cliff, Settled};
+
+const NS_PER_S: f64 = 1e9;
+
+/// The stretch between cliffs in which the capacity asked for ends, or the last one. None if the run has no cliff.
+pub fn stretch(cliffs: &[Cliff], capacity: Option<u64>, whole: &Service) -> Option<Settled> {
+    let last = cliffs.last()?;
+    let capacity = capacity.unwrap_or(u64::MAX);
+    let next = cliffs.iter().position(|cliff| capacity <= cliff.position);
+    let begin = match next {
+        None => Some(last),
+        Some(number) => number.checked_sub(1).map(|before| &cliffs[before]),
+    };
+    let (position, at_s) = begin.map_or((0, 0.0), |cliff| (cliff.position, cliff.at_s));
+    let (end_position, end_s) = match next {
+        None => (whole.bytes(), whole.end_ns() as f64 / NS_PER_S),
+        Some(number) => (cliffs[number].position, cliffs[number].at_s),
+    };
+    let seconds = (end_s - at_s).max(0.0);
+    let bytes = end_position.saturating_sub(position);
+    Some(Settled {
+        position,
+        at_s,
+        bytes,
+        seconds,
+        rate: bytes as f64 / seconds.max(1e-9),
+        before_cliff: next.is_some(),
+    })
+}
+
+/// What the disk did in the stretch that counts.
+pub fn service(whole: Service, settled: Option<&Settled>) -> Service {
+    let Some(settled) = settled else { return whole };
+    let ns = |seconds: f64| (seconds * NS_PER_S) as u64;
+    let end = settled.before_cliff.then(|| ns(settled.at_s + settled.seconds));
+    let counted = whole.between(ns(settled.at_s), end);
+    // A stretch that follows a cliff cannot promise more than the whole run did.
+    if !settled.before_cliff && counted.mean() > whole.mean() { whole } else { counted }
+}
+
+/// Where the rates come from, as the end of a sentence. Empty without a cliff.
+pub fn told(settled: Option<&Settled>) -> String {
+    let Some(settled) = settled else { return String::new() };
+    let position = ByteSize(settled.position);
+    match (settled.before_cliff, settled.position) {
+        (false, _) => format!(", after the cliff at {position} ({:.1} s)", settled.at_s),
+        (true, 0) => {
+            format!(", before the cliff at {}", ByteSize(settled.position + settled.bytes))
+        }
+        (true, _) => format!(
+            ", between the cliffs at {position} and {}",
+            ByteSize(settled.position + settled.bytes)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::budget::Turn;
+    use fullbore_core::units::ByteRate;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::bench::disk::continuous::{Done, analysis, cliff};
+
+    const MB: u64 = 1_000_000;
+    const FILLING: u64 = 12 * MB;
+
+    /// The trace of a disk that writes blocks of 4 MB one after the other, at each rate for so many seconds.
+    fn recorded(levels: &[(f64, f64)]) -> Vec<Done> {
+        let (mut at_s, mut offset, mut trace) = (0.0, 0, vec![]);
+        let mut end_s = 0.0;
+        for &(seconds, rate) in levels {
+            end_s += seconds;
+            while at_s < end_s {
+                let took_s = 4e6 / rate;
+                at_s += took_s;
+                let (at_ns, took_ns) = ((at_s * NS_PER_S) as u64, (took_s * NS_PER_S) as u64);
+                let bytes = 4 * MB as u32;
+                trace.push(Done { member: 0, chunk: 0, offset, bytes, at_ns, took_ns });
+                offset += 4 * MB;
+            }
+        }
+        trace
+    }
+
+    /// The whole run, its cliffs and the stretch that counts.
+    fn judged(
+        levels: &[(f64, f64)],
+        capacity: Option<u64>,
+    ) -> (Service, Vec<Cliff>, Option<Settled>) {
+        let trace = recorded(levels);
+        let whole = Service::new(analysis::turns(&trace, false), FILLING);
+        let cliffs = cliff::cliffs(&analysis::over_position(&trace), Default::default());
+        let settled = stretch(&cliffs, capacity, &whole);
+        (whole, cliffs, settled)
+    }
+
+    fn held(levels: &[(f64, f64)], capacity: Option<u64>) -> f64 {
+        let (whole, _, settled) = judged(levels, capacity);
+        service(whole, settled.as_ref()).rate_for(64 * MB).0 as f64 / 1e6
+    }
+
+    #[test]
+    fn after_a_cliff_the_settled_rate_counts() {
+        let levels = [(8.0, 140e6), (22.0, 45e6)];
+        let (whole, cliffs, settled) = judged(&levels, None);
+        assert_eq!(cliffs.len(), 1, "{cliffs:?}");
+        assert!(whole.mean() > ByteRate(65 * MB), "the mean is {}", whole.mean());
+        let rate = held(&levels, None);
+        assert!((43.0..48.0).contains(&rate), "{rate} MB/s");
+        let told = told(settled.as_ref());
+        assert!(told.contains("after the cliff at 1.1"), "{told}");
+    }
+
+    #[test]
+    fn a_capacity_that_ends_before_the_cliff_is_judged_by_the_rate_before_it() {
+        let levels = [(10.0, 200e6), (20.0, 100e6), (30.0, 40e6)];
+        let (_, cliffs, _) = judged(&levels, None);
+        assert_eq!(cliffs.len(), 2, "{cliffs:?}");
+        for (capacity, least, most) in [
+            (Some(1_500 * MB), 190.0, 202.0),
+            (Some(3_000 * MB), 95.0, 106.0),
+            (Some(4_900 * MB), 38.0, 44.0),
+            (None, 38.0, 44.0),
+        ] {
+            let rate = held(&levels, capacity);
+            assert!((least..most).contains(&rate), "{rate} MB/s for {capacity:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_cliff_counts_whole() {
+        let (whole, _, settled) = judged(&[(20.0, 100e6)], None);
+        assert_eq!((settled, told(None)), (None, String::new()));
+        let mean = whole.mean();
+        assert_eq!(service(whole, None).mean(), mean);
+    }
+
+    proptest! {
+        #[test]
+        fn no_rate_above_the_settled_one_is_held(
+            before_s in 5.0..15.0f64,
+            after_s in 5.0..40.0f64,
+            fast in 100e6..900e6f64,
+            drop in 0.15..0.6f64,
+        ) {
+            let levels = [(before_s, fast), (after_s, fast * drop)];
+            let (_, cliffs, _) = judged(&levels, None);
+            prop_assume!(cliffs.len() == 1);
+            let rate = held(&levels, None);
+            // One bin of the curve may hold blocks of both levels.
+            prop_assert!(rate <= fast * drop / 1e6 * 1.2, "{} after {:?}", rate, cliffs);
+            prop_assert!(rate >= fast * drop / 1e6 * 0.8, "{} after {:?}", rate, cliffs);
+        }
+
+        #[test]
+        fn a_smaller_capacity_never_lowers_the_rate(
+            first in 1u64..6_000,
+            second in 1u64..6_000,
+        ) {
+            let levels = [(10.0, 200e6), (20.0, 100e6), (30.0, 40e6)];
+            let (less, more) = (first.min(second) * MB, first.max(second) * MB);
+            prop_assert!(held(&levels, Some(less)) >= held(&levels, Some(more)));
+        }
+
+        #[test]
+        fn stretches_divide_what_was_written(
+            turns in prop::collection::vec((1u64..40_000_000, 1u64..8 * MB), 1..60),
+            cut in 0.0..1.0f64,
+        ) {
+            let mut to_ns = 0;
+            let turns = turns.into_iter().map(|(wait, bytes)| {
+                to_ns += wait;
+                Turn { from_ns: to_ns - wait, to_ns, bytes }
+            });
+            let whole = Service::new(turns.collect(), 0);
+            let at = (whole.end_ns() as f64 * cut) as u64;
+            let (before, behind) = (whole.between(0, Some(at)), whole.between(at, None));
+            prop_assert_eq!(before.bytes() + behind.bytes(), whole.bytes());
+            prop_assert_eq!(before.end_ns() + behind.end_ns(), whole.end_ns());
+        }
+    }
+}
