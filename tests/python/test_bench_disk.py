@@ -821,3 +821,54 @@ def test_any_number_of_results_are_told_side_by_side_and_runs_of_one_drive_are_a
     drawn = page.read_text()
     assert drawn.count('class="row"') == 8 and "<script" not in drawn
     assert all(kind in drawn for kind in ("peak write", "continuous write", "peak read", "continuous read"))
+
+
+def test_a_duty_cycle_is_measured_and_judged_and_its_pause_drains_the_ring(tmp_path):
+    words = ["--skip", "peak,fio", "--duty", "1s/1s", "--seconds", "4", "--require", "10MB/s", "--tbw", "600"]
+    words += ["--block", "1MiB", "--depth-bytes", "4MiB", "--ring", "32MiB", "--rate", "16MB/s"]
+    page = tmp_path / "page.html"
+    result = bench(tmp_path, *words, "--html", page, bytes=None)
+    long = result["continuous"]
+    duty = long["duty"]
+    assert (duty["record_s"], duty["pause_s"], len(duty["scans"])) == (1, 1, 2)
+    # 16 MB/s for two scans of a second, in blocks of 1 MiB.
+    assert 26 * MIB <= long["write"]["bytes"] + long["overrun_bytes"] <= 31 * MIB
+    assert sum(scan["bytes"] + scan["pause_bytes"] for scan in duty["scans"]) == long["write"]["bytes"]
+    assert long["verification"]["wrong_blocks"] == 0
+    verdict = result["verdict"]
+    assert verdict["holds"] and "10.0 MB/s at 1 s / 1 s is held" in verdict["sentence"].replace("80.0 Mbit/s", "10.0 MB/s")
+    life = result["endurance"]
+    assert life["recording_share"] == 0.5 and life["tb_per_day"] == pytest.approx(10e6 * 0.5 * 86400 / 1e12)
+    assert "Scans of 1 s, with pauses of 1 s" in page.read_text()
+    told = text(run("bench", "report", write_json(tmp_path / "duty.json", result)).stdout)
+    assert "duty cycle 1 s / 1 s, 2 scans" in told and "50 % of the time" in told
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value))
+    return path
+
+
+@needs_root
+def test_a_rate_above_that_of_the_disk_is_held_in_a_duty_cycle_as_the_pause_drains_the_ring(tmp_path):
+    """A disk of 40 MB/s, watched for scans of 2 s and pauses of 2 s with a ring for what is behind."""
+    with mounted(tmp_path, "xfs", 900 * MIB) as place:
+        words = command(place, "--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "4MiB", "--json", bytes=None)
+        words += ["--ring", "64MiB", "--require", "50MB/s"]
+        held = run_over_a_cliff([*words, "--duty", "2s/2s", "--seconds", "8"], place, 40_000_000, 40_000_000, 0)
+        missed = run_over_a_cliff([*words, "--seconds", "4"], place, 40_000_000, 40_000_000, 0)
+    held, missed = json.loads(held.stdout), json.loads(missed.stdout)
+    assert held["verdict"]["holds"], held["verdict"]
+    assert not missed["verdict"]["holds"], missed["verdict"]
+    assert all(scan["pause_bytes"] > 0 for scan in held["continuous"]["duty"]["scans"])
+
+
+def test_several_sets_are_judged_by_their_duty_cycle(tmp_path):
+    words, _ = sets_in(tmp_path, "--skip", "peak,read", "--duty", "1s/500ms", "--seconds", "1", "--require", "1MB/s")
+    told = text(run(*words).stdout)
+    assert "holds 8.00 Mbit/s (1.00 MB/s) at 1 s / 0.5 s?" in told and told.count("HOLDS") == 2, told
+
+
+def test_a_duty_cycle_that_cannot_be_is_refused(tmp_path):
+    for words, why in [("--duty 40s", "40s/20s"), ("--duty 40s/20s --seconds 30", "shorter than one scan")]:
+        assert why in text(run(*command(tmp_path, *words.split(), bytes=None), code=REFUSED).stderr)

@@ -18,6 +18,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::duty::Duty;
 use crate::units::ByteRate;
 
 const NS_PER_S: u128 = 1_000_000_000;
@@ -43,6 +44,8 @@ pub struct Service {
     bytes: u64,
     /// When the disk was done with all of it.
     end_ns: u64,
+    /// When data come, if they do not always.
+    duty: Option<Duty>,
 }
 
 /// A turn begins or ends.
@@ -78,7 +81,7 @@ impl Service {
         });
         let mut events: Vec<Event> = begins.chain(ends).collect();
         events.sort_unstable();
-        Self { turns, events, filling, bytes, end_ns }
+        Self { turns, events, filling, bytes, end_ns, duty: None }
     }
 
     /// The same disk, which was done only then: the sync that makes all of it safe ends behind the last
@@ -87,8 +90,19 @@ impl Service {
         Self { end_ns: self.end_ns.max(at_ns), ..self }
     }
 
+    /// The same disk, to which data come in scans with pauses between them. The first scan begins with the watch, and in
+    /// each pause the ring drains as far as the disk was seen to write then.
+    pub fn in_duty(self, duty: Option<Duty>) -> Self {
+        Self { duty, ..self }
+    }
+
+    /// For how long data came by a time.
+    fn recorded_ns(&self, at_ns: u64) -> u64 {
+        self.duty.map_or(at_ns, |duty| duty.recorded_ns(at_ns))
+    }
+
     /// The same disk, watched only from one moment to another (to the end if there is none): blocks that were completed
-    /// in that time count.
+    /// in that time count. In a duty cycle the first moment is the beginning of a scan.
     pub fn between(&self, from_ns: u64, to_ns: Option<u64>) -> Self {
         let end_ns = to_ns.unwrap_or(self.end_ns.max(from_ns));
         let inside = |turn: &&Turn| from_ns < turn.to_ns && turn.to_ns <= end_ns;
@@ -98,7 +112,8 @@ impl Service {
             ..*turn
         };
         let turns = self.turns.iter().filter(inside).map(shifted).collect();
-        Self::new(turns, self.filling).synced_at(end_ns.saturating_sub(from_ns))
+        let watched = Self::new(turns, self.filling).synced_at(end_ns.saturating_sub(from_ns));
+        watched.in_duty(self.duty)
     }
 
     /// Bytes that were written.
@@ -116,11 +131,16 @@ impl Service {
         self.filling
     }
 
-    /// Bytes per second from the beginning to the last completion, or to the sync behind it: no steady rate
-    /// above this was served.
+    /// Bytes per second from the beginning to the last completion, or to the sync behind it, pauses left out: no steady
+    /// rate above this was served.
     pub fn mean(&self) -> ByteRate {
         let rate = u128::from(self.bytes) * NS_PER_S;
-        ByteRate(rate.checked_div(self.end_ns.into()).unwrap_or(0).try_into().unwrap_or(u64::MAX))
+        ByteRate(
+            rate.checked_div(self.recorded_ns(self.end_ns).into())
+                .unwrap_or(0)
+                .try_into()
+                .unwrap_or(u64::MAX),
+        )
     }
 
     /// The ring that would have lost nothing at a rate.
@@ -158,8 +178,9 @@ impl Service {
         let mut taken = vec![0; self.turns.len()];
         let mut last_ns = 0;
         for event in &self.events {
-            let came = u128::from(rate.0) * u128::from(event.at_ns - last_ns);
-            last_ns = event.at_ns;
+            let recorded_ns = self.recorded_ns(event.at_ns);
+            let came = u128::from(rate.0) * u128::from(recorded_ns - last_ns);
+            last_ns = recorded_ns;
             held.come(came, room);
             if event.ends {
                 held.under_way -= taken[event.turn];
@@ -359,7 +380,91 @@ mod tests {
         }
     }
 
+    /// What a disk did in each cycle: turns by their end since the scan began, how long they took, and their bytes.
+    fn any_cycles() -> impl Strategy<Value = Vec<Vec<(f64, f64, u64)>>> {
+        let turn = (0.0..1.0f64, 0.0..1.0f64, 0u64..8 * MB);
+        prop::collection::vec(prop::collection::vec(turn, 0..20), 1..5)
+    }
+
+    /// The same turns in each cycle, whatever the pause: a longer one adds time in which nothing is served.
+    fn in_cycles(cycles: &[Vec<(f64, f64, u64)>], busy_ns: u64, duty: Duty) -> Service {
+        let turns = cycles.iter().zip(0u64..).flat_map(|(cycle, number)| {
+            cycle.iter().map(move |&(end, begin, bytes)| {
+                let to_ns = (busy_ns as f64 * end) as u64;
+                let from_ns = (to_ns as f64 * begin) as u64;
+                let start_ns = number * duty.cycle_ns();
+                Turn { from_ns: start_ns + from_ns, to_ns: start_ns + to_ns, bytes }
+            })
+        });
+        let end_ns = cycles.len() as u64 * duty.cycle_ns();
+        Service::new(turns.collect(), 8 * MB).synced_at(end_ns).in_duty(Some(duty))
+    }
+
+    fn duty(record_ms: u64, pause_ms: u64) -> Duty {
+        let ms = std::time::Duration::from_millis;
+        Duty::new(ms(record_ms), ms(pause_ms)).unwrap()
+    }
+
+    #[test]
+    fn a_pause_drains_the_ring() {
+        // 100 MB/s for a cycle of 60 s: scans of 40 s can have 150 MB/s, if the ring holds the 2 GB that are behind.
+        let turns = (1..=6000u64).map(|n| Turn {
+            from_ns: (n - 1) * 10 * MS,
+            to_ns: n * 10 * MS,
+            bytes: MB,
+        });
+        let disk = Service::new(turns.collect(), 0).in_duty(Some(duty(40_000, 20_000)));
+        assert_eq!(disk.mean(), ByteRate(150 * MB));
+        let ring = disk.ring_for(ByteRate(150 * MB));
+        assert!(ring.abs_diff(2000 * MB) < 10 * MB, "{ring}");
+        let held = disk.rate_for(1000 * MB).0;
+        assert!(held.abs_diff(125 * MB) < MB, "1 GB of ring carry 25 MB/s for 40 s: {held}");
+        assert_eq!(disk.rate_for(u64::MAX), disk.mean());
+    }
+
     proptest! {
+        #[test]
+        fn a_duty_cycle_without_a_pause_is_no_duty_cycle(
+            service in any_service(),
+            record_ms in 1u64..2000,
+            ring in 0u64..256 * MB,
+            rate in 1u64..2_000_000_000,
+        ) {
+            let paused = service.clone().in_duty(Some(duty(record_ms, 0)));
+            prop_assert_eq!(paused.mean(), service.mean());
+            prop_assert_eq!(paused.rate_for(ring), service.rate_for(ring));
+            prop_assert_eq!(paused.ring_for(ByteRate(rate)), service.ring_for(ByteRate(rate)));
+            prop_assert_eq!(paused.overrun(ByteRate(rate), ring), service.overrun(ByteRate(rate), ring));
+        }
+
+        #[test]
+        fn a_longer_pause_never_lowers_the_rate_held(
+            cycles in any_cycles(),
+            record_ms in 1u64..500,
+            pause_ms in 0u64..500,
+            longer_ms in 0u64..500,
+            ring in 0u64..64 * MB,
+        ) {
+            let busy_ns = (record_ms + pause_ms) * MS;
+            let of = |pause_ms| in_cycles(&cycles, busy_ns, duty(record_ms, pause_ms));
+            let (short, long) = (of(pause_ms), of(pause_ms + longer_ms));
+            prop_assert!(long.rate_for(ring) >= short.rate_for(ring));
+            prop_assert!(long.mean() >= short.mean());
+        }
+
+        #[test]
+        fn a_pause_in_which_the_same_disk_goes_on_never_lowers_the_rate_of_one_scan(
+            service in any_service(),
+            record_ms in 1u64..500,
+            ring in 0u64..64 * MB,
+        ) {
+            // One scan as long as the whole watch, and a shorter one with the rest as its pause.
+            let whole_ms = service.end_ns() / MS + 1;
+            let record_ms = record_ms.min(whole_ms);
+            let paused = service.clone().in_duty(Some(duty(record_ms, whole_ms - record_ms)));
+            prop_assert!(paused.rate_for(ring) >= service.rate_for(ring));
+        }
+
         #[test]
         fn the_smallest_ring_loses_nothing_and_one_byte_less_does(
             service in any_service(),

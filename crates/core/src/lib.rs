@@ -12,6 +12,7 @@ pub mod container;
 pub mod count;
 pub mod demand;
 pub mod device;
+pub mod duty;
 pub mod endpoint;
 pub mod format;
 pub mod gap;

@@ -389,6 +389,9 @@ pub struct Continuous {
     pub paced: Option<ByteRate>,
     /// Bytes that came while no block was free, where it was held back to a rate.
     pub overrun_bytes: u64,
+    /// The scans and pauses in which blocks came, if they did not come all the time (`--duty`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duty: Option<DutyRun>,
     /// The writing.
     pub write: Pass,
     /// The reading back.
@@ -427,12 +430,38 @@ pub struct Continuous {
     pub members: Vec<MemberShare>,
 }
 
+/// A run in scans with pauses between them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DutyRun {
+    /// Seconds of a scan.
+    pub record_s: f64,
+    /// Seconds of the pause behind each.
+    pub pause_s: f64,
+    /// Every scan that was begun.
+    pub scans: Vec<ScanRun>,
+}
+
+/// One scan of a duty cycle, and its pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScanRun {
+    /// When it began, in seconds since the pass did.
+    pub at_s: f64,
+    /// Bytes completed while it lasted.
+    pub bytes: u64,
+    /// Bytes per second while it lasted.
+    pub rate: f64,
+    /// Bytes completed in the pause behind it: at full speed as much as the ring holds, at a rate what the ring held.
+    pub pause_bytes: u64,
+    /// Seconds of the pause until the last of them was completed.
+    pub drained_s: f64,
+}
+
 /// One way over the target, from its first block to its last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     /// Bytes moved.
     pub bytes: u64,
-    /// How long that took, the last sync included.
+    /// How long that took, the last sync included; in a duty cycle, without the time in which there was nothing to write.
     pub seconds: f64,
     /// Bytes per second over all of it.
     pub rate: f64,
@@ -693,7 +722,10 @@ pub struct Spec {
 pub struct Endurance {
     /// Bytes per second that are reckoned with.
     pub rate: ByteRate,
-    /// Terabytes (10¹²) in a day of 24 hours at that rate.
+    /// The share of the time in which it is written, in a duty cycle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording_share: Option<f64>,
+    /// Terabytes (10¹²) in a day of 24 hours at that rate, pauses left out.
     pub tb_per_day: f64,
     /// Terabytes that the maker warrants: given, or from drive writes per day.
     #[serde(default, skip_serializing_if = "Option::is_none")]

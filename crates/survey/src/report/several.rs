@@ -184,8 +184,9 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
     heads.push("sustained".into());
     let asked: Vec<&Verdict> = drives.iter().filter_map(Drive::verdict).collect();
     if let Some(first) = asked.first() {
+        let duty = duty_of_all(drives);
         heads.push(match asked.iter().all(|verdict| verdict.required == first.required) {
-            true => format!("holds {}?", both(first.required)),
+            true => format!("holds {}{duty}?", both(first.required)),
             false => "holds what was asked for?".into(),
         });
     }
@@ -204,6 +205,17 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
         row
     };
     (heads, drives.iter().map(row).collect())
+}
+
+/// ` at 40 s / 20 s`, if all were measured in that duty cycle.
+fn duty_of_all(drives: &[Drive]) -> String {
+    let told = |result: &BenchResult| {
+        let duty = result.continuous.as_ref()?.duty.as_ref()?;
+        Some(format!(" at {} s / {} s", duty.record_s, duty.pause_s))
+    };
+    let mut all = drives.iter().flat_map(|drive| &drive.results).map(told);
+    let first = all.next().flatten();
+    first.filter(|first| all.all(|other| other.as_ref() == Some(first))).unwrap_or_default()
 }
 
 /// A rate as disks tell it, and as the network does.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::demand::FILLING;
+use fullbore_core::duty::Duty;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
@@ -31,6 +32,7 @@ use crate::signals;
 ///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
 ///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
 ///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
+///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 1.44Gbit/s   scans of 40 s with pauses of 20 s
 ///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s   which set holds it?
 ///
 /// A directory is left as it was, however the benchmark ends: its files have no names. A file or block
@@ -140,6 +142,10 @@ struct LongArgs {
     /// Blocks come at this rate, and what finds no free one is counted as overrun, as in a recording.
     #[arg(long, value_name = "RATE")]
     rate: Option<ByteRate>,
+    /// Write in a duty cycle of scans and pauses, for example 40s/20s. The ring drains in the pause, and the rates are those
+    /// that come in the scans [default of --seconds: three cycles, with --quick one; whole cycles always]
+    #[arg(long, value_name = "SCAN/PAUSE")]
+    duty: Option<Duty>,
     /// Block memory that a recording would have [default: 2 GiB, or a quarter of what is free]
     #[arg(long, value_name = "SIZE")]
     ring: Option<ByteSize>,
@@ -372,8 +378,12 @@ impl Args {
         );
         let limited = long.bytes.is_some() || long.full;
         let usual = if self.quick { Duration::from_secs(3) } else { Duration::from_secs(30) };
+        let time = match long.duty {
+            Some(duty) => self.cycles(duty, limited)?,
+            None => long.seconds.or((!limited).then_some(usual)),
+        };
         Ok(Long {
-            time: long.seconds.or((!limited).then_some(usual)),
+            time,
             bytes: long.bytes.map(|size| size.0),
             full: long.full,
             read_back: self.has(Part::Read),
@@ -381,9 +391,27 @@ impl Args {
             chunk_bytes: long.chunk.0,
             depth_bytes: long.depth_bytes.0,
             pace: long.rate,
+            duty: long.duty,
             ring_bytes,
             pattern: long.pattern,
         })
+    }
+}
+
+impl Args {
+    /// How long a run in a duty cycle takes: whole cycles.
+    fn cycles(&self, duty: Duty, limited: bool) -> anyhow::Result<Option<Duration>> {
+        let usual = if self.quick { 1 } else { 3 };
+        let Some(wanted) = self.long.seconds else {
+            return Ok((!limited).then(|| duty.cycle() * usual));
+        };
+        ensure!(
+            wanted >= duty.record(),
+            "--seconds {:.0} is shorter than one scan of --duty {duty}",
+            wanted.as_secs_f64()
+        );
+        let cycles = (wanted.as_nanos() / duty.cycle().as_nanos()).max(1);
+        Ok(Some(duty.cycle() * u32::try_from(cycles).unwrap_or(u32::MAX)))
     }
 }
 
@@ -609,6 +637,21 @@ mod tests {
         assert_eq!((long.time, long.read_back), (Some(Duration::from_secs(5)), true));
         let error = settings(&["--skip", "continuous", "--require", "1GB/s"]).unwrap_err();
         assert!(error.to_string().contains("--require needs"), "{error}");
+    }
+
+    #[test]
+    fn a_run_in_a_duty_cycle_takes_whole_cycles() {
+        let time = |words: &[&str]| {
+            let words = [&["--duty", "40s/20s"], words].concat();
+            settings(&words).map(|it| it.continuous.unwrap().time.map(|time| time.as_secs()))
+        };
+        assert_eq!(time(&[]).unwrap(), Some(180));
+        assert_eq!(time(&["--quick"]).unwrap(), Some(60));
+        assert_eq!(time(&["--seconds", "1h"]).unwrap(), Some(3600));
+        assert_eq!(time(&["--seconds", "170"]).unwrap(), Some(120));
+        assert_eq!(time(&["--seconds", "40"]).unwrap(), Some(60));
+        assert_eq!(time(&["--bytes", "1GB"]).unwrap(), None);
+        assert!(time(&["--seconds", "39"]).is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use fullbore_core::completeness::counted;
 use fullbore_core::units::ByteSize;
 use fullbore_survey::bench::disk::mode_word;
 use fullbore_survey::bench::result::{
-    BenchResult, CommandRun, Comparison, Continuous, Curve, Direction, Level, Modifier, Pass,
-    SweepPoint, Target,
+    BenchResult, CommandRun, Comparison, Continuous, Curve, Direction, DutyRun, Level, Modifier,
+    Pass, Spread, SweepPoint, Target,
 };
 
 /// All of it.
@@ -187,6 +187,9 @@ fn continuous(long: &Continuous) -> String {
         let lost = ByteSize(long.overrun_bytes);
         let _ = writeln!(text, "  paced at {rate} with a ring of {}: {lost} overrun", long.ring);
     }
+    if let Some(duty) = &long.duty {
+        text += &scans(duty);
+    }
     if let Some(read) = &long.read {
         text += &pass("read back", read);
     }
@@ -240,6 +243,23 @@ fn continuous(long: &Continuous) -> String {
         );
     }
     text + &stalls(long) + &rings(long)
+}
+
+/// The scans of a duty cycle in two lines.
+fn scans(duty: &DutyRun) -> String {
+    let rates = Spread::of(&duty.scans.iter().map(|scan| scan.rate).collect::<Vec<_>>());
+    let drained = duty.scans.iter().map(|scan| scan.drained_s).fold(0.0, f64::max);
+    let pauses: u64 = duty.scans.iter().map(|scan| scan.pause_bytes).sum();
+    format!(
+        "  duty cycle {} s / {} s, {}: {} each on average, {} the slowest\n  \
+         in pauses  {} written, in {drained:.1} s of a pause at most\n",
+        duty.record_s,
+        duty.pause_s,
+        counted(duty.scans.len() as u64, "scan"),
+        megabytes(rates.mean),
+        megabytes(rates.least),
+        ByteSize(pauses),
+    )
 }
 
 fn stalls(long: &Continuous) -> String {
@@ -353,6 +373,9 @@ fn promises(result: &BenchResult) -> String {
     }
     if let Some(life) = &result.endurance {
         let _ = write!(text, "\nEndurance: {:.1} TB a day at {}", life.tb_per_day, life.rate);
+        if let Some(share) = life.recording_share {
+            let _ = write!(text, " for {:.0} % of the time", share * 100.0);
+        }
         if let Some(writes) = life.drive_writes_per_day {
             let _ = write!(text, ", {writes:.1} drive writes per day");
         }
@@ -392,9 +415,7 @@ fn binary(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use fullbore_core::units::ByteRate;
-    use fullbore_survey::bench::result::{
-        Environment, Kind, Mode, ReadModifyWrite, Spread, Verdict,
-    };
+    use fullbore_survey::bench::result::{Environment, Kind, Mode, ReadModifyWrite, Verdict};
 
     use super::*;
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::budget::Service;
 use fullbore_core::demand::FILLING;
+use fullbore_core::duty::Duty;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -98,6 +99,8 @@ pub struct Long {
     pub depth_bytes: u64,
     /// Blocks are due at this rate, not as fast as they can be had.
     pub pace: Option<ByteRate>,
+    /// Blocks are due in scans only, with pauses between them.
+    pub duty: Option<Duty>,
     /// The ring that a recording would have.
     pub ring_bytes: u64,
     /// What is written.
@@ -260,8 +263,17 @@ fn summary(
 ) -> Continuous {
     let filling = FILLING * u64::from(wish.block_bytes);
     let turns = analysis::turns(&written.trace, written.in_order);
+    let duty = wish.duty;
     let service = Service::new(turns, filling).synced_at(written.elapsed.as_nanos() as u64);
-    let write = pass(&written.trace, written.bytes, written.elapsed, written.cpu_seconds);
+    let service = service.in_duty(duty);
+    // Rests between scans are neither slow nor stalls.
+    let (active, rested) = match duty {
+        Some(duty) => continuous::duty::without_rests(&written.trace, duty),
+        None => (written.trace.clone(), Duration::ZERO),
+    };
+    let elapsed = written.elapsed.saturating_sub(rested);
+    let mut write = pass(&written.trace, written.bytes, elapsed, written.cpu_seconds);
+    write.over_position = analysis::over_position(&active);
     let guest = settings.roots.environment().virtualization.is_some_and(|kind| kind != "none");
     let known = cliff::Circumstances {
         crosses_tracks: !guest && crosses_tracks(places, written.bytes),
@@ -269,8 +281,11 @@ fn summary(
         temperatures: &temperatures,
         throttling: &throttling,
     };
-    let cliffs = cliff::cliffs(&write.over_position, known);
-    let settled = settled::stretch(&cliffs, settings.capacity, &service);
+    let mut cliffs = cliff::cliffs(&write.over_position, known);
+    if duty.is_some() {
+        continuous::duty::place_in_time(&mut cliffs, &written.trace);
+    }
+    let settled = settled::stretch(&cliffs, settings.capacity, &service, duty);
     let service = settled::service(service, settled.as_ref());
     let run = verdict::Run {
         pace: wish.pace,
@@ -278,6 +293,7 @@ fn summary(
         bytes: written.bytes,
         seconds: written.elapsed.as_secs_f64(),
         settled,
+        duty,
     };
     let recommended = verdict::recommend(&service, long.ring_bytes, &run);
     let (read, verification) = reading.unzip();
@@ -287,9 +303,10 @@ fn summary(
         pattern: wish.pattern.to_string(),
         paced: wish.pace,
         overrun_bytes: written.overrun_bytes,
+        duty: duty.map(|duty| continuous::duty::told(&written.trace, duty)),
         ring: ByteSize(wish.ring_bytes),
-        worst_windows: analysis::worst_windows(&written.trace),
-        stalls: analysis::stalls(&written.trace),
+        worst_windows: analysis::worst_windows(&active),
+        stalls: analysis::stalls(&active),
         ring_for_rate: verdict::rings(&service, settings.require),
         rate_for_ring: verdict::rates(&service, long.ring_bytes),
         members: members(places, written),
@@ -362,6 +379,8 @@ fn wish(
         chunk_bytes,
         depth_bytes: long.depth_bytes,
         pace: long.pace,
+        duty: long.duty,
+        drain_bytes: long.ring_bytes,
         ring_bytes,
         pattern: long.pattern,
         base: (result.id.as_u64_pair().1 >> 8) & !7,
@@ -370,7 +389,11 @@ fn wish(
 
 /// Blocks that fall due in a run at a rate, if it is one, and ends by its time.
 fn due(wish: &continuous::Wish) -> Option<u64> {
-    let bytes = wish.pace?.0 as f64 * wish.time?.as_secs_f64();
+    let time = wish.time?;
+    let time = wish
+        .duty
+        .map_or(time, |duty| Duration::from_nanos(duty.recorded_ns(time.as_nanos() as u64)));
+    let bytes = wish.pace?.0 as f64 * time.as_secs_f64();
     Some(bytes as u64 / u64::from(wish.block_bytes))
 }
 
@@ -514,6 +537,7 @@ mod tests {
             chunk_bytes: 4 << 20,
             depth_bytes: 4 << 20,
             pace: None,
+            duty: None,
             ring_bytes: 8 << 20,
             pattern: Pattern::Counter,
         }

@@ -8,6 +8,7 @@
 //! The mean over a cliff is a rate that the disk never settles at, so no rate is taken from it.
 
 use fullbore_core::budget::Service;
+use fullbore_core::duty::Duty;
 use fullbore_core::units::ByteSize;
 
 use crate::bench::result::{Cliff, Settled};
@@ -15,7 +16,14 @@ use crate::bench::result::{Cliff, Settled};
 const NS_PER_S: f64 = 1e9;
 
 /// The stretch between cliffs in which the capacity asked for ends, or the last one. None if the run has no cliff.
-pub fn stretch(cliffs: &[Cliff], capacity: Option<u64>, whole: &Service) -> Option<Settled> {
+///
+/// In a duty cycle a stretch begins with a scan.
+pub fn stretch(
+    cliffs: &[Cliff],
+    capacity: Option<u64>,
+    whole: &Service,
+    duty: Option<Duty>,
+) -> Option<Settled> {
     let last = cliffs.last()?;
     let capacity = capacity.unwrap_or(u64::MAX);
     let next = cliffs.iter().position(|cliff| capacity <= cliff.position);
@@ -23,21 +31,26 @@ pub fn stretch(cliffs: &[Cliff], capacity: Option<u64>, whole: &Service) -> Opti
         None => Some(last),
         Some(number) => number.checked_sub(1).map(|before| &cliffs[before]),
     };
-    let (position, at_s) = begin.map_or((0, 0.0), |cliff| (cliff.position, cliff.at_s));
-    let (end_position, end_s) = match next {
-        None => (whole.bytes(), whole.end_ns() as f64 / NS_PER_S),
-        Some(number) => (cliffs[number].position, cliffs[number].at_s),
-    };
-    let seconds = (end_s - at_s).max(0.0);
-    let bytes = end_position.saturating_sub(position);
+    let end_ns = next.map(|number| (cliffs[number].at_s * NS_PER_S) as u64);
+    let end_or_last_ns = end_ns.unwrap_or(whole.end_ns());
+    let from_ns = begin.map_or(0, |cliff| (cliff.at_s * NS_PER_S) as u64);
+    let from_ns = duty.map_or(from_ns, |duty| next_scan(from_ns, end_or_last_ns, duty));
+    let counted = whole.between(from_ns, end_ns);
     Some(Settled {
-        position,
-        at_s,
-        bytes,
-        seconds,
-        rate: bytes as f64 / seconds.max(1e-9),
+        position: whole.between(0, Some(from_ns)).bytes(),
+        at_s: from_ns as f64 / NS_PER_S,
+        bytes: counted.bytes(),
+        seconds: end_or_last_ns.saturating_sub(from_ns) as f64 / NS_PER_S,
+        rate: counted.mean().0 as f64,
         before_cliff: next.is_some(),
     })
+}
+
+/// The first scan that begins behind a time, if it is over before the end; else the one that lasts at that time.
+fn next_scan(from_ns: u64, end_ns: u64, duty: Duty) -> u64 {
+    let next_ns = from_ns.next_multiple_of(duty.cycle_ns());
+    let is_whole = next_ns + duty.record().as_nanos() as u64 <= end_ns;
+    if is_whole { next_ns } else { from_ns / duty.cycle_ns() * duty.cycle_ns() }
 }
 
 /// What the disk did in the stretch that counts.
@@ -104,7 +117,7 @@ mod tests {
         let trace = recorded(levels);
         let whole = Service::new(analysis::turns(&trace, false), FILLING);
         let cliffs = cliff::cliffs(&analysis::over_position(&trace), Default::default());
-        let settled = stretch(&cliffs, capacity, &whole);
+        let settled = stretch(&cliffs, capacity, &whole, None);
         (whole, cliffs, settled)
     }
 
@@ -147,6 +160,15 @@ mod tests {
         assert_eq!((settled, told(None)), (None, String::new()));
         let mean = whole.mean();
         assert_eq!(service(whole, None).mean(), mean);
+    }
+
+    #[test]
+    fn in_a_duty_cycle_the_settled_part_begins_with_a_scan() {
+        let duty: Duty = "10s/5s".parse().unwrap();
+        let s = 1_000_000_000;
+        assert_eq!(next_scan(12 * s, 60 * s, duty), 15 * s);
+        assert_eq!(next_scan(15 * s, 60 * s, duty), 15 * s);
+        assert_eq!(next_scan(32 * s, 50 * s, duty), 30 * s, "no whole scan is behind it");
     }
 
     proptest! {

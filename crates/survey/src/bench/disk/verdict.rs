@@ -1,12 +1,13 @@
 //! What the measurements mean: rings and rates, a recommendation, the data sheet, endurance, a verdict.
 
 use fullbore_core::budget::Service;
+use fullbore_core::duty::Duty;
 use fullbore_core::units::{ByteRate, ByteSize};
 
 use super::{Settings, settled};
 use crate::bench::result::{
-    BenchResult, Continuous, Direction, Endurance, Level, RateForRing, Recommendation, RingForRate,
-    Settled, Spec, Verdict,
+    BenchResult, Continuous, Direction, DutyRun, Endurance, Level, RateForRing, Recommendation,
+    RingForRate, Settled, Spec, Verdict,
 };
 
 /// Shares of the mean rate, in percent, for which the ring is told.
@@ -71,6 +72,8 @@ pub struct Run {
     pub seconds: f64,
     /// The stretch that counts, if the run has a cliff.
     pub settled: Option<Settled>,
+    /// The scans in which blocks came, and the pauses between them.
+    pub duty: Option<Duty>,
 }
 
 /// What we would record on it.
@@ -86,9 +89,10 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
         None => share.min(service.rate_with_margin(ring_bytes, STALL_MARGIN)),
     };
     let margin = format!(
-        "at most {RATE_MARGIN} % of the highest rate that a ring of {} would have held{}; seen over \
+        "at most {RATE_MARGIN} % of the highest rate that a ring of {} would have held{}{}; seen over \
          {} and {}{}, and what did not happen in that time is not covered",
         ByteSize(ring_bytes),
+        run.duty.map_or(String::new(), |duty| format!(" in a duty cycle of {duty}")),
         match run.pace {
             Some(_) => String::new(),
             None => format!(
@@ -162,7 +166,9 @@ fn spec(result: &BenchResult, rate: ByteRate) -> Spec {
 }
 
 fn endurance(result: &BenchResult, rate: ByteRate, settings: &Settings) -> Endurance {
-    let tb_per_day = rate.0 as f64 * SECONDS_PER_DAY / 1e12;
+    let duty = settings.continuous.as_ref().and_then(|long| long.duty);
+    let share = duty.map(|duty| duty.share());
+    let tb_per_day = rate.0 as f64 * share.unwrap_or(1.0) * SECONDS_PER_DAY / 1e12;
     // Directories of one file system wear out one drive.
     let drives = result.targets.iter().filter(|target| target.shares_with.is_none());
     let capacity_tb: f64 = drives.map(|target| target.capacity.0 as f64 / 1e12).sum();
@@ -171,6 +177,7 @@ fn endurance(result: &BenchResult, rate: ByteRate, settings: &Settings) -> Endur
     let tbw = settings.tbw.or(warranted);
     Endurance {
         rate,
+        recording_share: share,
         tb_per_day,
         tbw,
         days: tbw.map(|tbw| tbw / tb_per_day),
@@ -178,8 +185,14 @@ fn endurance(result: &BenchResult, rate: ByteRate, settings: &Settings) -> Endur
     }
 }
 
+/// ` at 40 s / 20 s`, in a duty cycle.
+fn at(duty: Option<&DutyRun>) -> String {
+    duty.map_or(String::new(), |duty| format!(" at {} s / {} s", duty.record_s, duty.pause_s))
+}
+
 fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
     let long = result.continuous.as_ref()?;
+    let asked = format!("{required}{}", at(long.duty.as_ref()));
     let sustained = long.recommended.sustained;
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
@@ -188,27 +201,27 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
     let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
-            "{required} is held: {} of a ring of {ring} were needed over {}{after}",
+            "{asked} is held: {} of a ring of {ring} were needed over {}{after}",
             row.ring,
             seconds(judged_s)
         ),
         (true, _) => {
-            format!("{required} is held: nothing was lost in {}{after}", seconds(judged_s))
+            format!("{asked} is held: nothing was lost in {}{after}", seconds(judged_s))
         }
         (false, _)
             if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
         {
             format!(
-                "{required} is not shown to be held: nothing was lost, but with the last sync it was \
+                "{asked} is not shown to be held: nothing was lost, but with the last sync it was \
                  {sustained}; write for longer, or at a --rate somewhat above what is required"
             )
         }
         (false, Some(row)) if !row.unbounded => format!(
-            "{required} is not held: it needs a ring of {}, and a ring of {ring} holds {sustained}{after}",
+            "{asked} is not held: it needs a ring of {}, and a ring of {ring} holds {sustained}{after}",
             row.ring
         ),
         (false, _) => {
-            format!("{required} is not held by any ring: the target sustains {sustained}{after}")
+            format!("{asked} is not held by any ring: the target sustains {sustained}{after}")
         }
     };
     let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
@@ -256,6 +269,7 @@ mod tests {
             ring: ByteSize(ring),
             cliffs: vec![],
             settled: run.settled,
+            duty: None,
             worst_windows: vec![],
             stalls: Stalls::default(),
             ring_for_rate: rings(service, Some(ByteRate(300 * MB))),
@@ -299,6 +313,7 @@ mod tests {
             bytes: 400 * MB,
             seconds: 2.298_850_574,
             settled: None,
+            duty: None,
         };
         let long = long(&service, 2 << 30, &run);
         assert_eq!((long.recommended.sustained.0 / MB, long.write.rate as u64 / MB), (174, 174));
@@ -315,7 +330,14 @@ mod tests {
             let end_ns = (seconds * 1e9) as u64;
             let service = Service::new(turns.clone(), 36 * MB).synced_at(end_ns);
             let pace = Some(ByteRate(400 * MB));
-            let run = Run { pace, overrun_bytes: 0, bytes: 2000 * MB, seconds, settled: None };
+            let run = Run {
+                pace,
+                overrun_bytes: 0,
+                bytes: 2000 * MB,
+                seconds,
+                settled: None,
+                duty: None,
+            };
             verdict(&result(Some(long(&service, 1 << 30, &run))), ByteRate(required)).unwrap()
         };
         assert!(paced(5.0, 400 * MB).holds);
@@ -331,7 +353,14 @@ mod tests {
             let turns: Vec<Turn> =
                 (1..=500).map(|n| at_once(n * 10_000_000, bytes / 500)).collect();
             let service = Service::new(turns, 0).synced_at(5_000_000_000);
-            let run = Run { pace: None, overrun_bytes: 0, bytes, seconds: 5.0, settled: None };
+            let run = Run {
+                pace: None,
+                overrun_bytes: 0,
+                bytes,
+                seconds: 5.0,
+                settled: None,
+                duty: None,
+            };
             let mut result = result(Some(long(&service, 1000 * MB, &run)));
             let require = Some(ByteRate(MB));
             judge(&mut result, &Settings { require, ..settings() });
@@ -364,7 +393,7 @@ mod tests {
             let end_ns = at_ns + sync_ns;
             let service = Service::new(turns, 0).synced_at(end_ns);
             let pace = pace.map(ByteRate);
-            let run = Run { pace, overrun_bytes, bytes, seconds: end_ns as f64 / 1e9, settled: None };
+            let run = Run { pace, overrun_bytes, bytes, seconds: end_ns as f64 / 1e9, settled: None, duty: None };
             let long = long(&service, ring, &run);
             let most = long.write.rate * (1.0 + 1e-9);
             let Recommendation { rate, sustained, .. } = long.recommended;
@@ -434,8 +463,14 @@ mod tests {
             cut_by_time: false,
         };
         let service = service();
-        let run =
-            Run { pace: None, overrun_bytes: 0, bytes: 20_000 * MB, seconds: 12.5, settled: None };
+        let run = Run {
+            pace: None,
+            overrun_bytes: 0,
+            bytes: 20_000 * MB,
+            seconds: 12.5,
+            settled: None,
+            duty: None,
+        };
         let mut result = result(Some(long(&service, 1 << 30, &run)));
         let write = |rate| point(Direction::Write, rate);
         result.sweep =

@@ -244,6 +244,7 @@ fn life_section(result: &BenchResult) -> Markup {
                 ("Peak", spec.and_then(|it| of_spec(it.peak_ratio))),
                 ("Continuous", spec.and_then(|it| of_spec(it.continuous_ratio))),
                 ("Reckoned with", life.map(|it| text::rate(it.rate.0 as f64))),
+                ("Recording", life.and_then(|it| it.recording_share).map(|share| format!("{} of the time", text::share(share)))),
                 ("Written in a day", life.map(|it| format!("{:.1} TB", it.tb_per_day))),
                 ("Warranted", life.and_then(|it| it.tbw).map(|tbw| format!("{tbw:.0} TB written"))),
                 ("Lasts, day and night", life.and_then(|it| it.days).map(|days| format!("{days:.0} days"))),

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::{line, required, required_mark};
-use crate::bench::result::{BenchResult, Bin, Continuous, Pass};
+use crate::bench::result::{BenchResult, Bin, Continuous, Pass, ScanRun};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series, Shape, thinned};
 use crate::report::{page, text};
 
@@ -32,6 +32,7 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
             (position_figure(result, run))
             (cliff_table(run))
             (pass_table(run))
+            (scan_table(run))
             (verification(run))
             (throttling(run))
             (members(run))
@@ -339,6 +340,24 @@ fn pass_table(run: &Continuous) -> Markup {
     let heads =
         ["pass", "bytes", "time", "mean rate", "slowest stretch", "fastest stretch", "CPU s/GB"];
     page::table("", &heads, &rows)
+}
+
+/// The scans of a duty cycle.
+fn scan_table(run: &Continuous) -> Markup {
+    let Some(duty) = &run.duty else { return html! {} };
+    let row = |(number, scan): (usize, &ScanRun)| {
+        vec![
+            (number + 1).to_string(),
+            text::size(scan.bytes as f64),
+            text::rate(scan.rate),
+            text::size(scan.pause_bytes as f64),
+            text::seconds(scan.drained_s),
+        ]
+    };
+    let rows: Vec<Vec<String>> = duty.scans.iter().enumerate().map(row).collect();
+    let title = format!("Scans of {} s, with pauses of {} s", duty.record_s, duty.pause_s);
+    let heads = ["scan", "written", "rate", "written in the pause", "for so long"];
+    page::table(&title, &heads, &rows)
 }
 
 fn verification(run: &Continuous) -> Markup {

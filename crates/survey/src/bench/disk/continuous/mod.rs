@@ -13,6 +13,7 @@
 
 pub mod analysis;
 pub mod cliff;
+pub mod duty;
 mod plain;
 pub mod read_back;
 mod store;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use fullbore_core::duty::Duty;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::checksum;
@@ -56,6 +58,10 @@ pub struct Wish {
     pub depth_bytes: u64,
     /// Blocks are due at this rate, not as fast as they can be had.
     pub pace: Option<ByteRate>,
+    /// Blocks are due in scans only, with pauses between them.
+    pub duty: Option<Duty>,
+    /// At full speed, so many bytes more are written in each pause: what a ring may hold when it begins.
+    pub drain_bytes: u64,
     /// Bytes of all blocks.
     pub ring_bytes: u64,
     /// What is written …
@@ -154,7 +160,14 @@ pub fn write(places: &[Place], wish: &Wish, watcher: &mut Watcher) -> Result<Wri
         PlaceKind::Plain(path) => Box::new(plain::Plain::open(path, &places[0], wish)?),
     };
     let (begun, cpu) = (Instant::now(), cpu_seconds());
-    let mut feeder = Feeder { wish, begun, told: begun, filling: Duration::ZERO, laid: vec![] };
+    let mut feeder = Feeder {
+        wish,
+        begun,
+        told: begun,
+        filling: Duration::ZERO,
+        laid: vec![],
+        drained_bytes: 0,
+    };
     let fed = feeder.feed(&mut *outlet, &mut pool, watcher);
     // Threads and kernel are let finish whatever happened, and the first error is the one to tell.
     let finished = outlet.finish(&mut pool);
@@ -183,6 +196,8 @@ struct Feeder<'a> {
     told: Instant,
     filling: Duration,
     laid: Vec<Laid>,
+    /// Bytes given in the pause that is.
+    drained_bytes: u64,
 }
 
 impl Feeder<'_> {
@@ -197,7 +212,9 @@ impl Feeder<'_> {
         while came < self.wish.bytes && !self.is_over(watcher) {
             let bytes = (self.wish.bytes - came).min(self.wish.block_bytes.into()) as u32;
             self.tell(came, watcher);
-            if !self.wait_until(came, outlet, pool, watcher)? {
+            if !self.wait_until(came, outlet, pool, watcher)?
+                || !self.rest(bytes, outlet, pool, watcher)?
+            {
                 break;
             }
             let block = match self.wish.pace {
@@ -269,6 +286,10 @@ impl Feeder<'_> {
     ) -> Result<bool, Error> {
         let Some(rate) = self.wish.pace else { return Ok(true) };
         let due = Duration::from_secs_f64(came as f64 / rate.0.max(1) as f64);
+        let due = match self.wish.duty {
+            Some(duty) => Duration::from_nanos(duty.time_of_ns(due.as_nanos() as u64)),
+            None => due,
+        };
         loop {
             let left = due.saturating_sub(self.begun.elapsed());
             outlet.collect(pool, left.min(PATIENCE))?;
@@ -279,6 +300,41 @@ impl Feeder<'_> {
                 return Ok(false);
             }
         }
+    }
+
+    /// At full speed, waits for the next scan once as much was written in the pause as a ring may hold. The run may be over
+    /// before.
+    fn rest(
+        &mut self,
+        bytes: u32,
+        outlet: &mut dyn Outlet,
+        pool: &mut Pool,
+        watcher: &Watcher,
+    ) -> Result<bool, Error> {
+        let Some(duty) = self.wish.duty.filter(|_| self.wish.pace.is_none()) else {
+            return Ok(true);
+        };
+        let now_ns = self.begun.elapsed().as_nanos() as u64;
+        if duty.is_recording(now_ns) {
+            self.drained_bytes = 0;
+            return Ok(true);
+        }
+        self.drained_bytes += u64::from(bytes);
+        if self.drained_bytes <= self.wish.drain_bytes {
+            return Ok(true);
+        }
+        let next = Duration::from_nanos((now_ns / duty.cycle_ns() + 1) * duty.cycle_ns());
+        if self.wish.time.is_some_and(|time| next >= time) {
+            return Ok(false);
+        }
+        while self.begun.elapsed() < next {
+            if self.is_over(watcher) {
+                return Ok(false);
+            }
+            outlet.collect(pool, PATIENCE)?;
+        }
+        self.drained_bytes = 0;
+        Ok(true)
     }
 
     fn tell(&mut self, came: u64, watcher: &mut Watcher) {
@@ -313,6 +369,8 @@ mod tests {
             chunk_bytes: 4 << 20,
             depth_bytes: 4 << 20,
             pace: None,
+            duty: None,
+            drain_bytes: 0,
             ring_bytes: 8 << 20,
             pattern: Pattern::Prbs(Prbs::PRBS31),
             base: 12_345,
@@ -374,6 +432,31 @@ mod tests {
         let found = check(&written, &wish);
         assert_eq!(found.wrong_blocks, 1);
         assert!(found.first.unwrap().contains("at byte 3000000"));
+    }
+
+    #[test]
+    fn in_a_duty_cycle_a_pause_drains_the_ring_and_the_disk_rests() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
+        let duty = "200ms/400ms".parse().unwrap();
+        let time = Some(Duration::from_millis(1800));
+        let slow =
+            Wish { duty: Some(duty), pace: Some(ByteRate(50_000_000)), time, ..wish(1 << 30) };
+        let written = run(&places, &slow);
+        assert_eq!(written.overrun_bytes, 0);
+        // Three scans of 200 ms at 50 MB/s, in blocks of 1 MiB.
+        assert!((28..=30).contains(&(written.bytes >> 20)), "{}", written.bytes);
+        let wish = Wish { duty: Some(duty), drain_bytes: 3 << 20, time, ..wish(8 << 30) };
+        let written = run(&places, &wish);
+        let scans = duty::scans(&written.trace, duty);
+        assert_eq!(scans.len(), 3);
+        let given = |done: &Done| done.at_ns - done.took_ns;
+        for number in 0..3u64 {
+            // What a writer has in its hands when the pause begins was given before.
+            let later = (number * 600 + 250) * 1_000_000..(number + 1) * 600_000_000;
+            let rested = written.trace.iter().filter(|done| later.contains(&given(done)));
+            assert!(rested.count() < 64, "the disk rests once the ring is empty");
+        }
     }
 
     #[test]

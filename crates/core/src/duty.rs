@@ -1,0 +1,143 @@
+//! The duty cycle of a session: scans of one length with pauses between them, as `40s/20s`.
+//!
+//! ```text
+//! rate ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔        ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔
+//!      scan, 40 s        pause  scan             pause     the ring drains in the pause
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// No scan and no pause is longer.
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+/// A scan and the pause that follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duty {
+    record_ns: u64,
+    pause_ns: u64,
+}
+
+/// A text that is no duty cycle.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text} is not a duty cycle: write the length of a scan and of the pause behind it, up to 7 days each, \
+     for example 40s/20s"
+)]
+pub struct NoDuty {
+    text: String,
+}
+
+impl Duty {
+    /// Scans of this length, with this pause behind each; no scan is shorter than a microsecond.
+    pub fn new(record: Duration, pause: Duration) -> Option<Self> {
+        let fits = record >= Duration::from_micros(1) && record <= LONGEST && pause <= LONGEST;
+        let ns = |time: Duration| time.as_nanos() as u64;
+        fits.then(|| Self { record_ns: ns(record), pause_ns: ns(pause) })
+    }
+
+    /// The length of a scan.
+    pub fn record(&self) -> Duration {
+        Duration::from_nanos(self.record_ns)
+    }
+
+    /// The length of a pause.
+    pub fn pause(&self) -> Duration {
+        Duration::from_nanos(self.pause_ns)
+    }
+
+    /// A scan and its pause.
+    pub fn cycle(&self) -> Duration {
+        Duration::from_nanos(self.cycle_ns())
+    }
+
+    /// The same in nanoseconds.
+    pub fn cycle_ns(&self) -> u64 {
+        self.record_ns + self.pause_ns
+    }
+
+    /// The share of the time in which data come.
+    pub fn share(&self) -> f64 {
+        self.record_ns as f64 / self.cycle_ns() as f64
+    }
+
+    /// Whether data come at a time since the first scan began.
+    pub fn is_recording(&self, at_ns: u64) -> bool {
+        at_ns % self.cycle_ns() < self.record_ns
+    }
+
+    /// For how long data have come by a time since the first scan began.
+    pub fn recorded_ns(&self, at_ns: u64) -> u64 {
+        let cycle_ns = self.cycle_ns();
+        at_ns / cycle_ns * self.record_ns + (at_ns % cycle_ns).min(self.record_ns)
+    }
+
+    /// The first time by which data have come for so long.
+    pub fn time_of_ns(&self, recorded_ns: u64) -> u64 {
+        let (whole, rest) = (recorded_ns / self.record_ns, recorded_ns % self.record_ns);
+        match rest {
+            0 => (whole * self.cycle_ns()).saturating_sub(self.pause_ns),
+            rest => whole * self.cycle_ns() + rest,
+        }
+    }
+}
+
+impl FromStr for Duty {
+    type Err = NoDuty;
+
+    fn from_str(text: &str) -> Result<Self, NoDuty> {
+        let wrong = || NoDuty { text: text.to_owned() };
+        let (record, pause) = text.split_once('/').ok_or_else(wrong)?;
+        let length = |text: &str| match text.trim().parse::<u32>() {
+            Ok(seconds) => Some(Duration::from_secs(seconds.into())),
+            Err(_) => humantime::parse_duration(text.trim()).ok(),
+        };
+        let (record, pause) = (length(record), length(pause));
+        record.zip(pause).and_then(|(record, pause)| Self::new(record, pause)).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for Duty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        write!(f, "{} s / {} s", seconds(self.record_ns), seconds(self.pause_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_duty_cycle_is_a_scan_and_a_pause() {
+        let duty: Duty = "40s/20s".parse().unwrap();
+        assert_eq!((duty.record().as_secs(), duty.pause().as_secs()), (40, 20));
+        assert_eq!(duty.to_string(), "40 s / 20 s");
+        assert_eq!("40/20".parse(), Ok(duty));
+        assert_eq!("1500ms/0s".parse::<Duty>().unwrap().to_string(), "1.5 s / 0 s");
+        for text in ["", "40s", "0s/20s", "40s/x", "40s/20s/1s", "1y/1s"] {
+            assert!(text.parse::<Duty>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn data_come_only_in_scans(record in 1_000u64..1 << 40, pause in 0u64..1 << 40, at in 0u64..1 << 45) {
+            let duty = Duty { record_ns: record, pause_ns: pause };
+            let came = duty.recorded_ns(at);
+            prop_assert!(came <= at);
+            prop_assert_eq!(duty.recorded_ns(at + 1) - came, u64::from(duty.is_recording(at)));
+            let first = duty.time_of_ns(came);
+            prop_assert!(first <= at && duty.recorded_ns(first) == came);
+        }
+
+        #[test]
+        fn without_a_pause_data_come_always(record in 1_000u64..1 << 40, at in 0u64..1 << 45) {
+            let duty = Duty { record_ns: record, pause_ns: 0 };
+            prop_assert_eq!((duty.recorded_ns(at), duty.time_of_ns(at)), (at, at));
+        }
+    }
+}
