@@ -840,7 +840,7 @@ def test_a_duty_cycle_is_measured_and_judged_and_its_pause_drains_the_ring(tmp_p
     life = result["endurance"]
     assert life["recording_share"] == 0.5 and life["tb_per_day"] == pytest.approx(10e6 * 0.5 * 86400 / 1e12)
     assert "Scans of 1 s, with pauses of 1 s" in page.read_text()
-    told = text(run("bench", "report", write_json(tmp_path / "duty.json", result)).stdout)
+    told = run("bench", "report", write_json(tmp_path / "duty.json", result)).stdout.decode()
     assert "duty cycle 1 s / 1 s, 2 scans" in told and "50 % of the time" in told
 
 
@@ -872,3 +872,58 @@ def test_several_sets_are_judged_by_their_duty_cycle(tmp_path):
 def test_a_duty_cycle_that_cannot_be_is_refused(tmp_path):
     for words, why in [("--duty 40s", "40s/20s"), ("--duty 40s/20s --seconds 30", "shorter than one scan")]:
         assert why in text(run(*command(tmp_path, *words.split(), bytes=None), code=REFUSED).stderr)
+
+
+@needs_root
+def test_a_small_ram_disk_is_written_and_read_for_as_long_as_asked_by_going_round(tmp_path):
+    place = tmp_path / "ram"
+    place.mkdir()
+    size = 200 * MIB
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200M", "none", place], check=True)
+    try:
+        words = ["--skip", "peak,fio", "--wrap", "--seconds", "2", "--spec", "10GB/s", "--spec-read", "5GB/s"]
+        result = bench(place, *words, bytes=None)
+        told = run("bench", "report", write_json(tmp_path / "ram.json", result)).stdout.decode()
+        small = run(*command(place, *words, "--rate", "1MB/s", "--ring", "190MiB", bytes=None), code=REFUSED)
+        assert is_as_it_was(place)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    long = result["continuous"]
+    assert long["wrap"] < size < long["write"]["bytes"] and size < long["read"]["bytes"]
+    assert long["write"]["seconds"] >= 2 and long["read"]["seconds"] >= 2
+    assert long["verification"] == {"compared_bytes": long["read"]["bytes"], "wrong_blocks": 0}
+    for name, way, rate in (("spec", "write", 10e9), ("spec_read", "read", 5e9)):
+        assert result[name]["continuous_ratio"] == pytest.approx(long[way]["rate"] / rate)
+    assert "wrapped    within" in told and "Data sheet, write 10000 MB/s" in told and "Data sheet, read 5000 MB/s" in told
+    assert "--wrap needs room" in text(small.stderr)
+
+
+@needs_root
+def test_a_device_is_written_round_and_round(tmp_path):
+    image = tmp_path / "drive.img"
+    image.write_bytes(bytes(48 * MIB))
+    words = ["--wrap", "--seconds", "1", "--skip", "peak,fio", "--block", "1MiB", "--depth-bytes", "4MiB"]
+    result = bench(image, *words, "--overwrite", image, bytes=None)
+    long = result["continuous"]
+    assert long["write"]["seconds"] >= 1 and 46 * MIB <= long["wrap"] <= 48 * MIB
+    assert long["verification"]["wrong_blocks"] == 0
+
+
+def test_each_run_of_powers_of_two_and_one_byte_more_is_listed_with_mean_and_deviation(tmp_path):
+    words = ["--skip", "continuous,fio", "--blocks", "powers", "--iterations", "--runs", "3", "--run-time", "5ms"]
+    words += ["--sessions", "8", "--depths", "1", "--modes", "buffered", "--files", "1"]
+    page = tmp_path / "page.html"
+    result = bench(tmp_path, *words, "--html", page, bytes=None)
+    by_block = {p["block_bytes"]: p for p in result["sweep"] if p["direction"] == "write" and "block" in p["curves"]}
+    assert {512, 513, 1024, 1025, 4 * MIB, 4 * MIB + 1} <= set(by_block)
+    for point in result["sweep"]:
+        runs = point["iterations"]
+        assert len(runs) == point["rate"]["runs"] == 3
+        mean = sum(runs) / 3
+        assert point["rate"]["mean"] == pytest.approx(mean)
+        assert point["rate"]["deviation"] == pytest.approx((sum((it - mean) ** 2 for it in runs) / 2) ** 0.5)
+    told = run("bench", "report", write_json(tmp_path / "runs.json", result)).stdout.decode()
+    assert told.count("standard deviation") >= 2 * len(by_block)
+    assert "Each run" in page.read_text()
+    plain = bench(tmp_path, *[word for word in words if word != "--iterations"], bytes=None)
+    assert all("iterations" not in point for point in plain["sweep"])

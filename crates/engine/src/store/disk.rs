@@ -151,6 +151,14 @@ impl Nameless {
         self.lock().get(name).cloned()
     }
 
+    /// Gives the space of one file back, whoever else has it open.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        match self.lock().remove(name) {
+            Some(file) => Ok(rustix::fs::ftruncate(&file, 0)?),
+            None => Ok(()),
+        }
+    }
+
     /// Lets go of all files, and with them of their space.
     pub fn clear(&self) {
         self.lock().clear();

@@ -52,9 +52,12 @@ pub struct BenchResult {
     /// What others reach with the same job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<Comparison>,
-    /// What the data sheet says.
+    /// What the data sheet says of writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<Spec>,
+    /// What it says of reading.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_read: Option<Spec>,
     /// How long the drive lives at the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endurance: Option<Endurance>,
@@ -87,6 +90,7 @@ impl BenchResult {
             continuous: None,
             comparisons: vec![],
             spec: None,
+            spec_read: None,
             endurance: None,
             verdict: None,
             notes: vec![],
@@ -322,6 +326,9 @@ pub struct SweepPoint {
     pub moved_bytes: u64,
     /// Bytes per second over the runs.
     pub rate: Spread,
+    /// Bytes per second of each run, where they were asked for (`--iterations`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub iterations: Vec<f64>,
     /// CPU seconds for each 10⁹ bytes, of the whole process.
     pub cpu_s_per_gb: f64,
     /// The slowest request of all runs, in milliseconds.
@@ -389,6 +396,9 @@ pub struct Continuous {
     pub paced: Option<ByteRate>,
     /// Bytes that came while no block was free, where it was held back to a rate.
     pub overrun_bytes: u64,
+    /// Bytes that lay on the targets at once, if writing went on from the start when they were full (`--wrap`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrap: Option<ByteSize>,
     /// The scans and pauses in which blocks came, if they did not come all the time (`--duty`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<DutyRun>,
@@ -712,9 +722,15 @@ pub struct Spec {
     /// The fastest point of the sweep over that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_ratio: Option<f64>,
-    /// The mean of the continuous write over that.
+    /// The mean of the continuous pass over that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuous_ratio: Option<f64>,
+    /// The fastest run of the system's own benchmark (fio) over that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_ratio: Option<f64>,
+    /// The mean of the continuous pass over the system's own benchmark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuous_over_system: Option<f64>,
 }
 
 /// How long the drive lives.

@@ -32,6 +32,7 @@ use crate::signals;
 ///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
 ///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
 ///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
+///   fullbore bench disk /mnt/ramdisk --wrap --seconds 1m --blocks powers --iterations   a small disk, for a minute
 ///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 1.44Gbit/s   scans of 40 s with pauses of 20 s
 ///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s   which set holds it?
 ///
@@ -94,9 +95,11 @@ struct Peak {
     /// Sizes of sessions: numbers of chunks of 128 KiB (1 to 32768, and any other), or sizes.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     sessions: Vec<Chunks>,
-    /// Sizes of blocks, to 64 MiB. One that is no multiple of the sector shows what that costs.
+    /// Sizes of blocks, to 64 MiB. One that is no multiple of the sector shows what that costs. `powers` stands for the
+    /// powers of two from 512 B to 4 MiB, each with one byte more beside it (512, 513, 1024, 1025 …), and `powers+8` for the
+    /// same with one element of 8 bytes more.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    blocks: Vec<ByteSize>,
+    blocks: Vec<Blocks>,
     /// Requests under way at once.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     depths: Vec<u32>,
@@ -112,6 +115,9 @@ struct Peak {
     /// Runs of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
+    /// List the rate of each run, beside mean and standard deviation.
+    #[arg(long)]
+    iterations: bool,
     /// A run ends after this time, and its point says so [default: 1s, with --quick 300ms]
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     run_time: Option<Duration>,
@@ -130,6 +136,10 @@ struct LongArgs {
     /// Write all there is, less the reserve; a file or block device wholly.
     #[arg(long)]
     full: bool,
+    /// When the target is full, go on from its start (the oldest chunk files are removed), until --seconds are over; then
+    /// read for as long. So a RAM disk of 2 GB is written and read for a minute.
+    #[arg(long, conflicts_with = "full")]
+    wrap: bool,
     /// Bytes of a block.
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     block: ByteSize,
@@ -165,9 +175,13 @@ struct Judge {
     /// with this, by the rate where so much is written.
     #[arg(long, value_name = "SIZE")]
     capacity: Option<ByteSize>,
-    /// What the data sheet says, for example 3.1GiB/s.
+    /// What the data sheet says of writing, for example 3.1GiB/s. Peak, continuous and the system's own benchmark (fio) are
+    /// told as shares of it.
     #[arg(long, value_name = "RATE")]
     spec: Option<ByteRate>,
+    /// What the data sheet says of reading.
+    #[arg(long, value_name = "RATE")]
+    spec_read: Option<ByteRate>,
     /// Terabytes that the maker warrants to be writable.
     #[arg(long, value_name = "TB")]
     tbw: Option<f64>,
@@ -222,6 +236,44 @@ impl FromStr for Chunks {
             Err(_) => text.parse::<ByteSize>()?.0,
         };
         Ok(Self(bytes))
+    }
+}
+
+/// One size of blocks, or a series of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocks {
+    Size(u64),
+    /// Powers of two, and each with so many bytes more.
+    Powers {
+        more: u64,
+    },
+}
+
+/// The smallest and the largest of the powers, as exponents of two.
+const POWERS: std::ops::RangeInclusive<u32> = 9..=22;
+
+impl Blocks {
+    fn sizes(&self) -> Vec<u64> {
+        match *self {
+            Self::Size(bytes) => vec![bytes],
+            Self::Powers { more } => {
+                POWERS.flat_map(|power| [1 << power, (1 << power) + more]).collect()
+            }
+        }
+    }
+}
+
+impl FromStr for Blocks {
+    type Err = fullbore_core::units::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.trim().strip_prefix("powers") {
+            Some("") => Ok(Self::Powers { more: 1 }),
+            Some(rest) if rest.starts_with('+') => {
+                Ok(Self::Powers { more: rest[1..].parse::<ByteSize>()?.0 })
+            }
+            _ => Ok(Self::Size(text.parse::<ByteSize>()?.0)),
+        }
     }
 }
 
@@ -286,6 +338,7 @@ impl Args {
             ("--rate", self.long.rate),
             ("--require", self.judge.require),
             ("--spec", self.judge.spec),
+            ("--spec-read", self.judge.spec_read),
         ];
         for (option, rate) in rates {
             ensure!(rate.is_none_or(|rate| rate.0 > 0), "{option} is a rate above 0");
@@ -302,6 +355,7 @@ impl Args {
             },
             fio: Some(fio),
             spec: self.judge.spec,
+            spec_read: self.judge.spec_read,
             require: self.judge.require,
             capacity: self.judge.capacity.map(|size| size.0),
             tbw: self.judge.tbw,
@@ -340,7 +394,7 @@ impl Args {
             },
             blocks: match peak.blocks.is_empty() {
                 true => blocks.to_vec(),
-                false => peak.blocks.iter().map(|size| size.0).collect(),
+                false => peak.blocks.iter().flat_map(Blocks::sizes).collect(),
             },
             depths: given(&peak.depths, if self.quick { &[1, 8] } else { &[1, 2, 4, 8, 16] }),
             files: given(&peak.files, if self.quick { &[1] } else { &[1, 4] }),
@@ -352,6 +406,7 @@ impl Args {
                 true => vec![Direction::Write, Direction::Read],
                 false => peak.directions.iter().map(|direction| direction.meant()).collect(),
             },
+            iterations: peak.iterations,
             runs: peak.runs.unwrap_or(if self.quick { 1 } else { 3 }),
             run_time: peak.run_time.unwrap_or(match self.quick {
                 true => Duration::from_millis(300),
@@ -376,7 +431,7 @@ impl Args {
             "--ring holds the {FILLING} blocks of {} that are being filled at least",
             long.block
         );
-        let limited = long.bytes.is_some() || long.full;
+        let limited = long.bytes.is_some() && !long.wrap || long.full;
         let usual = if self.quick { Duration::from_secs(3) } else { Duration::from_secs(30) };
         let time = match long.duty {
             Some(duty) => self.cycles(duty, limited)?,
@@ -386,6 +441,7 @@ impl Args {
             time,
             bytes: long.bytes.map(|size| size.0),
             full: long.full,
+            wrap: long.wrap,
             read_back: self.has(Part::Read),
             block_bytes: u32::try_from(long.block.0).context("the block's size")?,
             chunk_bytes: long.chunk.0,
@@ -627,6 +683,17 @@ mod tests {
     fn sessions_are_counted_in_chunks_or_given_as_sizes() {
         let wish = settings(&["--sessions", "1,32768,1GB"]).unwrap().sweep.unwrap();
         assert_eq!(wish.sessions, [128 << 10, 4 << 30, 1_000_000_000]);
+    }
+
+    #[test]
+    fn a_preset_of_blocks_has_powers_of_two_and_one_element_more() {
+        let blocks = |text| settings(&["--blocks", text]).map(|it| it.sweep.unwrap().blocks);
+        let bytes = blocks("powers").unwrap();
+        assert_eq!(bytes[..4], [512, 513, 1024, 1025]);
+        assert_eq!((bytes.len(), bytes[26], bytes[27]), (28, 4 << 20, (4 << 20) + 1));
+        assert_eq!(blocks("powers+8,5000").unwrap()[..2], [512, 520]);
+        assert_eq!(blocks("powers+8,5000").unwrap().last(), Some(&5000));
+        assert!(blocks("powers8").is_err() && blocks("powers+128MiB").is_err());
     }
 
     #[test]

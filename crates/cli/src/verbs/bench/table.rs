@@ -7,7 +7,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_survey::bench::disk::mode_word;
 use fullbore_survey::bench::result::{
     BenchResult, CommandRun, Comparison, Continuous, Curve, Direction, DutyRun, Level, Modifier,
-    Pass, Spread, SweepPoint, Target,
+    Pass, Spec, Spread, SweepPoint, Target,
 };
 
 /// All of it.
@@ -128,8 +128,26 @@ fn rows(points: &[&SweepPoint], curve: Curve) -> String {
             some.slowest_ms,
             modified(some)
         );
+        for (way, point) in [("write", write), ("read", read)] {
+            text += &point.map_or(String::new(), |point| iterations(way, point));
+        }
     }
     text
+}
+
+/// The rate of each run, where they were asked for.
+fn iterations(way: &str, point: &SweepPoint) -> String {
+    if point.iterations.is_empty() {
+        return String::new();
+    }
+    let each: Vec<String> =
+        point.iterations.iter().map(|rate| format!("{:.0}", rate / 1e6)).collect();
+    format!(
+        "      {way}: {}; mean {:.1}, standard deviation {:.1}\n",
+        each.join(", "),
+        point.rate.mean / 1e6,
+        point.rate.deviation / 1e6
+    )
 }
 
 fn name(point: &SweepPoint, curve: Curve) -> String {
@@ -186,6 +204,13 @@ fn continuous(long: &Continuous) -> String {
     if let Some(rate) = long.paced {
         let lost = ByteSize(long.overrun_bytes);
         let _ = writeln!(text, "  paced at {rate} with a ring of {}: {lost} overrun", long.ring);
+    }
+    if let Some(bytes) = long.wrap {
+        let _ = writeln!(
+            text,
+            "  wrapped    within {bytes}, {:.1} times",
+            long.write.bytes as f64 / bytes.0.max(1) as f64
+        );
     }
     if let Some(duty) = &long.duty {
         text += &scans(duty);
@@ -359,17 +384,8 @@ fn comparisons(comparisons: &[Comparison]) -> String {
 /// What was promised, warranted and asked for.
 fn promises(result: &BenchResult) -> String {
     let mut text = String::new();
-    if let Some(spec) = &result.spec {
-        let percent = |ratio: Option<f64>| {
-            ratio.map_or("–".into(), |ratio| format!("{:.0} %", ratio * 100.0))
-        };
-        let _ = writeln!(
-            text,
-            "\nData sheet {}: peak {}, continuous {} of it",
-            megabytes(spec.rate.0 as f64),
-            percent(spec.peak_ratio),
-            percent(spec.continuous_ratio)
-        );
+    for (way, spec) in [("write", &result.spec), ("read", &result.spec_read)] {
+        text += &spec.as_ref().map_or(String::new(), |spec| of_spec(way, spec));
     }
     if let Some(life) = &result.endurance {
         let _ = write!(text, "\nEndurance: {:.1} TB a day at {}", life.tb_per_day, life.rate);
@@ -394,6 +410,22 @@ fn promises(result: &BenchResult) -> String {
         );
     }
     text
+}
+
+/// One direction beside the data sheet and the system's own benchmark.
+fn of_spec(way: &str, spec: &Spec) -> String {
+    let percent =
+        |ratio: Option<f64>| ratio.map_or("–".into(), |ratio| format!("{:.0} %", ratio * 100.0));
+    let beside = spec
+        .continuous_over_system
+        .map_or(String::new(), |ratio| format!("; continuous is {:.0} % of fio", ratio * 100.0));
+    format!(
+        "\nData sheet, {way} {}: peak {}, continuous {}, fio {} of it{beside}\n",
+        megabytes(spec.rate.0 as f64),
+        percent(spec.peak_ratio),
+        percent(spec.continuous_ratio),
+        percent(spec.system_ratio),
+    )
 }
 
 fn megabytes(rate: f64) -> String {
@@ -430,6 +462,7 @@ mod tests {
             files: 1,
             moved_bytes: 1 << 30,
             rate: Spread::of(&[2.0e9, 2.2e9]),
+            iterations: vec![],
             cpu_s_per_gb: 0.003,
             slowest_ms: 4.5,
             read_modify_write: None,

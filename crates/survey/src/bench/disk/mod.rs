@@ -68,8 +68,10 @@ pub struct Settings {
     pub continuous: Option<Long>,
     /// The comparison with fio, if it is run or its commands are wanted.
     pub fio: Option<fio::Wish>,
-    /// What the data sheet says.
+    /// What the data sheet says of writing …
     pub spec: Option<ByteRate>,
+    /// … and of reading.
+    pub spec_read: Option<ByteRate>,
     /// What must be held.
     pub require: Option<ByteRate>,
     /// What one recording writes: a cliff that comes only behind it does not count.
@@ -89,6 +91,8 @@ pub struct Long {
     pub bytes: Option<u64>,
     /// Whether to write all there is, less the reserve.
     pub full: bool,
+    /// Whether to go on from the start, over the oldest, when the target is full.
+    pub wrap: bool,
     /// Whether to read it back.
     pub read_back: bool,
     /// Bytes of a block.
@@ -276,7 +280,8 @@ fn summary(
     write.over_position = analysis::over_position(&active);
     let guest = settings.roots.environment().virtualization.is_some_and(|kind| kind != "none");
     let known = cliff::Circumstances {
-        crosses_tracks: !guest && crosses_tracks(places, written.bytes),
+        crosses_tracks: !guest
+            && crosses_tracks(places, written.bytes.min(wish.wrap.unwrap_or(u64::MAX))),
         shared: guest,
         temperatures: &temperatures,
         throttling: &throttling,
@@ -303,6 +308,7 @@ fn summary(
         pattern: wish.pattern.to_string(),
         paced: wish.pace,
         overrun_bytes: written.overrun_bytes,
+        wrap: wish.wrap.map(|bytes| ByteSize(bytes * places.len() as u64)),
         duty: duty.map(|duty| continuous::duty::told(&written.trace, duty)),
         ring: ByteSize(wish.ring_bytes),
         worst_windows: analysis::worst_windows(&active),
@@ -356,25 +362,43 @@ fn wish(
             needed: ByteSize(if plain { block } else { block + 2 * chunk_bytes + (4 << 20) }),
         });
     }
-    let most = if long.full || long.bytes.is_some() || plain { fits } else { fits / 2 };
-    let bytes = long.bytes.map_or(most, |bytes| bytes.min(fits)).max(block);
+    let keep = if plain { fits / block * block } else { fits / members };
+    let most = match long.wrap {
+        true => u64::MAX / 4,
+        false if long.full || long.bytes.is_some() || plain => fits,
+        false => fits / 2,
+    };
+    let most_at_once = if long.wrap { u64::MAX / 4 } else { fits };
+    let bytes = long.bytes.map_or(most, |bytes| bytes.min(most_at_once)).max(block);
     // A file or device is written to its last sector, which need not end a page.
     let bytes = if plain && bytes == fits { bytes } else { bytes / 4096 * 4096 };
-    if long.bytes.is_some_and(|wanted| wanted > fits) {
+    if !long.wrap && long.bytes.is_some_and(|wanted| wanted > fits) {
         let text = format!("there is room for {} of what was to be written", ByteSize(bytes));
         result.note(Level::Warning, text);
     }
     if !plain {
-        chunk_bytes = chunk_bytes.max(bytes / files_to_open()).next_multiple_of(block);
+        chunk_bytes = chunk_bytes.max(bytes.min(fits) / files_to_open()).next_multiple_of(block);
     }
     // At full speed a ring of more than what is under way would only hide where time goes.
     let ring_bytes = match long.pace {
         Some(_) => long.ring_bytes,
         None => long.depth_bytes * members + 8 * block,
     };
+    // No block is written over that is still under way.
+    let least = if plain { ring_bytes } else { ring_bytes + 2 * chunk_bytes };
+    if long.wrap && keep < least {
+        let what = format!(
+            "--wrap needs room for {}, the blocks under way and two chunk files, and there is room for {}: give a \
+             smaller --ring, --depth-bytes or --chunk",
+            ByteSize(least),
+            ByteSize(keep)
+        );
+        return Err(Error::Settings { what });
+    }
     Ok(continuous::Wish {
-        bytes: if plain { bytes.min(fits) } else { bytes },
+        bytes: if plain && !long.wrap { bytes.min(fits) } else { bytes },
         time: long.time,
+        wrap: long.wrap.then_some(keep),
         block_bytes: long.block_bytes,
         chunk_bytes,
         depth_bytes: long.depth_bytes,
@@ -532,6 +556,7 @@ mod tests {
             time: None,
             bytes: None,
             full: true,
+            wrap: false,
             read_back: true,
             block_bytes: 1 << 20,
             chunk_bytes: 4 << 20,
@@ -593,6 +618,7 @@ mod tests {
             continuous: Some(Long { bytes: Some(8 << 20), full: false, ..long() }),
             fio: None,
             spec: None,
+            spec_read: None,
             require: Some(ByteRate(1)),
             capacity: None,
             tbw: None,
@@ -629,6 +655,7 @@ mod tests {
             continuous: None,
             fio: None,
             spec: None,
+            spec_read: None,
             require: None,
             capacity: None,
             tbw: None,

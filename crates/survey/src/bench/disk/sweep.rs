@@ -48,6 +48,8 @@ pub struct Wish {
     pub directions: Vec<Direction>,
     /// How often each.
     pub runs: u32,
+    /// Whether the rate of each run is told.
+    pub iterations: bool,
     /// After this time a run ends early.
     pub run_time: Duration,
     /// The session of all curves but that of sessions.
@@ -306,6 +308,7 @@ impl<'a> Bench<'a> {
             files: point.files * self.places.len() as u32,
             moved_bytes: all.bytes,
             rate: Spread::of(&rates),
+            iterations: if self.wish.iterations { rates } else { vec![] },
             cpu_s_per_gb: cpu / (all.bytes as f64 / 1e9),
             slowest_ms: all.slowest.as_secs_f64() * 1e3,
             read_modify_write: self.modified(point, &all),
@@ -497,6 +500,7 @@ mod tests {
             modes: vec![Mode::Buffered],
             directions: vec![Direction::Read, Direction::Write],
             runs: 2,
+            iterations: false,
             run_time: Duration::from_secs(5),
             session_bytes: 8 * CHUNK_BYTES,
             block_bytes: 1 << 20,
@@ -575,6 +579,7 @@ mod tests {
             files,
             moved_bytes: 1 << 20,
             rate: Spread::of(&[rate]),
+            iterations: vec![],
             cpu_s_per_gb: 0.0,
             slowest_ms: 0.0,
             read_modify_write: odd.then_some(ReadModifyWrite {

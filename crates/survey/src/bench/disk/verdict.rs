@@ -113,7 +113,8 @@ fn seconds(seconds: f64) -> String {
 
 /// Sets what was measured beside what was promised and asked for.
 pub fn judge(result: &mut BenchResult, settings: &Settings) {
-    result.spec = settings.spec.map(|rate| spec(result, rate));
+    result.spec = settings.spec.map(|rate| spec(result, rate, Direction::Write));
+    result.spec_read = settings.spec_read.map(|rate| spec(result, rate, Direction::Read));
     let recommended = result.continuous.as_ref().map(|long| long.recommended.rate);
     if let Some(rate) = settings.require.or(recommended).filter(|rate| rate.0 > 0) {
         result.endurance = Some(endurance(result, rate, settings));
@@ -157,12 +158,23 @@ fn shorter_than_its_ring(long: &Continuous) -> Option<String> {
     })
 }
 
-fn spec(result: &BenchResult, rate: ByteRate) -> Spec {
+fn spec(result: &BenchResult, rate: ByteRate, direction: Direction) -> Spec {
     let over = |measured: f64| measured / rate.0.max(1) as f64;
-    let writes = result.sweep.iter().filter(|point| point.direction == Direction::Write);
-    let peak = writes.map(|point| point.rate.mean).reduce(f64::max);
-    let continuous = result.continuous.as_ref().map(|long| long.write.rate);
-    Spec { rate, peak_ratio: peak.map(over), continuous_ratio: continuous.map(over) }
+    let points = result.sweep.iter().filter(|point| point.direction == direction);
+    let peak = points.map(|point| point.rate.mean).reduce(f64::max);
+    let continuous = result.continuous.as_ref().and_then(|long| match direction {
+        Direction::Write => Some(long.write.rate),
+        Direction::Read => long.read.as_ref().map(|read| read.rate),
+    });
+    let others = result.comparisons.iter().filter(|it| it.direction == direction);
+    let system = others.filter_map(|it| it.rate).reduce(f64::max);
+    Spec {
+        rate,
+        peak_ratio: peak.map(over),
+        continuous_ratio: continuous.map(over),
+        system_ratio: system.map(over),
+        continuous_over_system: continuous.zip(system).map(|(ours, theirs)| ours / theirs.max(1.0)),
+    }
 }
 
 fn endurance(result: &BenchResult, rate: ByteRate, settings: &Settings) -> Endurance {
@@ -269,6 +281,7 @@ mod tests {
             ring: ByteSize(ring),
             cliffs: vec![],
             settled: run.settled,
+            wrap: None,
             duty: None,
             worst_windows: vec![],
             stalls: Stalls::default(),
@@ -414,6 +427,7 @@ mod tests {
             continuous: None,
             fio: None,
             spec: None,
+            spec_read: None,
             require: Some(ByteRate(100 * MB)),
             capacity: None,
             tbw: None,
@@ -457,6 +471,7 @@ mod tests {
             files: 1,
             moved_bytes: 1 << 20,
             rate: Spread::of(&[rate]),
+            iterations: vec![],
             cpu_s_per_gb: 0.0,
             slowest_ms: 0.0,
             read_modify_write: None,

@@ -90,7 +90,10 @@ fn beside(result: &BenchResult) -> Markup {
         }
     };
     if let Some(spec) = &result.spec {
-        row("data sheet", spec.rate.0 as f64, chart::OTHER + 2);
+        row("data sheet, write", spec.rate.0 as f64, chart::OTHER + 2);
+    }
+    if let Some(spec) = &result.spec_read {
+        row("data sheet, read", spec.rate.0 as f64, chart::OTHER + 2);
     }
     if let Some(run) = &result.continuous {
         row("continuous write", run.write.rate, chart::WRITE);
@@ -230,19 +233,25 @@ fn comparison_section(result: &BenchResult) -> Markup {
 
 /// The data sheet, and how long the drive lives.
 fn life_section(result: &BenchResult) -> Markup {
-    if result.spec.is_none() && result.endurance.is_none() {
+    if result.spec.is_none() && result.spec_read.is_none() && result.endurance.is_none() {
         return html! {};
     }
     let (spec, life) = (result.spec.as_ref(), result.endurance.as_ref());
+    let reading = result.spec_read.as_ref();
     let of_spec =
         |share: Option<f64>| share.map(|share| format!("{} of the data sheet", text::share(share)));
     html! {
         section {
             h2 { "Data sheet and endurance" }
             (page::facts(&[
-                ("Data sheet", spec.map(|it| text::rate(it.rate.0 as f64))),
-                ("Peak", spec.and_then(|it| of_spec(it.peak_ratio))),
-                ("Continuous", spec.and_then(|it| of_spec(it.continuous_ratio))),
+                ("Data sheet, write", spec.map(|it| text::rate(it.rate.0 as f64))),
+                ("Peak write", spec.and_then(|it| of_spec(it.peak_ratio))),
+                ("Continuous write", spec.and_then(|it| of_spec(it.continuous_ratio))),
+                ("fio, write", spec.and_then(|it| of_spec(it.system_ratio))),
+                ("Data sheet, read", reading.map(|it| text::rate(it.rate.0 as f64))),
+                ("Peak read", reading.and_then(|it| of_spec(it.peak_ratio))),
+                ("Continuous read", reading.and_then(|it| of_spec(it.continuous_ratio))),
+                ("fio, read", reading.and_then(|it| of_spec(it.system_ratio))),
                 ("Reckoned with", life.map(|it| text::rate(it.rate.0 as f64))),
                 ("Recording", life.and_then(|it| it.recording_share).map(|share| format!("{} of the time", text::share(share)))),
                 ("Written in a day", life.map(|it| format!("{:.1} TB", it.tb_per_day))),

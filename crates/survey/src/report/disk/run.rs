@@ -16,13 +16,17 @@ const STALLS_SHOWN: usize = 5;
 /// Rate against time and position, with stalls, cliffs and temperature.
 pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
     let words = format!(
-        "{} written in {} blocks of {}, up to {} in flight on each member{}.",
+        "{} written in {} blocks of {}, up to {} in flight on each member{}{}.",
         text::size(run.write.bytes as f64),
         text::count(run.write.bytes.div_ceil(run.block_bytes.max(1))),
         text::block_size(run.block_bytes),
         text::block_size(run.depth_bytes),
         run.paced
             .map_or(String::new(), |rate| format!(", held back to {}", text::rate(rate.0 as f64))),
+        run.wrap.map_or(String::new(), |bytes| format!(
+            ", going round within {}",
+            text::size(bytes.0 as f64)
+        )),
     );
     html! {
         section {

@@ -27,6 +27,7 @@ pub fn section(result: &BenchResult) -> Markup {
             (modes(result))
             (modify_table(result))
             (sweep_table(result))
+            (iteration_table(result))
         }
     }
 }
@@ -228,6 +229,27 @@ fn modify_table(result: &BenchResult) -> Markup {
     let heads =
         ["block", "rate", "beside whole pages", "read besides", "written besides", "done by"];
     page::table("Blocks that end within a sector: it is read, changed and written", &heads, &rows)
+}
+
+/// The rate of each run, where they were asked for.
+fn iteration_table(result: &BenchResult) -> Markup {
+    let listed = result.sweep.iter().filter(|point| !point.iterations.is_empty());
+    let rows: Vec<Vec<String>> = listed
+        .map(|point| {
+            let each: Vec<String> = point.iterations.iter().copied().map(text::rate).collect();
+            vec![
+                format!("{} {}", way(point.direction), mode_name(point.mode)),
+                text::block_size(point.session_bytes),
+                text::block_size(point.block_bytes),
+                point.depth.to_string(),
+                text::rate(point.rate.mean),
+                text::rate(point.rate.deviation),
+                each.join(", "),
+            ]
+        })
+        .collect();
+    let heads = ["way", "session", "block", "in flight", "mean", "standard deviation", "each run"];
+    page::table_with_words("Each run", &heads, &rows)
 }
 
 fn sweep_table(result: &BenchResult) -> Markup {

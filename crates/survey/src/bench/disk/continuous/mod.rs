@@ -50,6 +50,8 @@ pub struct Wish {
     pub bytes: u64,
     /// … and no longer than this.
     pub time: Option<Duration>,
+    /// So many bytes lie on each target at once: then writing goes on from the start, over the oldest.
+    pub wrap: Option<u64>,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Bytes of a chunk file, in directories.
@@ -79,6 +81,8 @@ pub struct Laid {
     pub chunk: u32,
     /// Where in the chunk, or in the file or device.
     pub offset: u64,
+    /// Where in the stream.
+    pub position: u64,
     /// How many bytes.
     pub bytes: u32,
     /// CRC32C of them.
@@ -104,7 +108,7 @@ pub struct Done {
 
 /// All that the writing left.
 pub struct Written {
-    /// Every block, in the order of the stream.
+    /// Every block that is still there, in the order of the stream.
     pub laid: Vec<Laid>,
     /// Every completion, in the order of time.
     pub trace: Vec<Done>,
@@ -145,8 +149,11 @@ trait Outlet {
     /// All that was completed since `begun`.
     fn trace(&mut self, begun: Instant) -> Vec<Done>;
 
-    /// The path that reads where a block lies.
+    /// The path that reads where a block lies, if it was not written over.
     fn path(&self, laid: &Laid) -> Option<Arc<PathBuf>>;
+
+    /// Whether a block was written over.
+    fn is_gone(&self, laid: &Laid) -> bool;
 }
 
 /// Writes.
@@ -166,6 +173,7 @@ pub fn write(places: &[Place], wish: &Wish, watcher: &mut Watcher) -> Result<Wri
         told: begun,
         filling: Duration::ZERO,
         laid: vec![],
+        written_bytes: 0,
         drained_bytes: 0,
     };
     let fed = feeder.feed(&mut *outlet, &mut pool, watcher);
@@ -174,10 +182,11 @@ pub fn write(places: &[Place], wish: &Wish, watcher: &mut Watcher) -> Result<Wri
     let overrun_bytes = fed?;
     finished?;
     let elapsed = begun.elapsed();
+    feeder.laid.retain(|laid| !outlet.is_gone(laid));
     let mut trace = outlet.trace(begun);
     trace.sort_by_key(|done| done.at_ns);
     Ok(Written {
-        bytes: feeder.laid.iter().map(|laid| u64::from(laid.bytes)).sum(),
+        bytes: feeder.written_bytes,
         filling: feeder.filling,
         laid: feeder.laid,
         trace,
@@ -196,6 +205,7 @@ struct Feeder<'a> {
     told: Instant,
     filling: Duration,
     laid: Vec<Laid>,
+    written_bytes: u64,
     /// Bytes given in the pause that is.
     drained_bytes: u64,
 }
@@ -228,8 +238,10 @@ impl Feeder<'_> {
                         pool.put(block);
                         break;
                     }
-                    self.laid.push(outlet.give(block, bytes, crc)?);
+                    let laid = outlet.give(block, bytes, crc)?;
+                    self.laid.push(Laid { position, ..laid });
                     position += u64::from(bytes);
+                    self.written_bytes = position;
                 }
                 None if self.wish.pace.is_some() => overrun += u64::from(bytes),
                 None => break,
@@ -365,6 +377,7 @@ mod tests {
         Wish {
             bytes,
             time: None,
+            wrap: None,
             block_bytes: 1 << 20,
             chunk_bytes: 4 << 20,
             depth_bytes: 4 << 20,
@@ -432,6 +445,36 @@ mod tests {
         let found = check(&written, &wish);
         assert_eq!(found.wrong_blocks, 1);
         assert!(found.first.unwrap().contains("at byte 3000000"));
+    }
+
+    #[test]
+    fn going_round_writes_over_the_oldest_and_what_is_left_is_read_for_as_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, vec![0; 8 << 20]).unwrap();
+        let members = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let member = |at: &tempfile::TempDir| Place::open(at.path(), None, &Roots::default());
+        let places = [
+            vec![Place::open(&path, Some(&path), &Roots::default()).unwrap()],
+            vec![member(&members[0]).unwrap()],
+            members.iter().map(|at| member(at).unwrap()).collect(),
+        ];
+        for places in places {
+            let most = places.len() as u64 * (8 << 20);
+            let round = Wish { wrap: Some(8 << 20), depth_bytes: 2 << 20, ..wish(100 << 20) };
+            let written = run(&places, &round);
+            assert_eq!((written.bytes, written.trace.len()), (100 << 20, 100));
+            let left: u64 = written.laid.iter().map(|laid| u64::from(laid.bytes)).sum();
+            assert!(left <= most && left >= 4 << 20, "{left} of {most}");
+            let found = check(&written, &round);
+            assert_eq!((found.compared_bytes, found.wrong_blocks), (left, 0), "{found:?}");
+            let time = Some(Duration::from_millis(300));
+            let stop = AtomicBool::new(false);
+            let mut watcher = Watcher { stop: &stop, tell: &mut |_, _| {} };
+            let read = read_back::read(&written, &Wish { time, ..round }, &mut watcher).unwrap();
+            assert!(read.verification.compared_bytes > left && read.elapsed >= time.unwrap());
+            assert_eq!(read.verification.wrong_blocks, 0, "{:?}", read.verification);
+        }
     }
 
     #[test]

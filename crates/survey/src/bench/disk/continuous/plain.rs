@@ -33,6 +33,10 @@ pub struct Plain {
     flying_bytes: u64,
     depth_bytes: u64,
     next_offset: u64,
+    /// Where writing goes on from the start.
+    end: u64,
+    /// Bytes given in all.
+    given: u64,
     unsynced_bytes: u64,
     syncing: bool,
     trace: Vec<(Instant, Duration, Laid)>,
@@ -59,6 +63,8 @@ impl Plain {
             flying_bytes: 0,
             depth_bytes: wish.depth_bytes,
             next_offset: 0,
+            end: wish.wrap.unwrap_or(u64::MAX),
+            given: 0,
             unsynced_bytes: 0,
             syncing: false,
             trace: vec![],
@@ -129,8 +135,13 @@ impl Plain {
 
 impl Outlet for Plain {
     fn give(&mut self, block: Block, bytes: u32, crc: u32) -> Result<Laid, Error> {
-        let laid = Laid { member: 0, chunk: 0, offset: self.next_offset, bytes, crc };
+        if self.next_offset + u64::from(bytes) > self.end {
+            self.next_offset = 0;
+        }
+        let (offset, position) = (self.next_offset, self.given);
+        let laid = Laid { member: 0, chunk: 0, offset, position, bytes, crc };
         self.next_offset += u64::from(bytes);
+        self.given += u64::from(bytes);
         self.waiting.push_back((block, laid));
         self.send();
         Ok(laid)
@@ -171,5 +182,11 @@ impl Outlet for Plain {
 
     fn path(&self, _laid: &Laid) -> Option<Arc<PathBuf>> {
         Some(self.path.clone())
+    }
+
+    fn is_gone(&self, laid: &Laid) -> bool {
+        // Laps are of whole blocks, and all as long.
+        let lap = self.end.min(self.given);
+        laid.position + lap < self.given
     }
 }

@@ -29,36 +29,58 @@ pub struct ReadBack {
     pub cpu_seconds: f64,
 }
 
-/// Reads all blocks in the order of the stream.
+/// Going round, so many blocks at least are asked for in one go.
+const ROUND_BLOCKS: usize = 8192;
+
+/// Reads all blocks in the order of the stream; where writing went round, over and over again for as long as it wrote.
 pub fn read(written: &Written, wish: &Wish, watcher: &mut Watcher) -> Result<ReadBack, Error> {
+    let again = wish.wrap.and(wish.time).filter(|_| !written.laid.is_empty());
+    let laps = again.map_or(1, |_| ROUND_BLOCKS.div_ceil(written.laid.len()));
     let extents = extents(written)?;
     let settings = Settings { allow_damaged: true, ..Settings::default() };
     let (begun, cpu) = (Instant::now(), cpu_seconds());
-    let mut ahead = Ahead::start(extents, wish.block_bytes as usize, settings)
-        .map_err(|source| Error::Read { source })?;
+    let start = || {
+        let extents = std::iter::repeat_n(extents.clone(), laps).flatten().collect();
+        Ahead::start(extents, wish.block_bytes as usize, settings)
+            .map_err(|source| Error::Read { source })
+    };
+    let mut ahead = start()?;
     let mut found = Verification::default();
     let mut trace = Vec::with_capacity(written.laid.len());
-    let (mut position, mut last, mut told) = (0, begun, begun);
-    for laid in &written.laid {
-        if watcher.stop.load(Relaxed) {
+    let (mut moved, mut last, mut told) = (0, begun, begun);
+    let round = written.laid.iter().cycle();
+    let blocks = if again.is_some() { usize::MAX } else { written.laid.len() };
+    for laid in round.take(blocks) {
+        if watcher.stop.load(Relaxed) || again.is_some_and(|time| begun.elapsed() >= time) {
             break;
         }
-        let Some((loan, fault)) = ahead.next() else { break };
+        let next = match ahead.next() {
+            None if again.is_some() => {
+                ahead = start()?;
+                ahead.next()
+            }
+            next => next,
+        };
+        let Some((loan, fault)) = next else { break };
         let bytes = loan.as_ref().map(|loan| loan.bytes());
-        if let Some(wrong) = difference(bytes, fault.as_ref(), wish, position) {
+        if let Some(wrong) = difference(bytes, fault.as_ref(), wish, laid.position) {
             found.wrong_blocks += 1;
             found.first.get_or_insert(wrong);
         }
         drop(loan);
         let now = Instant::now();
         trace.push(done(laid, now - begun, now - last));
-        (position, last) = (position + u64::from(laid.bytes), now);
-        found.compared_bytes = position;
+        (moved, last) = (moved + u64::from(laid.bytes), now);
+        found.compared_bytes = moved;
         if told.elapsed() >= TELLING {
             told = now;
-            let rate = position as f64 / begun.elapsed().as_secs_f64() / 1e6;
-            let text = format!("reading back: {}, {rate:.0} MB/s", ByteSize(position));
-            (watcher.tell)(&text, position as f64 / written.bytes.max(1) as f64);
+            let rate = moved as f64 / begun.elapsed().as_secs_f64() / 1e6;
+            let text = format!("reading back: {}, {rate:.0} MB/s", ByteSize(moved));
+            let share = match again {
+                Some(time) => begun.elapsed().as_secs_f64() / time.as_secs_f64(),
+                None => moved as f64 / written.bytes.max(1) as f64,
+            };
+            (watcher.tell)(&text, share.min(1.0));
         }
     }
     let elapsed = begun.elapsed();

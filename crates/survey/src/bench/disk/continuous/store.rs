@@ -1,5 +1,6 @@
 //! Blocks into directories: the writers of the store, fed as a capture thread feeds them.
 
+use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,6 +27,8 @@ pub struct Members {
     timings: mpsc::Receiver<Timing>,
     sequence: u64,
     dealt_to: usize,
+    /// No more chunks lie on a member at once.
+    keep_chunks: usize,
 }
 
 /// The capture side's view of one member.
@@ -36,6 +39,8 @@ struct Link {
     wake: Arc<Wake>,
     gauge: Arc<Gauge>,
     writer: Option<Writer>,
+    /// Its chunks that are still there, the oldest first.
+    chunks: VecDeque<u32>,
 }
 
 impl Members {
@@ -57,7 +62,25 @@ impl Members {
         let scan = uuid::Uuid::now_v7();
         let directory = format!("bench_{}", scan.simple());
         let track = Arc::new(Track { scan, number: 0, directory, geometry });
-        Ok(Self { links, track, reports, timings, sequence: 0, dealt_to: 0 })
+        let keep = wish.wrap.map_or(u64::MAX, |bytes| bytes / geometry.chunk_bytes());
+        let keep_chunks = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
+        Ok(Self { links, track, reports, timings, sequence: 0, dealt_to: 0, keep_chunks })
+    }
+
+    /// Begins a chunk on a member. Where there are too many, the oldest is removed, as a recorder lets old scans go.
+    fn begin_chunk(&mut self, chunk: u32) -> Result<(), Error> {
+        let link = &mut self.links[self.dealt_to];
+        link.chunks.push_back(chunk);
+        if link.chunks.len() <= self.keep_chunks {
+            return Ok(());
+        }
+        let Some(oldest) = link.chunks.pop_front() else { return Ok(()) };
+        let Some(files) = link.member.nameless_files() else { return Ok(()) };
+        let name = name(&self.track.directory, oldest);
+        files.remove(&name).map_err(|source| {
+            let what = format!("removing chunk {oldest}");
+            Error::Transfer { path: link.member.root().to_owned(), what, source }
+        })
     }
 
     /// What the writers reported: an end, or that they gave up.
@@ -95,6 +118,11 @@ impl Members {
     }
 }
 
+/// The name that a chunk file would have.
+fn name(directory: &str, chunk: u32) -> String {
+    format!("{directory}/{}", chunk_file(directory, chunk))
+}
+
 /// Blocks of whole pages: the smallest frame that divides every block.
 fn geometry(wish: &Wish) -> Result<Geometry, Error> {
     if u64::from(wish.block_bytes) % ALIGNMENT != 0 {
@@ -121,7 +149,15 @@ fn link(
     let lane = Lane { commands: receiver, returned: sender };
     let writer = store::spawn(member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
     let commands = Some(commands);
-    Ok(Link { member: member.clone(), commands, returned, wake, gauge, writer: Some(writer) })
+    Ok(Link {
+        member: member.clone(),
+        commands,
+        returned,
+        wake,
+        gauge,
+        writer: Some(writer),
+        chunks: VecDeque::new(),
+    })
 }
 
 impl Link {
@@ -144,6 +180,9 @@ impl Outlet for Members {
             self.dealt_to = least.map_or(0, |(number, _)| number);
         }
         let chunk = (sequence / u64::from(geometry.chunk_blocks)) as u32;
+        if place == 0 {
+            self.begin_chunk(chunk)?;
+        }
         let offset = place * u64::from(geometry.block_bytes);
         let frames = bytes / geometry.frame_bytes;
         let filled = Filled {
@@ -166,7 +205,8 @@ impl Outlet for Members {
         let link = &mut self.links[self.dealt_to];
         link.gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
         link.send(Command::Write(filled));
-        Ok(Laid { member: self.dealt_to, chunk, offset, bytes, crc })
+        let position = sequence * u64::from(geometry.block_bytes);
+        Ok(Laid { member: self.dealt_to, chunk, offset, position, bytes, crc })
     }
 
     fn collect(&mut self, pool: &mut Pool, wait: Duration) -> Result<(), Error> {
@@ -226,10 +266,13 @@ impl Outlet for Members {
     }
 
     fn path(&self, laid: &Laid) -> Option<Arc<PathBuf>> {
-        let directory = &self.track.directory;
-        let name = format!("{directory}/{}", chunk_file(directory, laid.chunk));
+        let name = name(&self.track.directory, laid.chunk);
         let file = self.links.get(laid.member)?.member.nameless_files()?.file(&name)?;
         Some(Arc::new(format!("/proc/self/fd/{}", file.as_raw_fd()).into()))
+    }
+
+    fn is_gone(&self, laid: &Laid) -> bool {
+        self.links[laid.member].chunks.front().is_none_or(|oldest| laid.chunk < *oldest)
     }
 }
 
