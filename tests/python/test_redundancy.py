@@ -16,6 +16,7 @@ from fullbore import (
     ask,
     free_port,
     free_ports,
+    generate,
     play,
     run,
     text,
@@ -267,3 +268,31 @@ def test_a_recorder_that_died_together_with_a_disk_is_rebuilt_before_it_is_recov
     assert len(true) > len(sent) / 2
     # What is none of those stands in the place of frames that were lost with the disk.
     assert all(frame in true or wire.is_invalid(frame) for frame in kept)
+
+
+def test_streams_in_step_get_full_stripes_and_a_rebuild_counts_what_there_is(members):
+    """By the page: 1.33 for parity:3+1. The last stripe of each stream may be narrow."""
+    stores, ports = members[:4], free_ports(8)
+    source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000&frame=8032&block=64KiB"
+    options = ["--chunk", "256KiB", "--redundancy", "parity:3+1", "--buffer", "256MiB"]
+    with Recording(source, store=stores, options=options) as recording:
+        generate(f"udp://127.0.0.1:{ports[0]}-{ports[-1]}", frame=8032, fps=1000, frames=2400)
+    manifest = recording.stop(code=GOOD)["manifest"]
+    scan, followed = recording.scan, manifest["redundancy"]["followed"]
+    chunks = {port: len(recording.on_disk().chunks(port)) for port in ports}
+    assert followed["chunks"] == sum(chunks.values()) > 150
+    full = sum(-(-count // 3) for count in chunks.values())
+    assert followed["stripes"] <= full * 1.05, (followed, full)
+    data = sum(len(recording.on_disk().bytes(port)) for port in ports)
+    factor = 1 + followed["bytes"] / data
+    assert 1.333 <= factor < 1.38, factor
+    told = run("info", scan, "--store", named(stores)).stdout.decode()
+    assert f"({factor:.2f}×), {followed['chunks']} chunks in {followed['stripes']} stripes" in told, told
+
+    shutil.rmtree(stores[2])
+    run("rebuild", scan, "--store", named([stores[0], stores[1], stores[3]]), "--onto", members[4])
+    now = [stores[0], stores[1], stores[3], members[4]]
+    rebuilt = ask("info", scan, "--store", named(now))["manifest"]["redundancy"]["followed"]
+    left = verified(scan, now, GOOD)["redundancy"]
+    assert (rebuilt["chunks"], rebuilt["stripes"]) == (left["chunks"], left["stripes"])
+    assert rebuilt["chunks"] == followed["chunks"] and "narrow" not in rebuilt

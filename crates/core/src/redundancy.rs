@@ -37,9 +37,14 @@ impl Scheme {
         usize::from(self.data) + usize::from(self.parity)
     }
 
-    /// Bytes of parity for so many bytes of data, where stripes are full.
-    pub fn extra(self, bytes: u64) -> u64 {
-        let extra = u128::from(bytes) * u128::from(self.parity) / u128::from(self.data.max(1));
+    /// The most data chunks of a stripe on so many members: no two of its chunks lie on one.
+    pub fn widest(self, members: usize) -> usize {
+        usize::from(self.data).min(members.saturating_sub(usize::from(self.parity))).max(1)
+    }
+
+    /// Bytes of parity for so many bytes of data, where stripes are as wide as so many members allow.
+    pub fn extra(self, bytes: u64, members: usize) -> u64 {
+        let extra = u128::from(bytes) * u128::from(self.parity) / self.widest(members) as u128;
         u64::try_from(extra).unwrap_or(u64::MAX)
     }
 }
@@ -93,7 +98,7 @@ fn is_none(number: &u64) -> bool {
     *number == 0
 }
 
-/// How redundancy followed the recording.
+/// How redundancy followed the recording. After a rebuild its sums are those of what there is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
     /// Stripes made.
@@ -111,6 +116,13 @@ pub struct Followed {
     pub most_behind: u64,
     /// How long after the last block was safe it was complete, in milliseconds.
     pub after_ms: u64,
+}
+
+impl Followed {
+    /// Bytes of data and parity for each byte of data.
+    pub fn factor(&self, data_bytes: u64) -> f64 {
+        1.0 + self.bytes as f64 / data_bytes.max(1) as f64
+    }
 }
 
 impl Redundancy {
@@ -143,7 +155,11 @@ mod tests {
         assert_eq!("mirror".parse(), Ok(Scheme { data: 1, parity: 1 }));
         assert_eq!("parity:1+1".parse::<Scheme>().unwrap().to_string(), "mirror");
         assert_eq!("parity:8+2".parse::<Scheme>().unwrap().to_string(), "parity:8+2");
-        assert_eq!(Scheme { data: 4, parity: 2 }.extra(1000), 500);
+        let scheme = Scheme { data: 4, parity: 2 };
+        assert_eq!(
+            [7, 6, 5, 4, 2].map(|members| scheme.extra(1000, members)),
+            [500, 500, 666, 1000, 2000]
+        );
     }
 
     #[test]

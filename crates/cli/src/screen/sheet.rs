@@ -255,7 +255,11 @@ fn told(sealed: &Sealed) -> String {
         State::Recording => "not sealed",
         _ => "sealed",
     };
-    let size = ByteSize(manifest.bytes());
+    let mut size = ByteSize(manifest.bytes()).to_string();
+    if let Some(followed) = manifest.redundancy.and_then(|it| it.followed) {
+        let (parity, factor) = (ByteSize(followed.bytes), followed.factor(manifest.bytes()));
+        size += &format!(" and {parity} of parity ({factor:.2}×)");
+    }
     let mut text = format!(
         "\n{}\n  {}\n  {} {end}, {size}\n\n",
         completeness.headline, completeness.explanation, manifest.scan

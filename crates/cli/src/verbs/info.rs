@@ -316,7 +316,7 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     for Away { path, why, .. } in &manifest.away {
         text += &format!("  away      {}: {why}\n", path.display());
     }
-    text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it));
+    text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it, manifest.bytes()));
     text.push('\n');
     for stream in &manifest.streams {
         text += &described(stream);
@@ -364,13 +364,14 @@ fn standing(info: &Info<'_>) -> &'static str {
 }
 
 /// What stands in for members that are lost.
-fn redundancy(redundancy: &Redundancy) -> String {
+fn redundancy(redundancy: &Redundancy, data_bytes: u64) -> String {
     let scheme = redundancy.scheme();
     let Some(followed) = redundancy.followed else {
         return format!(
             "  parity    {scheme}, not complete: `fullbore verify` tells how much there is\n"
         );
     };
+    let factor = followed.factor(data_bytes);
     let Followed { stripes, chunks, unprotected, narrow, bytes, most_behind, after_ms } = followed;
     let narrow = match narrow {
         0 => String::new(),
@@ -385,8 +386,9 @@ fn redundancy(redundancy: &Redundancy) -> String {
         times => format!(", rebuilt {}", count(times as usize, "time")),
     };
     format!(
-        "  parity    {scheme}: {} of {} in {}{narrow}{without}; at most {} behind, complete {:.1} s after the end{rebuilt}\n",
+        "  parity    {scheme}: {} for {} ({factor:.2}×), {} in {}{narrow}{without}; at most {} behind, complete {:.1} s after the end{rebuilt}\n",
         ByteSize(bytes),
+        ByteSize(data_bytes),
         count(chunks as usize, "chunk"),
         count(stripes as usize, "stripe"),
         count(most_behind as usize, "chunk"),

@@ -144,7 +144,8 @@ pub(super) fn capture(
         tell(&Stage::Warning { text });
     }
     let (notices, heard) = mpsc::channel();
-    let settings = Settings { posting: Posting::on(setup.cpu), hold: false, tails: None };
+    let settings =
+        Settings { posting: Posting::on(setup.cpu), hold: false, tails: None, redundancy: None };
     let capture = Capture::start(0, vec![port], vec![lane], notices, settings)
         .map_err(|source| Error::Thread { source })?;
     let before = witness::Reading::take(Path::new("/"));

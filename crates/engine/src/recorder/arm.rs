@@ -314,6 +314,7 @@ fn start(
             posting: places.capture(number),
             hold: plan.start.is_some(),
             tails: Some(tails.clone()),
+            redundancy: plan.redundancy,
         };
         let capture = Capture::start(number, group, lanes, notices.clone(), settings);
         captures.push(capture.map_err(RecordError::Thread)?);

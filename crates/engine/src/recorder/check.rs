@@ -111,7 +111,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
         return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
     }
     let needed = plan.limit.bytes.unwrap_or(0).saturating_mul(plan.scans.len() as u64);
-    let needed = with_redundancy(needed, plan.redundancy);
+    let needed = with_redundancy(needed, plan.redundancy, members.len());
     if needed > total {
         let members = members.iter().map(|member| member.root().to_owned()).collect();
         let (free, needed) = (ByteSize(total), ByteSize(needed));
@@ -124,7 +124,7 @@ pub(super) fn check_space(plan: &Plan, members: &[Member]) -> Result<(), RecordE
 /// is no refusal, since nobody has to send all the time.
 pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut Tell<'_>) {
     let rate: u64 = plan.sources.iter().filter_map(known_rate).sum();
-    let rate = with_redundancy(rate, plan.redundancy);
+    let rate = with_redundancy(rate, plan.redundancy, members.len());
     let Some(lasts) = plan.lasts(now).filter(|_| rate > 0) else { return };
     let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
@@ -142,14 +142,19 @@ pub(super) fn judge_space(plan: &Plan, members: &[Member], now: Tai, tell: &mut 
     }
 }
 
-/// What so many bytes of data take on the disk set, or so many a second.
-fn with_redundancy(bytes: u64, redundancy: Option<Scheme>) -> u64 {
-    bytes.saturating_add(redundancy.map_or(0, |it| it.extra(bytes)))
+/// What so many bytes of data take on a disk set of so many members, or so many a second.
+fn with_redundancy(bytes: u64, redundancy: Option<Scheme>, members: usize) -> u64 {
+    bytes.saturating_add(redundancy.map_or(0, |it| it.extra(bytes, members)))
 }
 
 /// Seconds until so much room is taken by data that comes at this rate, and by what makes up for lost members.
-pub(super) fn until_full(free: u64, rate: u64, redundancy: Option<Scheme>) -> Option<f64> {
-    let rate = with_redundancy(rate, redundancy);
+pub(super) fn until_full(
+    free: u64,
+    rate: u64,
+    redundancy: Option<Scheme>,
+    members: usize,
+) -> Option<f64> {
+    let rate = with_redundancy(rate, redundancy, members);
     (rate > 0).then(|| free as f64 / rate as f64)
 }
 
@@ -300,13 +305,15 @@ mod tests {
     #[test]
     fn a_disk_set_is_full_sooner_by_what_redundancy_takes() {
         let until = |scheme: Option<&str>| {
-            until_full(12_000, 100, scheme.map(|text| text.parse().unwrap())).unwrap()
+            until_full(12_000, 100, scheme.map(|text| text.parse().unwrap()), 6).unwrap()
         };
         assert_eq!(until(None), 120.0);
         assert_eq!(until(Some("mirror")), 60.0);
         assert_eq!(until(Some("parity:4+1")), 96.0);
         assert_eq!(until(Some("parity:4+2")), 80.0);
-        assert_eq!(until_full(12_000, 0, None), None);
+        assert_eq!(until_full(12_000, 0, None, 6), None);
+        let two_members = until_full(12_000, 100, Some("parity:4+1".parse().unwrap()), 2);
+        assert_eq!(two_members, Some(60.0), "stripes are as wide as members allow");
     }
 
     #[test]

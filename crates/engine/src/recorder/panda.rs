@@ -76,7 +76,7 @@ pub(super) fn start(
         number: plan.panda_numbers().start + place as u16,
         orders: from_supervisor,
         notices: notices.clone(),
-        dealer: Dealer::new(lanes).keeping_tails(Some(tails)),
+        dealer: Dealer::new(lanes).keeping_tails(Some(tails)).for_stripes(plan.redundancy),
         source: panda.source.clone(),
         chunk_bytes: plan.chunk.map_or(CHUNK_BYTES, |size| size.0),
         gauge: gauge.clone(),

@@ -59,7 +59,7 @@ fn judge_members(plan: &Plan, members: &[Member], tell: &mut Tell<'_>) -> Result
 fn rate_of(plan: &Plan) -> Option<u64> {
     let rates: Option<Vec<u64>> = plan.sources.iter().map(known_rate).collect();
     let rate = rates?.into_iter().fold(0, u64::saturating_add);
-    Some(rate.saturating_add(plan.redundancy.map_or(0, |it| it.extra(rate))))
+    Some(rate.saturating_add(plan.redundancy.map_or(0, |it| it.extra(rate, plan.members.len()))))
 }
 
 /// Bytes free on all members that are there.

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fullbore_core::redundancy::Scheme;
 use rustix::event::{Timespec, epoll};
 
 use super::dealer::{Dealer, Lane};
@@ -56,6 +57,8 @@ pub struct Settings {
     pub hold: bool,
     /// Who keeps the tails of slow streams, if anybody does.
     pub tails: Option<Tails>,
+    /// Which stripes are made of the chunks, if any are.
+    pub redundancy: Option<Scheme>,
 }
 
 /// What the supervisor orders.
@@ -95,7 +98,10 @@ impl Capture {
             let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
                 Ok(work) => Work {
                     holding: settings.hold,
-                    dealer: work.dealer.keeping_tails(settings.tails),
+                    dealer: work
+                        .dealer
+                        .keeping_tails(settings.tails)
+                        .for_stripes(settings.redundancy),
                     ..work
                 },
                 Err(error) => {

@@ -1,4 +1,5 @@
-//! Dealing blocks over the members: the next free member takes the next chunk.
+//! Dealing blocks over the members: the next free member takes the next chunk. With redundancy it is one that holds
+//! none of the stream's newest chunks, so that these make a full stripe.
 //!
 //! ```text
 //! stream ─► chunk 0 on member 1 │ chunk 1 on member 0 │ chunk 2 on member 1 │ …
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::Gap;
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::tail::Piece;
 use fullbore_core::time::Tai;
 
@@ -114,6 +116,8 @@ pub struct Dealer {
     aborted: bool,
     /// Who keeps the tails of slow streams, if anybody does.
     tails: Option<Tails>,
+    /// A stream's next chunk goes to none of the members that hold so many of its newest.
+    apart: usize,
 }
 
 /// Where the blocks of one stream of one scan go.
@@ -127,6 +131,8 @@ pub struct Course {
     current: Option<Chunk>,
     /// Members that blocks were dealt to: only there is an index.
     holders: BTreeSet<usize>,
+    /// Members that hold its newest chunks, the newest last.
+    recent: VecDeque<usize>,
     /// Blocks with the writers.
     outstanding: u64,
     /// Blocks that came back, until all have come to rest.
@@ -159,6 +165,7 @@ impl Course {
             next_chunk: 0,
             current: None,
             holders: BTreeSet::new(),
+            recent: VecDeque::new(),
             outstanding: 0,
             refused: Vec::new(),
             held: VecDeque::new(),
@@ -204,7 +211,13 @@ impl Dealer {
     /// Deals over these lanes, one per member.
     pub fn new(lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a disk set has at least one member");
-        Self { lanes, turn: 0, aborted: false, tails: None }
+        Self { lanes, turn: 0, aborted: false, tails: None, apart: 0 }
+    }
+
+    /// Keeps as many chunks of a stream on different members as a stripe takes, if stripes are made.
+    pub fn for_stripes(self, redundancy: Option<Scheme>) -> Self {
+        let widest = redundancy.map_or(1, |scheme| scheme.widest(self.lanes.len()));
+        Self { apart: widest - 1, ..self }
     }
 
     /// Has open blocks of slow streams kept by these.
@@ -247,7 +260,7 @@ impl Dealer {
             return Some(filled);
         }
         if course.current.is_none_or(|chunk| chunk.blocks >= full) {
-            let Some(member) = self.freest() else { return Some(filled) };
+            let Some(member) = self.next_member(course) else { return Some(filled) };
             course.current = Some(Chunk { number: course.next_chunk, member, blocks: 0, bytes: 0 });
             course.next_chunk += 1;
         }
@@ -267,19 +280,39 @@ impl Dealer {
         self.lanes[chunk.member].write(filled);
     }
 
-    /// The member with the shortest backlog of those that take data.
-    fn freest(&mut self) -> Option<usize> {
+    /// Where the next chunk of a stream goes.
+    fn next_member(&mut self, course: &mut Course) -> Option<usize> {
         if self.aborted {
             return None;
         }
-        let count = self.lanes.len();
-        let gauge = |member: usize| &self.lanes[member].gauge;
-        let chosen = (0..count)
-            .map(|n| (self.turn + n) % count)
-            .filter(|&member| !gauge(member).refusing.load(Ordering::Relaxed))
-            .min_by_key(|&member| gauge(member).backlog_bytes.load(Ordering::Relaxed))?;
-        self.turn = (chosen + 1) % count;
+        let least = self.freest(|_| true)?;
+        // A full stripe is worth some of the memory, and no frame: members that have fallen behind are left out.
+        let slack =
+            self.lanes[least].most_blocks as u64 * u64::from(course.track.geometry.block_bytes) / 8;
+        let chosen = self
+            .freest(|member| !course.recent.contains(&member))
+            .filter(|&member| self.backlog(member) <= self.backlog(least) + slack)
+            .unwrap_or(least);
+        course.recent.push_back(chosen);
+        while course.recent.len() > self.apart {
+            course.recent.pop_front();
+        }
+        self.turn = (chosen + 1) % self.lanes.len();
         Some(chosen)
+    }
+
+    /// The member with the shortest backlog of those that take data and may be chosen.
+    fn freest(&self, may_be: impl Fn(usize) -> bool) -> Option<usize> {
+        let count = self.lanes.len();
+        (0..count)
+            .map(|n| (self.turn + n) % count)
+            .filter(|&member| !self.lanes[member].gauge.refusing.load(Ordering::Relaxed))
+            .filter(|&member| may_be(member))
+            .min_by_key(|&member| self.backlog(member))
+    }
+
+    fn backlog(&self, member: usize) -> u64 {
+        self.lanes[member].gauge.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// The next answer of any writer. What waits for room is sent, as far as there is some now.
@@ -328,7 +361,7 @@ impl Dealer {
             // Blocks of one chunk stay together; one that was never begun keeps its number.
             let number = filled.chunk;
             if last != Some(number) {
-                course.current = self.freest().map(|member| {
+                course.current = self.next_member(course).map(|member| {
                     let kept = filled.offset == 0;
                     let number = if kept { number } else { course.next_chunk };
                     course.next_chunk += u32::from(!kept);
@@ -368,6 +401,7 @@ impl Dealer {
 mod tests {
     use fullbore_core::layout::Geometry;
     use fullbore_core::time::Tai;
+    use proptest::prelude::*;
     use uuid::Uuid;
 
     use super::*;
@@ -553,6 +587,67 @@ mod tests {
         writers[1].gauge.refusing.store(false, Ordering::Relaxed);
         writers[1].gauge.backlog_bytes.store(2_000_000, Ordering::Relaxed);
         assert_eq!(deal_chunk(&mut dealer, &mut writers), [chunk_blocks, 0, 0], "the shorter one");
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_chunks_of_each_stream_make_a_full_stripe_though_streams_go_in_step(
+            streams in 1..17usize,
+            (data, parity, spare) in (1..9u16, 1..4u16, 0..3usize),
+            backlogs in prop::collection::vec(0..30_000u64, 1..200),
+        ) {
+            let scheme = Scheme { data, parity };
+            let (dealer, mut writers) = disk_set(scheme.members() + spare);
+            let mut dealer = dealer.for_stripes(Some(scheme));
+            let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+            let mut courses: Vec<Course> = (0..streams).map(|_| course()).collect();
+            let mut lying: Vec<Vec<usize>> = vec![Vec::new(); streams];
+            let mut backlogs = backlogs.iter().cycle();
+            for _ in 0..20 {
+                for (course, lying) in courses.iter_mut().zip(&mut lying) {
+                    // What is still to be written differs from member to member, within the slack.
+                    for (writer, backlog) in writers.iter().zip(&mut backlogs) {
+                        writer.gauge.backlog_bytes.store(*backlog, Ordering::Relaxed);
+                    }
+                    for _ in 0..course.track.geometry.chunk_blocks {
+                        let block = filled(&mut pool, course);
+                        prop_assert!(dealer.deal(course, block).is_none());
+                    }
+                    for (member, writer) in writers.iter_mut().enumerate() {
+                        for block in sent(writer) {
+                            lying.extend((block.offset == 0).then_some(member));
+                            pool.put(block.block);
+                        }
+                    }
+                }
+            }
+            for lying in lying {
+                for stripe in lying.windows(data.into()) {
+                    let members: BTreeSet<&usize> = stripe.iter().collect();
+                    prop_assert_eq!(members.len(), stripe.len(), "{:?} of {:?}", stripe, lying);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_frame_waits_for_a_full_stripe_on_a_member_that_has_fallen_behind() {
+        let mut pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), 4096, 0);
+        let (dealer, mut writers) = disk_set(3);
+        let mut dealer = dealer.for_stripes(Some("parity:2+1".parse().unwrap()));
+        let mut course = course();
+        // 60 blocks may be with a writer: one that is more than an eighth of them behind gets nothing.
+        for (writer, blocks) in writers.iter().zip([0, 8, 9]) {
+            writer.gauge.backlog_bytes.store(blocks * 4096, Ordering::Relaxed);
+        }
+        for _ in 0..12 {
+            let block = filled(&mut pool, &mut course);
+            assert!(dealer.deal(&mut course, block).is_none());
+            let blocks = sent(&mut writers[0]);
+            assert_eq!(blocks.len(), 1);
+            writers[0].gauge.backlog_bytes.store(0, Ordering::Relaxed);
+        }
+        assert!(sent(&mut writers[1]).is_empty() && sent(&mut writers[2]).is_empty());
     }
 
     #[test]

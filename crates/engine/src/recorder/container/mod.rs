@@ -266,6 +266,7 @@ impl Work {
                 posting: Posting::on(plan.cpus.get(number).copied()),
                 hold: false,
                 tails: None,
+                redundancy: None,
             };
             let capture = Capture::start(number, group, vec![lane], to_notices.clone(), settings);
             captures.push(capture.map_err(RecordError::Thread)?);

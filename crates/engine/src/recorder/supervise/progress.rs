@@ -44,7 +44,12 @@ impl Supervisor {
             durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
             seconds_left: self.seconds_left(),
             free_bytes: free,
-            seconds_until_full: until_full(free, total, self.plan.redundancy),
+            seconds_until_full: until_full(
+                free,
+                total,
+                self.plan.redundancy,
+                self.plan.members.len(),
+            ),
             streams,
             members,
         }

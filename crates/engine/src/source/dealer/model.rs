@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
+use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -126,7 +127,7 @@ fn gaps_of(stream: u16) -> Vec<Gap> {
 }
 
 impl World {
-    fn new(members: usize, streams: usize) -> Self {
+    fn new(members: usize, streams: usize, scheme: Option<Scheme>) -> Self {
         let region = Region::new(REGION_BYTES).unwrap();
         // More memory than is filled of each, so that there are no more of them.
         let pool = Pool::new(Arc::new(region), REGION_BYTES / (BLOCKS + 1) + 4096, 0);
@@ -163,7 +164,7 @@ impl World {
         };
         Self {
             pool,
-            dealer: Dealer::new(lanes),
+            dealer: Dealer::new(lanes).for_stripes(scheme),
             courses: (0..streams).map(|number| Course::new(Arc::new(track(number)))).collect(),
             ended: vec![false; streams],
             told_to_finish: vec![false; streams],
@@ -245,13 +246,20 @@ impl World {
         let is_full = |blocks: u32| blocks >= CHUNK_BLOCKS;
         let is_new =
             course.refused.is_empty() && course.current.is_none_or(|chunk| is_full(chunk.blocks));
+        let recent = course.recent.clone();
         let lost = self.dealer.deal(&mut self.courses[stream], filled);
         if is_new && !self.nobody_takes() {
             let count = |(it, before): (&Writer, &usize)| it.commands.slots() > *before;
             let chosen = self.writers.iter().zip(&waiting).position(count);
             let chosen = chosen.expect("a new chunk goes to a member at once");
-            let least = backlogs.iter().flatten().min().copied();
-            assert_eq!(backlogs[chosen], least, "{chosen} of {backlogs:?}");
+            let least = backlogs.iter().flatten().min().copied().expect("one takes it");
+            let apart = (0..).zip(&backlogs).filter(|(member, _)| !recent.contains(member));
+            let apart = apart.filter_map(|(_, backlog)| *backlog).min();
+            let slack = (BLOCKS as u64) * u64::from(BLOCK_BYTES) / 8;
+            let apart = apart.filter(|&backlog| backlog <= least + slack);
+            let told = format!("{chosen} of {backlogs:?}, recently {recent:?}");
+            assert_eq!(backlogs[chosen], Some(apart.unwrap_or(least)), "{told}");
+            assert!(apart.is_none() || !recent.contains(&chosen), "{told}");
         }
         self.lose(lost);
     }
@@ -415,11 +423,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn every_block_is_written_once_or_counted_once_whatever_members_do(
-        members in 1..4usize,
+        members in 1..6usize,
         streams in 1..4usize,
+        scheme in prop::option::of((1..4u16, 1..3u16)),
         steps in steps(),
     ) {
-        let mut world = World::new(members, streams);
+        let scheme = scheme.map(|(data, parity)| Scheme { data, parity });
+        let mut world = World::new(members, streams, scheme);
         steps.iter().for_each(|step| world.play(*step));
         world.come_to_an_end();
         check_files(&world)?;

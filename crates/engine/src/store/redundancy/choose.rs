@@ -12,7 +12,7 @@ const PATIENCE: usize = 2;
 /// Which of the chunks that wait make the next stripe, by their places, oldest first. `waiting` tells the member of
 /// each, of `members` that take data. None as long as it is better to wait, which ends with the recording (`last`).
 pub fn stripe(waiting: &[usize], scheme: Scheme, members: usize, last: bool) -> Option<Vec<usize>> {
-    let widest = usize::from(scheme.data).min(members.saturating_sub(usize::from(scheme.parity)));
+    let widest = scheme.widest(members);
     let mut of_member: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (place, member) in waiting.iter().enumerate() {
         of_member.entry(*member).or_default().push(place);
@@ -20,8 +20,8 @@ pub fn stripe(waiting: &[usize], scheme: Scheme, members: usize, last: bool) -> 
     let mut queues: Vec<Vec<usize>> = of_member.into_values().collect();
     // A member that has taken more chunks than others gives one to every stripe.
     queues.sort_by_key(|queue| (std::cmp::Reverse(queue.len()), queue[0]));
-    queues.truncate(widest.max(1));
-    let full = queues.len() == usize::from(scheme.data);
+    queues.truncate(widest);
+    let full = queues.len() == widest;
     let long = waiting.len() > PATIENCE * usize::from(scheme.data);
     let due = full || long || last;
     let mut chosen: Vec<usize> = queues.iter().map(|queue| queue[0]).collect();
@@ -84,6 +84,45 @@ mod tests {
             }
             compose(&mut waiting, true)?;
             prop_assert!(waiting.is_empty() && seen.iter().all(|times| *times == 1));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_dealt_apart_make_full_stripes_in_whatever_order_they_are_complete(
+            data in 1..9u16,
+            parity in 1..3u16,
+            picks in prop::collection::vec((any::<prop::sample::Index>(), 0..6usize), 1..120),
+        ) {
+            let scheme = Scheme { data, parity };
+            let members = scheme.members();
+            // Each chunk lies on a member that holds none of the stream's newest.
+            let mut dealt: Vec<usize> = Vec::new();
+            for (pick, _) in &picks {
+                let newest = &dealt[dealt.len().saturating_sub(usize::from(data) - 1)..];
+                let others: Vec<usize> = (0..members).filter(|it| !newest.contains(it)).collect();
+                dealt.push(others[pick.index(others.len())]);
+            }
+            // Each is complete a little later than it was dealt.
+            let mut order: Vec<usize> = (0..dealt.len()).collect();
+            order.sort_by_key(|&number| number + picks[number].1 * usize::from(data) / 6);
+            let mut waiting: Vec<usize> = Vec::new();
+            let mut stripes = 0;
+            let mut compose = |waiting: &mut Vec<usize>, last| {
+                let on = |waiting: &[usize]| waiting.iter().map(|it| dealt[*it]).collect::<Vec<_>>();
+                while let Some(places) = stripe(&on(waiting), scheme, members, last) {
+                    stripes += 1;
+                    places.iter().rev().for_each(|&place| _ = waiting.remove(place));
+                }
+            };
+            for number in order {
+                let place = waiting.partition_point(|it| *it < number);
+                waiting.insert(place, number);
+                compose(&mut waiting, false);
+            }
+            compose(&mut waiting, true);
+            let full = dealt.len().div_ceil(usize::from(data));
+            prop_assert!(stripes <= full + 2, "{} stripes where {} are full", stripes, full);
         }
     }
 

@@ -26,7 +26,7 @@ use fullbore_core::manifest::{
     ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member as Listed, SIDE_DIRECTORY, State,
 };
 use fullbore_core::name::ScanName;
-use fullbore_core::redundancy::Followed;
+use fullbore_core::redundancy::{Followed, Scheme};
 use serde::Serialize;
 
 use super::check::{Standing, check, parity_bytes};
@@ -615,13 +615,12 @@ impl Rebuilding<'_> {
             }
             let before = redundancy.followed.unwrap_or_default();
             if let Some(made) = followed.filter(|_| !self.rebuilt.interrupted) {
+                let there = self.sums(redundancy.scheme())?;
                 redundancy.followed = Some(Followed {
-                    stripes: before.stripes + made.stripes,
-                    chunks: before.chunks + made.chunks,
                     unprotected: made.unprotected,
-                    narrow: before.narrow + made.narrow,
-                    bytes: before.bytes + made.bytes,
-                    ..before
+                    most_behind: before.most_behind,
+                    after_ms: before.after_ms,
+                    ..there
                 });
             }
         }
@@ -635,6 +634,24 @@ impl Rebuilding<'_> {
             self.tidy()?;
         }
         Ok(self.rebuilt)
+    }
+
+    /// How many stripes there are now, of how many chunks, with how much parity.
+    fn sums(&self, scheme: Scheme) -> Result<Followed, Error> {
+        let roots: Vec<PathBuf> =
+            self.scan.inventory.roots.iter().map(|it| it.path.clone()).collect();
+        let inventory = Inventory::take(&roots, &self.scan.manifest.scan)?;
+        let streams = 0..self.scan.manifest.streams.len();
+        let mut sums = Followed::default();
+        for told in streams.flat_map(|number| stripes_of(&inventory, number)) {
+            let stripe = &told.stripe;
+            let parity = stripe.parity.iter().flatten().count() as u64;
+            sums.stripes += 1;
+            sums.chunks += stripe.data.len() as u64;
+            sums.narrow += u64::from(stripe.parity.len() < usize::from(scheme.parity));
+            sums.bytes += parity * stripe.bytes_of(stripe.data.len());
+        }
+        Ok(sums)
     }
 
     /// Removes what lies twice, while nobody else may change the scan.
