@@ -15,6 +15,24 @@ pub struct ByteSize(pub u64);
 #[serde(transparent)]
 pub struct ByteRate(pub u64);
 
+/// A rate that a person asked for, and whether in bits per second: it is told in the same unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedRate {
+    /// The rate.
+    pub rate: ByteRate,
+    /// Whether it was typed in bits.
+    pub in_bits: bool,
+}
+
+impl FromStr for AskedRate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let unit = text.trim().to_ascii_lowercase();
+        Ok(Self { rate: text.parse()?, in_bits: unit.ends_with("bit/s") || unit.ends_with("bps") })
+    }
+}
+
 /// A size or rate that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -1,8 +1,8 @@
 //! Two results side by side: what changed, and whether that is more than noise.
 //!
 //! Every figure that two results have in common is compared. Where both were measured several times,
-//! Welch's test on mean, deviation and number of runs says whether the means differ (at 95 %); where one
-//! was measured once, nobody knows its spread, and only the threshold decides. A figure is *worse* when
+//! Welch's test on mean, deviation and number of runs says whether the means differ (at 95 %). A long run counts as ten
+//! stretches of itself. Where the spread of one is not known, the figure is shown and not judged. A figure is *worse* when
 //! the difference is more than noise and beyond the threshold. What is different by chance alone, such as
 //! the longest of many writes, is shown and not judged.
 
@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::result::{BenchResult, Curve, Direction, Mode, Spread, SweepPoint};
+use super::result::{BenchResult, Bin, Curve, Direction, Mode, Pass, Spread, SweepPoint};
 
 /// All differences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -84,6 +84,8 @@ pub enum Judgement {
     Slight,
     /// No more than noise.
     Same,
+    /// Beyond the threshold, but how far two measurements differ by chance is not known.
+    NotJudged,
     /// A matter of chance: only shown.
     Shown,
 }
@@ -95,6 +97,7 @@ impl fmt::Display for Judgement {
             Self::Better => "better",
             Self::Slight => "slight",
             Self::Same => "same",
+            Self::NotJudged => "not judged",
             Self::Shown => "",
         })
     }
@@ -150,6 +153,8 @@ fn figure(one: &Measured, other: &Measured, threshold: f64) -> Figure {
         Judgement::Same
     } else if change.abs() <= threshold {
         if noise.is_some() { Judgement::Slight } else { Judgement::Same }
+    } else if noise.is_none() {
+        Judgement::NotJudged
     } else if (change > 0.0) == one.unit.more_is_better() {
         Judgement::Better
     } else {
@@ -200,9 +205,28 @@ fn student(freedom: f64) -> f64 {
     }
 }
 
+/// A long run is compared as so many stretches, if it is no shorter than this.
+const STRETCHES: usize = 10;
+const SHORTEST_LONG_RUN_S: f64 = 10.0;
+
 /// A value that was measured once.
 fn once(value: f64) -> Spread {
     Spread::of(&[value])
+}
+
+/// The rate of a long run, with the spread of its stretches; a short run is one measurement.
+fn stretches(pass: &Pass) -> Spread {
+    let bins = &pass.over_time;
+    let each = bins.len() / STRETCHES;
+    if pass.seconds < SHORTEST_LONG_RUN_S || each == 0 {
+        return once(pass.rate);
+    }
+    let rate = |bins: &[Bin]| {
+        let bytes: u64 = bins.iter().map(|bin| bin.bytes).sum();
+        bytes as f64 / bins.iter().map(|bin| bin.seconds).sum::<f64>().max(1e-9)
+    };
+    let rates: Vec<f64> = bins.chunks_exact(each).map(rate).collect();
+    Spread { mean: pass.rate, ..Spread::of(&rates) }
 }
 
 /// All figures of a result that can be compared, each with a name of its own.
@@ -226,11 +250,16 @@ fn figures_of(result: &BenchResult) -> Vec<Measured> {
     }
     if let Some(run) = &result.continuous {
         let recommended = &run.recommended;
-        put("sustained".into(), Unit::BytesPerSecond, once(recommended.sustained.0 as f64), false);
-        put("continuous write".into(), Unit::BytesPerSecond, once(run.write.rate), false);
+        let write = stretches(&run.write);
+        let sustained = recommended.sustained.0 as f64;
+        // It follows from the same trace, and is as sure as that.
+        let deviation = write.deviation / write.mean.max(1.0) * sustained;
+        let sustained = Spread { runs: write.runs, deviation, ..once(sustained) };
+        put("sustained".into(), Unit::BytesPerSecond, sustained, false);
+        put("continuous write".into(), Unit::BytesPerSecond, write, false);
         put("continuous write".into(), Unit::CpuPerGb, once(run.write.cpu_s_per_gb), false);
         if let Some(read) = &run.read {
-            put("continuous read".into(), Unit::BytesPerSecond, once(read.rate), false);
+            put("continuous read".into(), Unit::BytesPerSecond, stretches(read), false);
             put("continuous read".into(), Unit::CpuPerGb, once(read.cpu_s_per_gb), false);
         }
         for window in &run.worst_windows {
@@ -304,8 +333,12 @@ fn circumstances(a: &BenchResult, b: &BenchResult) -> Vec<Circumstance> {
     let long = |result: &BenchResult| {
         result.continuous.as_ref().map_or(String::new(), |run| {
             let paced = run.paced.map_or(String::new(), |rate| format!(", paced at {rate}"));
+            let duty = run.duty.as_ref().map_or(String::new(), |duty| {
+                format!(", scans and pauses of {} s / {} s", duty.record_s, duty.pause_s)
+            });
+            let wrap = if run.wrap.is_some() { ", going round" } else { "" };
             format!(
-                "blocks of {}, {} in flight, {}{paced}",
+                "blocks of {}, {} in flight, {}{paced}{duty}{wrap}",
                 crate::report::block_size(run.block_bytes),
                 crate::report::block_size(run.depth_bytes),
                 run.pattern
@@ -355,7 +388,7 @@ fn paths(result: &BenchResult) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::result::{Environment, Kind, Stage};
+    use crate::bench::result::{DutyRun, Environment, Kind, Stage};
 
     fn result(rates: &[f64]) -> BenchResult {
         let mut result = BenchResult::new(Kind::Memory, Environment::default());
@@ -388,9 +421,35 @@ mod tests {
     }
 
     #[test]
-    fn single_runs_are_judged_by_the_threshold_alone() {
+    fn a_single_run_beyond_the_threshold_is_not_judged() {
         assert_eq!(judged(&[10e9], &[9.6e9]), Judgement::Same);
-        assert_eq!(judged(&[10e9], &[9e9, 9e9, 9e9]), Judgement::Worse);
+        assert_eq!(judged(&[10e9], &[9e9, 9e9, 9e9]), Judgement::NotJudged);
+        assert!(!compare(&result(&[10e9]), &result(&[5e9]), 0.05).worse);
+    }
+
+    #[test]
+    fn a_long_run_is_judged_by_its_stretches_and_a_quick_one_is_not() {
+        let drive: BenchResult =
+            serde_json::from_str(include_str!("../../tests/data/drive.json")).unwrap();
+        let slower = |seconds: f64, factor: f64| {
+            let mut result = drive.clone();
+            let run = result.continuous.as_mut().unwrap();
+            run.write.seconds = seconds;
+            run.write.rate = 1e9 * factor;
+            for (n, bin) in run.write.over_time.iter_mut().enumerate() {
+                (bin.seconds, bin.rate) = (1.0, 1e9 * factor + 1e6 * (n % 3) as f64);
+                bin.bytes = bin.rate as u64;
+            }
+            result
+        };
+        let of = |seconds| {
+            let comparison = compare(&slower(seconds, 1.0), &slower(seconds, 0.8), 0.05);
+            let is_write =
+                |it: &&Figure| it.name == "continuous write" && it.unit == Unit::BytesPerSecond;
+            comparison.figures.iter().find(is_write).unwrap().judgement
+        };
+        assert_eq!(of(600.0), Judgement::Worse);
+        assert_eq!(of(3.0), Judgement::NotJudged);
     }
 
     #[test]
@@ -400,6 +459,17 @@ mod tests {
         b.environment.cpu = "another".into();
         let found = compare(&a, &b, 0.05).circumstances;
         assert!(found.len() == 1 && found[0].weighty && found[0].name == "processor", "{found:?}");
+    }
+
+    #[test]
+    fn another_duty_cycle_is_said() {
+        let drive: BenchResult =
+            serde_json::from_str(include_str!("../../tests/data/drive.json")).unwrap();
+        let mut other = drive.clone();
+        let duty = DutyRun { record_s: 40.0, pause_s: 20.0, scans: vec![] };
+        other.continuous.as_mut().unwrap().duty = Some(duty);
+        let found = compare(&drive, &other, 0.05).circumstances;
+        assert!(found.len() == 1 && found[0].values[1].ends_with("40 s / 20 s"), "{found:?}");
     }
 
     #[test]

@@ -759,6 +759,9 @@ pub struct Endurance {
 pub struct Verdict {
     /// What was asked for (`--require`).
     pub required: ByteRate,
+    /// Whether that was typed in bits per second.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_bits: bool,
     /// What it holds.
     pub sustained: ByteRate,
     /// Whether that is enough.

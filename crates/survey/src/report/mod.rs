@@ -25,7 +25,7 @@ use crate::bench::result::{BenchResult, Kind};
 pub use screen::{columns, screen};
 pub use several::{Drive, drives, html_of_several, screen_of_several};
 pub use stages::{WHOLE as WHOLE_PATH, slowest};
-pub use text::{block_size, milliseconds, rate, seconds, share, size, spread};
+pub use text::{block_size, in_unit, milliseconds, rate, seconds, share, size, spread};
 
 /// The whole page.
 pub fn html(result: &BenchResult) -> String {

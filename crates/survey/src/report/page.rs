@@ -49,8 +49,8 @@ pub fn banners(result: &BenchResult) -> Markup {
                 strong { (if verdict.holds { "PASS" } else { "FAIL" }) }
                 p {
                     (verdict.sentence.trim_end_matches('.'))
-                    ". Asked for: " (text::rate(verdict.required.0 as f64))
-                    "; sustained: " (text::rate(verdict.sustained.0 as f64))
+                    ". Asked for: " (text::asked(verdict))
+                    "; sustained: " (text::in_unit(verdict.sustained.0 as f64, verdict.in_bits))
                     " (margin " (text::share(verdict.margin)) ")."
                 }
             }

@@ -1,6 +1,6 @@
 //! Stages on a terminal: columns, and the verdict at the end where it stays in sight.
 
-use super::stages::{called, figure, slowest, spoken};
+use super::stages::{called, figure, limit, spoken};
 use super::{name, subject, text};
 use crate::bench::result::{BenchResult, Kind, Level, Stage};
 
@@ -71,13 +71,8 @@ fn stages(result: &BenchResult) -> String {
             told += &format!("  {}: {}\n", called(stage, several), figures.join(", "));
         }
     }
-    if let Some(stage) = slowest(&result.stages).filter(|_| result.kind == Kind::All) {
-        told += &format!(
-            "\nThe slowest stage is {}: {} ({}).\n",
-            stage.name,
-            text::rate(stage.rate.mean),
-            stage.what
-        );
+    if let Some(sentence) = limit(&result.stages).filter(|_| result.kind == Kind::All) {
+        told += &format!("\n{sentence}\n");
     }
     told
 }

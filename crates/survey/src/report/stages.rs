@@ -1,6 +1,7 @@
 //! Stages of the path side by side, so that the slowest has a name.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
@@ -22,6 +23,25 @@ pub fn slowest(stages: &[Stage]) -> Option<&Stage> {
     stages.iter().filter(|stage| stage.name != WHOLE && stage.rate.mean > 0.0).min_by(by_rate)
 }
 
+/// A path that reaches less than this share of its slowest stage is not limited by that stage.
+const LIMITED_BY_A_STAGE: f64 = 0.9;
+
+/// Which stage limits the path, in a sentence.
+pub fn limit(stages: &[Stage]) -> Option<String> {
+    let stage = slowest(stages)?;
+    let (rate, what) = (text::rate(stage.rate.mean), &stage.what);
+    let whole = stages.iter().find(|stage| stage.name == WHOLE && stage.rate.mean > 0.0);
+    Some(match whole {
+        Some(whole) if whole.rate.mean < stage.rate.mean * LIMITED_BY_A_STAGE => format!(
+            "No stage alone limits the path: the path whole reached {}, and the slowest stage alone, {}, {rate}. The \
+             stages share the processors, or the sender was too slow: see the notes.",
+            text::rate(whole.rate.mean),
+            stage.name
+        ),
+        _ => format!("The slowest stage is {}: {rate} ({what}).", stage.name),
+    })
+}
+
 /// The few figures that count, of a benchmark of stages.
 pub fn tiles(result: &BenchResult) -> Markup {
     let mut tiles: Vec<Tile> = Vec::new();
@@ -36,7 +56,7 @@ pub fn tiles(result: &BenchResult) -> Markup {
         tiles.push(Tile {
             name: if result.kind == Kind::All { "Slowest stage" } else { "Slowest" },
             figure: text::rate(stage.rate.mean),
-            small: stage.what.clone(),
+            small: format!("{}: {}", stage.name, stage.what),
         });
     }
     let dearest = result.stages.iter().filter(|stage| stage.name != WHOLE);
@@ -45,9 +65,9 @@ pub fn tiles(result: &BenchResult) -> Markup {
     };
     if let Some(stage) = dearest.max_by(by_cost).filter(|stage| stage.cpu_s_per_gb.is_some()) {
         tiles.push(Tile {
-            name: "Dearest in CPU time",
+            name: "Most CPU time",
             figure: cost(stage).unwrap_or_default(),
-            small: stage.what.clone(),
+            small: format!("{}: {}", stage.name, stage.what),
         });
     }
     page::tiles(&tiles)
@@ -71,7 +91,7 @@ pub fn section(result: &BenchResult) -> Markup {
     };
     let line = result.verdict.as_ref().map(|verdict| {
         let required = verdict.required.0 as f64;
-        (required, format!("asked for: {}", text::rate(required)))
+        (required, format!("asked for: {}", text::asked(verdict)))
     });
     let floor = slowest(&result.stages).map_or(0.0, |stage| stage.rate.mean);
     let beyond = |stage: &&Stage| floor > 0.0 && stage.rate.mean > BEYOND * floor;
@@ -87,8 +107,8 @@ pub fn section(result: &BenchResult) -> Markup {
         rows,
         line,
     };
-    let seen = match slowest(&result.stages).filter(|_| result.kind == Kind::All) {
-        Some(stage) => format!("The slowest stage is {}: {}.", stage.name, stage.what),
+    let seen = match limit(&result.stages).filter(|_| result.kind == Kind::All) {
+        Some(sentence) => sentence,
         None => "Bars are means, whiskers the slowest and the fastest run.".into(),
     };
     let seen = off.iter().fold(seen, |seen, stage| {
@@ -143,17 +163,21 @@ fn numbers(stages: &[Stage], several: bool) -> Markup {
     }
 }
 
-/// Whatever else was measured of the stages.
+/// Whatever else was measured: a row for each figure, a column for each stage that has any.
 fn figures(stages: &[Stage], several: bool) -> Markup {
-    let rows: Vec<Vec<String>> = stages
-        .iter()
-        .flat_map(|stage| {
-            stage.figures.iter().map(move |(name, value)| {
-                vec![called(stage, several), spoken(name), figure(name, *value)]
-            })
-        })
-        .collect();
-    page::table("Other figures", &["stage", "what", "value"], &rows)
+    let with: Vec<&Stage> = stages.iter().filter(|stage| !stage.figures.is_empty()).collect();
+    let names: BTreeSet<&String> = with.iter().flat_map(|stage| stage.figures.keys()).collect();
+    let of = |stage: &Stage, name: &String| {
+        stage.figures.get(name).map_or("–".into(), |value| figure(name, *value))
+    };
+    let row = |name: &String| {
+        let cells = with.iter().map(|stage| of(stage, name));
+        [spoken(name)].into_iter().chain(cells).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = names.into_iter().map(row).collect();
+    let heads: Vec<String> = with.iter().map(|stage| called(stage, several)).collect();
+    let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
+    page::table("Other figures", &heads, &rows)
 }
 
 /// The name of a figure without its unit.

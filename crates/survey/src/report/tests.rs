@@ -1,5 +1,5 @@
 use super::*;
-use crate::bench::result::{BenchResult, Environment, Spread, Stage};
+use crate::bench::result::{BenchResult, Direction, Environment, Spread, Stage};
 
 /// A run of a drive with a cliff, written down by hand.
 const DRIVE: &str = include_str!("../../tests/data/drive.json");
@@ -59,12 +59,71 @@ fn stage(name: &str, rate: f64) -> Stage {
 fn the_slowest_stage_has_a_name_and_the_whole_path_is_none_of_them() {
     let mut result = BenchResult::new(Kind::All, Environment::default());
     result.stages = vec![stage("copy", 9e9), stage("ring-handover", 7e12), stage("disk", 2e9)];
-    result.stages.push(stage(WHOLE_PATH, 1.5e9));
+    result.stages.push(stage(WHOLE_PATH, 2e9));
     assert_eq!(slowest(&result.stages).unwrap().name, "disk");
     let (page, told) = (html(&result), screen(&result));
     assert!(told.contains("The slowest stage is disk: 2.10 GB/s (what disk does)"), "{told}");
-    assert!(page.contains("The slowest stage is disk"));
+    assert!(page.contains("The slowest stage is disk") && page.contains("disk: what disk does"));
     assert!(page.contains("Far off the scale: ring-handover"), "it would leave nothing to see");
+}
+
+#[test]
+fn a_path_slower_than_each_stage_is_not_said_to_be_limited_by_one() {
+    let mut result = BenchResult::new(Kind::All, Environment::default());
+    result.stages = vec![stage("copy", 9e9), stage("disk", 3.2e9), stage(WHOLE_PATH, 2.19e9)];
+    for told in [html(&result), screen(&result)] {
+        assert!(told.contains("No stage alone limits the path"), "{told}");
+        assert!(!told.contains("The slowest stage is"), "{told}");
+    }
+}
+
+#[test]
+fn the_figures_of_stages_are_one_row_each() {
+    let mut result = BenchResult::new(Kind::All, Environment::default());
+    result.stages = vec![stage("receive", 2e9), stage(WHOLE_PATH, 2e9)];
+    for each in &mut result.stages {
+        each.figures.insert("wake_ups".into(), 7.0);
+    }
+    let page = html(&result);
+    assert_eq!(page.matches(">wake ups<").count(), 1);
+}
+
+#[test]
+fn a_quick_run_claims_no_more_than_it_shows() {
+    let mut result = drive();
+    let run = result.continuous.as_mut().unwrap();
+    run.write.seconds = 3.0;
+    let mean = run.write.rate;
+    for point in &mut result.sweep {
+        point.rate = Spread::of(&[mean]);
+    }
+    let page = html(&result);
+    assert!(!page.contains("nothing here depended on a cache"), "three seconds show no cache");
+    assert!(page.contains("3 s are too short"));
+    assert!(!page.contains("whiskers are one standard deviation"), "there are none");
+    assert!(!page.contains("Whiskers are the slowest"), "there are none");
+    assert!(page.contains("One short run of each point"));
+    assert!(!page.contains("per hour"), "three seconds are no hour");
+}
+
+#[test]
+fn a_peak_of_reading_above_the_continuous_rate_is_told_too() {
+    let mut result = drive();
+    let read = result.continuous.as_ref().unwrap().read.as_ref().unwrap().rate;
+    for point in result.sweep.iter_mut().filter(|it| it.direction == Direction::Read) {
+        point.rate = Spread::of(&[read * 1.7]);
+    }
+    assert!(html(&result).contains("Reading, it is 1.7 times"));
+}
+
+#[test]
+fn the_rate_asked_for_is_told_in_the_unit_that_was_typed() {
+    let mut result = drive();
+    assert!(html(&result).contains("Asked for: 1.00 GB/s;"));
+    result.verdict.as_mut().unwrap().in_bits = true;
+    let page = html(&result);
+    assert!(page.contains("Asked for: 8.00 Gbit/s (1.00 GB/s);"));
+    assert!(page.contains("sustained: 7.12 Gbit/s (890 MB/s)"));
 }
 
 #[test]

@@ -29,6 +29,20 @@ pub fn rate(bytes_per_s: f64) -> String {
     scaled(bytes_per_s, &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")])
 }
 
+/// A rate as it was asked for: `500 MB/s`, or `4.00 Gbit/s (500 MB/s)`.
+pub fn in_unit(bytes_per_s: f64, in_bits: bool) -> String {
+    let told = rate(bytes_per_s);
+    if !in_bits {
+        return told;
+    }
+    format!("{} ({told})", fullbore_core::units::ByteRate(bytes_per_s as u64))
+}
+
+/// The rate that a verdict is about, in the unit that was typed.
+pub fn asked(verdict: &crate::bench::result::Verdict) -> String {
+    in_unit(verdict.required.0 as f64, verdict.in_bits)
+}
+
 /// `960 GB`.
 pub fn size(bytes: f64) -> String {
     if bytes == 0.0 {

@@ -120,15 +120,19 @@ fn told(comparison: &Comparison, all: bool) -> String {
     let count =
         |judgement| comparison.figures.iter().filter(|it| it.judgement == judgement).count();
     text += &format!(
-        "\n{} compared: {} worse, {} better, {} within the threshold, {} the same",
+        "\n{} compared: {} worse, {} better, {} within the threshold, {} the same, {} not judged",
         comparison.figures.len(),
         count(Judgement::Worse),
         count(Judgement::Better),
         count(Judgement::Slight),
-        count(Judgement::Same)
+        count(Judgement::Same),
+        count(Judgement::NotJudged)
     );
     if comparison.unmatched > 0 {
         text += &format!("; {} that only one of them has", comparison.unmatched);
+    }
+    if count(Judgement::NotJudged) > 0 {
+        text += "; how far two runs of those differ by chance is not known (give more --runs, or write for longer)";
     }
     text + &format!(".\n{}\n", conclusion(comparison))
 }

@@ -10,7 +10,7 @@ use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::demand::FILLING;
 use fullbore_core::duty::Duty;
 use fullbore_core::pattern::Pattern;
-use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_core::units::{AskedRate, ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
 use fullbore_survey::bench::environment::Roots;
 use fullbore_survey::bench::history;
@@ -170,7 +170,7 @@ struct LongArgs {
 struct Judge {
     /// The rate that must be held: exit code 1 if it is not.
     #[arg(long, value_name = "RATE")]
-    require: Option<ByteRate>,
+    require: Option<AskedRate>,
     /// What one recording writes. A disk whose rate falls for good is judged by the settled rate behind the last fall, or,
     /// with this, by the rate where so much is written.
     #[arg(long, value_name = "SIZE")]
@@ -336,7 +336,7 @@ impl Args {
         );
         let rates = [
             ("--rate", self.long.rate),
-            ("--require", self.judge.require),
+            ("--require", self.judge.require.map(|asked| asked.rate)),
             ("--spec", self.judge.spec),
             ("--spec-read", self.judge.spec_read),
         ];
@@ -356,7 +356,8 @@ impl Args {
             fio: Some(fio),
             spec: self.judge.spec,
             spec_read: self.judge.spec_read,
-            require: self.judge.require,
+            require: self.judge.require.map(|asked| asked.rate),
+            in_bits: self.judge.require.is_some_and(|asked| asked.in_bits),
             capacity: self.judge.capacity.map(|size| size.0),
             tbw: self.judge.tbw,
             drive_writes: self.judge.dwpd.map(|writes| (writes, self.judge.warranty)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as Arguments;
-use fullbore_core::units::ByteRate;
+use fullbore_core::units::{AskedRate, ByteRate};
 use fullbore_survey::bench::result::{BenchResult, Kind, Level, Verdict};
 use fullbore_survey::bench::{environment, history};
 use fullbore_survey::report;
@@ -17,7 +17,7 @@ use crate::output::{FOUND, GOOD, Output, REFUSED};
 pub struct Leave {
     /// The rate that must be held; exit code 1 says that it is not
     #[arg(long, value_name = "RATE")]
-    pub require: Option<ByteRate>,
+    pub require: Option<AskedRate>,
     /// Write a page with charts that can be read without anything else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -40,17 +40,21 @@ pub fn begun(kind: Kind) -> BenchResult {
 }
 
 /// Judges by a rate: `what` holds `sustained`. What was ended before it was done is not judged.
-pub fn judge(result: &mut BenchResult, required: Option<ByteRate>, what: &str, sustained: f64) {
-    let Some(required) = required.filter(|_| !result.interrupted) else { return };
+pub fn judge(result: &mut BenchResult, required: Option<AskedRate>, what: &str, sustained: f64) {
+    let Some(AskedRate { rate: required, in_bits }) = required.filter(|_| !result.interrupted)
+    else {
+        return;
+    };
     let margin = if required.0 > 0 { sustained / required.0 as f64 - 1.0 } else { 0.0 };
     let holds = sustained >= required.0 as f64 && sustained > 0.0;
-    let (told, asked) = (report::rate(sustained), report::rate(required.0 as f64));
+    let (told, asked) =
+        (report::in_unit(sustained, in_bits), report::in_unit(required.0 as f64, in_bits));
     let sentence = match holds {
         true => format!("{what} holds {told}, and {asked} were asked for."),
         false => format!("{what} holds {told} only; {asked} were asked for."),
     };
     let sustained = ByteRate(sustained as u64);
-    result.verdict = Some(Verdict { required, sustained, holds, margin, sentence });
+    result.verdict = Some(Verdict { required, in_bits, sustained, holds, margin, sentence });
 }
 
 impl Leave {
@@ -166,7 +170,7 @@ mod tests {
         let mut result = begun(Kind::Memory);
         assert!(!is_without_answer(&result));
         result.interrupted = true;
-        judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
+        judge(&mut result, Some("1B/s".parse().unwrap()), "the memory", 1e12);
         assert_eq!(result.verdict, None);
         assert!(is_without_answer(&result));
         result.stages.push(Stage {
@@ -179,7 +183,7 @@ mod tests {
         });
         assert!(is_without_answer(&result), "a part of what was asked for");
         result.interrupted = false;
-        judge(&mut result, Some(ByteRate(1)), "the memory", 1e12);
+        judge(&mut result, Some("1B/s".parse().unwrap()), "the memory", 1e12);
         assert!(result.verdict.is_some_and(|verdict| verdict.holds));
     }
 }

@@ -317,14 +317,18 @@ fn rings(long: &Continuous) -> String {
     );
     let left = long.ring_for_rate.iter().map(|row| {
         let more = if row.unbounded { " and more" } else { "" };
-        format!("{:>14} {:>10}{more:<9}", row.rate, row.ring)
+        let bytes = megabytes(row.rate.0 as f64);
+        format!("{:>14} {bytes:>11} {:>10}{more:<9}", row.rate.to_string(), row.ring.to_string())
     });
-    let right = long.rate_for_ring.iter().map(|row| format!("{:>10} {:>14}", row.ring, row.rate));
+    let right = long.rate_for_ring.iter().map(|row| {
+        let bytes = megabytes(row.rate.0 as f64);
+        format!("{:>10} {:>14} {bytes:>11}", row.ring.to_string(), row.rate.to_string())
+    });
     let (left, right): (Vec<String>, Vec<String>) = (left.collect(), right.collect());
     for n in 0..left.len().max(right.len()) {
         let empty = String::new();
         let (left, right) = (left.get(n).unwrap_or(&empty), right.get(n).unwrap_or(&empty));
-        let _ = writeln!(text, "    {left:<36}   {right}");
+        let _ = writeln!(text, "    {left:<48}   {right}");
     }
     let best = &long.recommended;
     if long.write.bytes == 0 {
@@ -388,7 +392,13 @@ fn promises(result: &BenchResult) -> String {
         text += &spec.as_ref().map_or(String::new(), |spec| of_spec(way, spec));
     }
     if let Some(life) = &result.endurance {
-        let _ = write!(text, "\nEndurance: {:.1} TB a day at {}", life.tb_per_day, life.rate);
+        let _ = write!(
+            text,
+            "\nEndurance: {:.1} TB a day at {} ({})",
+            life.tb_per_day,
+            life.rate,
+            megabytes(life.rate.0 as f64)
+        );
         if let Some(share) = life.recording_share {
             let _ = write!(text, " for {:.0} % of the time", share * 100.0);
         }
@@ -497,6 +507,7 @@ mod tests {
         let mut result = BenchResult::new(Kind::Disk, Environment::default());
         let rate = ByteRate(2_000_000_000);
         result.verdict = Some(Verdict {
+            in_bits: true,
             required: rate,
             sustained: ByteRate(1_000_000_000),
             holds: false,

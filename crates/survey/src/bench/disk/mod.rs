@@ -74,6 +74,8 @@ pub struct Settings {
     pub spec_read: Option<ByteRate>,
     /// What must be held.
     pub require: Option<ByteRate>,
+    /// Whether that is told in bits per second.
+    pub in_bits: bool,
     /// What one recording writes: a cliff that comes only behind it does not count.
     pub capacity: Option<u64>,
     /// Terabytes that the maker warrants to be writable.
@@ -620,6 +622,7 @@ mod tests {
             spec: None,
             spec_read: None,
             require: Some(ByteRate(1)),
+            in_bits: false,
             capacity: None,
             tbw: None,
             drive_writes: None,
@@ -657,6 +660,7 @@ mod tests {
             spec: None,
             spec_read: None,
             require: None,
+            in_bits: false,
             capacity: None,
             tbw: None,
             drive_writes: None,

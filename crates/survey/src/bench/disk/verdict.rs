@@ -9,12 +9,17 @@ use crate::bench::result::{
     BenchResult, Continuous, Direction, DutyRun, Endurance, Level, RateForRing, Recommendation,
     RingForRate, Settled, Spec, Verdict,
 };
+use crate::report::text;
 
-/// Shares of the mean rate, in percent, for which the ring is told.
-const SHARES: [u64; 10] = [10, 25, 40, 50, 60, 70, 80, 90, 95, 100];
+/// Shares of the mean rate, in percent, for which the ring is told: where it grows fastest.
+const SHARES: [u64; 2] = [90, 100];
 
-/// Rates of the field, in Gbit/s.
-const FIELD_GBIT: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Rates of the field: 1, 2, 4 … Gbit/s, and halves of that for slow disks.
+const LOWEST_FIELD_RATE: u64 = 125_000_000 / 64;
+const FIELD_RATES: u32 = 16;
+
+/// Of the rates of the field, so many below the mean are told.
+const FIELD_TOLD: usize = 6;
 
 /// Rings are told from 64 MiB to 16 GiB.
 const RINGS: [u64; 9] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
@@ -35,9 +40,9 @@ pub fn rings(service: &Service, require: Option<ByteRate>) -> Vec<RingForRate> {
         return vec![];
     }
     let shares = SHARES.map(|percent| (u128::from(mean) * u128::from(percent) / 100) as u64);
-    let field = FIELD_GBIT.map(|gigabits| gigabits * 125_000_000);
-    let mut rates: Vec<u64> =
-        shares.into_iter().chain(field.into_iter().filter(|r| *r <= mean)).collect();
+    let field = (0..FIELD_RATES).rev().map(|power| LOWEST_FIELD_RATE << power);
+    let field = field.filter(|rate| *rate <= mean).take(FIELD_TOLD);
+    let mut rates: Vec<u64> = shares.into_iter().chain(field).collect();
     rates.extend(require.map(|rate| rate.0));
     rates.sort_unstable();
     rates.dedup();
@@ -121,7 +126,7 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     }
     // What was ended before it was done is neither held nor missed.
     let required = settings.require.filter(|_| !result.interrupted);
-    result.verdict = required.and_then(|required| verdict(result, required));
+    result.verdict = required.and_then(|required| verdict(result, required, settings.in_bits));
     if let Some(short) = shorter_than_its_capacity(result.continuous.as_ref(), settings.capacity) {
         result.note(Level::Warning, short);
     }
@@ -202,13 +207,17 @@ fn at(duty: Option<&DutyRun>) -> String {
     duty.map_or(String::new(), |duty| format!(" at {} s / {} s", duty.record_s, duty.pause_s))
 }
 
-fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
+fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Verdict> {
     let long = result.continuous.as_ref()?;
-    let asked = format!("{required}{}", at(long.duty.as_ref()));
+    let told = |rate: ByteRate| match in_bits {
+        true => rate.to_string(),
+        false => text::rate(rate.0 as f64),
+    };
+    let asked = format!("{}{}", told(required), at(long.duty.as_ref()));
     let sustained = long.recommended.sustained;
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
-    let ring = long.recommended.ring;
+    let (ring, sustains) = (long.recommended.ring, told(sustained));
     let after = settled::told(long.settled.as_ref());
     let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
     let sentence = match (holds, needed) {
@@ -225,19 +234,19 @@ fn verdict(result: &BenchResult, required: ByteRate) -> Option<Verdict> {
         {
             format!(
                 "{asked} is not shown to be held: nothing was lost, but with the last sync it was \
-                 {sustained}; write for longer, or at a --rate somewhat above what is required"
+                 {sustains}; write for longer, or at a --rate somewhat above what is required"
             )
         }
         (false, Some(row)) if !row.unbounded => format!(
-            "{asked} is not held: it needs a ring of {}, and a ring of {ring} holds {sustained}{after}",
+            "{asked} is not held: it needs a ring of {}, and a ring of {ring} holds {sustains}{after}",
             row.ring
         ),
         (false, _) => {
-            format!("{asked} is not held by any ring: the target sustains {sustained}{after}")
+            format!("{asked} is not held by any ring: the target sustains {sustains}{after}")
         }
     };
     let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
-    Some(Verdict { required, sustained, holds, margin, sentence })
+    Some(Verdict { required, in_bits, sustained, holds, margin, sentence })
 }
 
 #[cfg(test)]
@@ -299,6 +308,20 @@ mod tests {
     }
 
     #[test]
+    fn rings_are_told_for_the_rates_of_the_field() {
+        let told = |mean: u64| {
+            let turns = (1..=1000).map(|n| at_once(n * 1_000_000, mean / 1000));
+            let rings = rings(&Service::new(turns.collect(), 0), None);
+            rings.iter().map(|row| row.rate.to_string()).collect::<Vec<_>>()
+        };
+        let fast = told(5_000 * MB);
+        let rates = ["1.00", "2.00", "4.00", "8.00", "16.0", "32.0", "36.0", "40.0"];
+        assert_eq!(fast, rates.map(|rate| format!("{rate} Gbit/s")));
+        let slow = told(100 * MB);
+        assert_eq!((slow.len(), slow[5].as_str()), (8, "500 Mbit/s"), "{slow:?}");
+    }
+
+    #[test]
     fn rings_grow_with_the_rate_and_rates_with_the_ring() {
         let service = service();
         let rings = rings(&service, Some(ByteRate(3_000_000_000)));
@@ -331,7 +354,7 @@ mod tests {
         let long = long(&service, 2 << 30, &run);
         assert_eq!((long.recommended.sustained.0 / MB, long.write.rate as u64 / MB), (174, 174));
         assert!(long.recommended.rate.0 <= long.recommended.sustained.0 * 9 / 10);
-        let told = verdict(&result(Some(long)), ByteRate(300 * MB)).unwrap();
+        let told = verdict(&result(Some(long)), ByteRate(300 * MB), true).unwrap();
         assert!(!told.holds && told.margin < 0.0, "{told:?}");
         assert!(told.sentence.contains("not held by any ring"), "{}", told.sentence);
     }
@@ -351,7 +374,7 @@ mod tests {
                 settled: None,
                 duty: None,
             };
-            verdict(&result(Some(long(&service, 1 << 30, &run))), ByteRate(required)).unwrap()
+            verdict(&result(Some(long(&service, 1 << 30, &run))), ByteRate(required), true).unwrap()
         };
         assert!(paced(5.0, 400 * MB).holds);
         assert!(paced(5.05, 390 * MB).holds, "somewhat more came than was required");
@@ -412,7 +435,7 @@ mod tests {
             let Recommendation { rate, sustained, .. } = long.recommended;
             prop_assert!(sustained.0 as f64 <= most && rate <= sustained);
             prop_assert!(long.rate_for_ring.iter().all(|row| row.rate.0 as f64 <= most));
-            let told = verdict(&result(Some(long)), ByteRate(required)).unwrap();
+            let told = verdict(&result(Some(long)), ByteRate(required), true).unwrap();
             prop_assert!(!told.holds || required as f64 <= most, "{}", told.sentence);
         }
     }
@@ -429,6 +452,7 @@ mod tests {
             spec: None,
             spec_read: None,
             require: Some(ByteRate(100 * MB)),
+            in_bits: false,
             capacity: None,
             tbw: None,
             drive_writes: None,

@@ -78,6 +78,16 @@ impl Axis {
         Self { label: label.into(), quantity, range: (low, high), logarithmic: true }
     }
 
+    /// A little wider on both sides, so that nothing drawn at an end lies on the frame.
+    pub fn with_room(self) -> Self {
+        let (low, high) = self.range;
+        let range = match self.logarithmic {
+            true => (low / (high / low).powf(0.04), high * (high / low).powf(0.04)),
+            false => (low - (high - low) * 0.04, high + (high - low) * 0.04),
+        };
+        Self { range, ..self }
+    }
+
     /// Where a value lies, from 0 to 1. What lies outside is at the nearer end.
     pub fn place(&self, value: f64) -> f64 {
         let (low, high) = self.range;

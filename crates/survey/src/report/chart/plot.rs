@@ -6,7 +6,7 @@ use super::axis::{Axis, Tick};
 use super::{Tone, WIDTH, at, tone};
 
 /// Room for the numbers at the left, and for half a number at the right.
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 84.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 14.0;
 /// Room for the numbers below, and for the title of the axis.

@@ -12,6 +12,9 @@ use super::page::{self, Tile};
 use super::text;
 use crate::bench::result::{BenchResult, Direction, SweepPoint};
 
+/// A continuous run that is shorter says nothing of a cache.
+const SHORTEST_LONG_RUN_S: f64 = 30.0;
+
 /// The few figures that count.
 pub fn tiles(result: &BenchResult) -> Markup {
     let mut tiles: Vec<Tile> = Vec::new();
@@ -72,7 +75,7 @@ pub fn sections(result: &BenchResult) -> Markup {
         @if let Some(run) = &result.continuous {
             (run::section(result, run))
             (ring::section(result, run))
-            (stalls::section(&run.stalls))
+            (stalls::section(&run.stalls, run.write.seconds))
             (stalls::windows(result, run))
         }
         (sweep::section(result))
@@ -125,6 +128,10 @@ fn beside(result: &BenchResult) -> Markup {
     if all.len() < 2 {
         return html! {};
     }
+    let whiskers = match all.iter().any(|bar| bar.spread.is_some()) {
+        true => "Whiskers are the slowest and the fastest run of the sweep.",
+        false => "",
+    };
     let told: Vec<String> =
         all.iter().map(|bar| format!("{}: {}", bar.name, text::rate(bar.value))).collect();
     let bars = Bars {
@@ -133,28 +140,41 @@ fn beside(result: &BenchResult) -> Markup {
         description: told.join("; "),
         quantity: Quantity::Rate,
         rows: all,
-        line: required(result).map(|rate| (rate, format!("asked for: {}", text::rate(rate)))),
+        line: required(result).zip(asked(result)),
     };
     html! {
         section {
             h2 { "Peak beside continuous" }
             p.lead { (peak_sentence(result)) }
-            (page::figure("Rates side by side", "Whiskers are the slowest and the fastest run of the sweep.", &bars.svg()))
+            (page::figure("Rates side by side", whiskers, &bars.svg()))
         }
     }
 }
 
 fn peak_sentence(result: &BenchResult) -> String {
-    let best = peak(result, Direction::Write).map(|point| point.rate.mean);
-    match (best, result.continuous.as_ref().map(|run| run.write.rate)) {
+    let best = |direction| peak(result, direction).map(|point| point.rate.mean);
+    let run = result.continuous.as_ref();
+    let seconds = run.map_or(0.0, |run| run.write.seconds);
+    let read = run.and_then(|run| run.read.as_ref()).map(|read| read.rate);
+    let reading = match best(Direction::Read).zip(read) {
+        Some((best, mean)) if mean > 0.0 && best / mean >= 1.1 => {
+            format!(" Reading, it is {:.1} times.", best / mean)
+        }
+        _ => String::new(),
+    };
+    let writing = match (best(Direction::Write), run.map(|run| run.write.rate)) {
         (Some(best), Some(mean)) if mean > 0.0 && best.is_finite() => {
             let times = best / mean;
             match times {
                 times if times >= 1.1 => format!(
                     "The best short run is {times:.1} times the continuous rate. Plan with the continuous one."
                 ),
+                times if times >= 1.0 / 1.1 && seconds < SHORTEST_LONG_RUN_S => format!(
+                    "Short runs and this one agree, but {} are too short to show a cache: write for longer.",
+                    text::seconds(seconds)
+                ),
                 times if times >= 1.0 / 1.1 => {
-                    "Short and long runs agree: nothing here depended on a cache.".into()
+                    "Short and long runs agree: no cache made a difference in writing.".into()
                 }
                 times => format!(
                     "The best short run is only {:.0} % of the continuous rate: the short runs were too few, too \
@@ -164,21 +184,23 @@ fn peak_sentence(result: &BenchResult) -> String {
             }
         }
         _ => "A recording lives on the continuous rate, not on the peak.".into(),
-    }
+    };
+    writing + &reading
 }
 
 fn required(result: &BenchResult) -> Option<f64> {
     result.verdict.as_ref().map(|verdict| verdict.required.0 as f64)
 }
 
+/// What stands at the line of the rate asked for.
+fn asked(result: &BenchResult) -> Option<String> {
+    result.verdict.as_ref().map(|verdict| format!("asked for: {}", text::asked(verdict)))
+}
+
 /// The rate asked for as a line across.
 fn required_mark(result: &BenchResult) -> Option<Mark> {
     let rate = required(result)?;
-    Some(Mark::Across {
-        y: rate,
-        label: format!("asked for: {}", text::rate(rate)),
-        tone: chart::WANTED,
-    })
+    Some(Mark::Across { y: rate, label: asked(result)?, tone: chart::WANTED })
 }
 
 /// A series of this colour, joined by lines.

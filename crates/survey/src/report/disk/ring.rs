@@ -7,6 +7,9 @@ use crate::bench::result::{BenchResult, Continuous, RingForRate};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series};
 use crate::report::{page, text};
 
+/// So much the axis of the rings is longer than the largest ring.
+const HEADROOM: f64 = 4.0;
+
 /// The ring that each rate asks for.
 pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
     let known: Vec<_> = run.ring_for_rate.iter().filter(|it| it.ring.0 > 0).collect();
@@ -55,6 +58,8 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
             tone: chart::OTHER,
         });
     }
+    let most_ring =
+        points().map(|point| point.y).fold(recommended.ring.0 as f64, f64::max).max(1.0);
     let rates = points().map(|point| point.x).chain(required(result));
     let rings = points().map(|point| point.y).chain([recommended.ring.0 as f64]);
     let plot = Plot {
@@ -65,7 +70,8 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
                 .into(),
         height: 280.0,
         x: Axis::from_zero("rate that comes in", Quantity::Rate, rates),
-        y: Axis::logarithmic("ring", Quantity::Size, rings),
+        // The labels of the rates stand above the line of the ring.
+        y: Axis::logarithmic("ring", Quantity::Size, rings.chain([most_ring * HEADROOM])),
         series: series.clone(),
         marks,
     };
@@ -75,7 +81,7 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
         .map(|it| {
             let ring = text::size(it.ring.0 as f64);
             vec![
-                text::rate(it.rate.0 as f64),
+                text::in_unit(it.rate.0 as f64, true),
                 if it.unbounded { format!("{ring} and more") } else { ring },
             ]
         })
@@ -83,7 +89,7 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
     let by_ring: Vec<Vec<String>> = run
         .rate_for_ring
         .iter()
-        .map(|it| vec![text::size(it.ring.0 as f64), text::rate(it.rate.0 as f64)])
+        .map(|it| vec![text::size(it.ring.0 as f64), text::in_unit(it.rate.0 as f64, true)])
         .collect();
     html! {
         section {

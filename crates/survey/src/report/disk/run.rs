@@ -334,8 +334,8 @@ fn pass_table(run: &Continuous) -> Markup {
             text::size(pass.bytes as f64),
             text::seconds(pass.seconds),
             text::rate(pass.rate),
-            text::rate(least(&pass.over_time)),
-            text::rate(most(&pass.over_time)),
+            text::rate(least(&pass.over_position)),
+            text::rate(most(&pass.over_position)),
             format!("{:.3}", pass.cpu_s_per_gb),
         ]
     };

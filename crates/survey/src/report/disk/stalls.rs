@@ -7,8 +7,11 @@ use crate::bench::result::{BenchResult, Continuous, Stalls};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series, Shape};
 use crate::report::{page, text};
 
-/// How long block writes took.
-pub fn section(stalls: &Stalls) -> Markup {
+/// A shorter run says nothing of an hour.
+const SHORTEST_FOR_AN_HOUR_S: f64 = 360.0;
+
+/// How long block writes took, in a run of so many seconds.
+pub fn section(stalls: &Stalls, seconds: f64) -> Markup {
     if stalls.writes == 0 {
         return html! {};
     }
@@ -18,20 +21,23 @@ pub fn section(stalls: &Stalls) -> Markup {
         .map(|it| vec![format!("{} %", it.percent), text::milliseconds(it.ms)])
         .chain([vec!["longest".into(), text::milliseconds(stalls.longest_ms)]])
         .collect();
-    let per_hour: Vec<Vec<String>> = stalls
+    let long_enough = seconds >= SHORTEST_FOR_AN_HOUR_S;
+    let often: Vec<Vec<String>> = stalls
         .per_hour
         .iter()
         .map(|it| {
-            vec![
-                format!("over {}", text::milliseconds(it.over_ms)),
-                text::count(it.seen),
-                match it.per_hour {
-                    many if many >= 100.0 => text::count(many.round() as u64),
-                    few => format!("{few:.1}"),
-                },
-            ]
+            let per_hour = match it.per_hour {
+                many if many >= 100.0 => text::count(many.round() as u64),
+                few => format!("{few:.1}"),
+            };
+            let mut row =
+                vec![format!("over {}", text::milliseconds(it.over_ms)), text::count(it.seen)];
+            row.extend(long_enough.then_some(per_hour));
+            row
         })
         .collect();
+    let heads = ["block write", "seen", "per hour"];
+    let heads = if long_enough { &heads[..] } else { &heads[..2] };
     html! {
         section {
             h2 { "How long a block took" }
@@ -45,7 +51,7 @@ pub fn section(stalls: &Stalls) -> Markup {
             (percentile_figure(stalls))
             div.pair {
                 (page::table("Percentiles", &["share of the writes", "within"], &rows))
-                (page::table("How often", &["block write", "seen", "per hour"], &per_hour))
+                (page::table("How often", heads, &often))
             }
         }
     }

@@ -19,7 +19,7 @@ pub fn section(result: &BenchResult) -> Markup {
     html! {
         section {
             h2 { "Peak rates" }
-            p.lead { "Means of several short runs; whiskers are one standard deviation." }
+            p.lead { (runs_sentence(result)) }
             (sweep_figure(result, Curve::Session, "Rate against the size of a session", "session", Quantity::BlockSize, session))
             (sweep_figure(result, Curve::Block, "Rate against the size of a block", "block", Quantity::BlockSize, block))
             (sweep_figure(result, Curve::Depth, "Rate against requests in flight", "requests in flight", Quantity::Doubling, depth))
@@ -28,6 +28,15 @@ pub fn section(result: &BenchResult) -> Markup {
             (modify_table(result))
             (sweep_table(result))
             (iteration_table(result))
+        }
+    }
+}
+
+fn runs_sentence(result: &BenchResult) -> &'static str {
+    match result.sweep.iter().any(|point| point.rate.runs > 1) {
+        true => "Means of several short runs; whiskers are one standard deviation.",
+        false => {
+            "One short run of each point: how far two runs differ is not known. Give --runs for that."
         }
     }
 }
@@ -42,7 +51,7 @@ fn sweep_figure(
 ) -> Markup {
     let of_curve: Vec<&SweepPoint> =
         result.sweep.iter().filter(|point| point.curves.contains(&curve)).collect();
-    let mut series: Vec<Series> = Vec::new();
+    let (mut series, mut odd_series): (Vec<Series>, Vec<Series>) = Default::default();
     for (direction, mode) in ways(&of_curve) {
         let mut points: Vec<&SweepPoint> = of_curve
             .iter()
@@ -63,10 +72,12 @@ fn sweep_figure(
             let name = format!("{name}, block ends within a sector");
             let tone = if direction == Direction::Write { chart::WRONG } else { chart::HEAT };
             let points = drawn(odd);
-            series.push(Series { name, tone, shape: Shape::Dots, dashed, points });
+            odd_series.push(Series { name, tone, shape: Shape::Dots, dashed, points });
         }
         series.push(Series { name, tone, shape: Shape::Line, dashed, points: drawn(whole) });
     }
+    // In the legend lines come first, and dots behind them.
+    series.append(&mut odd_series);
     let places = || series.iter().flat_map(|series| series.points.iter()).map(|point| point.x);
     if places().fold(f64::INFINITY, f64::min) >= places().fold(0.0, f64::max) {
         return html! {};
@@ -83,7 +94,7 @@ fn sweep_figure(
             format!("The fastest is {} ({}).", text::spread(&best.rate), way(best.direction))
         }),
         height: 270.0,
-        x: Axis::logarithmic(label, quantity, places()),
+        x: Axis::logarithmic(label, quantity, places()).with_room(),
         y: Axis::from_zero("rate", Quantity::Rate, tops),
         series: series.clone(),
         marks: Vec::new(),

@@ -468,11 +468,12 @@ mod tests {
             assert!(left <= most && left >= 4 << 20, "{left} of {most}");
             let found = check(&written, &round);
             assert_eq!((found.compared_bytes, found.wrong_blocks), (left, 0), "{found:?}");
-            let time = Some(Duration::from_millis(300));
+            let long = Duration::from_millis(300);
             let stop = AtomicBool::new(false);
             let mut watcher = Watcher { stop: &stop, tell: &mut |_, _| {} };
-            let read = read_back::read(&written, &Wish { time, ..round }, &mut watcher).unwrap();
-            assert!(read.verification.compared_bytes > left && read.elapsed >= time.unwrap());
+            let read = read_back::read(&written, &Wish { time: Some(long), ..round }, &mut watcher)
+                .unwrap();
+            assert!(read.verification.compared_bytes > left && read.elapsed >= long);
             assert_eq!(read.verification.wrong_blocks, 0, "{:?}", read.verification);
         }
     }
