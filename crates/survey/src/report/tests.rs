@@ -93,13 +93,15 @@ fn a_quick_run_claims_no_more_than_it_shows() {
     let mut result = drive();
     let run = result.continuous.as_mut().unwrap();
     run.write.seconds = 3.0;
+    run.cliffs.clear();
     let mean = run.write.rate;
     for point in &mut result.sweep {
         point.rate = Spread::of(&[mean]);
     }
     let page = html(&result);
     assert!(!page.contains("nothing here depended on a cache"), "three seconds show no cache");
-    assert!(page.contains("3 s are too short"));
+    assert!(page.contains("but 3 s are too short to show a cache"));
+    assert!(page.contains("3 s are too short to show a cliff"));
     assert!(!page.contains("whiskers are one standard deviation"), "there are none");
     assert!(!page.contains("Whiskers are the slowest"), "there are none");
     assert!(page.contains("One short run of each point"));

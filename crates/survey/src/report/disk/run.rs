@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::{line, required, required_mark};
+use crate::bench::disk::continuous::cliff;
 use crate::bench::result::{BenchResult, Bin, Continuous, Pass, ScanRun};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series, Shape, thinned};
 use crate::report::{page, text};
@@ -59,6 +60,9 @@ fn cliff_sentence(run: &Continuous) -> String {
         )
     });
     let cliffs: String = match run.cliffs.as_slice() {
+        [] if run.write.seconds < cliff::SHORTEST_RUN_S => {
+            format!("{} are too short to show a cliff.", text::seconds(run.write.seconds))
+        }
         [] => "The rate did not change for good anywhere.".into(),
         [only] => format!(
             "After {} the rate went from {} to {}.",

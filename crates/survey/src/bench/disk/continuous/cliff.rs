@@ -15,9 +15,11 @@ use crate::bench::result::{Bin, Cliff, Temperature, Throttling};
 const SHORTEST_BINS: usize = 3;
 const SHORTEST_SHARE: usize = 30;
 
-/// Shorter runs have no cliffs: what looks like one is a stall, or a scheduler's whim.
+/// A run with fewer bins has no cliffs: what looks like one is a stall, or the scheduler.
 const FEWEST_BINS: usize = 12;
-const SHORTEST_RUN_S: f64 = 8.0;
+
+/// Neither has one that takes less than so many seconds.
+pub const SHORTEST_RUN_S: f64 = 8.0;
 
 /// The levels on both sides of a cliff last for so long, and for this share of the run.
 const SHORTEST_LEVEL_S: f64 = 3.0;
