@@ -158,3 +158,17 @@ def test_a_marker_is_read_from_any_member(stores, member):
         mark(stores, "test_one", "anywhere")
         recorded.kill()
     assert texts(ask("info", "test_one", "--store", stores[member])["markers"]) == ["anywhere"]
+
+
+def test_a_member_that_is_not_attached_did_not_take_the_marker(stores, tmp_path):
+    port = free_port()
+    with recording(stores, port=port, options=["--chunk", "128KiB"]) as recorded:
+        wire.send(wire.run_of_frames(FRAMES), port)
+    recorded.stop(AS_SEALED)
+    stores[0].rename(tmp_path / "elsewhere")
+    there = ",".join(map(str, stores[1:]))
+    told = run("mark", recorded.scan, "note", "--store", there, code=FOUND).stdout.decode()
+    assert f"{stores[0]} did not take it: it is not attached" in told, told
+    assert "not on the disk yet" not in told, told
+    told = mark(stores[1:], recorded.scan, "another", code=FOUND)
+    assert told["failed"] == [{"member": str(stores[0]), "why": "it is not attached"}]

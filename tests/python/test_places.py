@@ -1,5 +1,6 @@
 """Where scans are kept: the default store, members that may not be written, file systems in memory."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import wire
-from fullbore import GOOD, REFUSED, Recording, free_port, run
+from fullbore import FOUND, GOOD, INTACT, REFUSED, Recording, ask, free_port, run
 
 MEMORY = Path("/dev/shm")
 
@@ -73,3 +74,22 @@ def test_a_member_in_memory_is_said_to_be_one():
         assert recording.on_disk().bytes() == sent
     finally:
         shutil.rmtree(member)
+
+
+def test_a_damaged_identity_of_a_member_is_found_and_the_scan_is_still_read(stores):
+    recording, sent = record(stores)
+    names = ",".join(map(str, stores))
+    run("verify", recording.scan, "--store", names, code=INTACT)
+    file = stores[1] / ".fullbore/member.json"
+    whole = file.read_bytes()
+    assert json.loads(whole)["crc32c"]
+    for bit in range(0, len(whole) * 8, 61):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        told = ask("verify", recording.scan, "--store", names, code=FOUND)
+        assert [(it["what"], it["file"]) for it in told["findings"]] == [("member-unidentified", str(file))], bit
+        assert run("cat", recording.scan, "--store", names).stdout == sent
+    # Without its checksum, as version 0.1.0 wrote it, it is as good as it was.
+    file.write_text('{\n  "uuid": "%s"\n}\n' % json.loads(whole)["uuid"])
+    run("verify", recording.scan, "--store", names, code=INTACT)

@@ -28,7 +28,7 @@ use crate::verbs::scan_arg;
 /// recording is not disturbed, and a marker that was set outlives a recorder that
 /// dies.
 ///
-/// Exit codes: 0 it is set; 1 it is set, and a member did not take it; 2 it is not.
+/// Exit codes: 0 it is set; 1 it is set, and a member did not take it or is not attached; 2 it is not.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -119,14 +119,18 @@ fn position(text: &str) -> anyhow::Result<(Option<String>, u64)> {
 }
 
 fn shown(scan: &ScanName, set: &Set) -> String {
-    let Set { marker, open, failed } = set;
+    let Set { marker, open, is_being_recorded, failed } = set;
     let mut text = format!("{scan} is marked at {:.3}: {}\n", marker.time, marker.text);
     for Position { stream, frame, byte } in &marker.positions {
         text += &format!("  {stream}: frame {frame}, byte {byte}\n");
     }
     if !open.is_empty() {
         let open = open.join(", ");
-        text += &format!("  {open}: not on the disk yet; `fullbore info` will tell where\n");
+        let why = match is_being_recorded {
+            true => "not on the disk yet; `fullbore info` tells later where",
+            false => "nobody knows where, without the members that are missing",
+        };
+        text += &format!("  {open}: {why}\n");
     }
     for (member, why) in failed {
         text += &format!("  warning: {} did not take it: {why}\n", member.display());

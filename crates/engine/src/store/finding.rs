@@ -59,6 +59,11 @@ pub enum What {
         /// Where it was when the scan was recorded.
         was_at: PathBuf,
     },
+    /// A member's file that says who it is cannot be believed.
+    MemberUnidentified {
+        /// Why.
+        why: String,
+    },
     /// The scan was never sealed.
     Unsealed,
     /// A directory of the scan has no manifest.
@@ -290,6 +295,10 @@ impl fmt::Display for What {
             MemberAbsent { uuid, was_at } => {
                 write!(f, "member {uuid} (then at {}) is not attached", was_at.display())
             }
+            MemberUnidentified { why } => write!(
+                f,
+                "the file that says which member this is cannot be believed: {why}; its scans are found by its place"
+            ),
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
             ManifestMissing => write!(f, "the manifest is not there"),
             ManifestUnreadable { why } => write!(f, "the manifest cannot be read: {why}"),

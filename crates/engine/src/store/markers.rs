@@ -58,9 +58,11 @@ pub enum Moment<'a> {
 pub struct Set {
     /// The marker.
     pub marker: Marker,
-    /// Streams whose position is not known yet: it will be, once more of them is on the disk.
+    /// Streams whose position is not known: of a scan that is being recorded, until more of them is on the disk.
     pub open: Vec<String>,
-    /// Members that did not take it, though others did.
+    /// Whether the scan is being recorded.
+    pub is_being_recorded: bool,
+    /// Members that did not take it, though others did; also those that are not attached.
     pub failed: Vec<(PathBuf, String)>,
 }
 
@@ -168,13 +170,16 @@ pub fn set(
         positions: Vec::new(),
     };
     locate(&scan, moment, &mut marker);
-    let failed = append(&scan.inventory, &marker)?;
-    let open = match is_being_recorded(&scan) {
+    let mut failed = append(&scan.inventory, &marker)?;
+    let absent = scan.inventory.absent_members().into_iter();
+    failed.extend(absent.map(|member| (member.path.clone(), "it is not attached".to_owned())));
+    let is_being_recorded = is_being_recorded(&scan);
+    let open = match is_being_recorded {
         true => look_for(roots, name, moment, &mut marker)?,
         false => missing(&scan.manifest, &marker),
     };
     take_into_manifest(roots, name)?;
-    Ok(Set { marker, open, failed })
+    Ok(Set { marker, open, is_being_recorded, failed })
 }
 
 /// Places the streams of a marked scan again, now that more of it is on the disk.

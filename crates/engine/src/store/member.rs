@@ -1,7 +1,6 @@
 //! A member of a disk set: a directory, what it is, and what its file system can do.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,22 +10,16 @@ use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::units::ByteSize;
 use rustix::io::ReadWriteFlags;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::disk::{Access, Nameless, make_directories, no_cow, open_nameless, open_new};
+use super::identity::{give_identity, identity_path, read_identity};
 use crate::ring::Pool;
 use crate::sys::memory::Region;
 use crate::sys::uring::DONTCACHE;
 
-/// Where a member's identity is kept.
-const IDENTITY_FILE: &str = "member.json";
-
 /// Bytes at a time by which a member that failed is tried again: two such writes are a block.
 const TRIAL_BYTES: usize = 2 << 20;
-
-/// The most that an identity file may hold.
-const IDENTITY_BYTES: u64 = 64 << 10;
 
 /// What is said of a directory in which there was a member.
 const MISSED: &str = "a member of this store was there, and is not now: is its disk mounted?";
@@ -123,7 +116,8 @@ impl MemberError {
                 _ => "check its owner and permissions".into(),
             }),
             Self::Identity { path, .. } => Some(format!(
-                "if no recording on this disk is needed any more, remove {}",
+                "write {{\"uuid\":\"…\"}} and a line feed into it, with the uuid that manifest.json of any scan there lists for \
+                 this member; if no recording on this disk is needed any more, remove {}",
                 path.display()
             )),
             Self::NotBack { .. } => None,
@@ -165,11 +159,6 @@ impl Place {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct Identity {
-    uuid: Uuid,
-}
-
 impl Member {
     /// Looks at a directory, gives it an identity if it has none, and finds out how to write there.
     pub fn open(path: &Path) -> Result<Self, MemberError> {
@@ -182,7 +171,7 @@ impl Member {
         let side = root.join(SIDE_DIRECTORY);
         let not_writable = |source| MemberError::NotWritable { path: side.clone(), source };
         make_if_missing(&side).map_err(not_writable)?;
-        let uuid = identity(&side)?;
+        let uuid = identity(&root)?;
         let (access, warnings) = probe(&side, &file_system).map_err(not_writable)?;
         let place = Arc::new(Mutex::new(Place::of(&root).map_err(open)?));
         Ok(Self { root, uuid, access, file_system, warnings, nameless: None, place })
@@ -191,11 +180,10 @@ impl Member {
     /// Opens a member that was there before, and nothing else: where its file system is not mounted, nothing is made.
     pub fn open_again(path: &Path, uuid: Uuid) -> Result<Self, MemberError> {
         let not = |why: &str| MemberError::NotBack { path: path.to_owned(), why: why.to_owned() };
-        let side = path.join(SIDE_DIRECTORY);
-        if !side.join(IDENTITY_FILE).is_file() {
+        if !identity_path(path).is_file() {
             return Err(not("it has lost its identity, or is not mounted"));
         }
-        match identity(&side)? == uuid {
+        match identity(path)? == uuid {
             true => Self::open(path),
             false => Err(not("another member is mounted there")),
         }
@@ -319,42 +307,15 @@ impl Member {
 }
 
 /// Reads the member's identity, or gives it one. Two recorders that do so at once agree.
-fn identity(side: &Path) -> Result<Uuid, MemberError> {
-    let path = side.join(IDENTITY_FILE);
-    if !path.exists() {
-        let identity = Identity { uuid: Uuid::now_v7() };
-        publish(side, &path, &identity)
-            .map_err(|source| MemberError::NotWritable { path: path.clone(), source })?;
-    }
+fn identity(root: &Path) -> Result<Uuid, MemberError> {
+    let path = identity_path(root);
     let wrong = |why: String| MemberError::Identity { path: path.clone(), why };
-    let bytes = path.metadata().map_err(|error| wrong(error.to_string()))?.len();
-    if bytes > IDENTITY_BYTES {
-        return Err(wrong(format!("it has {bytes} bytes")));
+    if let Some(uuid) = read_identity(root).map_err(wrong)? {
+        return Ok(uuid);
     }
-    let json = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-    let identity: Identity =
-        serde_json::from_slice(&json).map_err(|error| wrong(error.to_string()))?;
-    Ok(identity.uuid)
-}
-
-/// Writes the identity whole, or leaves the one that another process was faster with.
-fn publish(side: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
-    let draft = side.join(format!("{IDENTITY_FILE}.{}", identity.uuid));
-    let mut file = File::create_new(&draft)?;
-    let written = serde_json::to_writer_pretty(&file, identity)
-        .map_err(io::Error::from)
-        .and_then(|()| file.write_all(b"\n"))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| match std::fs::hard_link(&draft, path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            // File systems without hard links (exFAT): a rename is as whole, and the later one wins.
-            Err(_) => std::fs::copy(&draft, path).map(drop),
-            done => done,
-        })
-        .and_then(|()| File::open(side)?.sync_all());
-    // A draft that stays is clutter; the error that matters is the one before.
-    let _ = std::fs::remove_file(&draft);
-    written
+    give_identity(&root.join(SIDE_DIRECTORY))
+        .map_err(|source| MemberError::NotWritable { path: path.clone(), source })?;
+    read_identity(root).map_err(wrong)?.ok_or_else(|| wrong("it is gone again".to_owned()))
 }
 
 fn make_if_missing(path: &Path) -> io::Result<()> {
@@ -533,7 +494,7 @@ mod tests {
         // A copy is another directory of the same identity, as a disk that is mounted again.
         let copy = directory.path().join("copy");
         std::fs::create_dir_all(copy.join(SIDE_DIRECTORY)).unwrap();
-        let identity = Path::new(SIDE_DIRECTORY).join(IDENTITY_FILE);
+        let identity = Path::new(SIDE_DIRECTORY).join("member.json");
         std::fs::copy(path.join(&identity), copy.join(&identity)).unwrap();
         std::fs::rename(&path, directory.path().join("aside")).unwrap();
         std::fs::rename(&copy, &path).unwrap();
@@ -566,7 +527,7 @@ mod tests {
         std::fs::write(&file, "x").unwrap();
         assert!(matches!(Member::open(&file), Err(MemberError::NotADirectory { .. })));
         std::fs::create_dir(directory.path().join(SIDE_DIRECTORY)).unwrap();
-        std::fs::write(directory.path().join(SIDE_DIRECTORY).join(IDENTITY_FILE), "{}").unwrap();
+        std::fs::write(directory.path().join(SIDE_DIRECTORY).join("member.json"), "{}").unwrap();
         assert!(matches!(Member::open(directory.path()), Err(MemberError::Identity { .. })));
     }
 

@@ -47,6 +47,7 @@ pub mod finding;
 pub mod follow;
 pub mod gaps;
 pub(crate) mod hanging;
+mod identity;
 pub mod inventory;
 mod journal;
 pub mod keep;

@@ -16,7 +16,7 @@ use fullbore_core::renamed::Renamed;
 const LARGEST_JSON: u64 = 64 << 20;
 
 /// All of a file, if it is not larger than any of ours can be.
-pub(super) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+pub(in crate::store) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(LARGEST_JSON + 1).read_to_end(&mut bytes)?;
     if read as u64 > LARGEST_JSON {

@@ -18,20 +18,18 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::manifest::{
-    Format, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State, Stream,
-};
+use fullbore_core::manifest::{Format, MANIFEST_FILE, Manifest, Member, State, Stream};
 use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
 use fullbore_core::renamed::{Renamed, Stage};
-use serde::Deserialize;
 use uuid::Uuid;
 
-use self::copies::read_bounded;
+pub(super) use self::copies::read_bounded;
 pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
 pub use self::holding::{ChunkFile, Holding, side_file};
 pub use self::index::{BlockRecord, Growing, Index, read_lengths, read_on};
 pub use self::leftover::{Leftover, is_let_go, latest};
+use super::identity::read_identity;
 use super::markers;
 
 /// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
@@ -54,6 +52,8 @@ pub struct Root {
     pub path: PathBuf,
     /// Who it is, if it says so.
     pub uuid: Option<Uuid>,
+    /// Why what it says of itself cannot be believed.
+    pub unidentified: Option<String>,
     /// The device it lies on: two roots of one device are read by one set of threads.
     pub device: u64,
 }
@@ -76,19 +76,12 @@ impl Root {
         if !metadata.is_dir() {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
-        let uuid = member_uuid(path);
-        Ok(Self { path: path.to_owned(), uuid, device: metadata.dev() })
+        let (uuid, unidentified) = match read_identity(path) {
+            Ok(uuid) => (uuid, None),
+            Err(why) => (None, Some(why)),
+        };
+        Ok(Self { path: path.to_owned(), uuid, unidentified, device: metadata.dev() })
     }
-}
-
-/// Who the member at `root` is.
-fn member_uuid(root: &Path) -> Option<Uuid> {
-    #[derive(Deserialize)]
-    struct MemberFile {
-        uuid: Uuid,
-    }
-    let json = read_bounded(&root.join(SIDE_DIRECTORY).join(MEMBER_FILE)).ok()?;
-    serde_json::from_slice::<MemberFile>(&json).ok().map(|file| file.uuid)
 }
 
 /// All directories of one scan on all roots, and the manifest that they agree on.

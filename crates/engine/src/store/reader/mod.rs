@@ -27,6 +27,7 @@ pub use self::clock::BlockClock;
 use self::merge::Merge;
 pub use self::stream::{Absent, Frame, Frames, Placed, Presence, Stream};
 use super::finding::{Finding, What};
+use super::identity::identity_path;
 use super::inventory::{self, Copy, Holding, Inventory};
 
 /// A scan that was opened.
@@ -107,6 +108,15 @@ pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
         frames: None,
         what: What::MemberAbsent { uuid: member.uuid, was_at: member.path.clone() },
     });
+    let doubtful = inventory.roots.iter().filter_map(|root| {
+        Some(Finding {
+            stream: None,
+            member: Some(root.path.clone()),
+            file: Some(identity_path(&root.path)),
+            frames: None,
+            what: What::MemberUnidentified { why: root.unidentified.clone()? },
+        })
+    });
     let unreadable = inventory.failed_roots.iter().map(|error| Finding {
         stream: None,
         member: Some(error.path.clone()),
@@ -121,7 +131,7 @@ pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
         file: Some(path.clone()),
         ..about(inventory, holding, None, What::Unreadable { why: why.clone() })
     });
-    absent.chain(unreadable).chain(unlisted).collect()
+    absent.chain(doubtful).chain(unreadable).chain(unlisted).collect()
 }
 
 fn findings_of_manifests(inventory: &Inventory) -> Vec<Finding> {
