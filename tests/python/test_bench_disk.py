@@ -172,6 +172,13 @@ def test_a_disk_that_falls_off_a_cliff_is_judged_by_the_rate_it_settles_at(tmp_p
     assert "after the last cliff" in page.read_text()
 
 
+def test_a_capacity_that_was_not_written_is_told(memory):
+    words = ["--skip", "peak,read,fio", "--require", "1MB/s"]
+    short = bench(memory, *words, "--capacity", "10TB")
+    assert any("a recording of 10.0 TB was asked for" in note for note in notes(short)), notes(short)
+    assert not any("was asked for" in note for note in notes(bench(memory, *words, "--capacity", "90MB")))
+
+
 @needs_root
 def test_several_members_share_the_stream(tmp_path):
     with mounted(tmp_path, "xfs") as one, mounted(tmp_path, "ext4") as other:

@@ -24,28 +24,33 @@ use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::signals;
 
-/// Measure disks through the code that records: peak, continuous, stalls, and the ring that they ask for.
+/// Measure which rate a disk holds, with how much ring: peak, continuous, stalls.
 ///
-///   fullbore bench disk /mnt/disk0                    what this disk holds, in a few minutes
-///   fullbore bench disk /mnt/d0 /mnt/d1 --seconds 10m  a disk set, for longer
-///   fullbore bench disk /mnt/disk0 --full             to the last byte, less a reserve: the cliff
+///   fullbore bench disk /mnt/disk0                      what this disk holds, in a few minutes
+///   fullbore bench disk /mnt/d0 /mnt/d1 --seconds 10m   a disk set, for longer
+///   fullbore bench disk /mnt/disk0 --full               to the last byte, less a reserve
 ///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
 ///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
 ///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
-///   fullbore bench disk /mnt/ramdisk --wrap --seconds 1m --blocks powers --iterations   a small disk, for a minute
-///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 1.44Gbit/s   scans of 40 s with pauses of 20 s
-///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s   which set holds it?
+///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 180MB/s   scans with pauses
+///   fullbore bench disk /mnt/ram --wrap --seconds 1m    a RAM disk of 2 GB, for a minute
+///   fullbore bench disk /mnt/disk0 --blocks powers --iterations   512 B, 513 B, 1 KiB …
+///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s
 ///
-/// A directory is left as it was, however the benchmark ends: its files have no names. A file or block
-/// device is overwritten, and wants its name typed again with --overwrite; one in use is left alone always.
+/// A directory is left as it was, however the benchmark ends: its files have no names. A file or
+/// block device is overwritten, and only if --overwrite repeats its name. One in use is refused.
 ///
 ///   peak        short sessions of many sizes, blocks, depths and ways of writing and reading
 ///   continuous  a pattern through the writers of the store, read back and compared
-///   stalls      every block write is timed; the trace is replayed through the ring's arithmetic
-///   fio         the same job in turn with ours, if fio is installed; its commands are told always
+///   stalls      every block write is timed, and the trace replayed through a ring
+///   fio         the same job in turn with ours, if fio is installed
 ///
-/// Rates are in MB/s (10⁶ bytes). Exit codes: 0 all is good; 1 the rate of --require is not held (of several
-/// sets: by one of them), or what was read is not what was written; 2 it could not be measured, or was ended before there was an answer.
+/// Rates are in MB/s (10⁶ bytes). After a cliff, where the rate falls for good, the settled rate
+/// counts.
+///
+/// Exit codes: 0 the rate of --require is held, or none was given; 1 it is not held (of several
+/// sets: by one of them), or the data read differ from those written; 2 the target could not be
+/// measured, or the benchmark was ended before there was an answer.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
