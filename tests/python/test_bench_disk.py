@@ -155,7 +155,7 @@ def test_a_disk_that_falls_off_a_cliff_is_judged_by_the_rate_it_settles_at(tmp_p
     words = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "4MiB", "--seconds", "14s", "--json"]
     page = tmp_path / "page.html"
     with mounted(tmp_path, "xfs", 900 * MIB) as place:
-        words = command(place, *words, "--ring", "32MiB", "--require", "40MB/s", "--html", page, bytes="700MB")
+        words = command(place, *words, "--require", "40MB/s", "--html", page, bytes="700MB")
         done = run_over_a_cliff(words, place, 100_000_000, 25_000_000, 400_000_000)
     result = json.loads(done.stdout)
     schema("bench").validate(result)

@@ -255,7 +255,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bench::result::{Curve, Kind, Mode, Pass, Spread, Stalls, SweepPoint, Target};
+    use crate::bench::result::{
+        Comparison, Curve, Kind, Mode, Pass, Spread, Stalls, SweepPoint, Target,
+    };
 
     const MB: u64 = 1_000_000;
 
@@ -517,6 +519,34 @@ mod tests {
         judge(&mut result, &Settings { spec: Some(ByteRate(4_000 * MB)), ..settings() });
         let spec = result.spec.unwrap();
         assert_eq!((spec.peak_ratio, spec.continuous_ratio), (Some(0.75), Some(0.4)));
+        assert_eq!((spec.system_ratio, result.spec_read), (None, None), "fio was not run");
+        let fio = |direction, rate| Comparison {
+            program: "fio".into(),
+            direction,
+            huge_pages: false,
+            block_bytes: 4 * MB,
+            depth: 8,
+            rate: Some(rate),
+            cpu_s_per_gb: None,
+            longest_ms: None,
+            ours: 0.0,
+            ours_cpu_s_per_gb: 0.0,
+            ratio: None,
+            command: String::new(),
+            skipped: None,
+        };
+        result.comparisons = vec![fio(Direction::Write, 3.2e9), fio(Direction::Read, 4.5e9)];
+        let both = Settings {
+            spec: Some(ByteRate(4_000 * MB)),
+            spec_read: Some(ByteRate(9_000 * MB)),
+            ..settings()
+        };
+        judge(&mut result, &both);
+        let (write, read) = (result.spec.unwrap(), result.spec_read.unwrap());
+        assert_eq!((write.system_ratio, write.continuous_over_system), (Some(0.8), Some(0.5)));
+        assert_eq!((read.peak_ratio, read.system_ratio), (Some(1.0), Some(0.5)));
+        assert_eq!(read.continuous_ratio, None, "it was not read back");
+        result.comparisons.clear();
         result.sweep.clear();
         judge(&mut result, &Settings { spec: Some(ByteRate(4_000 * MB)), ..settings() });
         assert_eq!(result.spec.unwrap().peak_ratio, None, "what was not measured has no ratio");
