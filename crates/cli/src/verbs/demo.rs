@@ -209,7 +209,9 @@ impl Stage {
         let mut verified = true;
         for number in 1..=SCANS {
             let scan = format!("demo_no{number:04}");
-            verified &= self.succeeds(&["verify", &scan, "--store", &self.store])?;
+            // Frames that were lost are told by `nothing_lost`: the blocks are intact all the same.
+            let code = self.code(&["verify", &scan, "--store", &self.store])?;
+            verified &= [output::GOOD, output::INCOMPLETE].map(i32::from).map(Some).contains(&code);
         }
         let replay_equal = self.replay(&source)?;
         self.succeeds(&["info", "demo_no0001", "--store", &self.store])?;
