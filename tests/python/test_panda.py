@@ -1171,11 +1171,15 @@ def test_a_panda_that_freezes_is_given_up_and_what_is_certain_is_kept(tmp_path):
 
 
 def test_one_file_or_several_and_what_shows_them_are_in_the_help():
-    told = run("convert", "--help").stdout.decode()
+    def help_of(*verb):
+        """As one line: where it wraps is the terminal's choice."""
+        return " ".join(run(*verb, "--help").stdout.decode().split())
+
+    told = help_of("convert")
     assert "?existing=append" in told and "virtual" in told and "/acquisitions" in told
-    told = run("panda", "record", "--help").stdout.decode()
+    told = help_of("panda", "record")
     assert "`%d` is the number of the acquisition" in told and "Several acquisitions in one file" in told
-    told = run("record", "--help").stdout.decode()
+    told = help_of("record")
     assert "--to hdf5:now.h5" in told and "now.h5 shows all of them" in told
 
 
