@@ -164,10 +164,10 @@ impl Arrived {
         match (self.kind, self.only) {
             (Flows::Vdif { .. }, None) => of_length,
             (_, None) => true,
+            // A damaged frame is its own, too; a whole one of another length is another stream's.
             (_, Some(only)) => {
-                of_length
-                    && Header::read(frame)
-                        .is_ok_and(|header| (header.station(), header.thread()) == only)
+                Header::read(frame).is_ok_and(|header| (header.station(), header.thread()) == only)
+                    && (of_length || Key::of(frame, 0).is_none())
             }
         }
     }
