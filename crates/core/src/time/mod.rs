@@ -51,7 +51,13 @@ impl Tai {
         let unix = ns.div_euclid(i128::from(NS));
         let unix = unix.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64;
         let second = unix.saturating_add(leap::in_force().offset(unix));
-        Tai(second.saturating_mul(NS)).plus_ns(ns.rem_euclid(i128::from(NS)) as i64)
+        Self::of_second(second, ns.rem_euclid(i128::from(NS)) as i64)
+    }
+
+    /// So many nanoseconds after a whole second. The first and the last instant stand for all beyond them.
+    fn of_second(second: i64, ns: i64) -> Self {
+        let exact = i128::from(second) * i128::from(NS) + i128::from(ns);
+        Tai(exact.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }
 
     /// A day of a year counted from 1, and nanoseconds since it began by a clock that shows UTC: of
@@ -66,7 +72,7 @@ impl Tai {
         let date = Date::of_days(first + i64::from(day) - 1);
         let second = u32::try_from(second_ns.div_euclid(NS)).ok()?;
         let whole = (date.year == i64::from(year)).then(|| utc(date, [hour, minute, second]))??;
-        Some(whole.plus_ns(second_ns.rem_euclid(NS)))
+        Some(Self::of_second(whole, second_ns.rem_euclid(NS)))
     }
 
     /// Midnight UTC of the half-year `epoch` half-years after 2000-01-01 (VDIF's reference epoch).
@@ -148,20 +154,19 @@ impl FromStr for Tai {
             }
             _ => bad(),
         })?;
-        Ok(whole.plus_ns(i64::from(ns)))
+        Ok(Self::of_second(whole, i64::from(ns)))
     }
 }
 
-/// A whole second of UTC, if there is such a one.
-fn utc(date: Date, [hour, minute, second]: [u32; 3]) -> Option<Tai> {
+/// The TAI second of a second of UTC, if there is such a one.
+fn utc(date: Date, [hour, minute, second]: [u32; 3]) -> Option<i64> {
     if hour > 23 || minute > 59 {
         return None;
     }
     let inserted = i64::from(second) - 59;
     let of_day = i64::from(hour * 3600 + minute * 60 + second.min(59));
     let unix = date.days() * DAY + of_day;
-    let tai = leap::in_force().to_tai(unix, inserted.max(0))?;
-    Some(Tai(tai.saturating_mul(NS)))
+    leap::in_force().to_tai(unix, inserted.max(0))
 }
 
 fn fields(text: &str, separator: char) -> Option<Vec<u16>> {
@@ -281,6 +286,13 @@ mod tests {
     #[test]
     fn the_leap_second_of_2016_is_counted() {
         assert_eq!(at("2017-01-01T00:00:00Z").since(at("2016-12-31T23:59:59Z")), 2 * NS);
+    }
+
+    #[test]
+    fn the_first_and_the_last_instant_are_read_as_they_are_written() {
+        for ns in [i64::MIN, i64::MIN + 1, i64::MIN + NS, i64::MAX - NS, i64::MAX] {
+            assert_eq!(at(&format!("{:.9}", Tai(ns))), Tai(ns));
+        }
     }
 
     #[test]

@@ -32,16 +32,16 @@ pub use self::leftover::{Leftover, is_let_go, latest};
 use super::identity::read_identity;
 use super::markers;
 
-/// The file at a member's root that says who it is, in [`SIDE_DIRECTORY`].
+/// The file at a member's root that says who it is, in [`fullbore_core::manifest::SIDE_DIRECTORY`].
 pub const MEMBER_FILE: &str = "member.json";
 
-/// What may follow the name of a chunk that is being filled, in [`SIDE_DIRECTORY`].
+/// What may follow the name of a chunk that is being filled, in [`fullbore_core::manifest::SIDE_DIRECTORY`].
 pub const PART_SUFFIX: &str = ".part";
 
-/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], that another member holds as well.
+/// What follows the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], that another member holds as well.
 pub const SUPERSEDED_SUFFIX: &str = ".superseded";
 
-/// What follows the name of a chunk, in [`SIDE_DIRECTORY`], whose file is being given another number; the
+/// What follows the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], whose file is being given another number; the
 /// number is the index's.
 pub const RENAMING_SUFFIX: &str = ".renaming";
 
