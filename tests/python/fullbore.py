@@ -179,7 +179,8 @@ class Recording:
         if any(e["event"] == "warning" and e["text"].startswith("ended before its time") for e in self.events):
             belongs = max(belongs, FOUND)
         assert self.process.returncode == belongs, told
-        assert code in (AS_SEALED, self.process.returncode), (sealed["accounts"], *told)
+        headlines = [(e["headline"], e["explanation"]) for e in self.events if e["event"] == "sealed"]
+        assert code in (AS_SEALED, self.process.returncode), (headlines, *told, sealed["accounts"])
         return sealed
 
     def kill(self):
