@@ -86,6 +86,7 @@ def series(query, datagrams, store, scans, duration, code):
     return streams
 
 
+@pytest.mark.alone  # Scans change by the clock: where a sync takes a second, one of them gets nothing.
 @pytest.mark.parametrize("query, datagrams, stripped, verdict", SERIES.values(), ids=SERIES.keys())
 def test_no_frame_falls_between_two_scans(query, datagrams, stripped, verdict, store):
     streams = series(query, datagrams, store, scans=3, duration="700ms", code=GOOD)
