@@ -570,6 +570,9 @@ impl Judged<'_> {
     /// What is not there beside frames that are lost.
     fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
+        if self.parts.is_empty() && self.state != State::Recording {
+            lacks.push("no stream began: no frame of the expected format came".to_owned());
+        }
         let silent = self.named(|it| it.has(|it| *it == Presence::NeverCame));
         if !silent.is_empty() {
             lacks.push(format!("{} never delivered a frame", self.streams(&silent)));

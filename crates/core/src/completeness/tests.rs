@@ -337,3 +337,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_scan_in_which_no_stream_began_is_not_complete() {
+    for planned in [None, Some(planned())] {
+        let told = Completeness::judged(Vec::new(), planned, State::Sealed, &[]);
+        assert_eq!(told.complete, Some(false), "{}", told.headline);
+        assert!(!told.is_good());
+        assert!(
+            told.headline.starts_with("INCOMPLETE: nothing was recorded; no stream began"),
+            "{}",
+            told.headline
+        );
+    }
+}
