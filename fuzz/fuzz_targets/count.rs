@@ -19,7 +19,7 @@ fn check(bytes: &[u8]) {
         1 => Count::by_time(0, vec![0, 3, 1], frame_bytes, rate).behind(head),
         2 => {
             let field = Field::PACKET_NUMBERS[head / 8 % Field::PACKET_NUMBERS.len()];
-            Count::by_packet_number(field, frame_bytes, rate)
+            Count::by_time(0, vec![0], frame_bytes, rate).behind(8).beside(Some(field))
         }
         3 => {
             let field = Field { offset: head, width: 1 + head / 8, big_endian: way & 0x20 == 0 };
@@ -40,7 +40,7 @@ fn check(bytes: &[u8]) {
             count.rebase(index, index / 2 + 1);
         }
         let mut made = vec![0; frame.len()];
-        count.fill(index, Some(frame), Fill::Invalid, &mut made);
+        count.fill(index, Fill::Invalid, &mut made);
         let _ = (count.time(index), count.correction(), count.frames_per_second());
     }
 }

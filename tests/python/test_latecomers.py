@@ -3,9 +3,10 @@
 import socket
 import struct
 import time
+from datetime import datetime, timezone
 
 import pytest
-from fullbore import AS_SEALED, FOUND, INTACT, Recording, accounts, ask, balanced, free_port, run
+from fullbore import AS_SEALED, FOUND, INCOMPLETE, INTACT, Recording, accounts, ask, balanced, free_port, free_ports, run
 from wire import Vdif, run_of_frames, send
 
 
@@ -69,9 +70,10 @@ def test_frames_too_few_to_open_a_stream_stand_against_the_verdict(store):
     assert (account["terms"]["written"], account["unrecorded"], account["verdict"]) == (200, 1, "consistent")
 
 
-def test_thread_outside_the_list_is_excluded_with_its_number(store):
+@pytest.mark.parametrize("fill", ["", "&fill=omit"])
+def test_thread_outside_the_list_is_excluded_with_its_number(store, fill):
     port = free_port()
-    with Recording(f"udp://127.0.0.1:{port}?fps=1000&threads=0", store=store) as recording:
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&threads=0{fill}", store=store) as recording:
         send(frames(100), port)
         until_told(recording, 100)
         send(frames(50, thread=1) + frames(200)[100:], port)
@@ -79,6 +81,21 @@ def test_thread_outside_the_list_is_excluded_with_its_number(store):
         sealed = recording.stop()
     (account,) = sealed["accounts"]
     assert (account["terms"]["written"], account["excluded"], account["verdict"]) == (200, 50, "proven")
+
+
+def test_frames_of_another_length_than_asked_for_are_excluded_with_their_number(store):
+    port, long = free_port(), {"payload_bytes": 2048, "thread": 1}
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&frame=1056", store=store) as recording:
+        send(frames(100, **long), port)
+        good = frames(200)
+        send(good[:100], port)
+        until_told(recording, 100)
+        send(frames(50, **long) + good[100:], port)
+        until_told(recording, 200)
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["excluded"], account["foreign"]) == (200, 150, 0)
+    assert account["verdict"] == "proven"
 
 
 def test_other_sender_is_excluded_with_its_number(store):
@@ -103,7 +120,95 @@ def test_datagrams_that_are_not_vdif_are_told_at_once_with_the_remedy(store):
         sealed = recording.stop(FOUND)
     (account,) = sealed["accounts"]
     assert account["presence"] == [{"what": "only-foreign", "datagrams": 500}]
+    assert "not of the format" in sealed["explanation"]
     assert "500 datagrams came" in run("info", "test_one", "--store", store, code=AS_SEALED).stdout.decode()
+
+
+def test_frames_behind_a_packet_number_are_told_with_their_remedy(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}", store=store) as recording:
+        send([struct.pack("<Q", n) + frame for n, frame in enumerate(frames(200))], port)
+        warning = recording.wait("warning", lambda told: "arrive" in told["text"])["text"]
+        assert "?format=vtp" in warning and "?strip=8" in warning
+        recording.stop(FOUND)
+
+
+def test_datagrams_that_came_before_the_first_frame_are_told_with_their_length(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store) as recording:
+        send([bytes(777)] * 20 + frames(200), port)
+        warning = recording.wait("warning", lambda told: "beside its frames" in told["text"])["text"]
+        assert "777 bytes" in warning
+        recording.stop()
+
+
+@pytest.mark.parametrize("strays", [0, 50])
+def test_silent_port_that_is_split_into_threads_is_told(store, strays):
+    port, silent = free_ports(2)
+    sources = [f"udp://127.0.0.1:{it}?fps=1000&threads=split&name=p{n}" for n, it in enumerate((port, silent))]
+    with Recording(*sources, store=store) as recording:
+        send(frames(100) + frames(100, thread=1), port)
+        send([bytes(300)] * strays, silent)
+        live = recording.wait("progress", lambda told: len(told["streams"]) == 3 and told["streams"][2]["foreign"] == strays)
+        assert (live["streams"][2]["name"], live["streams"][2]["silent"]) == ("p1", True)
+        sealed = recording.stop(FOUND)
+    told = accounts(sealed)
+    assert list(told) == ["p0t0", "p0t1", "p1"]
+    what = {"what": "only-foreign", "datagrams": strays} if strays else {"what": "never-came"}
+    assert (told["p1"]["presence"], told["p1"]["foreign"]) == ([what], strays)
+    assert (sealed["completeness"], sealed["complete"]) == ("incomplete", False)
+    assert "p1" in sealed["headline"]
+    assert ask("ls", "--store", store)[0]["complete"] is False
+    assert ask("verify", "test_one", "--store", store, code=INCOMPLETE)["headline"] == sealed["headline"]
+
+
+def test_scan_of_a_split_port_of_which_nothing_came_is_kept_and_incomplete(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?threads=split", store=store) as recording:
+        sealed = recording.stop(FOUND)
+    assert sealed["headline"].startswith("INCOMPLETE: nothing was recorded; ")
+    assert [scan["completeness"] for scan in ask("ls", "--store", store)] == ["incomplete"]
+    ask("verify", "test_one", "--store", store, code=INCOMPLETE)
+
+
+def presences(account):
+    """What is told of each thread, by its number."""
+    return {flow["thread"]: [it["what"] for it in flow.get("presence", [])] for flow in account["flows"]}
+
+
+def in_turns(*threads):
+    """Frames of several threads as they are sent in real time: a frame of each that goes on, in turn."""
+    longest = max(map(len, threads))
+    return [thread[n] for n in range(longest) for thread in threads if n < len(thread) and thread[n]]
+
+
+def test_thread_of_a_shared_stream_that_ends_early_or_begins_late_is_told(store):
+    port = free_port()
+    late = [None] * 1000 + frames(1000, thread=2)
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store) as recording:
+        send(in_turns(frames(2000), frames(1000, thread=1), late), port, pause=5e-4)
+        until_told(recording, 4000)
+        sealed = recording.stop(FOUND)
+    (account,) = accounts(sealed).values()
+    balanced(account)
+    assert presences(account) == {0: [], 1: ["died-early"], 2: ["started-late"]}
+    assert (account["terms"]["missing"], account["verdict"]) == (0, "unexplained")
+    assert "thread 1: ended" in sealed["headline"] and "thread 2: began" in sealed["headline"]
+    assert ask("verify", "test_one", "--store", store, code=INCOMPLETE)["headline"] == sealed["headline"]
+
+
+def test_thread_of_a_shared_stream_that_does_not_cover_the_plan_is_told_in_frames(store):
+    port, begin = free_port(), int(time.time()) + 3
+    start = datetime.fromtimestamp(begin, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source = f"udp://127.0.0.1:{port}?fps=1000"
+    with Recording(source, store=store, options=("--start", start, "--duration", "3s")) as recording:
+        time.sleep(max(0, begin - time.time()))
+        send(in_turns(frames(3000), frames(1000, thread=1)), port, pause=7.4e-4)
+        sealed = recording.sealed(FOUND)
+    (account,) = accounts(sealed).values()
+    assert presences(account) == {0: [], 1: ["lacks-end"]} and account["presence"] == []
+    assert sealed["uncovered"]["frames"] == pytest.approx(2000, abs=700)
+    assert "thread 1 ended" in sealed["headline"], sealed["headline"]
 
 
 def test_datagrams_that_are_no_frames_are_told_beside_good_ones(store):
@@ -145,8 +250,43 @@ def test_packet_number_is_found_where_the_sender_puts_it(store, number):
         until_told(recording, len(kept))
         sealed = recording.stop(AS_SEALED)
     (account,) = sealed["accounts"]
-    assert (account["counted_by"], account["astray"]) == ("packet-number", 0)
+    assert (account["counted_by"], account["astray"], account["disagreements"]) == ("frame-time", 0, 0)
     assert (account["terms"]["written"], account["terms"]["missing"]) == (1995, 5)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [lambda n: n % 1000, lambda n: n if n < 1000 else n * 0x9E3779B97F4A7C15 % 2**64, lambda n: n + 10**6 * (n >= 1000)],
+    ids=["begins anew", "makes no sense from a frame on", "jumps ahead"],
+)
+def test_packet_number_that_goes_wrong_later_loses_no_frame_and_invents_no_loss(store, number):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vtp&fps=1000", store=store) as recording:
+        good = frames(2000)
+        send((struct.pack("<Q", number(n)) + frame for n, frame in enumerate(good)), port)
+        until_told(recording, 2000)
+        sealed = recording.stop()
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["terms"]["expected"], account["duplicates"]) == (2000, 2000, 0)
+    assert account["disagreements"] > 0 and account["verdict"] == "consistent"
+    assert "second count" in sealed["headline"] and "second count" in sealed["explanation"]
+    assert "loss counter" not in sealed["explanation"]
+
+
+@pytest.mark.parametrize("offset", [0, 10**6], ids=["from zero", "far ahead"])
+@pytest.mark.parametrize("late", [{"thread": 1}, {"station": 0x5757}], ids=["thread", "station"])
+def test_latecomer_with_a_packet_number_of_its_own_is_recorded(store, late, offset):
+    port = free_port()
+    early = [struct.pack("<Q", n) + frame for n, frame in enumerate(frames(800))]
+    later = [struct.pack("<Q", n + offset) + frame for n, frame in enumerate(frames(300, **late))]
+    with Recording(f"udp://127.0.0.1:{port}?format=vtp&fps=1000", store=store) as recording:
+        send(early[:500], port)
+        until_told(recording, 500)
+        send([it for pair in zip(early[500:], later) for it in pair], port)
+        until_told(recording, 1100)
+        sealed = recording.stop(AS_SEALED)
+    told = [account["terms"] for account in accounts(sealed).values()]
+    assert [(terms["written"], terms["expected"]) for terms in told] == [(800, 800), (300, 300)]
 
 
 def test_packet_number_that_makes_no_sense_loses_no_frame(store):

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
-use fullbore_core::account::{Account, CountedBy, Terms};
+use fullbore_core::account::{Account, CountedBy, Flow, Terms};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
@@ -142,7 +142,7 @@ pub fn details(
     }
     if account.excluded > 0 {
         lines.push(format!(
-            "{} datagrams were left out, as threads= or source= of the endpoint says",
+            "{} datagrams were left out, as threads=, source= or frame= of the endpoint says",
             account.excluded
         ));
     }
@@ -172,8 +172,15 @@ pub fn details(
             "station {} thread {}: {} expected, {} written",
             flow.station, flow.thread, flow.terms.expected, flow.terms.written
         ));
+        lines.extend(presence_of(flow));
     }
     lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
+}
+
+/// When one of several threads was not there.
+fn presence_of(flow: &Flow) -> Vec<String> {
+    let Flow { station, thread, presence, .. } = flow;
+    presence.iter().map(|it| format!("station {station} thread {thread} {it}")).collect()
 }
 
 /// Where frames are not there, and why: the first gaps, and how many more there are.
@@ -210,6 +217,7 @@ pub fn at_the_end(name: &str, account: &Account, gaps_shown: usize) -> String {
         Some(from.plus_ns(i64::try_from(ns).ok()?))
     };
     let presence = account.presence.iter().map(ToString::to_string);
+    let presence = presence.chain(account.flows.iter().flat_map(presence_of));
     let lines = presence.chain(gaps(account, &time_of, gaps_shown));
     lines.map(|line| format!("  {name}: {line}\n")).collect()
 }

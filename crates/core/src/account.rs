@@ -65,7 +65,7 @@ impl Terms {
 pub enum CountedBy {
     /// The time in each frame (VDIF second and frame number).
     FrameTime,
-    /// A packet sequence number before each frame (VTP).
+    /// A packet sequence number before each frame: in recordings of earlier versions.
     PacketNumber,
     /// A sequence field that the user described.
     SequenceField,
@@ -280,7 +280,7 @@ impl fmt::Display for Verdict {
 }
 
 /// The balance of one of several threads that lie in a stream as they came.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// Station, as in the frames.
     pub station: u16,
@@ -290,6 +290,15 @@ pub struct Flow {
     pub terms: Terms,
     /// Its own gaps, by its own index.
     pub gaps: Vec<Gap>,
+    /// First frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Edge>,
+    /// Last frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Edge>,
+    /// What its numbers alone cannot show: that it began late, ended early or was not there in this scan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub presence: Vec<Presence>,
 }
 
 /// How the recorder itself stood when a stream ended: where a block was wanted and none was free, or a member
@@ -370,7 +379,8 @@ pub struct Account {
     pub first: Option<Edge>,
     /// Last frame.
     pub last: Option<Edge>,
-    /// What the numbers alone cannot show.
+    /// What the numbers alone cannot show. Of a stream of several threads, each of its flows says when it began and
+    /// ended.
     pub presence: Vec<Presence>,
     /// Frames not in the recording, in order, at most [`GAPS_LISTED`].
     pub gaps: Vec<Gap>,
@@ -524,7 +534,7 @@ impl Account {
             return Verdict::Unproven;
         }
         // A thread of one frame has nothing before or after it that could be missing.
-        if self.terms.expected == 1 || self.flows.iter().any(|flow| flow.terms.expected < 2) {
+        if self.terms.expected == 1 || self.flows.iter().any(|flow| flow.terms.expected == 1) {
             return Verdict::Unproven;
         }
         let still =
@@ -543,12 +553,13 @@ impl Account {
         }
     }
 
-    /// Whether other streams show that a part of it is not there. That it came or went while the scan ran
-    /// shows no loss: whoever sends begins and ends when he likes.
+    /// Whether other streams or threads show that a part of it is not there. That it came or went while the scan ran
+    /// shows no loss: senders begin and end when they like.
     fn lacks_an_end(&self) -> bool {
         let of_the_scan =
             |it: &Presence| matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
-        !self.presence.iter().all(of_the_scan)
+        let of_flows = self.flows.iter().flat_map(|flow| &flow.presence);
+        !self.presence.iter().chain(of_flows).all(of_the_scan)
     }
 
     /// The most frames whose loss some of the witnesses explain together.

@@ -19,7 +19,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
 use crate::manifest::{Manifest, State, Summary, Wanting};
 use crate::time::Tai;
 
@@ -62,7 +62,8 @@ impl Planned {
     }
 
     /// What a stream lacks of the plan, at either end. A device that counts for itself is not compared: its acquisition
-    /// begins when it is armed. `armed` stands for a beginning that was not planned, `stopped` for such an end.
+    /// begins when it is armed. Nor is a stream of several threads that came: each of these is compared.
+    /// `armed` stands for a beginning that was not planned, `stopped` for such an end.
     pub fn lacking(
         &self,
         account: &Account,
@@ -70,23 +71,50 @@ impl Planned {
         armed: Tai,
         stopped: Option<Tai>,
     ) -> Vec<Presence> {
-        if !self.is_any() || account.counted_by == CountedBy::ServerCount {
+        let ends = account.first.zip(account.last);
+        let by_thread = ends.is_some() && !account.flows.is_empty();
+        if by_thread || account.counted_by == CountedBy::ServerCount {
+            return Vec::new();
+        }
+        self.lacks(ends, account.terms.expected, frames_per_second, (armed, stopped))
+    }
+
+    /// What a thread of a stream that holds several lacks of the plan.
+    pub fn lacking_of(
+        &self,
+        flow: &Flow,
+        frames_per_second: Option<u64>,
+        armed: Tai,
+        stopped: Option<Tai>,
+    ) -> Vec<Presence> {
+        let ends = flow.first.zip(flow.last);
+        self.lacks(ends, flow.terms.expected, frames_per_second, (armed, stopped))
+    }
+
+    fn lacks(
+        &self,
+        ends: Option<(Edge, Edge)>,
+        expected: u64,
+        frames_per_second: Option<u64>,
+        (armed, stopped): (Tai, Option<Tai>),
+    ) -> Vec<Presence> {
+        if !self.is_any() {
             return Vec::new();
         }
         let frames = |ns: i64| {
             let frames = i128::from(ns) * i128::from(frames_per_second?);
             u64::try_from((frames + i128::from(S / 2)) / i128::from(S)).ok()
         };
-        let (Some(first), Some(last)) = (account.first, account.last) else {
+        let Some((first, last)) = ends else {
             let end = self.end.or(stopped);
             let ns = end.map_or(0, |end| end.since(self.begin.unwrap_or(armed))).max(0);
             return vec![Presence::LacksBeginning { ns, frames: frames(ns) }];
         };
-        let when = |edge: crate::account::Edge| match edge.time {
+        let when = |edge: Edge| match edge.time {
             Some(time) if edge.seen.since(time).unsigned_abs() <= LIVE_NS => time,
             _ => edge.seen,
         };
-        let between = i64::try_from(account.terms.expected.saturating_sub(1)).unwrap_or(i64::MAX);
+        let between = i64::try_from(expected.saturating_sub(1)).unwrap_or(i64::MAX);
         let period = last.seen.since(first.seen).checked_div(between).unwrap_or(0);
         let tolerance = TOLERANCE_NS.max(period.saturating_mul(TOLERANCE_FRAMES));
         let late = self.begin.map_or(0, |begin| when(first).since(begin));
@@ -143,15 +171,45 @@ pub struct Beside {
     /// Why frames were overrun, where any were and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_overrun: Option<String>,
+    /// Frames whose second count is not that of their time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disagreements: u64,
+    /// Whether a loss counter of this host moved, or could not be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counters_moved: bool,
+    /// Of a stream of several threads: those that were not there all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadPresence>,
+}
+
+/// A thread of a stream that holds several, and what its numbers alone cannot show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadPresence {
+    /// Station, as in the frames.
+    pub station: u16,
+    /// Thread, as in the frames.
+    pub thread: u16,
+    /// When it was not there.
+    pub presence: Vec<Presence>,
 }
 
 impl From<&Account> for Beside {
     fn from(account: &Account) -> Self {
+        let amiss = account.flows.iter().filter(|flow| !flow.presence.is_empty());
+        let threads = amiss.map(|flow| ThreadPresence {
+            station: flow.station,
+            thread: flow.thread,
+            presence: flow.presence.clone(),
+        });
+        let moved = account.witnesses.iter().any(|witness| witness.moved() > 0);
         Self {
             not_kept: account.not_kept(),
             restarts: account.restarts,
             covered: Covered::of(account),
             why_overrun: account.why_overrun(),
+            disagreements: account.disagreements,
+            counters_moved: moved || !account.unread.is_empty(),
+            threads: threads.collect(),
         }
     }
 }
@@ -258,20 +316,37 @@ impl Part {
                 Presence::CameLate { .. } | Presence::WentEarly { .. } | Presence::NotKnown
             )
         };
-        !self.presence.iter().all(of_the_scan)
+        let of_threads = self.beside.threads.iter().flat_map(|thread| &thread.presence);
+        !self.presence.iter().chain(of_threads).all(of_the_scan)
     }
 
-    /// What it lacks of the plan: nanoseconds, and frames where its rate is known.
-    fn uncovered(&self) -> Option<(i64, Option<u64>)> {
-        let lacks = self.presence.iter().filter_map(|it| match *it {
-            Presence::LacksBeginning { ns, frames } | Presence::LacksEnd { ns, frames } => {
-                Some((ns, frames))
-            }
-            _ => None,
+    /// What is told of its presence, and whose: its own, or that of one of its threads.
+    fn presences(&self) -> impl Iterator<Item = (String, &Presence)> {
+        let own = self.presence.iter().map(|it| (format!("stream {}", self.name), it));
+        let of_threads = self.beside.threads.iter().flat_map(|of| {
+            let ThreadPresence { station, thread, presence } = of;
+            let whose = format!("stream {}, station {station}, thread {thread}:", self.name);
+            presence.iter().map(move |it| (whose.clone(), it))
         });
-        lacks.reduce(|sum, more| {
-            (sum.0.saturating_add(more.0), sum.1.zip(more.1).map(|(a, b)| a.saturating_add(b)))
-        })
+        own.chain(of_threads)
+    }
+
+    /// What it lacks of the plan: nanoseconds, and frames where its rate is known. Of several threads: the most
+    /// nanoseconds, and the frames of all.
+    fn uncovered(&self) -> Option<(i64, Option<u64>)> {
+        let of_threads = self.beside.threads.iter().map(|thread| &thread.presence);
+        let each = std::iter::once(&self.presence).chain(of_threads);
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        let lacks = each.filter_map(|presence| {
+            let ends = presence.iter().filter_map(|it| match *it {
+                Presence::LacksBeginning { ns, frames } | Presence::LacksEnd { ns, frames } => {
+                    Some((ns, frames))
+                }
+                _ => None,
+            });
+            ends.reduce(|a, b| (a.0.saturating_add(b.0), sum(a.1, b.1)))
+        });
+        lacks.reduce(|a, b| (a.0.max(b.0), sum(a.1, b.1)))
     }
 
     /// Why nobody can say whether anything of it is lost. The second is whether that speaks against the recording: a
@@ -448,11 +523,13 @@ impl Completeness {
         }
     }
 
-    /// What is to be said while it is still being recorded.
-    pub fn so_far(lost: u64) -> String {
-        match lost {
-            0 => "nothing lost so far".to_owned(),
-            lost => format!("LOST {} so far", frames(lost)),
+    /// What is to be said while it is still being recorded: frames lost, and datagrams of sources that have sent no
+    /// frame yet.
+    pub fn so_far(lost: u64, not_frames: u64) -> String {
+        match (lost, not_frames) {
+            (0, 0) => "nothing lost so far".to_owned(),
+            (0, some) => format!("{} came that are no frames", counted(some, "datagram")),
+            (lost, _) => format!("LOST {} so far", frames(lost)),
         }
     }
 }
@@ -474,6 +551,10 @@ impl Judged<'_> {
         match status {
             Status::Lost => text += &self.losses(),
             Status::Incomplete if self.terms.written == 0 => text += "nothing was recorded",
+            // Where nobody can say whether anything was lost, nothing is said of it here.
+            Status::Incomplete if !doubts.is_empty() => {
+                text += &format!("{} recorded", self.units(self.terms.written));
+            }
             Status::Incomplete => {
                 text += &format!("{} recorded, no loss among them", self.units(self.terms.written));
             }
@@ -577,38 +658,40 @@ impl Judged<'_> {
         if !silent.is_empty() {
             lacks.push(format!("{} never delivered a frame", self.streams(&silent)));
         }
-        for part in self.parts {
-            let came = part.presence.iter().find_map(|it| match it {
-                Presence::OnlyForeign { datagrams } => Some(grouped(*datagrams)),
-                _ => None,
-            });
-            lacks.extend(came.map(|came| {
-                format!(
-                    "stream {}: {came} datagrams came, and none is a frame of its format",
-                    part.name
-                )
-            }));
-        }
+        lacks.extend(few(self.clauses(|it| match *it {
+            Presence::OnlyForeign { datagrams } => {
+                let came = counted(datagrams, "datagram");
+                Some(format!("got {came}, of which none is a frame of its format"))
+            }
+            _ => None,
+        })));
         if let Some(uncovered) = self.uncovered() {
             lacks.push(self.not_covered(uncovered));
         }
-        for part in self.parts {
-            let ends = part.presence.iter().filter_map(|it| match *it {
-                Presence::StartedLate { ns } => {
-                    Some(format!("began {} after the first one", seconds(ns)))
-                }
-                Presence::DiedEarly { ns } => {
-                    Some(format!("ended {} before the last one", seconds(ns)))
-                }
-                _ => None,
-            });
-            lacks.extend(ends.map(|text| format!("stream {} {text}", part.name)));
-        }
+        lacks.extend(few(self.clauses(|it| match *it {
+            Presence::StartedLate { ns } => {
+                Some(format!("began {} after the first one", seconds(ns)))
+            }
+            Presence::DiedEarly { ns } => {
+                Some(format!("ended {} before the last one", seconds(ns)))
+            }
+            _ => None,
+        })));
+        let of_threads = self.parts.iter().flat_map(Part::presences);
+        let absent =
+            of_threads.filter(|(whose, it)| **it == Presence::NeverCame && whose.ends_with(':'));
+        lacks.extend(few(absent.map(|(whose, _)| format!("{whose} sent nothing in this scan"))));
         if self.not_kept > 0 {
             let were = if self.not_kept == 1 { "was" } else { "were" };
             lacks.push(format!("{} came and {were} not kept", self.units(self.not_kept)));
         }
         lacks
+    }
+
+    /// A clause for each thing told of a stream or a thread of which there is something to say.
+    fn clauses(&self, word: impl Fn(&Presence) -> Option<String>) -> impl Iterator<Item = String> {
+        let all = self.parts.iter().flat_map(Part::presences);
+        all.filter_map(move |(whose, it)| Some(format!("{whose} {}", word(it)?)))
     }
 
     fn not_covered(&self, uncovered: Uncovered) -> String {
@@ -623,15 +706,18 @@ impl Judged<'_> {
             text += &format!(" in {} of {} streams", uncovered.streams, self.parts.len());
         }
         if let [part] = self.parts {
-            let ends = part.presence.iter().filter_map(|it| match *it {
-                _ if part.never_came() => None,
-                Presence::LacksBeginning { ns, .. } => {
-                    Some(format!("it began {} late", seconds(ns)))
-                }
-                Presence::LacksEnd { ns, .. } => Some(format!("it ended {} early", seconds(ns))),
-                _ => None,
+            let ends = part.presences().filter_map(|(whose, it)| {
+                let it = match *it {
+                    _ if part.never_came() => return None,
+                    Presence::LacksBeginning { ns, .. } => format!("began {} late", seconds(ns)),
+                    Presence::LacksEnd { ns, .. } => format!("ended {} early", seconds(ns)),
+                    _ => return None,
+                };
+                // Of the only stream, its threads need to be named alone.
+                let thread = whose.split_once(", ").map_or("it", |(_, thread)| thread);
+                Some(format!("{} {it}", thread.trim_end_matches(':')))
             });
-            let ends: Vec<String> = ends.collect();
+            let ends = few(ends);
             if !ends.is_empty() {
                 text += &format!(": {}", ends.join(", "));
             }
@@ -671,6 +757,13 @@ impl Judged<'_> {
     /// What should be known beside, and makes no difference to what is there.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
+        let disagreements = self.disagreements();
+        if disagreements > 0 {
+            remarks.push(format!(
+                "the second count of {} disagrees with their time",
+                self.units(disagreements)
+            ));
+        }
         if self.state == State::Aborted {
             remarks.push("it was aborted".to_owned());
         }
@@ -688,6 +781,11 @@ impl Judged<'_> {
         let frames = lacking.iter().map(|(_, frames)| *frames).collect::<Option<Vec<u64>>>();
         let frames = frames.map(|it| it.into_iter().fold(0, u64::saturating_add));
         Some(Uncovered { ns, frames, streams: lacking.len() })
+    }
+
+    fn disagreements(&self) -> u64 {
+        let each = self.parts.iter().map(|it| it.beside.disagreements);
+        each.fold(0, u64::saturating_add)
     }
 
     fn covered(&self) -> Option<Covered> {
@@ -712,13 +810,26 @@ impl Judged<'_> {
                 "the frames that came and were not kept are counted".to_owned()
             }
             Verdict::Consistent => {
-                "no frame is missing by the stream's own count, but a loss counter of this host moved or could \
-                 not be read"
-                    .to_owned()
+                let mut why = Vec::new();
+                if of_it().any(|it| it.beside.counters_moved) {
+                    why.push("a loss counter of this host moved or could not be read");
+                }
+                if of_it().any(|it| it.beside.disagreements > 0) {
+                    why.push("the second count of frames disagrees with their time");
+                }
+                if self.state == State::Recovered {
+                    why.push("the loss counters of this host are not known: its recorder died");
+                }
+                let but = if why.is_empty() { "" } else { ", but " };
+                format!("no frame is missing by the stream's own count{but}{}", why.join(", and "))
             }
             Verdict::Unexplained => {
                 let missing = of_it().map(|it| it.terms.missing).fold(0, u64::saturating_add);
+                let foreign = |it: &Presence| matches!(it, Presence::OnlyForeign { .. });
                 match missing {
+                    0 if of_it().all(|it| it.has(foreign)) => {
+                        "what came is not of the format that was expected".to_owned()
+                    }
                     0 => "nothing on this host says why it is not complete".to_owned(),
                     missing => format!(
                         "{} lost before this host, and no counter here accounts for {}",
@@ -765,6 +876,21 @@ impl Judged<'_> {
         };
         counted(number, unit)
     }
+}
+
+/// The first of these clauses, and how many more there are.
+fn few(clauses: impl Iterator<Item = String>) -> Vec<String> {
+    let mut clauses: Vec<String> = clauses.collect();
+    let more = clauses.len().saturating_sub(NAMES);
+    if more > 1 {
+        clauses.truncate(NAMES);
+        clauses.push(format!("and {more} more like these"));
+    }
+    clauses
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn frames(number: u64) -> String {

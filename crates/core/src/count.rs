@@ -5,18 +5,14 @@
 //! says that the frame was plausible.
 
 use crate::account::CountedBy;
-use crate::endpoint;
 use crate::format::sequence::{Field, Unwrapper};
-use crate::format::vdif::{self, Found, Header, Second, SecondCount, Timeline};
+use crate::format::vdif::{self, Found, Header, SecondCount, Timeline};
 use crate::format::{Damage, FILL};
 use crate::manifest::Fill;
 use crate::time::{Tai, frame_ns};
 
 /// Indices beyond this come from headers that cannot be true, and sums of two of them still fit.
 const FURTHEST: i64 = 1 << 60;
-
-/// Bytes before a VDIF frame that hold its packet number.
-const PACKET_NUMBER_BYTES: usize = endpoint::PACKET_NUMBER_BYTES as usize;
 
 /// What a datagram turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +48,19 @@ pub enum Reading {
 enum Numbering {
     /// By VDIF time. Several threads lie frame by frame in the order listed.
     Vdif { station: u16, threads: Vec<u16>, timeline: Timeline },
-    /// By the packet number before each VDIF frame.
-    PacketNumber { field: Field, unwrapper: Unwrapper, timeline: Timeline },
     /// By a field of the datagram.
     Field { field: Field, unwrapper: Unwrapper },
     /// Not at all.
     Arrival,
+}
+
+/// The packet number before each VDIF frame (VTP): a second count, held against the time in the frames.
+#[derive(Clone, Debug)]
+struct PacketNumber {
+    field: Field,
+    unwrapper: Unwrapper,
+    /// Of each thread.
+    counts: Vec<SecondCount>,
 }
 
 /// The numbering of one stream.
@@ -74,8 +77,8 @@ pub struct Count {
     neighbours: Vec<Option<Header>>,
     /// The second count in the frames, of each thread.
     second_counts: Vec<SecondCount>,
-    /// Packet number and frame time told different steps.
-    disagreements: u64,
+    /// The packet number before them, where there is one.
+    packet_number: Option<PacketNumber>,
 }
 
 impl Count {
@@ -102,7 +105,7 @@ impl Count {
             offset: 0,
             neighbours: Vec::new(),
             second_counts: Vec::new(),
-            disagreements: 0,
+            packet_number: None,
         }
     }
 
@@ -112,19 +115,15 @@ impl Count {
         self
     }
 
-    /// Counts VDIF frames by the packet number in the 8 bytes before each (VTP); `field` says where it lies there.
-    pub fn by_packet_number(
-        field: Field,
-        frame_bytes: usize,
-        frames_per_second: Option<u64>,
-    ) -> Self {
-        assert!(field.end() <= PACKET_NUMBER_BYTES, "a packet number lies before the frame");
-        let numbering = Numbering::PacketNumber {
-            field,
-            unwrapper: Unwrapper::new(field.width),
-            timeline: Timeline::new(frames_per_second),
-        };
-        Self { neighbours: vec![None], ..Self::of(numbering, PACKET_NUMBER_BYTES, frame_bytes) }
+    /// The same with a packet number in the bytes before each frame, if `field` says where: a second count. A frame
+    /// whose number makes no sense is a good frame all the same.
+    pub fn beside(mut self, field: Option<Field>) -> Self {
+        self.packet_number = field.map(|field| {
+            assert!(field.end() <= self.head_bytes, "a packet number lies before the frame");
+            let counts = vec![SecondCount::default(); self.second_counts.len()];
+            PacketNumber { field, unwrapper: Unwrapper::new(field.width), counts }
+        });
+        self
     }
 
     /// Counts datagrams by a field that lies wholly in the head or wholly in the frame.
@@ -144,7 +143,6 @@ impl Count {
     pub fn counted_by(&self) -> CountedBy {
         match self.numbering {
             Numbering::Vdif { .. } => CountedBy::FrameTime,
-            Numbering::PacketNumber { .. } => CountedBy::PacketNumber,
             Numbering::Field { .. } => CountedBy::SequenceField,
             Numbering::Arrival => CountedBy::Nothing,
         }
@@ -152,7 +150,7 @@ impl Count {
 
     /// Whether its frames are VDIF frames.
     pub fn is_vdif(&self) -> bool {
-        matches!(self.numbering, Numbering::Vdif { .. } | Numbering::PacketNumber { .. })
+        matches!(self.numbering, Numbering::Vdif { .. })
     }
 
     /// What a datagram of `datagram_bytes` is, of which `head` and `frame` were received.
@@ -165,6 +163,10 @@ impl Count {
             Numbering::Vdif { station, threads, timeline } => {
                 let (header, whole) = match self.check(frame, length) {
                     Ok(header) => (header, true),
+                    // A whole frame of another length is another stream's.
+                    Err(_) if length == frame.len() && vdif::check(frame, length).is_ok() => {
+                        return Reading::Foreign;
+                    }
                     // Its length is wrong, but its header may still tell where it belonged.
                     Err(_) => match Header::read(frame) {
                         Ok(header) => (header, false),
@@ -188,14 +190,6 @@ impl Count {
                     true if timeline.is_early(&header) => Reading::Early { index },
                     true => Reading::Frame { index, invalid: header.invalid() },
                     false => Reading::Damaged { index },
-                }
-            }
-            Numbering::PacketNumber { field, unwrapper, .. } => {
-                let Some(raw) = field.read(head) else { return Reading::Foreign };
-                let index = unwrapper.index(raw).saturating_add(self.offset);
-                match self.check(frame, length) {
-                    Ok(header) => Reading::Frame { index, invalid: header.invalid() },
-                    Err(_) => Reading::Damaged { index },
                 }
             }
             Numbering::Field { field, unwrapper } => {
@@ -222,23 +216,15 @@ impl Count {
                 let Ok(header) = Header::read(frame) else { return };
                 timeline.observe(&header);
                 if let Some(rank) = rank(threads, header.thread()) {
-                    self.second_counts[rank].take(&header, timeline.frames_per_second());
+                    let rate = timeline.frames_per_second();
+                    self.second_counts[rank].take(&header, rate);
+                    if let Some(PacketNumber { field, unwrapper, counts }) = &mut self.packet_number
+                        && let Some(raw) = field.read(head)
+                    {
+                        counts[rank].take_number(&header, unwrapper.observe(raw), rate);
+                    }
                     self.neighbours[rank] = Some(header);
                 }
-            }
-            Numbering::PacketNumber { field, unwrapper, timeline } => {
-                let Some(raw) = field.read(head) else { return };
-                unwrapper.observe(raw);
-                let Ok(header) = Header::read(frame) else { return };
-                if let Some(Some(neighbour)) = self.neighbours.first()
-                    && neighbour.thread() == header.thread()
-                    && header.second().0 < neighbour.second().0
-                    && !header.invalid()
-                {
-                    self.disagreements += 1;
-                }
-                timeline.observe(&header);
-                self.neighbours[0] = Some(header);
             }
             Numbering::Field { field, unwrapper } => {
                 let field = *field;
@@ -299,11 +285,12 @@ impl Count {
         }
     }
 
-    /// What the second count told since this was last asked: a packet number before the frames that went on
-    /// while their own time went back, or what stands in their extended data.
+    /// What the second count told since this was last asked: a packet number before the frames, or what stands in their
+    /// extended data.
     pub fn found(&mut self) -> Found {
-        let mut sum = Found { disagreements: std::mem::take(&mut self.disagreements), masked: 0 };
-        for found in self.second_counts.iter_mut().map(SecondCount::found) {
+        let numbers = self.packet_number.iter_mut().flat_map(|it| &mut it.counts);
+        let mut sum = Found::default();
+        for found in self.second_counts.iter_mut().chain(numbers).map(SecondCount::found) {
             sum.add(found);
         }
         sum
@@ -337,9 +324,7 @@ impl Count {
 
     /// Makes up the frame at `index`: an invalid frame that keeps its identity, or a pattern.
     ///
-    /// `before` is the frame in the slot before, if one is there: where the packet number counts, it is
-    /// the nearest that is known of time and thread.
-    pub fn fill(&self, index: i64, before: Option<&[u8]>, fill: Fill, frame: &mut [u8]) {
+    pub fn fill(&self, index: i64, fill: Fill, frame: &mut [u8]) {
         let word = match fill {
             Fill::Pattern(word) => word,
             Fill::Invalid | Fill::Omit => FILL,
@@ -348,14 +333,14 @@ impl Count {
             chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
         }
         if fill == Fill::Invalid
-            && let Some(header) = self.header_of_fill(index, before)
+            && let Some(header) = self.header_of_fill(index)
         {
             // A frame too short for its header keeps the pattern alone.
             let _ = header.write(frame);
         }
     }
 
-    fn header_of_fill(&self, index: i64, before: Option<&[u8]>) -> Option<Header> {
+    fn header_of_fill(&self, index: i64) -> Option<Header> {
         match &self.numbering {
             Numbering::Vdif { threads, timeline, .. } => {
                 let count = threads.len() as i64;
@@ -365,13 +350,6 @@ impl Count {
                     Some(any.with_thread(threads[rank]))
                 })?;
                 let (second, frame) = timeline.position((index - self.offset).div_euclid(count))?;
-                Some(Header::fill_like(&neighbour, second, frame))
-            }
-            Numbering::PacketNumber { timeline, .. } => {
-                let neighbour =
-                    before.and_then(|frame| Header::read(frame).ok()).or(self.neighbours[0])?;
-                let frames = timeline.index(&neighbour);
-                let (second, frame): (Second, u32) = timeline.position(frames + 1)?;
                 Some(Header::fill_like(&neighbour, second, frame))
             }
             Numbering::Field { .. } | Numbering::Arrival => None,
@@ -388,9 +366,7 @@ impl Count {
 
     fn timeline(&self) -> Option<&Timeline> {
         match &self.numbering {
-            Numbering::Vdif { timeline, .. } | Numbering::PacketNumber { timeline, .. } => {
-                Some(timeline)
-            }
+            Numbering::Vdif { timeline, .. } => Some(timeline),
             Numbering::Field { .. } | Numbering::Arrival => None,
         }
     }
@@ -465,7 +441,7 @@ mod tests {
         count.learn(&[], &frame(10, 98, 3));
         let mut made = vec![0; BYTES];
         let after = index(&count, &frame(11, 0, 3)).unwrap();
-        count.fill(after, None, Fill::Invalid, &mut made);
+        count.fill(after, Fill::Invalid, &mut made);
         let header = vdif::check(&made, BYTES).unwrap();
         assert!(header.invalid());
         assert_eq!((header.seconds(), header.frame_number(), header.thread()), (11, 0, 3));
@@ -495,8 +471,6 @@ mod tests {
         let count = Count::by_time(0, vec![0], BYTES, Some(100));
         let second = Tai::of_half_year(53).plus_ns(10_000_000_000);
         assert_eq!(at(&count, &frame(10, 25, 0)), Some(second.plus_ns(250_000_000)));
-        let numbered = Count::by_packet_number(Field::PSN, BYTES, Some(100));
-        assert_eq!(at(&numbered, &frame(10, 0, 0)), Some(second), "behind a packet number too");
         assert_eq!(at(&count, &frame(10, 100, 0)), None, "beyond the end of its second");
         let header = Header::read(&frame(10, 25, 0)).unwrap().with_invalid(true);
         let mut invalid = frame(10, 25, 0);
@@ -507,14 +481,22 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_number_counts_whatever_follows_it() {
-        let mut count = Count::by_packet_number(Field::PSN, BYTES, None);
-        let whole = frame(10, 5, 0);
-        count.learn(&7u64.to_le_bytes(), &whole);
-        let reading = count.read(&9u64.to_le_bytes(), &whole, BYTES + 8);
-        assert_eq!(reading, Reading::Frame { index: 9, invalid: false });
-        let rubbish = count.read(&8u64.to_le_bytes(), &whole[..20], 28);
-        assert_eq!(rubbish, Reading::Damaged { index: 8 });
+    fn a_packet_number_is_held_against_the_time_and_loses_no_frame() {
+        let disagreements = |number: fn(u64) -> u64| {
+            let count = Count::by_time(0, vec![0], BYTES, Some(100)).behind(8);
+            let mut count = count.beside(Some(Field::PSN));
+            for n in 0..50u32 {
+                let (head, whole) = (number(n.into()).to_le_bytes(), frame(10, n, 0));
+                let reading = count.read(&head, &whole, BYTES + 8);
+                assert_eq!(reading, Reading::Frame { index: n.into(), invalid: false });
+                count.learn(&head, &whole);
+            }
+            count.found().disagreements
+        };
+        assert_eq!(disagreements(|n| 7 + n), 0);
+        assert_eq!(disagreements(|n| 4 * n), 0, "it counts four threads");
+        assert_eq!(disagreements(|n| if n < 30 { 1000 + n } else { n }), 1, "it began anew");
+        assert!(disagreements(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)) > 40);
     }
 
     #[test]

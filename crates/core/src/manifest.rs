@@ -181,15 +181,22 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Frames per second of all its threads together, where the rate is known.
-    pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
+    /// Frames per second of each of its threads, where the rate is known.
+    pub fn frames_per_second_of_thread(&self) -> Option<u64> {
         match &self.format {
-            Format::Vdif { frames_per_second, threads, .. } => {
-                let threads = threads.len().max(account.flows.len()).max(1);
-                frames_per_second.map(|rate| rate.saturating_mul(threads as u64))
-            }
+            Format::Vdif { frames_per_second, .. } => *frames_per_second,
             Format::Panda { .. } | Format::Raw => None,
         }
+    }
+
+    /// Frames per second of all its threads together, where the rate is known.
+    pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
+        let listed = match &self.format {
+            Format::Vdif { threads, .. } => threads.len(),
+            Format::Panda { .. } | Format::Raw => 0,
+        };
+        let threads = listed.max(account.flows.len()).max(1);
+        self.frames_per_second_of_thread().map(|rate| rate.saturating_mul(threads as u64))
     }
 }
 

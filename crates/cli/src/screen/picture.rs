@@ -50,11 +50,12 @@ pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> 
 /// What is recorded, how much of it is safe, and how much time and space are left; on two lines if need be.
 fn headline(progress: &Progress, width: usize) -> Vec<String> {
     let lost = progress.streams.iter().map(|it| it.missing + it.overrun + it.damaged + it.late);
+    let not_frames = progress.streams.iter().filter(|it| it.silent).map(|it| it.foreign);
     let done = format!(
         "{}  {:.0} s  {}, {} ({} durable)",
         progress.scan,
         progress.seconds,
-        Completeness::so_far(lost.sum()),
+        Completeness::so_far(lost.sum(), not_frames.sum()),
         ByteSize(progress.bytes),
         ByteSize(progress.durable_bytes)
     );
@@ -256,6 +257,7 @@ fn streams(streams: &[StreamState]) -> Table {
     let mut columns = vec![
         column("stream", &|stream| (stream.name.to_string(), of_silent(stream))),
         column("rate", &|stream| match stream.silent {
+            true if stream.foreign > 0 => ("no frames".to_owned(), Tone::Loss),
             true => ("silent".to_owned(), Tone::Loss),
             false => (ByteRate(stream.rate).to_string(), Tone::Plain),
         }),
@@ -398,6 +400,14 @@ member         rate  backlog     free  longest write
 /data/1  102 Mbit/s      0 B   600 GB        12.3 ms
 all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn datagrams_that_are_no_frames_are_told_where_nothing_else_comes() {
+        let strange = StreamState { foreign: 65_690, ..silent(0) };
+        let text = drawn(&[strange], &[member("/data/0")], (80, 23));
+        assert!(text.contains("65 690 datagrams came that are no frames"), "{text}");
+        assert!(text.contains("no frames    ") && !text.contains("silent"), "{text}");
     }
 
     #[test]

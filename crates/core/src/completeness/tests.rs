@@ -207,6 +207,113 @@ fn a_slow_stream_may_lack_a_few_of_its_frames() {
     assert_eq!(slow(100 * S, 100 * S).len(), 1);
 }
 
+/// An account of two threads, of which the second ended three seconds before the first.
+fn two_threads() -> Account {
+    let mut account = account(written(5000), Verdict::Proven);
+    let flow = |thread, frames, last| {
+        let only = seen(100 * S, last, frames);
+        let (terms, first, last) = (only.terms, only.first, only.last);
+        Flow { station: 7, thread, terms, first, last, ..Flow::default() }
+    };
+    account.flows = vec![flow(0, 4000, 104 * S - 1), flow(1, 1000, 101 * S - 1)];
+    (account.first, account.last) = (account.flows[0].first, account.flows[0].last);
+    account
+}
+
+#[test]
+fn each_of_several_threads_is_held_against_the_plan() {
+    let mut account = two_threads();
+    let (armed, stopped) = (Tai(100 * S), Some(Tai(104 * S)));
+    assert_eq!(planned().lacking(&account, Some(2000), armed, stopped), []);
+    for flow in &mut account.flows {
+        flow.presence = planned().lacking_of(flow, Some(1000), armed, stopped);
+    }
+    account.verdict = account.judge();
+    assert_eq!(account.verdict, Verdict::Unexplained);
+    let parts = vec![part("5000", &account)];
+    let told = Completeness::judged(parts, Some(planned()), State::Sealed, &[]);
+    assert_eq!(
+        told.headline,
+        "INCOMPLETE: 5000 frames recorded, no loss among them; 3.0 s of the 4.0 s planned are not covered \
+         (2999 frames): station 7, thread 1 ended 3.0 s early"
+    );
+    let short = Part::of_summary("5000", &Summary::from(&account));
+    let of_manifest = Completeness::judged(vec![short], Some(planned()), State::Sealed, &[]);
+    assert_eq!(of_manifest, told);
+}
+
+#[test]
+fn a_thread_that_ends_before_the_others_is_named_with_its_stream() {
+    let mut account = two_threads();
+    account.flows[1].presence = vec![Presence::DiedEarly { ns: 3 * S }];
+    account.verdict = account.judge();
+    let words = "stream 5000, station 7, thread 1: ended 3.0 s before the last one";
+    let headline = told(vec![part("5000", &account)]).headline;
+    assert!(headline.starts_with("INCOMPLETE: ") && headline.ends_with(words), "{headline}");
+    account.flows[1].presence = vec![Presence::NeverCame];
+    let headline = told(vec![part("5000", &account)]).headline;
+    assert!(headline.ends_with("thread 1: sent nothing in this scan"), "{headline}");
+}
+
+#[test]
+fn a_headline_lists_a_few_of_many_streams() {
+    let mut late = account(written(1000), Verdict::Unexplained);
+    late.presence = vec![Presence::StartedLate { ns: S }];
+    let names: Vec<String> = (0..64).map(|number| number.to_string()).collect();
+    let headline = told(names.iter().map(|name| part(name, &late)).collect()).headline;
+    assert!(headline.ends_with("stream 2 began 1.0 s after the first one; and 61 more like these"));
+    assert!(headline.len() < 250, "{headline}");
+}
+
+#[test]
+fn a_second_count_that_disagrees_is_told_as_such_and_not_as_a_loss_counter() {
+    let mut account = account(written(1000), Verdict::Consistent);
+    account.disagreements = 3;
+    let told = account.completeness();
+    assert_eq!(
+        told.headline,
+        "COMPLETE: all 1000 frames; the second count of 3 frames disagrees with their time"
+    );
+    assert_eq!(
+        told.explanation,
+        "consistent: no frame is missing by the stream's own count, but the second count of frames disagrees with \
+         their time"
+    );
+}
+
+#[test]
+fn what_came_and_is_not_of_the_format_is_the_explanation() {
+    let mut foreign = Account::new(CountedBy::FrameTime);
+    foreign.presence = vec![Presence::OnlyForeign { datagrams: 65_690 }];
+    foreign.verdict = Verdict::Unexplained;
+    let told = told(vec![part("5000", &foreign)]);
+    assert_eq!(
+        told.headline,
+        "INCOMPLETE: nothing was recorded; stream 5000 got 65 690 datagrams, of which none is a frame of its format"
+    );
+    assert_eq!(told.explanation, "unexplained: what came is not of the format that was expected");
+}
+
+#[test]
+fn frames_without_a_number_are_not_said_to_have_lost_none() {
+    let mut raw = account(written(1000), Verdict::Unproven);
+    raw.counted_by = CountedBy::Nothing;
+    raw.presence = vec![Presence::DiedEarly { ns: S }];
+    let told = told(vec![part("a", &raw)]);
+    assert!(told.headline.starts_with("INCOMPLETE: 1000 frames recorded; stream a ended"));
+    assert!(told.headline.ends_with("losses before this host cannot be seen"), "{}", told.headline);
+}
+
+#[test]
+fn while_it_is_recorded_what_is_no_frame_is_told() {
+    let told =
+        [(0, 0), (0, 65_690), (3, 7)].map(|(lost, foreign)| Completeness::so_far(lost, foreign));
+    assert_eq!(
+        told,
+        ["nothing lost so far", "65 690 datagrams came that are no frames", "LOST 3 frames so far"]
+    );
+}
+
 #[test]
 fn numbers_and_shares_read_well() {
     assert_eq!(

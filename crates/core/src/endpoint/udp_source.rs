@@ -75,7 +75,7 @@ pub struct UdpSource {
     pub frames_per_second: Option<u64>,
     /// The mode that frame length and rate were taken from.
     pub mode: Option<Mode>,
-    /// A 64-bit packet number, lowest byte first, stands before each VDIF frame.
+    /// A packet number of eight bytes stands before each VDIF frame (VTP). It is not kept.
     pub packet_number: bool,
     /// What becomes of several threads.
     pub threads: Threads,
@@ -161,7 +161,6 @@ impl UdpSource {
     /// By what its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Vdif if self.packet_number => CountedBy::PacketNumber,
             SourceFormat::Vdif => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,
@@ -208,7 +207,7 @@ impl UdpSource {
             .unwrap_or((SourceFormat::Vdif, false));
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
         if packet_number && format == SourceFormat::Raw {
-            return Err(together("`psn` counts VDIF frames; for raw datagrams write seq=0:8:le"));
+            return Err(together("`psn` is for VDIF frames; for raw datagrams write seq=0:8:le"));
         }
         let sequence = query.parsed("seq")?;
         if sequence.is_some() && format == SourceFormat::Vdif {
@@ -223,10 +222,8 @@ impl UdpSource {
             )));
         }
         let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
-        if threads != Threads::Together && (packet_number || format == SourceFormat::Raw) {
-            return Err(together(
-                "`threads` tells VDIF threads apart by their time: not with a packet number, nor format=raw",
-            ));
+        if threads != Threads::Together && format == SourceFormat::Raw {
+            return Err(together("`threads` is for VDIF frames: not with format=raw"));
         }
         let frame = query.value("frame", frame_bytes)?;
         check_sequence(sequence.as_ref(), strip, frame)?;
@@ -490,8 +487,6 @@ mod tests {
             ("format=raw&strip=8&seq=4:8:le", "across the 8 bytes"),
             ("format=raw&frame=varying&seq=65500:8:le", "65507"),
             ("format=vtp&strip=12", "8 bytes"),
-            ("format=vtp&threads=split", "threads"),
-            ("format=vtp&threads=0-3", "threads"),
             ("format=raw&seq=0:8:le&threads=split", "threads"),
             ("format=raw&fill=pattern", "fill"),
             ("format=raw&frame=varying&seq=0:8:le&fill=0x1", "fill"),

@@ -268,12 +268,9 @@ impl Watch<'_> {
                 self.account = Some(*account);
             }
             Notice::Unrecognised { .. } => {}
-            Notice::Silent { foreign, excluded, witnesses, .. } => {
-                let mut account = Account::new(self.setup.source.counted_by());
-                (account.foreign, account.excluded) = (foreign, excluded);
-                account.witnesses = witnesses;
+            Notice::Silent { account, .. } => {
                 self.shared = Some(witness::Reading::take(Path::new("/")));
-                self.account = Some(account);
+                self.account = Some(*account);
             }
             Notice::Closed { .. } => {}
             Notice::Done => self.captured = true,

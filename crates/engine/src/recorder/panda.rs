@@ -18,6 +18,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::format::panda::control::Settings as PandaSettings;
 use fullbore_core::format::panda::{Closed, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, CHUNK_BYTES, Geometry};
@@ -177,8 +178,9 @@ impl StoreOutlet {
     /// Nothing came of a scan.
     fn silent(&self, opening: &Opening) {
         let scan = opening.uuid;
-        let number = self.number;
-        self.tell(Notice::Silent { scan, number, foreign: 0, excluded: 0, witnesses: Vec::new() });
+        let (number, source) = (Some(self.number), String::new());
+        let account = Box::new(Account::new(CountedBy::Nothing));
+        self.tell(Notice::Silent { scan, number, source, account });
         self.tell(Notice::Closed { scan });
     }
 

@@ -17,7 +17,7 @@ use fullbore_core::manifest::{
     self, ACCOUNT_FILE, Away, Fill, Format, MANIFEST_FILE, Manifest, State, Stream, VERSION,
 };
 use fullbore_core::marker::{self, Marker};
-use fullbore_core::name::ScanName;
+use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::Redundancy;
 use fullbore_core::tide::Tide;
 use fullbore_core::time::Tai;
@@ -61,8 +61,10 @@ pub struct Scan {
     pub accounts: BTreeMap<u16, Account>,
     /// Counters of streams that run.
     pub gauges: BTreeMap<u16, Arc<StreamGauge>>,
-    /// Those of ports that get datagrams and have no stream yet.
-    pub unrecognised: BTreeMap<u16, Arc<StreamGauge>>,
+    /// Those of ports that get datagrams and have no stream yet, by their endpoint.
+    pub unrecognised: BTreeMap<String, Arc<StreamGauge>>,
+    /// Sources whose streams are named as their threads come, and what came of those without any thread.
+    splits: Vec<(UdpSource, Option<Account>)>,
     /// Durable blocks and bytes of each stream.
     pub durable: BTreeMap<u16, (Ranges, u64)>,
     /// The high-water mark of each stream's memory over time.
@@ -146,6 +148,7 @@ impl Scan {
         let mut streams: Vec<Stream> =
             known.iter().map(|source| stream(source, &opening)).collect();
         streams.extend(plan.pandas.iter().map(|panda| stream_of_panda(&panda.source, &opening)));
+        let splits = plan.sources.iter().filter(|source| source.threads == Threads::Split);
         let manifest = Manifest {
             version: VERSION,
             uuid: opening.uuid,
@@ -172,6 +175,7 @@ impl Scan {
             accounts: BTreeMap::new(),
             gauges: BTreeMap::new(),
             unrecognised: BTreeMap::new(),
+            splits: splits.map(|source| (source.clone(), None)).collect(),
             durable: BTreeMap::new(),
             tides: BTreeMap::new(),
             shared: witness::Reading::default(),
@@ -312,6 +316,41 @@ impl Scan {
         self.untold = true;
     }
 
+    /// Takes the account of a port that has no stream.
+    pub fn port_silent(&mut self, number: Option<u16>, source: String, account: Account) {
+        let split = |(it, _): &&mut (UdpSource, _)| it.endpoint.to_string() == source;
+        match number {
+            Some(number) => drop(self.accounts.insert(number, account)),
+            None => {
+                if let Some((_, told)) = self.splits.iter_mut().find(split) {
+                    *told = Some(account);
+                }
+            }
+        }
+    }
+
+    /// Sources of which no thread has come.
+    fn unheard(&self) -> impl Iterator<Item = &UdpSource> {
+        let named = |source: &UdpSource| {
+            let endpoint = source.endpoint.to_string();
+            self.manifest.streams.iter().any(|stream| stream.source == endpoint)
+        };
+        self.splits.iter().map(|(source, _)| source).filter(move |source| !named(source))
+    }
+
+    /// Names a stream for each source of which no thread has come, so that it is told of.
+    pub fn name_the_unheard(&mut self) {
+        let unheard: Vec<Stream> = self.unheard().map(|it| stream(it, &self.opening)).collect();
+        for stream in unheard {
+            let mut told = self.splits.iter_mut();
+            let told = told.find(|(source, _)| source.endpoint.to_string() == stream.source);
+            if let Some(account) = told.and_then(|(_, account)| account.take()) {
+                self.accounts.insert(self.manifest.streams.len() as u16, account);
+            }
+            self.manifest.streams.push(stream);
+        }
+    }
+
     /// Streams of the scan before go on in this one, with their numbers, names and counters.
     pub fn go_on_from(&mut self, before: &Scan) {
         self.manifest.streams = before.manifest.streams.clone();
@@ -409,25 +448,15 @@ impl Scan {
             // A stream of which nothing has come has no counters.
             let gauge = self.gauges.get(&number);
             let silent = gauge.is_none();
-            let gauge = gauge.or_else(|| self.unrecognised.get(&number)).unwrap_or(&nothing);
-            let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            let bytes = read(&gauge.bytes);
-            let more = bytes.saturating_sub(std::mem::replace(before, bytes));
-            states.push(StreamState {
-                name: stream.name.clone(),
-                silent,
-                frames: read(&gauge.frames),
-                bytes,
-                rate: (more as f64 / seconds) as u64,
-                missing: read(&gauge.missing),
-                overrun: read(&gauge.overrun),
-                damaged: read(&gauge.damaged),
-                late: read(&gauge.late),
-                foreign: read(&gauge.foreign),
-                high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
-                used_blocks: read(&gauge.used_blocks),
-                durable_bytes: self.durable_bytes(number),
-            });
+            let gauge = gauge.or_else(|| self.unrecognised.get(&stream.source)).unwrap_or(&nothing);
+            let state = state_of(&stream.name, silent, gauge);
+            let more = state.bytes.saturating_sub(std::mem::replace(before, state.bytes));
+            let rate = (more as f64 / seconds) as u64;
+            states.push(StreamState { rate, durable_bytes: self.durable_bytes(number), ..state });
+        }
+        for source in self.unheard() {
+            let gauge = self.unrecognised.get(&source.endpoint.to_string()).unwrap_or(&nothing);
+            states.push(state_of(&source.name, true, gauge));
         }
         states
     }
@@ -492,6 +521,26 @@ impl Scan {
     /// Removes what was made of a scan that does not begin after all.
     pub fn discard(&self) -> Answers {
         self.ask(&Task::Discard)
+    }
+}
+
+/// What the counters of a stream say, without what is durable of it.
+fn state_of(name: &Name, silent: bool, gauge: &StreamGauge) -> StreamState {
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    StreamState {
+        name: name.clone(),
+        silent,
+        frames: read(&gauge.frames),
+        bytes: read(&gauge.bytes),
+        rate: 0,
+        missing: read(&gauge.missing),
+        overrun: read(&gauge.overrun),
+        damaged: read(&gauge.damaged),
+        late: read(&gauge.late),
+        foreign: read(&gauge.foreign),
+        high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
+        used_blocks: read(&gauge.used_blocks),
+        durable_bytes: 0,
     }
 }
 

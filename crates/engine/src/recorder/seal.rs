@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fullbore_core::account::{Account, CountedBy, Host, HostMember, Presence, judge_together};
+use fullbore_core::account::{
+    Account, CountedBy, Edge, Host, HostMember, Presence, judge_together,
+};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{Member, State, Stream, Summary};
 use fullbore_core::time::Tai;
@@ -32,6 +34,7 @@ pub fn seal(
     writers: &[Arc<Gauge>],
     aborted: bool,
 ) -> Result<Sealed, RecordError> {
+    scan.name_the_unheard();
     add_silent_streams(scan, sources);
     add_host(scan, writers);
     add_witnesses(scan, sources);
@@ -149,6 +152,21 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     let latest = ends.iter().map(|ends| ends.1).max();
     let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
     let planned = scan.manifest.planned.unwrap_or_default();
+    // What a stream or a thread lacks beside the others, where the plan does not tell more of it.
+    let beside_others = |frames: u64, (first, last): (Edge, Edge), lacking: &[Presence]| {
+        let noticeable = noticeable(frames, first.seen, last.seen);
+        let of_plan = |of: fn(&Presence) -> bool| lacking.iter().any(of);
+        let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
+        let early = latest.map_or(0, |latest| latest.since(last.seen));
+        let mut found = Vec::new();
+        if late > noticeable && !of_plan(|it| matches!(it, Presence::LacksBeginning { .. })) {
+            found.push(Presence::StartedLate { ns: late });
+        }
+        if early > noticeable && !of_plan(|it| matches!(it, Presence::LacksEnd { .. })) {
+            found.push(Presence::DiedEarly { ns: early });
+        }
+        found
+    };
     for (number, account) in &mut scan.accounts {
         let stream = &scan.manifest.streams[usize::from(*number)];
         let rate = stream.frames_per_second(account).or_else(|| rate_of(stream, sources));
@@ -158,9 +176,19 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
             account.presence.extend(lacking);
             continue;
         };
-        let is_beginning = |it: &Presence| matches!(it, Presence::LacksBeginning { .. });
-        let begins = lacking.iter().any(is_beginning);
-        let ends = lacking.len() > usize::from(begins);
+        let rate = stream.frames_per_second_of_thread().or_else(|| rate_of(stream, sources));
+        for flow in &mut account.flows {
+            let lacking = planned.lacking_of(flow, rate, armed, stopped);
+            flow.presence = match flow.first.zip(flow.last) {
+                None => vec![Presence::NeverCame],
+                Some(ends) => beside_others(flow.terms.expected, ends, &lacking),
+            };
+            flow.presence.extend(lacking);
+        }
+        if account.flows.is_empty() && !tells(account) {
+            let told = beside_others(account.terms.expected, (first, last), &lacking);
+            account.presence.extend(told);
+        }
         account.presence.extend(lacking);
         if scan.limited {
             // Against the plan where there is one, else against arming and the limit.
@@ -170,18 +198,6 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
                 Presence::CameLate { .. } => !no_begin,
                 _ => !no_end,
             }));
-        }
-        if tells(account) {
-            continue;
-        }
-        let noticeable = noticeable(account.terms.expected, first.seen, last.seen);
-        let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
-        if late > noticeable && !begins {
-            account.presence.push(Presence::StartedLate { ns: late });
-        }
-        let early = latest.map_or(0, |latest| latest.since(last.seen));
-        if early > noticeable && !ends {
-            account.presence.push(Presence::DiedEarly { ns: early });
         }
     }
 }

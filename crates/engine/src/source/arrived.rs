@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fullbore_core::account::CountedBy;
+use fullbore_core::account::{CountedBy, Edge};
 use fullbore_core::count::{Count, Reading};
+use fullbore_core::format::sequence::Field;
 use fullbore_core::format::vdif::Header;
 use fullbore_core::manifest::Format;
 use fullbore_core::tail::Piece;
@@ -19,7 +20,7 @@ use fullbore_core::window::{Arrival, Finished, Window};
 use super::border::{self, Border};
 use super::far::{Belief, Far};
 use super::learn::Learning;
-use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
+use super::part::{Doubt, FlowSums, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use super::unclaimed::{Handed, HandedBack, Key};
 use crate::ring::{Block, Filled, Pool};
@@ -29,6 +30,9 @@ const FLOW_PAGE: u32 = 1024;
 
 /// How long the books of a scan stay open after a cut.
 const GRACE_NS: i64 = 100_000_000;
+
+/// A flow of fewer frames than this may be there by mistake.
+const AGREE: u64 = 3;
 
 /// The most threads that are told apart in one stream.
 const MOST_FLOWS: usize = 1024;
@@ -40,6 +44,8 @@ pub enum Flows {
     Vdif {
         /// Frames per second of each, if given.
         frames_per_second: Option<u64>,
+        /// Where a packet number stands before each frame, if one does.
+        packet_number: Option<Field>,
     },
     /// All frames are one flow.
     One,
@@ -54,6 +60,28 @@ struct Flow {
     window: Window<()>,
     far: Far,
     finished: VecDeque<Finished>,
+    /// Frames recorded of it, in all scans.
+    recorded: u64,
+    /// When its first and its last frame of the scan were taken.
+    seen: Option<(Tai, Tai)>,
+    /// The first and the last frame recorded of it in the scan.
+    ends: Option<(Mark, Mark)>,
+}
+
+impl Flow {
+    fn new(station: u16, thread: u16, count: Count, window: Window<()>) -> Self {
+        Self {
+            station,
+            thread,
+            count,
+            window,
+            far: Far::default(),
+            finished: VecDeque::new(),
+            recorded: 0,
+            seen: None,
+            ends: None,
+        }
+    }
 }
 
 /// Which frame of which flow: its time may be known only later, once its second has ended.
@@ -75,8 +103,8 @@ impl Mark {
 pub struct Arrived {
     shape: Shape,
     kind: Flows,
-    /// The only station and thread that belong to it, if others have streams of their own.
-    only: Option<(u16, u16)>,
+    /// The only threads of one station that belong to it, if others do not.
+    only: Option<(u16, Vec<u16>)>,
     /// How a flow of its own is counted.
     pattern: Count,
     flows: Vec<Flow>,
@@ -142,9 +170,9 @@ impl Arrived {
         }
     }
 
-    /// Leaves all but one thread of one station to other streams.
-    pub fn keep_to(&mut self, station: u16, thread: u16) {
-        self.only = Some((station, thread));
+    /// Leaves all but these threads of one station to other streams, or to the user's filter.
+    pub fn keep_to(&mut self, station: u16, threads: Vec<u16>) {
+        self.only = Some((station, threads));
     }
 
     /// Begins each flow that the first datagrams speak of with the earliest of its frames: none of them was
@@ -161,13 +189,14 @@ impl Arrived {
     /// Whether a frame belongs to it.
     pub fn owns(&self, frame: &[u8]) -> bool {
         let of_length = frame.len() == self.shape.geometry.frame_bytes as usize;
-        match (self.kind, self.only) {
+        match (self.kind, &self.only) {
             (Flows::Vdif { .. }, None) => of_length,
             (_, None) => true,
             // A damaged frame is its own, too; a whole one of another length is another stream's.
-            (_, Some(only)) => {
-                Header::read(frame).is_ok_and(|header| (header.station(), header.thread()) == only)
-                    && (of_length || Key::of(frame, 0).is_none())
+            (_, Some((station, threads))) => {
+                Header::read(frame).is_ok_and(|header| {
+                    header.station() == *station && threads.contains(&header.thread())
+                }) && (of_length || Key::of(frame, 0).is_none())
             }
         }
     }
@@ -213,7 +242,7 @@ impl Arrived {
                 derived: flow.count.frames_per_second().is_some_and(|(_, derived)| derived),
                 threads: Vec::new(),
             },
-            (Flows::Vdif { frames_per_second }, None) => {
+            (Flows::Vdif { frames_per_second, .. }, None) => {
                 Format::Vdif { frames_per_second, derived: false, threads: Vec::new() }
             }
             _ if self.pattern.is_vdif() => {
@@ -256,7 +285,9 @@ impl Arrived {
 
     fn take(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
         let (head, frame) = self.shape.split(datagram);
-        let Some(flow) = self.flow_of(head, frame, datagram.len(), None) else {
+        let owned = self.only.is_none() || self.owns(frame);
+        let flow = owned.then(|| self.flow_of(head, frame, datagram.len(), None)).flatten();
+        let Some(flow) = flow else {
             self.hand_back(datagram);
             return;
         };
@@ -272,10 +303,13 @@ impl Arrived {
             (Reading::Damaged { index }, Some(number)) => {
                 match self.flows[number].window.arrive_damaged(index) {
                     Arrival::Far | Arrival::BeforeScan => self.newest().foreign(datagram.len()),
-                    _ => self.newest().seen(lent.now),
+                    _ => self.seen(number, lent.now),
                 }
             }
-            (Reading::Beyond, Some(_)) => self.newest().beyond(lent.now),
+            (Reading::Beyond, Some(number)) => {
+                self.newest().beyond(lent.now);
+                self.seen(number, lent.now);
+            }
             (Reading::Uncounted, None) => {
                 if self.make_room(frame.len(), lent) {
                     self.append(frame, false, None, lent.now);
@@ -329,18 +363,18 @@ impl Arrived {
             }
         })?;
         let window = Window::new(FLOW_PAGE, 2, index);
-        let (far, finished) = (Far::default(), VecDeque::new());
-        self.flows.push(Flow { station, thread, count, window, far, finished });
+        self.flows.push(Flow::new(station, thread, count, window));
         Some(Some(self.flows.len() - 1))
     }
 
     /// How the frames of a thread are counted.
     fn count_of(&self, station: u16, thread: u16) -> Count {
         match self.kind {
-            Flows::Vdif { frames_per_second: rate } => {
+            Flows::Vdif { frames_per_second: rate, packet_number } => {
                 let frame_bytes = self.shape.geometry.frame_bytes as usize;
                 let strip = self.shape.stripped_bytes as usize;
-                Count::by_time(station, vec![thread], frame_bytes, rate).behind(strip)
+                let count = Count::by_time(station, vec![thread], frame_bytes, rate);
+                count.behind(strip).beside(packet_number)
             }
             Flows::One | Flows::None => self.pattern.clone(),
         }
@@ -405,7 +439,14 @@ impl Arrived {
     /// A frame near the flow's window came, so the far ones before it were not the flow.
     fn near(&mut self, number: usize, lent: &mut Lent<'_>) {
         self.give_up_far(number, lent);
-        self.newest().seen(lent.now);
+        self.seen(number, lent.now);
+    }
+
+    /// Takes note that a frame of a flow was taken now.
+    fn seen(&mut self, number: usize, now: Tai) {
+        self.newest().seen(now);
+        let seen = &mut self.flows[number].seen;
+        *seen = Some((seen.map_or(now, |(first, _)| first), now));
     }
 
     /// Believes none of a flow's far frames. Those that its window has come near meanwhile are taken.
@@ -458,10 +499,13 @@ impl Arrived {
 
     /// Fixes the times of a flow's marks, because its count starts anew.
     fn fix_times(&mut self, number: usize) {
-        let ends = self.ends.iter_mut().flat_map(|(first, last)| [first, last]);
+        let mut of_flow = self.flows[number].ends.take();
+        let ends = self.ends.iter_mut().chain(&mut of_flow);
+        let ends = ends.flat_map(|(first, last)| [first, last]);
         for mark in self.mark.iter_mut().chain(ends).filter(|mark| mark.flow == number) {
             mark.time = mark.time(&self.flows);
         }
+        self.flows[number].ends = of_flow;
     }
 
     /// Whether a frame of so many bytes finds memory.
@@ -493,7 +537,11 @@ impl Arrived {
             self.lengths.push(frame.len() as u16);
         }
         if let Some(mark) = mark {
-            self.ends = Some((self.ends.map_or(mark, |(first, _)| first), mark));
+            let flow = &mut self.flows[mark.flow];
+            flow.recorded += 1;
+            for ends in [&mut self.ends, &mut flow.ends] {
+                *ends = Some((ends.map_or(mark, |(first, _)| first), mark));
+            }
         }
     }
 
@@ -628,16 +676,34 @@ impl Arrived {
             bytes: std::mem::take(&mut self.bytes),
             times: times.unwrap_or_default(),
         };
-        for flow in &mut self.flows {
+        for number in 0..self.flows.len() {
+            let ends = self.take_ends(number);
+            let flow = &mut self.flows[number];
             flow.window.cut_short();
             while flow.window.take_closed().is_some() {}
             flow.finished.extend(std::iter::from_fn(|| flow.window.take_finished()));
             let finished = flow.finished.pop_front().expect("the scan was just cut");
-            sums.flows.push((flow.station, flow.thread, finished));
+            let (station, thread) = (flow.station, flow.thread);
+            // A few frames of a thread may have been there by mistake: nobody waits for more of them in the next scan.
+            if ends.is_some() || flow.recorded >= AGREE {
+                sums.flows.push(FlowSums { station, thread, finished, ends });
+            }
         }
         self.arrived = 0;
         self.first = 0;
         self.newest().sums = Some(sums);
+    }
+
+    /// The first and the last frame of a flow in the scan that ends, as the recording has them.
+    fn take_ends(&mut self, number: usize) -> Option<(Edge, Edge)> {
+        let ends = self.flows[number].ends.take();
+        let (first, last) = self.flows[number].seen.take()?;
+        let edge = |mark: Option<Mark>, seen| Edge {
+            index: mark.map_or(0, |mark| mark.index),
+            time: mark.and_then(|mark| mark.time(&self.flows)),
+            seen,
+        };
+        Some((edge(ends.map(|it| it.0), first), edge(ends.map(|it| it.1), last)))
     }
 
     /// The part that a track belongs to.

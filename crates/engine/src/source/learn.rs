@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::CountedBy;
 use fullbore_core::count::{Count, Reading};
-use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
+use fullbore_core::endpoint::{PACKET_NUMBER_BYTES, SourceFormat, Threads, UdpSource};
 use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::{self, Header};
+use fullbore_core::format::vdif::Header;
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::Fill;
 
 use super::arrived::Flows;
+use super::unclaimed::{Key, excludes};
 
 /// So many datagrams are looked at before anything is decided …
 const ENOUGH: usize = 64;
@@ -76,6 +76,8 @@ pub struct Facts {
     pub flows: Vec<(u16, u16)>,
     /// Frames per second of each thread, if known.
     pub frames_per_second: Option<u64>,
+    /// Where in the bytes before each frame a packet number stands that counts them.
+    pub packet_number: Option<Field>,
 }
 
 /// Facts, and how many of the datagrams held agree on them.
@@ -93,8 +95,21 @@ pub struct Sifted {
     pub foreign: u64,
     /// Length of the last of these.
     pub foreign_bytes: usize,
+    /// They would be frames behind a packet number.
+    pub behind_number: bool,
     /// They were frames that did not agree with one another.
     pub unrecorded: u64,
+    /// They were frames that the user's own filter leaves out.
+    pub excluded: u64,
+}
+
+impl Sifted {
+    fn take_foreign(&mut self, source: &UdpSource, datagram: &[u8]) {
+        self.foreign += 1;
+        self.foreign_bytes = datagram.len();
+        let numbered = source.format == SourceFormat::Vdif && source.strip == 0;
+        self.behind_number |= numbered && Key::of(datagram, PACKET_NUMBER_BYTES as usize).is_some();
+    }
 }
 
 /// What becomes of the port's frames.
@@ -105,18 +120,6 @@ pub enum Decision {
     Arrived(Flows, Count),
     /// A placed stream for each thread.
     Split,
-}
-
-impl Decision {
-    /// Whether frames are counted by the packet number before them.
-    pub fn goes_by_packet_number(&self) -> bool {
-        match self {
-            Decision::Placed(count, _) | Decision::Arrived(_, count) => {
-                count.counted_by() == CountedBy::PacketNumber
-            }
-            Decision::Split => false,
-        }
-    }
 }
 
 impl Learning {
@@ -185,17 +188,20 @@ impl Learning {
     /// Gives up what is no frame at all, and the oldest of too many frames that do not agree.
     pub fn sift(&mut self, source: &UdpSource) -> Sifted {
         let mut sifted = Sifted::default();
+        let strip = stripped_bytes(source) as usize;
         self.held.retain(|held| {
-            let frame = frame_of(source, &held.datagram);
             let whole = match source.format {
-                SourceFormat::Vdif => {
-                    frame.is_some_and(|frame| vdif::check(frame, frame.len()).is_ok())
-                }
-                SourceFormat::Raw => frame.is_some(),
+                SourceFormat::Vdif => match Key::of(&held.datagram, strip) {
+                    Some((key, _)) if excludes(source, key) => {
+                        sifted.excluded += 1;
+                        return false;
+                    }
+                    key => key.is_some(),
+                },
+                SourceFormat::Raw => frame_of(source, &held.datagram).is_some(),
             };
             if !whole {
-                sifted.foreign += 1;
-                sifted.foreign_bytes = held.datagram.len();
+                sifted.take_foreign(source, &held.datagram);
             }
             whole
         });
@@ -207,7 +213,7 @@ impl Learning {
 
     /// Where the packet number lies in the 8 bytes before each frame: where most numbers lie near the one before, and
     /// the bytes beside them stand still. `None`: nowhere do they.
-    fn packet_number(&self) -> Option<Field> {
+    pub fn packet_number(&self) -> Option<Field> {
         let heads: Vec<&[u8]> =
             self.held.iter().filter_map(|held| held.datagram.get(..Field::PSN.end())).collect();
         let most = |steps: usize| 2 * steps >= heads.len();
@@ -246,7 +252,8 @@ impl Learning {
             Then::NextScan => agreed,
             Then::Nothing => true,
         };
-        decided.then_some(facts)
+        let packet_number = source.packet_number.then(|| self.packet_number()).flatten();
+        decided.then_some(Facts { packet_number, ..facts })
     }
 
     /// Index of the earliest of the datagrams held, and what counting them needs.
@@ -256,11 +263,8 @@ impl Learning {
         let rate = source.frames_per_second;
         let bytes = facts.frame_bytes as usize;
         let in_order = source.fill != Fill::Omit && facts.frame_bytes > 0;
-        let field = source.packet_number.then(|| self.packet_number()).flatten();
-        let numbered = field.map(|field| Count::by_packet_number(field, bytes, rate));
-        let mut count = match (numbered, &source.sequence, &source.threads) {
-            (Some(count), ..) => count,
-            (None, Some(field), _) => {
+        let mut count = match (&source.sequence, &source.threads) {
+            (Some(field), _) => {
                 let field = Field {
                     offset: field.offset,
                     width: field.width,
@@ -271,19 +275,25 @@ impl Learning {
             _ if source.format == SourceFormat::Raw => {
                 return Decision::Arrived(Flows::None, Count::by_arrival(strip, bytes));
             }
-            (None, None, Threads::Split) => return Decision::Split,
-            (None, None, Threads::Listed(list)) if in_order => {
+            (None, Threads::Split) => return Decision::Split,
+            (None, Threads::Listed(list)) if in_order => {
                 Count::by_time(facts.flows[0].0, list.clone(), bytes, rate).behind(strip)
             }
-            (None, None, Threads::Together) if in_order && facts.flows.len() == 1 => {
+            (None, Threads::Together) if in_order && facts.flows.len() == 1 => {
                 let (station, thread) = facts.flows[0];
                 Count::by_time(station, vec![thread], bytes, rate).behind(strip)
             }
-            (None, None, _) => {
-                let flows = Flows::Vdif { frames_per_second: source.frames_per_second };
+            (None, _) => {
+                let flows = Flows::Vdif {
+                    frames_per_second: source.frames_per_second,
+                    packet_number: facts.packet_number,
+                };
                 return Decision::Arrived(flows, Count::by_arrival(strip, bytes));
             }
         };
+        if source.format == SourceFormat::Vdif {
+            count = count.beside(facts.packet_number);
+        }
         if !in_order {
             return Decision::Arrived(Flows::One, count);
         }
@@ -334,7 +344,7 @@ impl Learning {
 
 /// Bytes of each datagram that are received and not kept.
 pub fn stripped_bytes(source: &UdpSource) -> u32 {
-    if source.packet_number { 8 } else { source.strip }
+    if source.packet_number { PACKET_NUMBER_BYTES } else { source.strip }
 }
 
 /// The smallest block that a slow stream is given.
@@ -372,11 +382,15 @@ fn frame_of<'a>(source: &UdpSource, datagram: &'a [u8]) -> Option<&'a [u8]> {
     (fits && !frame.is_empty()).then_some(frame)
 }
 
-/// The commonest length and station of frames that agree with their own header, and all threads of that length.
+/// The commonest length and station of frames that agree with their own header, and all threads of that length. Frames
+/// that the user's filter leaves out say nothing.
 fn vdif_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed> {
     let good: Vec<(Instant, Header)> = frames
         .iter()
-        .filter_map(|(at, frame)| Some((*at, vdif::check(frame, frame.len()).ok()?)))
+        .filter_map(|(at, frame)| {
+            let (key, header) = Key::of(frame, 0)?;
+            (!excludes(source, key)).then_some((*at, header))
+        })
         .collect();
     let kind = |header: &Header| (header.frame_bytes(), header.station());
     let ((frame_bytes, station), count) = commonest(good.iter().map(|(_, it)| kind(it)))?;
@@ -394,7 +408,8 @@ fn vdif_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed>
         }
     }
     flows.sort_by_key(|(of, _)| *of != station);
-    Some(Agreed { facts: Facts { frame_bytes, flows, frames_per_second: rate }, count, since })
+    let facts = Facts { frame_bytes, flows, frames_per_second: rate, packet_number: None };
+    Some(Agreed { facts, count, since })
 }
 
 fn raw_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed> {
@@ -408,7 +423,8 @@ fn raw_facts(source: &UdpSource, frames: &[(Instant, &[u8])]) -> Option<Agreed> 
     let mut agreeing = frames.iter().filter(|(_, frame)| varying || length(frame) == common);
     let since = agreeing.next()?.0;
     let rate = source.frames_per_second;
-    let facts = Facts { frame_bytes, flows: Vec::new(), frames_per_second: rate };
+    let flows = Vec::new();
+    let facts = Facts { frame_bytes, flows, frames_per_second: rate, packet_number: None };
     Some(Agreed { facts, count, since })
 }
 

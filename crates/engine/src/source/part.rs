@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms, Witness};
+use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms};
 use fullbore_core::count::Count;
 use fullbore_core::format::vdif::Found;
 use fullbore_core::gap::{Cause, Gap};
@@ -175,23 +175,21 @@ pub enum Notice {
     Unrecognised {
         /// The scan.
         scan: Uuid,
-        /// Place in the manifest.
-        number: u16,
+        /// Its endpoint.
+        source: String,
         /// Its counters, of which only `foreign` moves.
         gauge: Arc<StreamGauge>,
     },
-    /// A port of which nothing came in a scan.
+    /// A port of which no stream was opened in a scan.
     Silent {
         /// The scan.
         scan: Uuid,
-        /// Place in the manifest.
-        number: u16,
-        /// Datagrams that came and were no frames.
-        foreign: u64,
-        /// Datagrams that the user's filter left out.
-        excluded: u64,
-        /// What its socket counted.
-        witnesses: Vec<Witness>,
+        /// Its place in the manifest. A port that is split into threads has none: these are named as they come.
+        number: Option<u16>,
+        /// Its endpoint.
+        source: String,
+        /// What came of it that is no frame, or was left out, and what its socket counted.
+        account: Box<Account>,
     },
     /// A thread has been told that the scan is over, and names no further stream of it.
     Closed {
@@ -266,7 +264,7 @@ pub struct Sums {
     /// Whether frames have places; then there is one flow, and indices are places.
     pub placed: bool,
     /// One for each flow; a placed stream has one.
-    pub flows: Vec<(u16, u16, Finished)>,
+    pub flows: Vec<FlowSums>,
     /// Frames beyond the windows: of streams that nothing counts.
     pub uncounted: u64,
     /// Of those, without a block.
@@ -277,6 +275,39 @@ pub struct Sums {
     pub bytes: u64,
     /// Time of the first and the last frame.
     pub times: (Option<Tai>, Option<Tai>),
+}
+
+/// The books of one flow.
+#[derive(Clone, Debug)]
+pub struct FlowSums {
+    /// Station, as in the frames.
+    pub station: u16,
+    /// Thread, as in the frames.
+    pub thread: u16,
+    /// What its window counted.
+    pub finished: Finished,
+    /// Its first frame and its last, where it is one of several.
+    pub ends: Option<(Edge, Edge)>,
+}
+
+impl FlowSums {
+    /// Of the only flow there is.
+    pub fn only(finished: Finished) -> Self {
+        Self { station: 0, thread: 0, finished, ends: None }
+    }
+
+    fn told(&self) -> Flow {
+        let Self { station, thread, finished, ends } = self;
+        Flow {
+            station: *station,
+            thread: *thread,
+            terms: finished.tally.terms,
+            gaps: finished.gaps[..listed(finished)].to_vec(),
+            first: ends.map(|it| it.0),
+            last: ends.map(|it| it.1),
+            presence: Vec::new(),
+        }
+    }
 }
 
 impl Part {
@@ -348,7 +379,7 @@ impl Part {
         let mut sums = self.sums.take().expect("the part is complete");
         let mut account = Account::new(counted_by);
         if sums.placed {
-            let (_, _, only) = &mut sums.flows[0];
+            let only = &mut sums.flows[0].finished;
             self.lost.iter().for_each(|lost| only.lose_block(lost.first, lost.frames, &lost.gaps));
             let frame_bytes = self.course.track().geometry.frame_bytes;
             sums.bytes = only.tally.terms.written * u64::from(frame_bytes);
@@ -356,7 +387,7 @@ impl Part {
                 self.lost.iter().flat_map(|lost| &lost.gaps).map(|gap| gap.count).sum::<u64>();
         }
         self.invalid -= self.lost.iter().map(|lost| u64::from(lost.invalid)).sum::<u64>();
-        for (_, _, flow) in &sums.flows {
+        for flow in sums.flows.iter().map(|flow| &flow.finished) {
             account.gaps_unlisted += flow.tally.gaps_unlisted;
             account.terms.add(&flow.tally.terms);
             account.duplicates += flow.tally.duplicates;
@@ -390,10 +421,11 @@ impl Part {
         account.clock = self.watch.wall();
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {
-            [(_, _, only)] => only.gaps.iter().for_each(|&gap| account.push_gap(gap)),
+            [only] => only.finished.gaps.iter().for_each(|&gap| account.push_gap(gap)),
             several => {
-                account.flows = several.iter().map(flow_account).collect();
-                let beyond = several.iter().map(|(_, _, flow)| flow.gaps.len() - listed(flow));
+                account.flows = several.iter().map(FlowSums::told).collect();
+                let all = several.iter().map(|flow| &flow.finished);
+                let beyond = all.map(|flow| flow.gaps.len() - listed(flow));
                 account.gaps_unlisted += beyond.sum::<usize>() as u64;
             }
         }
@@ -403,7 +435,9 @@ impl Part {
     fn edges(&self, account: &mut Account, sums: &Sums) {
         let Some((first, last)) = self.seen else { return };
         let (low, high) = match sums.flows.as_slice() {
-            [(_, _, only)] => (only.tally.low.unwrap_or(0), only.tally.high.unwrap_or(0)),
+            [FlowSums { finished: only, .. }] => {
+                (only.tally.low.unwrap_or(0), only.tally.high.unwrap_or(0))
+            }
             _ => (0, account.terms.written.saturating_sub(1) as i64),
         };
         account.first = Some(Edge { index: low, time: sums.times.0, seen: first });
@@ -470,8 +504,8 @@ impl Doubt {
 pub fn came_after_cut(parts: &mut VecDeque<Part>, station: u16, thread: u16, index: i64) -> bool {
     let ended = parts.iter_mut().rev().filter_map(|part| part.sums.as_mut());
     for sums in ended {
-        let flow = sums.flows.iter_mut().find(|flow| (flow.0, flow.1) == (station, thread));
-        if flow.is_some_and(|(_, _, finished)| finished.came_late(index)) {
+        let flow = sums.flows.iter_mut().find(|it| (it.station, it.thread) == (station, thread));
+        if flow.is_some_and(|flow| flow.finished.came_late(index)) {
             return true;
         }
     }
@@ -481,11 +515,6 @@ pub fn came_after_cut(parts: &mut VecDeque<Part>, station: u16, thread: u16, ind
 /// How many of its gaps an account lists.
 fn listed(flow: &Finished) -> usize {
     flow.gaps.len().min(GAPS_LISTED)
-}
-
-fn flow_account((station, thread, flow): &(u16, u16, Finished)) -> Flow {
-    let gaps = flow.gaps[..listed(flow)].to_vec();
-    Flow { station: *station, thread: *thread, terms: flow.tally.terms, gaps }
 }
 
 /// The gaps that lie among the slots of one page.

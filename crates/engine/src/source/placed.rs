@@ -22,7 +22,9 @@ use fullbore_core::window::{Arrival, Closed, Finished, OpenPage, Window};
 use super::border::{self, Border};
 use super::dealer::Dealer;
 use super::far::{Belief, Far};
-use super::part::{Doubt, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled};
+use super::part::{
+    Doubt, FlowSums, Opening, Part, Shape, StreamGauge, Sums, came_after_cut, filled,
+};
 use super::scratch::{Kept, Scratch};
 use super::tail::Extent;
 use super::unclaimed::{Handed, HandedBack};
@@ -696,7 +698,7 @@ impl Placed {
             correction,
             bytes: finished.tally.terms.written * u64::from(self.shape.geometry.frame_bytes),
             times: (time(finished.tally.low), time(finished.tally.high)),
-            flows: vec![(0, 0, finished)],
+            flows: vec![FlowSums::only(finished)],
         });
     }
 
@@ -837,15 +839,12 @@ fn fill_gaps(count: &Count, fill: Fill, frame_bytes: usize, closed: &mut Closed<
     for gap in &closed.gaps {
         for index in gap.first..gap.first + gap.count as i64 {
             let at = (index - closed.first) as usize * frame_bytes;
-            let (before, rest) = block.split_at_mut(at);
-            let before = before.rchunks_exact(frame_bytes).next();
-            count.fill(index, before, fill, &mut rest[..frame_bytes]);
+            count.fill(index, fill, &mut block[at..][..frame_bytes]);
         }
     }
 }
 
-/// Frames of a page that is still open, filled where they are absent, and where in its block they lie. A frame that is
-/// made up may go by the one before it, so the copy begins with one that is there.
+/// Frames of a page that is still open, filled where they are absent, and where in its block they lie.
 fn copy_of(
     count: &Count,
     fill: Fill,
@@ -854,14 +853,11 @@ fn copy_of(
     slots: Range<u32>,
 ) -> (u32, Vec<u8>) {
     let block = page.block.expect("frames are present, so there is memory");
-    let from = (0..=slots.start).rev().find(|&slot| page.is_present(slot)).unwrap_or(0);
-    let to = slots.end.min(page.slots());
+    let (from, to) = (slots.start, slots.end.min(page.slots()));
     let mut copy = block[from as usize * frame_bytes..to as usize * frame_bytes].to_vec();
     for slot in (from..to).filter(|&slot| !page.is_present(slot)) {
         let at = (slot - from) as usize * frame_bytes;
-        let (before, rest) = copy.split_at_mut(at);
-        let before = before.rchunks_exact(frame_bytes).next();
-        count.fill(page.first + i64::from(slot), before, fill, &mut rest[..frame_bytes]);
+        count.fill(page.first + i64::from(slot), fill, &mut copy[at..][..frame_bytes]);
     }
     (from * frame_bytes as u32, copy)
 }

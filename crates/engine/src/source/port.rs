@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{CountedBy, Unread, Witness};
+use fullbore_core::account::{Account, CountedBy, Unread, Witness};
 use fullbore_core::count::Count;
-use fullbore_core::endpoint::{Gro, SourceFormat, UdpSource};
+use fullbore_core::endpoint::{Gro, SourceFormat, Threads, UdpSource};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
@@ -176,6 +176,8 @@ pub struct Port {
 struct Early {
     foreign: u64,
     foreign_bytes: usize,
+    /// They would be frames behind a packet number.
+    behind_number: bool,
     unrecorded: u64,
     excluded: u64,
     /// The same for screens, and the scan in which it was told of.
@@ -190,15 +192,18 @@ impl Early {
 
     fn take(&mut self, sifted: Sifted) {
         self.unrecorded += sifted.unrecorded;
+        self.excluded += sifted.excluded;
         if sifted.foreign > 0 {
             self.foreign += sifted.foreign;
             self.foreign_bytes = sifted.foreign_bytes;
+            self.behind_number |= sifted.behind_number;
         }
     }
 
     /// Tells a stream's account of it.
     fn tell(self, part: &mut Part) {
         part.foreign += self.foreign;
+        part.foreign_bytes = self.foreign_bytes;
         part.unrecorded += self.unrecorded;
         part.excluded += self.excluded;
     }
@@ -413,7 +418,7 @@ impl Port {
     }
 
     fn splits(&self) -> bool {
-        self.source.threads == fullbore_core::endpoint::Threads::Split
+        self.source.threads == Threads::Split
     }
 
     /// One message at a time is worth it only while messages carry several datagrams.
@@ -557,15 +562,20 @@ impl Port {
             return;
         }
         self.early.gauge.foreign.store(foreign, Ordering::Relaxed);
-        if let Some(opening) = self.openings.back().filter(|_| !self.splits())
+        if let Some(opening) = self.openings.back()
             && self.early.told != Some(opening.uuid)
         {
             self.early.told = Some(opening.uuid);
-            let (scan, number, gauge) = (opening.uuid, self.number, self.early.gauge.clone());
-            lender.notices.push(Notice::Unrecognised { scan, number, gauge });
+            let (scan, gauge) = (opening.uuid, self.early.gauge.clone());
+            let source = self.source.endpoint.to_string();
+            lender.notices.push(Notice::Unrecognised { scan, source, gauge });
         }
         if foreign >= FOREIGN_TOLD && !std::mem::replace(&mut self.warned.0, true) {
             let (what, hint) = match self.source.format {
+                SourceFormat::Vdif if self.early.behind_number => (
+                    "a VDIF frame",
+                    "A VDIF frame lies behind their first 8 bytes: use ?format=vtp, or ?strip=8",
+                ),
                 SourceFormat::Vdif => ("a VDIF frame", "If this is not VDIF, use ?format=raw"),
                 SourceFormat::Raw => {
                     ("a frame as described", "Check frame= and strip= of this source")
@@ -682,10 +692,10 @@ impl Port {
         };
         let opening = self.openings.back().expect("a scan was begun").clone();
         let decision = self.learning.decide(&self.source, &facts);
-        if self.source.packet_number && !decision.goes_by_packet_number() {
+        if self.source.packet_number && facts.packet_number.is_none() {
             let text = format!(
-                "{}: the 8 bytes before its frames hold no packet number that counts them. The frames are kept, and \
-                 are counted by their time",
+                "{}: the 8 bytes before its frames hold no packet number that counts them. The frames are recorded, \
+                 and are counted by their time alone",
                 self.source.endpoint
             );
             lender.notices.push(Notice::Warning { text });
@@ -698,6 +708,9 @@ impl Port {
             Decision::Arrived(flows, pattern) => {
                 let shape = Shape { fill: Fill::Omit, ..shape };
                 let mut arrived = Arrived::new(shape, flows, pattern, opening);
+                if let Threads::Listed(list) = &self.source.threads {
+                    arrived.keep_to(facts.flows[0].0, list.clone());
+                }
                 arrived.expect(&self.learning);
                 self.open_stream(Stream::Arrived(Box::new(arrived)), lender);
             }
@@ -743,6 +756,7 @@ impl Port {
         }
         let bytes = key.frame_bytes as usize;
         let rate = self.source.frames_per_second;
+        let packet_number = self.facts.as_ref()?.packet_number;
         let mut shape = Shape {
             number: 0,
             name: self.name_of(key)?,
@@ -753,16 +767,16 @@ impl Port {
         };
         let opening = self.openings.back()?.clone();
         let stream = if self.source.fill == Fill::Omit {
-            let flows = Flows::Vdif { frames_per_second: rate };
+            let flows = Flows::Vdif { frames_per_second: rate, packet_number };
             let pattern = Count::by_arrival(strip as usize, bytes);
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             let mut arrived = Arrived::new(shape, flows, pattern, opening);
-            arrived.keep_to(header.station(), header.thread());
+            arrived.keep_to(header.station(), vec![header.thread()]);
             arrived.expect(first);
             Stream::Arrived(Box::new(arrived))
         } else {
             let count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
-            let mut count = count.behind(strip as usize);
+            let mut count = count.behind(strip as usize).beside(packet_number);
             let first = first.earliest(&mut count, strip as usize)?;
             shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
             Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
@@ -913,13 +927,13 @@ impl Port {
     }
 
     fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
-        // A port that is split has no stream to tell of them: the first that opens will.
-        if !self.splits() {
-            let Early { foreign, excluded, .. } = std::mem::take(&mut self.early);
-            let (witnesses, _) = self.witness(opening.uuid);
-            let (scan, number) = (opening.uuid, self.number);
-            lender.notices.push(Notice::Silent { scan, number, foreign, excluded, witnesses });
-        }
+        let Early { foreign, excluded, unrecorded, .. } = std::mem::take(&mut self.early);
+        let mut account = Box::new(Account::new(self.source.counted_by()));
+        (account.foreign, account.excluded, account.unrecorded) = (foreign, excluded, unrecorded);
+        (account.witnesses, account.unread) = self.witness(opening.uuid);
+        let number = (!self.splits()).then_some(self.number);
+        let (scan, source) = (opening.uuid, self.source.endpoint.to_string());
+        lender.notices.push(Notice::Silent { scan, number, source, account });
     }
 
     /// Whether every part of every stream has been closed.

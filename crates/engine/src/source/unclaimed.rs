@@ -1,7 +1,7 @@
 //! Whole frames that no stream of their port owns: of threads and stations that begin late, and of nobody known.
 //!
 //! ```text
-//! excluded by `threads=`                   ──► counted as excluded
+//! excluded by `threads=` or `frame=`       ──► counted as excluded
 //! three agree on station, thread, length   ──► a stream of their own, from the earliest of them on
 //! fewer, or no stream can be opened        ──► counted as unrecorded, which no verdict overlooks
 //! ```
@@ -56,14 +56,9 @@ pub struct Unclaimed {
 }
 
 impl Unclaimed {
-    /// Whether the user's filter leaves a thread out.
-    fn excludes(source: &UdpSource, key: Key) -> bool {
-        matches!(&source.threads, Threads::Listed(list) if !list.contains(&key.thread))
-    }
-
     /// Takes a whole frame. Frames marked invalid agree with nothing: their header may be wrong.
     pub fn take(&mut self, source: &UdpSource, key: Key, valid: bool, datagram: &[u8]) -> Claim {
-        if Self::excludes(source, key) {
+        if excludes(source, key) {
             return Claim::Excluded;
         }
         self.held.push_back((key, valid, datagram.to_vec()));
@@ -129,6 +124,15 @@ pub enum Handed {
     NoFrame,
     /// Too many wait already.
     NoRoom,
+}
+
+/// Whether the user's filter leaves these frames out, by their thread or their length.
+pub fn excludes(source: &UdpSource, key: Key) -> bool {
+    let of_thread = match &source.threads {
+        Threads::Listed(list) => list.contains(&key.thread),
+        Threads::Together | Threads::Split => true,
+    };
+    !of_thread || source.frame_bytes.is_some_and(|bytes| bytes != key.frame_bytes)
 }
 
 /// Whether frames of a source tell station and thread, by which streams are told apart.

@@ -640,7 +640,7 @@ fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
             late: gaps.total(Cause::Late),
         };
         let terms = Terms { written: terms.expected - terms.sum(), ..terms };
-        Flow { station: STATION, thread, terms, gaps: gaps.iter().collect() }
+        Flow { station: STATION, thread, terms, gaps: gaps.iter().collect(), ..Flow::default() }
     };
     (0..).zip(plan.threads.iter().copied()).map(flow).collect()
 }

@@ -57,6 +57,14 @@ impl SecondCount {
         }
     }
 
+    /// The same for a number that stands before the frame.
+    #[inline]
+    pub fn take_number(&mut self, header: &Header, psn: i64, frames_per_second: Option<u64>) {
+        if !header.invalid() && !self.goes_on(Seen { header: *header, psn }, frames_per_second) {
+            self.found.disagreements += 1;
+        }
+    }
+
     /// Gives what was found since it was last asked.
     pub fn found(&mut self) -> Found {
         std::mem::take(&mut self.found)

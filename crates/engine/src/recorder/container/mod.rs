@@ -19,7 +19,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::manifest::{self, Format};
 use fullbore_core::name::ScanName;
@@ -380,19 +379,12 @@ impl Work {
                 self.scan.shared_after = Some(witness::Reading::take(Path::new("/")));
                 self.scan.accounts.insert(number, *account);
             }
-            Notice::Unrecognised { number, gauge, .. } => {
-                self.scan.unrecognised.insert(number, gauge);
+            Notice::Unrecognised { source, gauge, .. } => {
+                self.scan.unrecognised.insert(source, gauge);
             }
-            Notice::Silent { number, foreign, excluded, witnesses, .. } => {
-                let source = &self.scan.manifest.streams[usize::from(number)].source;
-                let mut of = self.plan.sources.iter();
-                let found = of.find(|it| it.endpoint.to_string() == *source);
-                let mut account =
-                    Account::new(found.map_or(CountedBy::Nothing, UdpSource::counted_by));
-                (account.foreign, account.excluded) = (foreign, excluded);
-                account.witnesses = witnesses;
+            Notice::Silent { number, source, account, .. } => {
                 self.scan.shared_after = Some(witness::Reading::take(Path::new("/")));
-                self.scan.accounts.insert(number, account);
+                self.scan.port_silent(number, source, *account);
             }
             Notice::Done => {
                 self.captures_left = self.captures_left.saturating_sub(1);

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
-use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::completeness::counted;
-use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::Format;
 
 use super::{BETWEEN_MANIFESTS, SHORT_TICK, Supervisor, TICK};
@@ -128,23 +126,18 @@ impl Supervisor {
                 scan.life.step(Step::Ended(number));
                 self.end_with_the_pandas(tell);
             }
-            Notice::Unrecognised { scan, number, gauge } => {
+            Notice::Unrecognised { scan, source, gauge } => {
                 if let Some(scan) = self.scan_mut(scan) {
-                    scan.unrecognised.insert(number, gauge);
+                    scan.unrecognised.insert(source, gauge);
                 }
             }
-            Notice::Silent { scan, number, foreign, excluded, witnesses } => {
-                let sources = self.plan.sources.clone();
+            Notice::Silent { scan, number, source, account } => {
                 let Some(scan) = self.scan_mut(scan) else { return };
-                let source = &scan.manifest.streams[usize::from(number)].source;
-                let found = sources.iter().find(|s| s.endpoint.to_string() == *source);
-                let mut account =
-                    Account::new(found.map_or(CountedBy::Nothing, UdpSource::counted_by));
-                (account.foreign, account.excluded) = (foreign, excluded);
-                account.witnesses = witnesses;
                 scan.shared_after = Some(witness::Reading::take(Path::new("/")));
-                scan.accounts.insert(number, account);
-                scan.life.step(Step::Silent(number));
+                scan.port_silent(number, source, *account);
+                if let Some(number) = number {
+                    scan.life.step(Step::Silent(number));
+                }
                 self.end_with_the_pandas(tell);
             }
             Notice::Closed { scan } => {

@@ -359,8 +359,9 @@ impl World {
         {
             // Nothing came of the last stream; the others handed on what they had.
             if number > 0 && number + 1 == self.streams {
-                let (foreign, excluded) = (0, 0);
-                let silent = Notice::Silent { scan, number, foreign, excluded, witnesses: vec![] };
+                let account = Box::new(Account::new(CountedBy::Nothing));
+                let (number, source) = (Some(number), String::new());
+                let silent = Notice::Silent { scan, number, source, account };
                 words.push_back(Word::Notice(scan, silent));
                 continue;
             }

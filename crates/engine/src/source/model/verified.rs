@@ -82,7 +82,7 @@ fn kinds() -> impl Strategy<Value = (Kind, &'static str, &'static [u16])> {
         Just((Kind::Vdif, "frame=512&fill=omit&fps=RATE", &[3, 0, 1][..])),
         Just((Kind::Vdif, "frame=512&threads=split&fill=omit", &[3, 0][..])),
         Just((Kind::Vdif, "frame=512&threads=split", &[3, 0][..])),
-        Just((Kind::Vtp, "format=vtp&frame=512", &[0][..])),
+        Just((Kind::Vtp, "format=vtp&frame=512&fps=RATE", &[0][..])),
         Just((Kind::Vtp, "format=vtp&frame=512&fill=omit", &[0][..])),
         Just((Kind::Field(8), "format=raw&frame=512&seq=0:8:le", &[0][..])),
         Just((Kind::Field(8), "format=raw&frame=512&seq=0:8:le&fill=omit", &[0][..])),

@@ -505,7 +505,12 @@ impl Rebuilt {
         if let Some(planned) = inventory.manifest.planned {
             let rate = told.frames_per_second(&account);
             let (armed, stopped) = (inventory.manifest.armed, inventory.manifest.stopped);
-            account.presence.extend(planned.lacking(&account, rate, armed, stopped));
+            let lacking = planned.lacking(&account, rate, armed, stopped);
+            let each = told.frames_per_second_of_thread();
+            account.flows.iter_mut().for_each(|flow| {
+                flow.presence.extend(planned.lacking_of(flow, each, armed, stopped));
+            });
+            account.presence.extend(lacking);
         }
         // The counters of the layers died with the recorder, so nothing can be proven any more.
         account.verdict = account.judge().max(Verdict::Consistent);
@@ -681,7 +686,7 @@ impl Walked {
         let missing = absent.saturating_sub(doubtful) + self.timeline.correction();
         let expected = self.frames + missing;
         let terms = Terms { expected, written: self.frames, missing, ..Terms::default() };
-        Flow { station: self.station, thread: self.thread, terms, gaps }
+        Flow { station: self.station, thread: self.thread, terms, gaps, ..Flow::default() }
     }
 }
 
@@ -694,7 +699,17 @@ fn tell_flows(account: &mut Account, flows: Vec<Walked>) {
             edge.time = time.or(edge.time);
         }
     }
-    let mut flows: Vec<Flow> = flows.iter().map(Walked::flow).collect();
+    // When each one's frames were received is not known, but how long after their own time the stream's were.
+    let edge = |of: Option<Edge>, time: Tai| {
+        let Edge { time: its, seen, .. } = of?;
+        Some(Edge { index: 0, time: Some(time), seen: time.plus_ns(seen.since(its?)) })
+    };
+    let told = |walked: &Walked| {
+        let first = walked.times.and_then(|(first, _)| edge(account.first, first));
+        let last = walked.times.and_then(|(_, last)| edge(account.last, last));
+        Flow { first, last, ..walked.flow() }
+    };
+    let mut flows: Vec<Flow> = flows.iter().map(told).collect();
     account.terms = Terms::default();
     flows.iter().for_each(|flow| account.terms.add(&flow.terms));
     if let [only] = flows.as_mut_slice() {

@@ -172,7 +172,7 @@ impl Receiving {
         loop {
             match self.notices.recv() {
                 Ok(Notice::Ended { account, .. }) => caught.add(&account),
-                Ok(Notice::Silent { foreign, .. }) => caught.foreign += foreign,
+                Ok(Notice::Silent { account, .. }) => caught.foreign += account.foreign,
                 Ok(Notice::Opened { gauge, .. }) => gauges.push(gauge),
                 Ok(Notice::Broken { why }) => broken = Some(why),
                 Ok(Notice::Done) | Err(mpsc::RecvError) => break,
