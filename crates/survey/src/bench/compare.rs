@@ -84,10 +84,17 @@ pub enum Judgement {
     Slight,
     /// No more than noise.
     Same,
-    /// Beyond the threshold, but how far two measurements differ by chance is not known.
+    /// Beyond the threshold, but the run-to-run variation is unknown.
     NotJudged,
     /// A matter of chance: only shown.
     Shown,
+}
+
+impl Comparison {
+    /// How many figures are judged so.
+    pub fn count(&self, judgement: Judgement) -> usize {
+        self.figures.iter().filter(|figure| figure.judgement == judgement).count()
+    }
 }
 
 impl fmt::Display for Judgement {

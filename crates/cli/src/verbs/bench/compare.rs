@@ -117,8 +117,7 @@ fn told(comparison: &Comparison, all: bool) -> String {
     if !rows.is_empty() {
         text += &format!("\n{}", report::columns(&heads, &rows));
     }
-    let count =
-        |judgement| comparison.figures.iter().filter(|it| it.judgement == judgement).count();
+    let count = |judgement| comparison.count(judgement);
     text += &format!(
         "\n{} compared: {} worse, {} better, {} within the threshold, {} the same, {} not judged",
         comparison.figures.len(),
@@ -131,19 +130,33 @@ fn told(comparison: &Comparison, all: bool) -> String {
     if comparison.unmatched > 0 {
         text += &format!("; {} that only one of them has", comparison.unmatched);
     }
-    if count(Judgement::NotJudged) > 0 {
-        text += "; how far two runs of those differ by chance is not known (give more --runs, or write for longer)";
-    }
     text + &format!(".\n{}\n", conclusion(comparison))
 }
 
-fn conclusion(comparison: &Comparison) -> &'static str {
+/// Whether anything is worse, and how many figures were not judged.
+fn conclusion(comparison: &Comparison) -> String {
+    use Judgement::{Better, NotJudged, Same, Slight, Worse};
     let weighty = comparison.circumstances.iter().any(|it| it.weighty);
-    match (comparison.worse, weighty) {
+    let not_judged = comparison.count(NotJudged);
+    let judged: usize = [Worse, Better, Slight, Same].map(|it| comparison.count(it)).iter().sum();
+    let verdict = match (comparison.worse, weighty) {
         (true, false) => "WORSE: by more than noise and the threshold.",
         (true, true) => "WORSE, but machine or settings differ: the difference may be theirs.",
+        (false, _) if not_judged > 0 && judged == 0 => "No figure was judged.",
+        (false, false) if not_judged > 0 => "Nothing judged is worse.",
+        (false, true) if not_judged > 0 => {
+            "Nothing judged is worse, though machine or settings differ."
+        }
         (false, false) => "Nothing is worse by more than noise and the threshold.",
         (false, true) => "Nothing is worse, though machine or settings differ.",
+    };
+    match not_judged {
+        0 => verdict.to_owned(),
+        _ => format!(
+            "{verdict} Not judged: {not_judged} of {}, since their run-to-run variation is unknown (give more --runs, \
+             or write for longer).",
+            comparison.figures.len()
+        ),
     }
 }
 
@@ -159,4 +172,54 @@ fn value(figure: &Figure, which: usize) -> String {
 fn signed(change: f64) -> String {
     let told = report::share(change);
     if change > 0.0 { format!("+{told}") } else { told }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_survey::bench::compare::Circumstance;
+    use fullbore_survey::bench::result::Spread;
+
+    use super::*;
+
+    fn comparison(judgements: &[(Judgement, usize)], weighty: bool) -> Comparison {
+        let figure = |judgement| Figure {
+            name: "copy".into(),
+            unit: Unit::BytesPerSecond,
+            values: [Spread::of(&[1e9]), Spread::of(&[5e8])],
+            change: -0.5,
+            noise: None,
+            judgement,
+        };
+        let values = ["a".into(), "b".into()];
+        Comparison {
+            results: Default::default(),
+            started: Default::default(),
+            threshold: 0.05,
+            circumstances: vec![Circumstance { name: "host".into(), values, weighty }],
+            figures: judgements
+                .iter()
+                .flat_map(|(judgement, times)| vec![figure(*judgement); *times])
+                .collect(),
+            unmatched: 0,
+            worse: judgements.iter().any(|(judgement, _)| *judgement == Judgement::Worse),
+        }
+    }
+
+    #[test]
+    fn the_conclusion_tells_how_many_figures_were_not_judged() {
+        use Judgement::{NotJudged, Same, Shown, Worse};
+        let of = |judgements: &[_], weighty| conclusion(&comparison(judgements, weighty));
+        let most = of(&[(Same, 2), (NotJudged, 26)], false);
+        let why = "since their run-to-run variation is unknown";
+        let start = format!("Nothing judged is worse. Not judged: 26 of 28, {why}");
+        assert!(most.starts_with(&start), "{most}");
+        let elsewhere = of(&[(Same, 2), (NotJudged, 26)], true);
+        assert!(elsewhere.starts_with("Nothing judged is worse, though machine"), "{elsewhere}");
+        let none = of(&[(Shown, 1), (NotJudged, 3)], true);
+        assert!(none.starts_with(&format!("No figure was judged. Not judged: 3 of 4, {why}")));
+        let worse = of(&[(Worse, 1), (NotJudged, 3)], false);
+        assert!(worse.starts_with("WORSE: ") && worse.contains("Not judged: 3 of 4"), "{worse}");
+        let all = of(&[(Same, 2), (Shown, 1)], false);
+        assert_eq!(all, "Nothing is worse by more than noise and the threshold.");
+    }
 }
