@@ -1,5 +1,6 @@
 """Leap seconds: times just before one, in one and after it are told as they were, and as others read them."""
 
+import hashlib
 import os
 import subprocess
 
@@ -78,6 +79,41 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path):
     for file in (tmp_path / "nowhere", __file__):
         refused = with_table(file, "ls")
         assert refused.returncode == REFUSED and f"FULLBORE_LEAP_SECONDS names {file}" in refused.stderr
+
+
+# Of the list that the IERS published in July 2025: from which NTP second on TAI is so far ahead of UTC, and its checksum.
+IERS = """\
+2272060800 10, 2287785600 11, 2303683200 12, 2335219200 13, 2366755200 14, 2398291200 15, 2429913600 16, 2461449600 17,
+2492985600 18, 2524521600 19, 2571782400 20, 2603318400 21, 2634854400 22, 2698012800 23, 2776982400 24, 2840140800 25,
+2871676800 26, 2918937600 27, 2950473600 28, 2982009600 29, 3029443200 30, 3076704000 31, 3124137600 32, 3345062400 33,
+3439756800 34, 3550089600 35, 3644697600 36, 3692217600 37""".replace("\n", " ").split(", ")
+IERS_CHECKSUM = "49db2447 571e5e1b 2f002a53 9c8da8e4 39b8e49e"
+
+
+def leap_seconds_list(folder, steps=IERS, expires=3991593600, checksum=None):
+    """A leap-seconds.list as the IERS makes it; with its own checksum, unless another one is given."""
+    digits = f"3960835200{expires}" + "".join("".join(step.split()) for step in steps)
+    digest = hashlib.sha1(digits.encode()).hexdigest()
+    checksum = checksum or " ".join(digest[at : at + 8] for at in range(0, 40, 8))
+    lines = ["#\tATOMIC TIME", "#$\t 3960835200", f"#@\t{expires}"]
+    lines += ["\t".join(step.split()) + "\t# a day of the year 1972 or later" for step in steps]
+    path = folder / "leap-seconds.list"
+    path.write_text("\n".join([*lines, "#", f"#h\t{checksum}", ""]))
+    return path, checksum
+
+
+def test_a_list_whose_data_do_not_have_its_checksum_is_refused(tmp_path):
+    published, checksum = leap_seconds_list(tmp_path)
+    assert checksum == IERS_CHECKSUM
+    assert f"known until 2026-06-28 ({published})" in with_table(published, "--version").stdout
+    longer, _ = leap_seconds_list(tmp_path, [*IERS, "4070908800 38"], expires=4102444800)
+    assert "TAI-UTC is 38 s since 2029-01-01, known until 2030-01-01" in with_table(longer, "--version").stdout
+    # Another end of the table, and a leap second that was never announced.
+    for changed in ({"expires": 3991593601}, {"steps": [*IERS, "4070908800 38"]}):
+        damaged, _ = leap_seconds_list(tmp_path, checksum=IERS_CHECKSUM, **changed)
+        refused = with_table(damaged, "ls")
+        assert refused.returncode == REFUSED, refused
+        assert f"FULLBORE_LEAP_SECONDS names {damaged}" in refused.stderr and IERS_CHECKSUM in refused.stderr
 
 
 def test_second_60_of_another_minute_is_refused():

@@ -12,6 +12,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use sha1::{Digest, Sha1};
+
 use super::Tai;
 use super::calendar::Date;
 
@@ -47,6 +49,25 @@ pub enum Error {
         "it holds no leap seconds; give a leap-seconds.list, or the file leapseconds of the time zone database"
     )]
     Empty,
+    /// A `#h` line that is no SHA-1 checksum.
+    #[error("line {line} begins with #h and is no SHA-1 checksum in five words: `{text}`")]
+    Checksum {
+        /// From 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+    },
+    /// Its data do not have the checksum that it states.
+    #[error(
+        "the SHA-1 checksum of its data is {found}, and its line #h states {stated}, so the file is damaged or was \
+         changed by hand: get it anew, or take the line #h out if the change is yours"
+    )]
+    Damaged {
+        /// In its `#h` line.
+        stated: String,
+        /// Of its data.
+        found: String,
+    },
     /// It contradicts what is known.
     #[error(
         "its leap seconds up to 2017 differ from the known ones, so the file is damaged or cut short"
@@ -128,6 +149,7 @@ impl Table {
     /// `source` is what the file is called.
     pub fn read(text: &str, source: &str) -> Result<Self, Error> {
         let mut table = Table { steps: Vec::new(), expires: None, source: source.to_owned() };
+        check(text)?;
         for (number, line) in text.lines().enumerate() {
             let added = table.add(line.trim());
             if added.is_none() || table.steps.len() > MOST_STEPS {
@@ -239,6 +261,46 @@ impl Table {
     }
 }
 
+/// Holds a `leap-seconds.list` against the checksum in its `#h` line, if it has one.
+///
+/// It is the SHA-1 of the digits of all data, in the order of the file, without whitespace and comments: those of the
+/// update (`#$`), of the expiry (`#@`) and of each line of the table. It is written as five words; some publishers
+/// leave out the leading zeros of a word.
+fn check(text: &str) -> Result<(), Error> {
+    let mut stated: Option<[u32; 5]> = None;
+    let mut hash = Sha1::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(words) = line
+            .strip_prefix("#h")
+            .filter(|it| it.is_empty() || it.starts_with(char::is_whitespace))
+        {
+            let words = words.split_whitespace().map(|word| u32::from_str_radix(word, 16).ok());
+            let words = words.collect::<Option<Vec<u32>>>().and_then(|it| it.try_into().ok());
+            let text = || line.chars().take(80).collect();
+            stated = Some(words.ok_or_else(|| Error::Checksum { line: number + 1, text: text() })?);
+        } else {
+            let data = ["#$", "#@"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or(line);
+            let data = data.split('#').next().unwrap_or_default();
+            hash.update(data.bytes().filter(u8::is_ascii_digit).collect::<Vec<u8>>());
+        }
+    }
+    let digest = hash.finalize();
+    let word = |n| u32::from_be_bytes(std::array::from_fn(|byte| digest[4 * n + byte]));
+    let found: [u32; 5] = std::array::from_fn(word);
+    match stated {
+        Some(stated) if stated != found => {
+            Err(Error::Damaged { stated: in_words(stated), found: in_words(found) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `49db2447 571e5e1b 2f002a53 9c8da8e4 39b8e49e`
+fn in_words(checksum: [u32; 5]) -> String {
+    checksum.map(|word| format!("{word:08x}")).join(" ")
+}
+
 /// Whether a Unix second is the last of a month.
 fn ends_month(unix: i64) -> bool {
     (unix + 1).rem_euclid(DAY) == 0 && Date::of_days((unix + 1).div_euclid(DAY)).day == 1
@@ -281,7 +343,7 @@ mod tests {
             .iter()
             .map(|step| format!("{}\t{} # a day\n", step.unix + NTP_TO_UNIX, step.offset));
         format!(
-            "#\tUpdated\n#$\t3960835200\n#@\t{}\n{}#h 49db2447\n",
+            "#\tUpdated\n#$\t3960835200\n#@\t{}\n{}",
             table.expires.unwrap() + NTP_TO_UNIX,
             lines.collect::<String>()
         )
@@ -301,6 +363,66 @@ mod tests {
         let known = Table::built_in();
         for text in [list(&known), leapseconds(&known)] {
             assert_eq!(Table::read(&text, "built in"), Ok(known.clone()), "{text}");
+        }
+    }
+
+    /// The list of the IERS of July 2025, with its checksum.
+    fn of_2025() -> String {
+        let expires = Some(3_991_593_600 - NTP_TO_UNIX);
+        let data = list(&Table { expires, ..Table::built_in() });
+        data + "#\tthe hash\n#h\t49db2447 571e5e1b 2f002a53 9c8da8e4 39b8e49e\n"
+    }
+
+    #[test]
+    fn a_list_with_its_checksum_is_taken_and_one_without_it_too() {
+        let whole = of_2025();
+        let told = Table::read(&whole, "list").unwrap();
+        assert_eq!(told.expires, Some(3_991_593_600 - NTP_TO_UNIX));
+        let (without, _) = whole.split_once("#h").unwrap();
+        assert_eq!(Table::read(without, "list"), Ok(told));
+    }
+
+    #[test]
+    fn leading_zeros_of_words_of_the_checksum_may_be_left_out() {
+        // An expiry whose checksum has a zero at the beginning of two words.
+        let expires = Some(4_023_129_615 - NTP_TO_UNIX);
+        let data = list(&Table { expires, ..Table::built_in() });
+        for words in [
+            "a00120b9 00d2f8f2 020b152d 5c8247ba 567dad46",
+            "a00120b9 d2f8f2 20b152d 5c8247ba 567dad46",
+        ] {
+            let read = Table::read(&format!("{data}#h {words}\n"), "list");
+            assert!(read.is_ok(), "{words}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn a_digit_that_is_changed_is_found_by_the_checksum() {
+        let whole = of_2025();
+        let is_data = |line: &str| !line.starts_with("#\t");
+        let mut changed = 0;
+        for (at, digit) in whole.match_indices(|c: char| c.is_ascii_digit()) {
+            let begin = whole[..at].rfind('\n').map_or(0, |end| end + 1);
+            if !is_data(&whole[begin..]) {
+                continue;
+            }
+            let other = if digit == "7" { "8" } else { "7" };
+            let text = [&whole[..at], other, &whole[at + 1..]].concat();
+            let error = Table::read(&text, "list").unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{at}: {error}");
+            changed += 1;
+        }
+        assert!(changed > 356, "{changed}");
+    }
+
+    #[test]
+    fn a_checksum_line_that_is_none_is_refused() {
+        let whole = of_2025();
+        let (data, _) = whole.split_once("#h").unwrap();
+        for words in ["", "49db2447", "49db2447 571e5e1b 2f002a53 9c8da8e4 39b8e49e 0", "a b c d x"]
+        {
+            let read = Table::read(&format!("{data}#h {words}\n"), "list");
+            assert!(matches!(read, Err(Error::Checksum { .. })), "{words}: {read:?}");
         }
     }
 
