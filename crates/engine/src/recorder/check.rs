@@ -169,7 +169,8 @@ pub(super) fn judge_redundancy(plan: &Plan, members: &[Member], tell: &mut Tell<
             true => "stripes are made of fewer chunks, which takes more room",
             false => "chunks have less parity than was asked for, or none",
         };
-        let text = format!("{scheme} takes {wanted} members, and {there} take part: {so}");
+        let take = if there == 1 { "takes" } else { "take" };
+        let text = format!("{scheme} takes {wanted} members, and {there} {take} part: {so}");
         tell(&Event::Warning { text });
     }
     let mut seen: BTreeMap<u64, &Member> = BTreeMap::new();

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::completeness::counted;
 use fullbore_core::demand::Sum;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::Scheme;
@@ -129,7 +130,10 @@ pub enum RecordError {
         available: ByteSize,
     },
     /// Less block memory than the sources need.
-    #[error("{given} of block memory for {sources} sources; each needs {least} at least")]
+    #[error(
+        "{given} of block memory for {}; each needs {least} at least",
+        counted(*sources as u64, "source")
+    )]
     SmallBuffer {
         /// Asked for.
         given: ByteSize,
@@ -266,6 +270,7 @@ impl RecordError {
                  `fullbore bench disk`, or record fewer sources"
                     .into()
             }
+            RecordError::SmallBuffer { sources: 1, .. } => "give more with --buffer".into(),
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
             RecordError::Panda(error) => return error.hint().map(str::to_owned),
             #[cfg(feature = "hdf5")]
@@ -287,4 +292,22 @@ fn listed(paths: &[PathBuf]) -> String {
 fn in_a_row(scans: &[ScanName]) -> String {
     let names = scans.iter().map(ScanName::to_string).collect::<Vec<_>>().join(", ");
     names + if scans.len() == 1 { " is" } else { " are" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_source_is_told_in_the_singular() {
+        let told = |sources| {
+            let (given, least) = (ByteSize(1 << 20), ByteSize(8 << 20));
+            let error = RecordError::SmallBuffer { given, sources, least };
+            (error.to_string(), error.hint().unwrap())
+        };
+        let (one, hint) = told(1);
+        assert!(one.contains("for 1 source;") && !hint.contains("fewer sources"), "{one}; {hint}");
+        let (two, hint) = told(2);
+        assert!(two.contains("for 2 sources;") && hint.contains("fewer sources"), "{two}; {hint}");
+    }
 }

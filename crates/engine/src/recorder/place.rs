@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use fullbore_core::completeness::counted;
 use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::manifest::{Pages, Rig, Thread};
 use fullbore_core::place::{Inlet, Outlet, Placement, Urgency, Wish, group};
@@ -230,8 +231,10 @@ pub(super) fn raise_files(plan: &Plan, members: usize, tell: &mut Tell<'_>) {
     let current = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if current < needed {
         let text = format!(
-            "{current} files may be open, and {streams} streams on {members} members may need {needed}: raise the \
-             limit with `ulimit -n`, or LimitNOFILE={needed} in the unit of a service"
+            "{current} files may be open, and {} on {} may need {needed}: raise the \
+             limit with `ulimit -n`, or LimitNOFILE={needed} in the unit of a service",
+            counted(streams, "stream"),
+            counted(members as u64, "member")
         );
         tell(&Event::Warning { text });
     }

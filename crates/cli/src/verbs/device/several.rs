@@ -144,6 +144,7 @@ fn summary(together: &Together, devices: &[PathBuf]) -> String {
     }
     told += &match streams - whole {
         0 => "  every stream is complete\n".to_owned(),
+        1 => format!("  1 of {streams} streams is NOT complete, see above\n"),
         broken => format!("  {broken} of {streams} streams are NOT complete, see above\n"),
     };
     told
