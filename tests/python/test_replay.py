@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 
@@ -175,3 +176,50 @@ def test_what_is_known_of_the_frames_outlives_the_recorder(store):
 def manifest(recording):
     (path,) = recording.stores[0].glob(f"{recording.scan}/.fullbore/manifest.json")
     return path.read_text()
+
+
+def looped(scan, store, frames, *words):
+    """Plays in a loop until so many frames have come; then an end is asked for. The report, and the frames by their
+    headers: how many there are since the reference epoch, at 100 a second."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(PATIENCE)
+        to = f"udp://127.0.0.1:{listener.getsockname()[1]}"
+        command = [BINARY, "play", scan, "--store", store, "--to", to, "--gentle", "--json", *words]
+        player = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        came = [listener.recv(2048) for _ in range(frames)]
+        if player.poll() is None:
+            player.send_signal(signal.SIGINT)
+        told, said = player.communicate(timeout=PATIENCE)
+        # What was sent before it ended waits in the socket, which has room for all of it.
+        listener.setblocking(False)
+        try:
+            while True:
+                came.append(listener.recv(2048))
+        except BlockingIOError:
+            pass
+    assert player.returncode in (GOOD, FOUND), said
+    headers = [struct.unpack_from("<II", frame) for frame in came]
+    numbers = [(second & 0x3FFF_FFFF) * 100 + (number & 0xFF_FFFF) for second, number in headers]
+    return json.loads(told.splitlines()[-1]), numbers
+
+
+def test_a_loop_plays_turn_after_turn_without_a_gap_until_it_is_stopped(store):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=100", store=store, scan="first") as recording:
+        generate(port, frame=264, fps=100, duration="1s", gentle=True)
+    recording.stop(code=GOOD)
+    sent = recording.on_disk().bytes()
+    first = (struct.unpack_from("<I", sent)[0] & 0x3FFF_FFFF) * 100
+    # Three turns: the times in the frames go on by a second from turn to turn.
+    report, numbers = looped(recording.scan, store, 300, "--loop", "3")
+    assert numbers == list(range(first, first + 300))
+    assert (report["times"], report["frames"]) == (3, 300) and not report["stopped"], report
+    assert report["due_seconds"] == pytest.approx(2.99, abs=0.02)
+    # Without a number it goes on until Ctrl-C, in the midst of a turn.
+    report, numbers = looped(recording.scan, store, 230, "--loop", "--factor", "2")
+    assert report["stopped"] and report["times"] >= 2 and report["frames"] == len(numbers) >= 230, report
+    assert numbers == list(range(first, first + len(numbers)))
+    # Each turn as it was recorded.
+    report, numbers = looped(recording.scan, store, 200, "--loop", "2", "--factor", "4", "--as-recorded")
+    assert numbers == 2 * list(range(first, first + 100)) and report["times"] == 2
