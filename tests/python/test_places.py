@@ -93,3 +93,18 @@ def test_a_damaged_identity_of_a_member_is_found_and_the_scan_is_still_read(stor
     # Without its checksum, as version 0.1.0 wrote it, it is as good as it was.
     file.write_text('{\n  "uuid": "%s"\n}\n' % json.loads(whole)["uuid"])
     run("verify", recording.scan, "--store", names, code=INTACT)
+
+
+def test_a_member_without_its_identity_is_found_and_the_scan_is_still_read(stores):
+    recording, sent = record(stores)
+    names = ",".join(map(str, stores))
+    file = stores[1] / ".fullbore/member.json"
+    whole = file.read_bytes()
+    file.unlink()
+    told = ask("verify", recording.scan, "--store", names, code=FOUND)
+    (found,) = told["findings"]
+    assert (found["what"], found["file"]) == ("member-file-missing", str(file))
+    assert found["uuid"] == json.loads(whole)["uuid"]
+    assert run("cat", recording.scan, "--store", names).stdout == sent
+    file.write_bytes(whole)
+    run("verify", recording.scan, "--store", names, code=INTACT)

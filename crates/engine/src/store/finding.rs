@@ -64,6 +64,11 @@ pub enum What {
         /// Why.
         why: String,
     },
+    /// A member has no file that says who it is.
+    MemberFileMissing {
+        /// Its identity, by the manifest.
+        uuid: Uuid,
+    },
     /// The scan was never sealed.
     Unsealed,
     /// A directory of the scan has no manifest.
@@ -298,6 +303,11 @@ impl fmt::Display for What {
             MemberUnidentified { why } => write!(
                 f,
                 "the file that says which member this is cannot be believed: {why}; its scans are found by its place"
+            ),
+            MemberFileMissing { uuid } => write!(
+                f,
+                "the file that says which member this is, is not there: it was member {uuid}; its scans are found by its \
+                 place"
             ),
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
             ManifestMissing => write!(f, "the manifest is not there"),

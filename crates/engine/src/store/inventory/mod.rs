@@ -219,6 +219,18 @@ pub fn absent_members<'a>(
     manifest.members.iter().filter(move |member| !given(member.uuid) && !known(&member.path))
 }
 
+/// Members of a scan that are known by the place of a root alone, since that root has no member file.
+pub fn members_without_file<'a>(
+    roots: &'a [Root],
+    manifest: &'a Manifest,
+) -> impl Iterator<Item = (&'a Root, &'a Member)> {
+    let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
+    let without = |root: &&Root| root.uuid.is_none() && root.unidentified.is_none();
+    manifest.members.iter().filter(move |member| !given(member.uuid)).filter_map(move |member| {
+        Some((roots.iter().filter(without).find(|root| root.path == member.path)?, member))
+    })
+}
+
 /// Whether a directory of this name belongs to the scan.
 pub fn is_of_scan(directory: &str, scan: &str) -> bool {
     directory == scan || directory.strip_prefix(scan).is_some_and(|rest| rest.starts_with("_ds"))

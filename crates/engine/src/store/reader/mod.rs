@@ -28,7 +28,7 @@ use self::merge::Merge;
 pub use self::stream::{Absent, Frame, Frames, Placed, Presence, Stream};
 use super::finding::{Finding, What};
 use super::identity::identity_path;
-use super::inventory::{self, Copy, Holding, Inventory};
+use super::inventory::{self, Copy, Holding, Inventory, members_without_file};
 
 /// A scan that was opened.
 #[derive(Debug)]
@@ -117,6 +117,14 @@ pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
             what: What::MemberUnidentified { why: root.unidentified.clone()? },
         })
     });
+    let without = members_without_file(&inventory.roots, &inventory.manifest);
+    let without = without.map(|(root, member)| Finding {
+        stream: None,
+        member: Some(root.path.clone()),
+        file: Some(identity_path(&root.path)),
+        frames: None,
+        what: What::MemberFileMissing { uuid: member.uuid },
+    });
     let unreadable = inventory.failed_roots.iter().map(|error| Finding {
         stream: None,
         member: Some(error.path.clone()),
@@ -131,7 +139,7 @@ pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Finding> {
         file: Some(path.clone()),
         ..about(inventory, holding, None, What::Unreadable { why: why.clone() })
     });
-    absent.chain(doubtful).chain(unreadable).chain(unlisted).collect()
+    absent.chain(doubtful).chain(without).chain(unreadable).chain(unlisted).collect()
 }
 
 fn findings_of_manifests(inventory: &Inventory) -> Vec<Finding> {
