@@ -163,6 +163,16 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
     refused(verb, "no_such", "--store", store, *extra, naming="no_such")
 
 
+@pytest.mark.parametrize("address, advice", [
+    ("mark6:/mnt/disk", "ls"), ("file:/x.vdif", "convert"), ("udp://127.0.0.1:5000", "record"), ("/data/r1_a", "--store"),
+])  # fmt: skip
+@pytest.mark.parametrize("verb", ["verify", "info", "cat", "rm", "recover", "rebuild", "protect", "mark", "ls"])
+def test_what_is_no_scan_of_a_store_is_refused_as_such(verb, address, advice, tmp_path):
+    extra = ["text"] if verb == "mark" else []
+    told = refused(verb, address, *extra, "--store", tmp_path / "none", naming=f"`{address}` is a")
+    assert "a scan of a store" in told and advice in told, told
+
+
 @pytest.mark.parametrize("words, naming", [
     (["generate", "--to", "udp://127.0.0.1"], "`udp://127.0.0.1` is not a port"),
     (["generate", "--to", "tcp://127.0.0.1:5000"], "`tcp:` cannot be used"),
@@ -175,7 +185,8 @@ def test_a_scan_that_is_not_there_is_named(verb, store):
     (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "0.1", "--drop-run", "0"], "--drop-run"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--frames", "9", "--fps", "9", "--truth", "/dev/full"], "/dev/full"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--format", "raw", "--frame", "4"], "choose another rate"),
-    (["rm", "../../etc", "--store", "/tmp"], "`..`"),
+    (["rm", "../../etc", "--store", "/tmp"], "`../../etc` is a path"),
+    (["rm", "a/../../etc", "--store", "/tmp"], "no scan `a`"),
     (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
     (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
     (["frobnicate"], "frobnicate"),

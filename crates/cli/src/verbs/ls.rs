@@ -12,6 +12,7 @@ use crate::account_table::columns;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
 
 /// List the scans of a store.
 ///
@@ -39,6 +40,9 @@ pub struct Args {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(text) = args.prefix.as_ref().filter(|text| DeviceEnd::is_meant(text)) {
         return super::device::ls(text, output);
+    }
+    if let Some(prefix) = &args.prefix {
+        scan_arg::must_name_a_scan(prefix)?;
     }
     let roots = args.store.members()?;
     let catalogue = catalogue::list(&roots).map_err(explained)?;

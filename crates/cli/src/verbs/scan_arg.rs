@@ -18,8 +18,29 @@ use crate::output::{self, Output};
 
 /// Finds a scan by its name or the beginning of it.
 pub fn find(roots: &[PathBuf], text: &str) -> anyhow::Result<Selected> {
+    must_name_a_scan(text)?;
     let name = text.strip_prefix("store:").unwrap_or(text);
     catalogue::find(roots, name).map_err(explained)
+}
+
+/// Refuses what cannot be a scan of a store, whatever the store holds: addresses of other things, and paths.
+pub fn must_name_a_scan(text: &str) -> anyhow::Result<()> {
+    let advice = match text.split_once(':').map(|(scheme, _)| scheme) {
+        None if text.starts_with(['/', '.']) => {
+            "name the directories of the store with --store, and the scan by its name: `fullbore ls` lists them"
+        }
+        None | Some("store") => return Ok(()),
+        Some("file") => {
+            "`fullbore play` takes a file of VDIF frames, and `fullbore convert` a dump of the data port of a PandA"
+        }
+        Some("udp" | "panda") => "`fullbore record` makes a scan of what it receives from there",
+        Some("device") => "this command is for scans of a store alone: `fullbore ls` lists them",
+        Some(_) => "`fullbore ls` lists the scans of a store",
+    };
+    let what = if text.contains(':') { "an address" } else { "a path" };
+    anyhow::bail!(
+        "`{text}` is {what}, and this command takes a scan of a store: SESSION_SCAN\n  {advice}"
+    )
 }
 
 /// Finds a scan that can only be had whole; `what` says what is done to it.
