@@ -217,12 +217,17 @@ def test_an_interface_that_is_not_there_is_named(address, store):
     "verb",
     ["", "record", "play", "verify", "ls", "info", "recover", "rebuild", "rm", "protect", "mark", "cat", "generate",
      "demo", "convert", "panda", "panda record", "panda show", "panda arm", "simulate", "simulate panda", "bench",
-     "bench disk", "bench all", "bench net", "bench memory", "bench ring", "bench compare", "selftest"],
+     "bench disk", "bench all", "bench net", "bench memory", "bench ring", "bench compare",
+     "bench report", "selftest"],
 )  # fmt: skip
 def test_every_verb_teaches_itself(verb):
     told = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "80"}).stdout.decode()
     story, _, options = told.partition("Usage:")
     assert options and all(len(line) <= 80 for line in told.splitlines()), told
+    # Examples and tables fit, so none of their lines is broken.
+    broad = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": "300"}).stdout.decode()
+    laid_out = lambda text: [line for line in text.partition("Usage:")[0].splitlines() if line.startswith("  ")]
+    assert laid_out(told) == laid_out(broad)
     for columns in (60, 80, 100):
         wrapped = run(*verb.split(), "--help", env={**os.environ, "COLUMNS": str(columns)}).stdout.decode()
         assert broken_early(wrapped.partition("Usage:")[0], columns) == [], wrapped

@@ -19,7 +19,7 @@ use crate::verbs::scan_arg;
 
 /// Restore what was lost of scans that were recorded with --redundancy.
 ///
-///   fullbore rebuild r1234_no0001 --store /mnt/disk0,/mnt/disk2,/mnt/disk3 --onto /mnt/new
+///   fullbore rebuild r1234_no0001 --store /mnt/disk0,/mnt/disk2 --onto /mnt/new
 ///
 /// reads all of the scan, makes chunks that are damaged or lost of those that are
 /// left and of parity, checks them against their index, and writes them: in their

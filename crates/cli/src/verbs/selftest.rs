@@ -19,23 +19,23 @@ use crate::signals;
 
 /// Test a disk as a recorder: twelve tests, each PASS, FAIL or UNKNOWN, with what was seen on the way.
 ///
-///   fullbore selftest /mnt/disk0              all of the free space but a twentieth, nothing is overwritten
-///   fullbore selftest /mnt/disk0 --quick      half a minute, for a check in passing
-///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1 --link gen3x4 --passes 3
-///                                             a bare drive, from first chunk to last, three times
+///   fullbore selftest /mnt/disk0              all free space but a twentieth
+///   fullbore selftest /mnt/disk0 --quick      half a minute
+///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1 --link gen3x4
+///                                             a whole drive
 ///
 ///   00  target and link                  06  stop: what is held is finished
 ///   01  flush of what is left over       07  nothing written outside the addresses
-///   02  the pattern checker itself       08  rates of sessions of 1 to 32768 chunks
+///   02  the pattern checker itself       08  rate: sessions of 1 to 32768 chunks
 ///   03  flush after write, and sync      09  wrong addresses are refused by name
-///   04  early end of data                10  the whole target written and read back
+///   04  early end of data                10  whole target written and read back
 ///   05  abort: what is held is dropped   11  target and link, once more
 ///
 /// A chunk is 128 KiB. Wrong data is named: damage, a stale block and the seed that wrote it, a shift, a
 /// repeated or missing block, a torn write, zeros.
 ///
-/// A drive or file is left alone unless its name is typed once more with --overwrite; one that is in use is
-/// left alone always.
+/// In a directory no file is overwritten. A drive or file is left alone unless its name is typed once more with
+/// --overwrite; one that is in use is left alone always.
 ///
 /// Where the kernel tells of no PCI link, tests 00 and 11 are UNKNOWN: not passed, and not failed. With --link they
 /// fail there, and wherever the link has a lower generation or fewer lanes.

@@ -18,8 +18,8 @@ use crate::output::{FOUND, GOOD, Output};
 /// Compare two results: what changed, and is it more than noise?
 ///
 ///   fullbore bench compare before.json after.json
-///   fullbore bench compare after.json          with the one before it in the history
-///   fullbore bench compare                     the last two of one target in the history
+///   fullbore bench compare after.json   with the one before it in the history
+///   fullbore bench compare              the last two of a target in the history
 ///
 /// Exit code 1 says that a figure is worse, by more than its spread explains and beyond the threshold.
 /// Another machine or other settings are said first.

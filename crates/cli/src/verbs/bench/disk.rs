@@ -26,21 +26,25 @@ use crate::signals;
 
 /// Measure which rate a disk holds, with how much ring: peak, continuous, stalls.
 ///
-///   fullbore bench disk /mnt/disk0                      what this disk holds, in a few minutes
+///   fullbore bench disk /mnt/disk0                      in a few minutes
 ///   fullbore bench disk /mnt/d0 /mnt/d1 --seconds 10m   a disk set, for longer
-///   fullbore bench disk /mnt/disk0 --full               to the last byte, less a reserve
-///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1   a bare drive, all of it
+///   fullbore bench disk /mnt/disk0 --full               all but a reserve
+///   fullbore bench disk /dev/nvme1n1 --full --overwrite /dev/nvme1n1
+///                                                       all of a drive
 ///   fullbore bench disk /mnt/disk0 --require 16Gbit/s --quick
-///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB   a recording without a network
-///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 180MB/s   scans with pauses
-///   fullbore bench disk /mnt/ram --wrap --seconds 1m    a RAM disk of 2 GB, for a minute
-///   fullbore bench disk /mnt/disk0 --blocks powers --iterations   512 B, 513 B, 1 KiB …
+///   fullbore bench disk /mnt/disk0 --rate 2GB/s --ring 512MiB
+///                                                       as a recording does
+///   fullbore bench disk /mnt/disk0 --duty 40s/20s --require 180MB/s
+///                                                       scans with pauses
+///   fullbore bench disk /mnt/ram --wrap --seconds 1m    a small RAM disk
+///   fullbore bench disk /mnt/disk0 --blocks powers --iterations
+///                                                       512 B, 513 B, 1 KiB …
 ///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s
 ///
 /// A directory is left as it was, however the benchmark ends: its files have no names. A file or
 /// block device is overwritten, and only if --overwrite repeats its name. One in use is refused.
 ///
-///   peak        short sessions of many sizes, blocks, depths and ways of writing and reading
+///   peak        short sessions of many sizes, blocks, depths and access modes
 ///   continuous  a pattern through the writers of the store, read back and compared
 ///   stalls      every block write is timed, and the trace replayed through a ring
 ///   fio         the same job in turn with ours, if fio is installed

@@ -21,9 +21,9 @@ use crate::verbs::sending::duration;
 
 /// Measure the network: the highest rate that is received without loss, and where packets are lost above it.
 ///
-///   fullbore bench net                          over loopback
-///   fullbore bench net --namespace              through a wire into a network namespace (as root)
-///   fullbore bench net --serve                  on the receiving host, then on the sending one:
+///   fullbore bench net               over loopback
+///   fullbore bench net --namespace   into a network namespace (as root)
+///   fullbore bench net --serve       on the receiving host; then on the sender:
 ///   fullbore bench net host.example --require 16Gbit/s
 ///
 /// The paced generator sends VDIF frames to the ports and the capture thread of a recording, behind which

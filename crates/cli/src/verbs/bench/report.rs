@@ -16,8 +16,8 @@ use crate::output::{GOOD, Output};
 /// Tell a result again: as tables on the screen, or as one page with charts.
 ///
 ///   fullbore bench report result.json --html result.html
-///   fullbore bench report ssd1.json ssd2.json ssd3.json --html drives.html     side by side in one picture
-///   fullbore bench report 'SSD 1=monday.json' 'SSD 1=tuesday.json' 'SSD 2=ssd2.json'
+///   fullbore bench report ssd1.json ssd2.json --html drives.html   side by side
+///   fullbore bench report 'SSD 1=mon.json' 'SSD 1=tue.json' 'SSD 2=ssd2.json'
 ///
 /// The page is complete in itself: it can be mailed, printed, and read in ten years.
 #[derive(Arguments)]
