@@ -70,7 +70,10 @@ impl Sheet {
 
     /// Tells of events for which there was no room.
     pub fn unread(&mut self, events: u64) {
-        let text = format!("{events} events came while nobody read, and are not shown");
+        let text = match events {
+            1 => "1 event came while nobody read, and is not shown".to_owned(),
+            _ => format!("{events} events came while nobody read, and are not shown"),
+        };
         self.show(&Event::Warning { text });
     }
 
@@ -207,7 +210,9 @@ fn placed(armed: &Armed) -> Vec<String> {
     }
     lines.extend(alike.iter().map(|(text, names)| format!("  {}: {text}", names.join(", "))));
     lines.extend(armed.autogroup.map(|nice| {
-        format!("  this session is nice {nice} meanwhile, as sessions are scheduled as groups here")
+        format!(
+            "  this session runs at nice {nice} while recording: the kernel schedules sessions as groups (autogroup)"
+        )
     }));
     lines
 }

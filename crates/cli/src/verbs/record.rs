@@ -152,8 +152,8 @@ pub struct Args {
     /// streams do not cover of it is told in seconds and frames, and the exit code is 1.
     #[arg(long, value_name = "UTC", conflicts_with_all = ["to", "schedule"])]
     start: Option<Tai>,
-    /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]. Without --start it is a limit
-    /// and no plan: whoever sends begins and ends when he likes
+    /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]. Without --start, this is only a
+    /// limit: senders may start and stop at any time
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     duration: Option<Duration>,
     /// End each scan once so many bytes have been received, for example `10GB`. With --scans, each but the

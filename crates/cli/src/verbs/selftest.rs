@@ -65,8 +65,8 @@ pub struct Args {
     /// How often the sessions of test 08 are run. [default: 3, and 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
-    /// How often test 10 writes and reads all of the target; the mean and the standard deviation of the rates are
-    /// told.
+    /// How often test 10 writes and reads all of the target; the summary prints the mean and the standard deviation of
+    /// the rates.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     passes: u16,
     /// The PCI link that the drive has to have, such as gen3x4: tests 00 and 11 fail with less, or without one.

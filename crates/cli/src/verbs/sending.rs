@@ -11,7 +11,7 @@ use fullbore_engine::generate::{Progress, Sent};
 use fullbore_engine::pace::LatenessSummary;
 
 use crate::hint::explained_of;
-use crate::output::Output;
+use crate::output::{Output, count};
 
 /// Does `work` on this thread, with a line of progress once a second for whoever watches.
 pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce() -> T) -> T {
@@ -114,16 +114,17 @@ fn socket_notes(sent: &Sent) -> String {
     let mut text = String::new();
     if refused > 0 {
         text += &format!(
-            "refused  {refused} datagrams by the kernel: a queue on the way out was full\n"
+            "refused  {} by the kernel: a queue on the way out was full\n",
+            count(refused as usize, "datagram")
         );
     }
     if stalls > 0 {
-        text += &format!("stalls   {stalls} times a socket was full and had to be waited for\n");
+        let times = count(stalls as usize, "time");
+        text += &format!("stalls   {times} a socket was full and had to be waited for\n");
     }
     if unreachable > 0 {
-        let times = if unreachable == 1 { "once" } else { &format!("{unreachable} times") };
-        text +=
-            &format!("unheard  the other end answered {times} that no program listens on a port\n");
+        let packets = count(unreachable as usize, "packet");
+        text += &format!("rejected {packets} refused by the receiver (ICMP port unreachable)\n");
     }
     text
 }
@@ -136,4 +137,21 @@ pub fn stopped(stop: &AtomicBool) -> bool {
 /// CPU seconds per gigabyte.
 fn cost(cpu_seconds: f64, bytes: u64) -> f64 {
     if bytes == 0 { 0.0 } else { cpu_seconds * 1e9 / bytes as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sockets_had_to_say_is_counted() {
+        let sent = Sent { refused: 1, stalls: 2, unreachable: 1, ..Sent::default() };
+        let told = socket_notes(&sent);
+        assert!(told.contains("refused  1 datagram by the kernel"), "{told}");
+        assert!(told.contains("stalls   2 times a socket was full"), "{told}");
+        let refused = "1 packet refused by the receiver (ICMP port unreachable)";
+        assert!(told.contains(refused), "{told}");
+        let many = socket_notes(&Sent { unreachable: 6930, ..Sent::default() });
+        assert_eq!(many, "rejected 6930 packets refused by the receiver (ICMP port unreachable)\n");
+    }
 }

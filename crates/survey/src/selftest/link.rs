@@ -1,6 +1,6 @@
 //! Tests 00 and 11: what can be seen of the target before, and whether it is still so after.
 //!
-//! The link is judged against what is expected (`--link gen3x4`), or else against the best that both ends can:
+//! The link is compared with what is expected (`--link gen3x4`), or else with the best that both ends support:
 //!
 //! ```text
 //!                             with --link      without
@@ -145,7 +145,7 @@ fn is_known(speed: &str, width: u32) -> bool {
     transfers(speed) > 0 && WIDTHS.contains(&width)
 }
 
-/// Holds a link against what is expected, or else against the best that both ends can.
+/// Compares a link with what is expected, or else with the best that both ends support.
 fn judge(link: Option<&Link>, expected: Option<ExpectedLink>) -> Result<(), Failure> {
     let known = link.filter(|link| is_known(&link.speed, link.width));
     match (known, expected) {

@@ -34,7 +34,7 @@ pub struct Args {
     /// The receiving host, where `fullbore bench net --serve` runs [default: this one, over loopback]
     #[arg(value_name = "HOST", conflicts_with_all = ["serve", "namespace"])]
     host: Option<String>,
-    /// Receive for whoever calls, until Ctrl-C
+    /// Receive from every host that connects, until Ctrl-C
     #[arg(long, conflicts_with_all = ["namespace", "require", "html", "output"])]
     serve: bool,
     /// Where to listen; UDP ports behind it are used too

@@ -10,7 +10,7 @@ use super::{control, source};
 use crate::hint::explained;
 use crate::output::{GOOD, Output};
 
-/// Arm a PandA: an acquisition begins for whoever is connected to its data port.
+/// Arm a PandA: an acquisition begins, for every client that is connected to its data port.
 #[derive(ClapArgs)]
 pub struct ArmArgs {
     /// The PandA: an address, a name, or a panda:// endpoint.
