@@ -11,7 +11,7 @@
 //! run above it and starve it. Writers are cheap and wait for disks: they share what is left near their disk, and
 //! the scheduler deals it out.
 //!
-//! Where there are fewer whole cores than threads that matter, nothing is kept anywhere. A thread that has to stay on
+//! Where there are fewer whole cores than threads that matter, no thread is pinned. A thread that has to stay on
 //! a core waits whenever somebody else has it, while the next core may be idle: that has lost frames.
 
 mod cpu_list;
@@ -54,7 +54,7 @@ pub struct Outlet {
 /// Where all threads of a recording run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// Whether any thread is kept anywhere.
+    /// Whether any thread is pinned to cores.
     pub pinned: bool,
     /// Whether each capture thread has a core that no other thread of the recording runs on, and there are others.
     pub apart: bool,
@@ -81,9 +81,11 @@ impl Placement {
     /// Where threads run on this machine, by what is wished.
     pub fn plan(machine: &Machine, inlets: &[Inlet], outlets: &[Outlet], wish: &Wish) -> Self {
         match wish {
-            Wish::Off => {
-                Self::nowhere("as asked, no thread is kept on a core", inlets.len(), outlets.len())
-            }
+            Wish::Off => Self::nowhere(
+                "as asked, threads are not pinned to cores",
+                inlets.len(),
+                outlets.len(),
+            ),
             Wish::InTurn(cpus) => in_turn(machine, cpus, inlets.len(), outlets.len()),
             Wish::Given { captures, writers } => {
                 given(machine, (captures, writers), inlets.len(), outlets.len())
@@ -139,7 +141,7 @@ pub fn group(nodes: &[Option<u32>], threads: usize) -> Vec<usize> {
         .collect()
 }
 
-/// Why nothing is kept anywhere, where cores do not suffice.
+/// Why no thread is pinned, where cores do not suffice.
 fn too_few(machine: &Machine, captures: usize, writers: usize) -> Option<String> {
     let needed = captures + writers.div_ceil(WRITERS_OF_A_CORE) + 1;
     let cores = machine.cores().len();
@@ -148,13 +150,13 @@ fn too_few(machine: &Machine, captures: usize, writers: usize) -> Option<String>
         return None;
     }
     let of_which = match have < cores {
-        true => format!("time for {have} of {cores} cores (a quota of the cgroup)"),
-        false if cores == 1 => "1 whole core".to_owned(),
-        false => format!("{cores} whole cores"),
+        true => format!("the cgroup quota (cpu.max) allows {have} of {cores} cores"),
+        false if cores == 1 => "this machine has 1 whole core".to_owned(),
+        false => format!("this machine has {cores} whole cores"),
     };
     Some(format!(
-        "no thread is kept on a core: {of_which}, where {needed} would be needed ({captures} for capture, {} for \
-         writers, 1 for interrupts and the rest)",
+        "threads are not pinned to cores: {of_which}, and pinning needs {needed} ({captures} for capture, {} for \
+         writers, 1 for interrupts and everything else)",
         writers.div_ceil(WRITERS_OF_A_CORE)
     ))
 }

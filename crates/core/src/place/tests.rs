@@ -40,7 +40,7 @@ fn auto(machine: &Machine, inlets: &[Inlet], outlets: &[Outlet]) -> Placement {
 fn two_cores_are_left_to_the_scheduler_and_it_is_said_why() {
     let placed = auto(&machine(1, 2, 1), &[Inlet::default()], &[Outlet::default()]);
     assert!(!placed.pinned && placed.captures[0].cpus.is_empty());
-    assert!(placed.why.contains("2 whole cores, where 3 would be needed"), "{}", placed.why);
+    assert!(placed.why.contains("has 2 whole cores, and pinning needs 3"), "{}", placed.why);
     // Their hardware threads make no more of them.
     assert!(!auto(&machine(1, 2, 2), &[Inlet::default()], &[Outlet::default()]).pinned);
     let placed = auto(&machine(1, 1, 1), &[Inlet::default()], &[Outlet::default()]);
@@ -223,7 +223,7 @@ proptest! {
         prop_assert_eq!(placed.apart, enough);
         if !enough {
             prop_assert!(seats.all(|seat| seat.cpus.is_empty() && seat.node.is_none()));
-            prop_assert!(placed.why.contains("no thread is kept"));
+            prop_assert!(placed.why.contains("threads are not pinned"));
             return Ok(());
         }
         for seat in seats {
