@@ -306,8 +306,8 @@ impl fmt::Display for What {
             ),
             MemberFileMissing { uuid } => write!(
                 f,
-                "the file that says which member this is, is not there: it was member {uuid}; its scans are found by its \
-                 place"
+                "the file that says which member this is, is not there (member {uuid} was recorded here); what lies here \
+                 is found by its place"
             ),
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
             ManifestMissing => write!(f, "the manifest is not there"),
