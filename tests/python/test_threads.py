@@ -165,7 +165,7 @@ def test_a_machine_with_few_cores_is_left_to_the_scheduler_and_told_so(store):
     wrap = ["taskset", "-c", ",".join(map(str, CPUS[:2]))]
     told = armed(record(store, wrap=wrap))
     assert not told["placement"]["pinned"] and not told["placement"]["apart"]
-    assert "no thread is kept on a core" in told["placement"]["why"]
+    assert "threads are not pinned to cores" in told["placement"]["why"]
     assert all(thread["cpus"] == CPUS[:2] for thread in told["threads"])
     # First on a core that others need would be worse than waiting.
     assert all(thread["policy"] == "other" for thread in told["threads"])
