@@ -237,9 +237,11 @@ impl Checked {
                 let lost = rows[row].iter().filter_map(|shard| stripe.data.get(*shard));
                 beyond.extend(lost.map(|chunk| chunk.chunk));
             }
-            let worst = rows.values().map(BTreeSet::len).max().unwrap_or(0);
-            let may_lose = may_lose(stripe, &bad, most.saturating_sub(worst));
-            self.left.may_lose = self.left.may_lose.min(may_lose).min(usize::from(scheme.parity));
+            // Each row stands for itself: chunks may be damaged in different ones. Most rows are whole.
+            let whole = BTreeSet::new();
+            let may_lose = rows.values().chain([&whole]).map(|bad| may_lose(stripe, bad)).min();
+            let most = may_lose.unwrap_or(0).min(usize::from(scheme.parity));
+            self.left.may_lose = self.left.may_lose.min(most);
             self.left.stripes += 1;
             self.left.chunks += stripe.data.len() as u64;
             self.left.lost += bad.len() as u64;
@@ -299,8 +301,8 @@ fn rows_of(placed: &Placed, stripe: &Stripe) -> std::ops::Range<usize> {
     (placed.block.offset / row) as usize..end.div_ceil(row) as usize
 }
 
-/// How many members may be lost, whichever they are, where so many chunks of the stripe may be.
-fn may_lose(stripe: &Stripe, bad: &BTreeSet<usize>, spare: usize) -> usize {
+/// How many members may be lost, whichever they are, by a row in which these chunks are damaged or not there.
+fn may_lose(stripe: &Stripe, bad: &BTreeSet<usize>) -> usize {
     let mut on: BTreeMap<usize, usize> = BTreeMap::new();
     for shard in (0..stripe.shards()).filter(|shard| !bad.contains(shard)) {
         if let Some(root) = stripe.root_of(shard) {
@@ -309,7 +311,7 @@ fn may_lose(stripe: &Stripe, bad: &BTreeSet<usize>, spare: usize) -> usize {
     }
     let mut counts: Vec<usize> = on.into_values().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    let mut left = spare;
+    let mut left = stripe.parity.len().saturating_sub(bad.len());
     counts
         .into_iter()
         .take_while(|count| left.checked_sub(*count).map(|less| left = less).is_some())

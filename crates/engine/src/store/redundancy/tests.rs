@@ -280,6 +280,20 @@ fn without_a_member_that_holds_nothing_of_a_stripe_another_is_asked_for() {
 }
 
 #[test]
+fn a_stripe_with_every_chunk_damaged_in_another_row_may_lose_a_member() {
+    let scheme = Scheme { data: 1, parity: 2 };
+    let Made { store, laid, .. } = make(3, scheme, &[StreamPlan::vdif("a").frames(96)]);
+    let inventory = crate::store::inventory::Inventory::take(&store.roots(), &laid.name).unwrap();
+    let stripe = super::stripes_of(&inventory, 0).remove(0).stripe;
+    assert!(stripe.rows() >= 3);
+    let parity = stripe.parity.iter().map(|it| it.as_ref().unwrap().path.clone());
+    let paths = stripe.data.iter().map(|it| it.path.clone()).chain(parity);
+    paths.enumerate().for_each(|(row, path)| flip(&path, row * stripe.row_bytes + 700));
+    let left = verified(&store.roots(), &laid).redundancy.unwrap();
+    assert_eq!((left.lost, left.beyond, left.may_lose), (3, 0, 1));
+}
+
+#[test]
 fn chunks_whose_recorder_died_before_their_parity_are_told_of_and_get_it() {
     let scheme = Scheme { data: 2, parity: 1 };
     let plans = [StreamPlan::vdif("a"), StreamPlan::raw("b")];
