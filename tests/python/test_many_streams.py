@@ -74,5 +74,5 @@ def test_a_limit_of_files_that_is_too_small_is_told_before_anything_fails(store)
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=40&frame=1032"
     with Recording(source, store=store, wrap=["prlimit", "--nofile=256:256"]) as recording:
         (warning,) = [e["text"] for e in recording.events if e["event"] == "warning" and "files" in e["text"]]
-        assert "256 files may be open" in warning and "64 streams on 1 members" in warning
+        assert "256 files may be open" in warning and "64 streams on 1 member" in warning
         recording.stop(AS_SEALED)

@@ -31,7 +31,9 @@ use serde::Serialize;
 
 pub use self::progress::{Durable, Share};
 use super::gaps::Gaps;
-use super::inventory::{self, BlockRecord, Growing, Holding, Inventory, PART_SUFFIX, side_file};
+use super::inventory::{
+    self, BlockRecord, Copy, Growing, Holding, Inventory, PART_SUFFIX, side_file,
+};
 use super::read::{Settings, StartError};
 use super::reader::{Absent, Cursor, Item, Placed, Presence, Scan, Stream};
 use super::renumber::is_to_be_renamed;
@@ -202,7 +204,7 @@ impl Follower {
             // Its recorder may have sealed it in between.
             inventory = Inventory::take(roots, name)?;
         }
-        let standing = standing(held, &inventory.manifest);
+        let standing = standing(held, &inventory);
         let mut follower = Self {
             roots: roots.to_vec(),
             // What was written since it was read is found by the first look.
@@ -241,7 +243,7 @@ impl Follower {
         // In this order: what is read after the recorder has gone is all there is.
         let held = self.scan.inventory.is_being_recorded();
         self.read_manifest()?;
-        self.standing = standing(held, &self.scan.manifest);
+        self.standing = standing(held, &self.scan.inventory);
         self.go_by_standing()?;
         Ok(self.standing)
     }
@@ -342,7 +344,7 @@ impl Follower {
     fn read_manifest(&mut self) -> Result<(), Error> {
         // Before what they stamp: one that is replaced in between is read again.
         let stamps = stamps(&self.scan.inventory);
-        if stamps == self.stamps {
+        if stamps == self.stamps && copies_agree(&self.scan.inventory) {
             return Ok(());
         }
         let (uuid, name) = (self.scan.manifest.uuid, self.scan.manifest.scan.clone());
@@ -609,15 +611,24 @@ fn so_far(inventory: Inventory) -> Scan {
 }
 
 /// How a scan stands whose lock was held or not before its manifest was read.
-fn standing(held: bool, manifest: &Manifest) -> Standing {
+fn standing(held: bool, inventory: &Inventory) -> Standing {
+    let manifest = &inventory.manifest;
     match (held, manifest.state) {
-        _ if is_settled(manifest) => Standing::Sealed,
         (true, State::Recording) => Standing::Recording,
+        // Not every member has the last manifest yet.
+        (true, _) if !copies_agree(inventory) => Standing::Sealing,
+        _ if is_settled(manifest) => Standing::Sealed,
         (true, _) => Standing::Sealing,
         (false, State::Recording) => Standing::Died,
         // Its recorder left something of its order or its redundancy undone, which others tell of.
         (false, _) => Standing::Sealed,
     }
+}
+
+/// Whether all copies of the manifest that can be read say the same.
+fn copies_agree(inventory: &Inventory) -> bool {
+    let mut holdings = inventory.holdings.iter();
+    holdings.all(|it| !matches!(&it.manifest, Copy::Read(copy) if *copy != inventory.manifest))
 }
 
 /// Whether its recorder has nothing to do with its files any more.

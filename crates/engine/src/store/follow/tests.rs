@@ -93,12 +93,13 @@ impl Running {
 
     /// The recorder seals it, as one that needs no other order.
     fn seal(&mut self) {
-        let json = self.laid.manifest.to_json();
-        for (member, lock) in self.locks.iter_mut().enumerate() {
-            let account = serde_json::to_vec(&self.laid.accounts[0]).unwrap();
-            fs::write(self.laid.account_path(0, member), account).unwrap();
-            lock.replace(&json).unwrap();
-        }
+        (0..self.locks.len()).for_each(|member| self.seal_on(member));
+    }
+
+    fn seal_on(&mut self, member: usize) {
+        let account = serde_json::to_vec(&self.laid.accounts[0]).unwrap();
+        fs::write(self.laid.account_path(0, member), account).unwrap();
+        self.locks[member].replace(&self.laid.manifest.to_json()).unwrap();
     }
 
     fn follower(&self) -> Follower {
@@ -271,6 +272,24 @@ fn while_files_are_put_in_order_nothing_is_believed_of_them() {
     running.seal();
     assert_eq!(follower.look().unwrap(), Standing::Sealed);
     assert!(taken(&mut follower, &mut flow).0 == running.laid.bytes[0]);
+}
+
+#[test]
+fn a_scan_is_not_over_before_every_member_has_its_last_manifest() {
+    let mut running = Running::new(2, StreamPlan::vdif("a"));
+    running.write_all();
+    let mut follower = running.follower();
+    running.seal_on(0);
+    assert_eq!(follower.look().unwrap(), Standing::Sealing);
+    assert_eq!(running.follower().standing(), Standing::Sealing, "opened just then");
+    running.seal_on(1);
+    assert_eq!(follower.look().unwrap(), Standing::Sealed);
+    // A member that never got it keeps nobody waiting once the recorder has gone.
+    let mut running = Running::new(2, StreamPlan::vdif("a"));
+    let mut follower = running.follower();
+    running.seal_on(0);
+    running.locks.clear();
+    assert_eq!(follower.look().unwrap(), Standing::Sealed);
 }
 
 #[test]
