@@ -913,6 +913,8 @@ def test_datagrams_of_several_ports_go_onto_a_device_each_and_a_loss_on_one_is_t
     assert (told["streams_wanted"], told["streams_whole"]) == (2, 1) and told["verdict"] != "proven"
     each = [stream["account"]["terms"]["missing"] for stream in told["streams"]]
     assert each == [0, lost]
+    assert (told["completeness"], told["complete"], told["lost"]) == ("lost", False, lost)
+    assert told["headline"].startswith(f"LOST {lost} of 6000 frames") and "in 1 of 2 streams" in told["headline"]
     for drive, stream in zip(drives, told["streams"], strict=True):
         run("verify", end(drive), code=INTACT)
         recorded = run("cat", end(drive, scan="r1_no0001"), code=None).stdout

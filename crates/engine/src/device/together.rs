@@ -15,6 +15,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use fullbore_core::account::{Account, Terms, Verdict, judge_together};
+use fullbore_core::completeness::{Completeness, Part};
+use fullbore_core::manifest::State;
 use serde::Serialize;
 
 use super::error::Error;
@@ -101,6 +103,9 @@ pub struct Sum {
     /// The worst verdict of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Whether all of them are complete, in words, where each has an account.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub completeness: Option<Completeness>,
 }
 
 /// Records each plan onto its device, until all have ended. `tell` gets the number of the plan with what is told of it.
@@ -146,7 +151,19 @@ fn sum(streams: &[Result<Recorded, Error>]) -> Sum {
         }
     }
     sum.rate = (sum.bytes as f64 / sum.seconds.max(1e-6)) as u64;
+    sum.completeness = completeness(streams);
     sum
+}
+
+/// Of all streams, named by their devices; nothing where one has no account.
+fn completeness(streams: &[Result<Recorded, Error>]) -> Option<Completeness> {
+    let part = |recorded: &Result<Recorded, Error>| {
+        let recorded = recorded.as_ref().ok()?;
+        let device = recorded.device.display().to_string();
+        Some(Part::of_account(&device, recorded.account.as_ref()?))
+    };
+    let parts = streams.iter().map(part).collect::<Option<Vec<_>>>()?;
+    Some(Completeness::judged(parts, None, State::Sealed, &[]))
 }
 
 #[cfg(test)]

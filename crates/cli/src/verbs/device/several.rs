@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use fullbore_core::account::{Terms, Verdict};
+use fullbore_core::completeness::Completeness;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::device::{Error, Progress, Recorded, Stage, Sum, Together, record_together};
 use fullbore_engine::recorder::Control;
@@ -128,7 +129,11 @@ fn summary(together: &Together, devices: &[PathBuf]) -> String {
         rate,
         terms,
         verdict,
+        completeness,
     } = &together.sum;
+    if let Some(Completeness { headline, explanation, .. }) = completeness {
+        told = format!("{headline}\n  {explanation}\n{told}");
+    }
     told += &format!(
         "{streams} streams together: {} in {seconds:.2} s, {}/s, durable {}\n",
         ByteSize(*bytes),
