@@ -6,7 +6,7 @@ import time
 from datetime import datetime, timezone
 
 import pytest
-from fullbore import AS_SEALED, FOUND, INCOMPLETE, INTACT, Recording, accounts, ask, balanced, free_port, free_ports, run
+from fullbore import AS_SEALED, FOUND, INCOMPLETE, INTACT, Recording, accounts, ask, balanced, free_port, free_ports, generate_command, run
 from wire import Vdif, run_of_frames, send
 
 
@@ -98,6 +98,50 @@ def test_frames_of_another_length_than_asked_for_are_excluded_with_their_number(
     assert account["verdict"] == "proven"
 
 
+@pytest.mark.parametrize("filter", ["threads=7", "source=127.0.0.9", "frame=2080"])
+def test_filter_that_leaves_out_all_that_comes_is_told(store, filter):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&{filter}", store=store) as recording:
+        send(frames(200), port)
+        warning = recording.wait("warning", lambda told: "left out" in told["text"])["text"]
+        assert "threads=, source= or frame=" in warning
+        sealed = recording.stop(FOUND)
+    (account,) = sealed["accounts"]
+    assert (account["presence"], account["excluded"]) == ([{"what": "only-excluded", "datagrams": 200}], 200)
+    assert "200 datagrams, and the filter of its endpoint left all of them out" in sealed["headline"]
+    assert "left out" in sealed["explanation"]
+
+
+@pytest.mark.parametrize("threads", ["", "&threads=split", "&fill=omit"])
+def test_other_frames_of_the_same_time_are_no_duplicates(store, threads):
+    port = free_port()
+    header, other = frames(1500), [it[:32] + b"\xff" * 1024 for it in frames(1500)]
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000{threads}", store=store) as recording:
+        # 20 frames come twice; 750 of another sender, or of a clock that was set back, have the time of others.
+        send(header[:1000] + header[980:1000] + header[1000:] + other[750:], port)
+        until_told(recording, 1500)
+        warning = recording.wait("warning", lambda told: "astray" in told["text"])["text"]
+        assert "a clock that jumps" in warning
+        sealed = recording.stop(FOUND)
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["duplicates"], account["astray"]) == (1500, 20, 750)
+    assert (account["verdict"], sealed["complete"]) == ("consistent", False)
+    assert "750 frames came and were not kept" in sealed["headline"]
+
+
+def test_scans_of_a_planned_series_cover_their_plan_although_each_is_cut_at_a_block(store):
+    port, begin = free_port(), int(time.time()) + 3
+    start = datetime.fromtimestamp(begin, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    options = ("--start", start, "--duration", "1s", "--scans", 3)
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000", store=store, options=options) as recording:
+        time.sleep(max(0, begin - time.time()))
+        sending = generate_command(port, fps=1000, frame=1032, frames=4000, start=start, gentle=True)
+        run(*sending[1:], code=None)
+        recording.sealed()
+    told = [event for event in recording.events if event["event"] == "sealed"]
+    assert [(event["completeness"], "uncovered" in event) for event in told] == [("complete", False)] * 3
+
+
 def test_other_sender_is_excluded_with_its_number(store):
     port = free_port()
     with Recording(f"udp://127.0.0.1:{port}?fps=1000&source=127.0.0.2", store=store) as recording:
@@ -130,6 +174,17 @@ def test_frames_behind_a_packet_number_are_told_with_their_remedy(store):
         send([struct.pack("<Q", n) + frame for n, frame in enumerate(frames(200))], port)
         warning = recording.wait("warning", lambda told: "arrive" in told["text"])["text"]
         assert "?format=vtp" in warning and "?strip=8" in warning
+        recording.stop(FOUND)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_frames_in_each_datagram_are_told_with_their_remedy(store, count):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}", store=store) as recording:
+        each = frames(200 * count)
+        send([b"".join(each[at : at + count]) for at in range(0, len(each), count)], port)
+        warning = recording.wait("warning", lambda told: "arrive" in told["text"])["text"]
+        assert f"{count} VDIF frames of 1056 bytes each" in warning and "?format=raw" in warning
         recording.stop(FOUND)
 
 

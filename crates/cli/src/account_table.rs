@@ -123,7 +123,8 @@ pub fn details(
     }
     if account.astray > 0 {
         lines.push(format!(
-            "{} whole frames were thrown away: they lie too far from the others to be believed",
+            "{} whole frames were thrown away: they lie too far from the others to be believed, or another frame \
+             has their time",
             account.astray
         ));
     }

@@ -97,6 +97,11 @@ pub enum Presence {
         /// How many.
         datagrams: u64,
     },
+    /// Datagrams came, and the endpoint's own filter left all of them out.
+    OnlyExcluded {
+        /// How many.
+        datagrams: u64,
+    },
     /// Nothing of it was kept, and nobody who saw what came is left to say.
     NotKnown,
     /// Its first frame came this much after the scan was armed, which had a limit.
@@ -150,6 +155,12 @@ impl fmt::Display for Presence {
             Presence::NeverCame => write!(f, "never came"),
             Presence::OnlyForeign { datagrams } => {
                 write!(f, "{datagrams} datagrams came, and none of them is a frame of this format")
+            }
+            Presence::OnlyExcluded { datagrams } => {
+                write!(
+                    f,
+                    "{datagrams} datagrams came, and the filter of its endpoint left them all out"
+                )
             }
             Presence::NotKnown => {
                 write!(f, "not known: the recorder died before anything of it was durable")
@@ -501,16 +512,21 @@ impl Account {
 
     /// Whether no frame of it came.
     pub fn never_came(&self) -> bool {
-        let absent =
-            |it: &Presence| matches!(it, Presence::NeverCame | Presence::OnlyForeign { .. });
+        let absent = |it: &Presence| {
+            matches!(
+                it,
+                Presence::NeverCame | Presence::OnlyForeign { .. } | Presence::OnlyExcluded { .. }
+            )
+        };
         self.presence.iter().any(absent)
     }
 
     /// That no frame of it came, and whether anything else did.
     pub fn absence(&self) -> Presence {
-        match self.foreign {
-            0 => Presence::NeverCame,
-            datagrams => Presence::OnlyForeign { datagrams },
+        match (self.foreign, self.excluded) {
+            (0, 0) => Presence::NeverCame,
+            (0, datagrams) => Presence::OnlyExcluded { datagrams },
+            (datagrams, _) => Presence::OnlyForeign { datagrams },
         }
     }
 

@@ -142,13 +142,12 @@ pub struct Covered {
 }
 
 impl Covered {
-    /// What the first and the last frame of an account say.
-    fn of(account: &Account) -> Option<Self> {
-        let (first, last) = (account.first?, account.last?);
-        Some(match (first.time, last.time) {
-            (Some(from), Some(to)) => Self { from, to },
-            _ => Self { from: first.seen, to: last.seen },
-        })
+    /// What the first and the last frame of an account say: the time in them, and their arrival.
+    fn of(account: &Account) -> (Option<Self>, Option<Self>) {
+        let ends = account.first.zip(account.last);
+        let by_time =
+            ends.and_then(|(first, last)| Some(Self { from: first.time?, to: last.time? }));
+        (by_time, ends.map(|(first, last)| Self { from: first.seen, to: last.seen }))
     }
 
     fn lasts_ns(&self) -> i64 {
@@ -168,6 +167,9 @@ pub struct Beside {
     /// From when to when there is data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
+    /// The same by the arrival of frames, where `covered` is by the time in them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Covered>,
     /// Why frames were overrun, where any were and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_overrun: Option<String>,
@@ -202,10 +204,12 @@ impl From<&Account> for Beside {
             presence: flow.presence.clone(),
         });
         let moved = account.witnesses.iter().any(|witness| witness.moved() > 0);
+        let (by_time, received) = Covered::of(account);
         Self {
             not_kept: account.not_kept(),
             restarts: account.restarts,
-            covered: Covered::of(account),
+            covered: by_time.or(received),
+            received: by_time.and(received),
             why_overrun: account.why_overrun(),
             disagreements: account.disagreements,
             counters_moved: moved || !account.unread.is_empty(),
@@ -305,7 +309,12 @@ impl Part {
     }
 
     fn never_came(&self) -> bool {
-        self.has(|it| matches!(it, Presence::NeverCame | Presence::OnlyForeign { .. }))
+        self.has(|it| {
+            matches!(
+                it,
+                Presence::NeverCame | Presence::OnlyForeign { .. } | Presence::OnlyExcluded { .. }
+            )
+        })
     }
 
     /// Whether its presence says that something of it is not there.
@@ -663,6 +672,10 @@ impl Judged<'_> {
                 let came = counted(datagrams, "datagram");
                 Some(format!("got {came}, of which none is a frame of its format"))
             }
+            Presence::OnlyExcluded { datagrams } => {
+                let came = counted(datagrams, "datagram");
+                Some(format!("got {came}, and the filter of its endpoint left all of them out"))
+            }
             _ => None,
         })));
         if let Some(uncovered) = self.uncovered() {
@@ -789,7 +802,12 @@ impl Judged<'_> {
     }
 
     fn covered(&self) -> Option<Covered> {
-        let all = || self.parts.iter().filter_map(|part| part.beside.covered);
+        // Two clocks are not mixed: where one stream tells no time, the arrival of all counts.
+        let each = || self.parts.iter().map(|part| &part.beside).filter(|it| it.covered.is_some());
+        let by_time = each().all(|it| it.received.is_some());
+        let all = || {
+            each().filter_map(|it| if by_time { it.covered } else { it.received.or(it.covered) })
+        };
         Some(Covered { from: all().map(|it| it.from).min()?, to: all().map(|it| it.to).max()? })
     }
 
@@ -826,9 +844,13 @@ impl Judged<'_> {
             Verdict::Unexplained => {
                 let missing = of_it().map(|it| it.terms.missing).fold(0, u64::saturating_add);
                 let foreign = |it: &Presence| matches!(it, Presence::OnlyForeign { .. });
+                let excluded = |it: &Presence| matches!(it, Presence::OnlyExcluded { .. });
                 match missing {
                     0 if of_it().all(|it| it.has(foreign)) => {
                         "what came is not of the format that was expected".to_owned()
+                    }
+                    0 if of_it().all(|it| it.has(excluded)) => {
+                        "what came was left out, as threads=, source= or frame= of the endpoint says".to_owned()
                     }
                     0 => "nothing on this host says why it is not complete".to_owned(),
                     missing => format!(

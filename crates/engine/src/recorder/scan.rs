@@ -79,6 +79,8 @@ pub struct Scan {
     pub silent: BTreeSet<usize>,
     /// Whether a limit ended it, and not somebody who saw that nothing came any more.
     pub limited: bool,
+    /// Whether it goes on where another ended, and another where it ends: streams are cut at their next block.
+    pub cut: (bool, bool),
     /// Whether more is known of its streams than its manifests on disk say.
     pub untold: bool,
     /// Blocks that were written to a member whose sync failed later.
@@ -183,6 +185,7 @@ impl Scan {
             roots: Vec::new(),
             silent: BTreeSet::new(),
             limited: false,
+            cut: (false, false),
             untold: false,
             unsure: Vec::new(),
             following: None,
@@ -353,6 +356,7 @@ impl Scan {
 
     /// Streams of the scan before go on in this one, with their numbers, names and counters.
     pub fn go_on_from(&mut self, before: &Scan) {
+        self.cut.0 = true;
         self.manifest.streams = before.manifest.streams.clone();
         self.gauges = before.gauges.clone();
         for number in 0..self.manifest.streams.len() {

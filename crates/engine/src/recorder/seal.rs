@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use fullbore_core::account::{
     Account, CountedBy, Edge, Host, HostMember, Presence, judge_together,
 };
+use fullbore_core::completeness::TOLERANCE_NS;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{Member, State, Stream, Summary};
 use fullbore_core::time::Tai;
@@ -15,6 +16,7 @@ use super::event::Sealed;
 use super::scan::Scan;
 use super::scribe::Answers;
 use crate::ring::Gauge;
+use crate::source::CUT_PATIENCE;
 use crate::store::{markers, reader};
 use crate::sys::clock::is_synchronised;
 
@@ -152,6 +154,16 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     let latest = ends.iter().map(|ends| ends.1).max();
     let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
     let planned = scan.manifest.planned.unwrap_or_default();
+    // Where scans follow one another, each stream is cut at its next block: no frame is lacking that its neighbour has.
+    let cut = scan.cut;
+    let allowed = |cut: bool| if cut { CUT_PATIENCE.as_nanos() as i64 } else { 0 };
+    let beyond_cut = |lacking: Vec<Presence>| -> Vec<Presence> {
+        let kept = |it: &Presence| match *it {
+            Presence::LacksBeginning { ns, .. } => !cut.0 || ns > TOLERANCE_NS + allowed(true),
+            _ => true,
+        };
+        lacking.into_iter().filter(kept).collect()
+    };
     // What a stream or a thread lacks beside the others, where the plan does not tell more of it.
     let beside_others = |frames: u64, (first, last): (Edge, Edge), lacking: &[Presence]| {
         let noticeable = noticeable(frames, first.seen, last.seen);
@@ -159,10 +171,14 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         let late = earliest.map_or(0, |earliest| first.seen.since(earliest));
         let early = latest.map_or(0, |latest| latest.since(last.seen));
         let mut found = Vec::new();
-        if late > noticeable && !of_plan(|it| matches!(it, Presence::LacksBeginning { .. })) {
+        if late > noticeable + allowed(cut.0)
+            && !of_plan(|it| matches!(it, Presence::LacksBeginning { .. }))
+        {
             found.push(Presence::StartedLate { ns: late });
         }
-        if early > noticeable && !of_plan(|it| matches!(it, Presence::LacksEnd { .. })) {
+        if early > noticeable + allowed(cut.1)
+            && !of_plan(|it| matches!(it, Presence::LacksEnd { .. }))
+        {
             found.push(Presence::DiedEarly { ns: early });
         }
         found
@@ -170,7 +186,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     for (number, account) in &mut scan.accounts {
         let stream = &scan.manifest.streams[usize::from(*number)];
         let rate = stream.frames_per_second(account).or_else(|| rate_of(stream, sources));
-        let lacking = planned.lacking(account, rate, armed, stopped);
+        let lacking = beyond_cut(planned.lacking(account, rate, armed, stopped));
         let (Some(first), Some(last)) = (account.first, account.last) else {
             account.presence.push(account.absence());
             account.presence.extend(lacking);
@@ -178,7 +194,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         };
         let rate = stream.frames_per_second_of_thread().or_else(|| rate_of(stream, sources));
         for flow in &mut account.flows {
-            let lacking = planned.lacking_of(flow, rate, armed, stopped);
+            let lacking = beyond_cut(planned.lacking_of(flow, rate, armed, stopped));
             flow.presence = match flow.first.zip(flow.last) {
                 None => vec![Presence::NeverCame],
                 Some(ends) => beside_others(flow.terms.expected, ends, &lacking),

@@ -23,6 +23,7 @@ use super::learn::Learning;
 use super::part::{Doubt, FlowSums, Opening, Part, Shape, StreamGauge, Sums, came_after_cut};
 use super::placed::{LONGEST_GAP, Lent};
 use super::unclaimed::{Handed, HandedBack, Key};
+use crate::checksum;
 use crate::ring::{Block, Filled, Pool};
 
 /// Frames of a page of a flow's window: it repairs nothing, so it may be wide.
@@ -30,6 +31,9 @@ const FLOW_PAGE: u32 = 1024;
 
 /// How long the books of a scan stay open after a cut.
 const GRACE_NS: i64 = 100_000_000;
+
+/// So many frames of each flow are remembered by their checksums.
+const LATELY: usize = 1024;
 
 /// A flow of fewer frames than this may be there by mistake.
 const AGREE: u64 = 3;
@@ -62,6 +66,8 @@ struct Flow {
     finished: VecDeque<Finished>,
     /// Frames recorded of it, in all scans.
     recorded: u64,
+    /// Index and checksum of those recorded lately, to tell one that came twice from another of the same time.
+    lately: Vec<(i64, u32)>,
     /// When its first and its last frame of the scan were taken.
     seen: Option<(Tai, Tai)>,
     /// The first and the last frame recorded of it in the scan.
@@ -78,9 +84,23 @@ impl Flow {
             far: Far::default(),
             finished: VecDeque::new(),
             recorded: 0,
+            lately: Vec::new(),
             seen: None,
             ends: None,
         }
+    }
+
+    fn remember(&mut self, index: i64, frame: &[u8]) {
+        if self.lately.is_empty() {
+            self.lately = vec![(i64::MIN, 0); LATELY];
+        }
+        self.lately[index.rem_euclid(LATELY as i64) as usize] = (index, checksum::append(0, frame));
+    }
+
+    /// Whether this very frame was recorded, as far as that is still known.
+    fn is_recorded(&self, index: i64, frame: &[u8]) -> bool {
+        let known = self.lately.get(index.rem_euclid(LATELY as i64) as usize);
+        known.is_some_and(|known| *known == (index, checksum::append(0, frame)))
     }
 }
 
@@ -404,6 +424,7 @@ impl Arrived {
         match arrival {
             Arrival::Placed { .. } if room => {
                 flow.count.learn(head, frame);
+                flow.remember(index, frame);
                 let found = flow.count.found();
                 self.newest().second_count.add(found);
                 let mark = Mark { flow: number, index, time: None };
@@ -411,9 +432,12 @@ impl Arrived {
                 self.look_at_the_clock(number, frame, lent.now);
                 self.near(number, lent);
             }
-            Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late | Arrival::Duplicate => {
+            Arrival::Duplicate => {
+                let same = flow.is_recorded(index, frame);
+                self.newest().differing += u64::from(!same);
                 self.near(number, lent);
             }
+            Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late => self.near(number, lent),
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::BeforeScan | Arrival::Far => self.newest().astray += 1,
         }
@@ -455,7 +479,9 @@ impl Arrived {
             let window = &mut self.flows[number].window;
             if !window.is_far(index) {
                 self.take(&datagram, lent);
-            } else if !window.give_up(index) {
+            } else if window.give_up(index) {
+                self.newest().differing += 1;
+            } else {
                 self.newest().astray += 1;
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::count::{Count, Reading};
 use fullbore_core::endpoint::{PACKET_NUMBER_BYTES, SourceFormat, Threads, UdpSource};
 use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::Header;
+use fullbore_core::format::vdif::{self, Header};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::Fill;
 
@@ -88,6 +88,32 @@ struct Agreed {
     since: Instant,
 }
 
+/// Frames that stand in a datagram, but not as one frame in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// One behind a packet number.
+    BehindNumber,
+    /// So many of the same length, one behind the other.
+    Several { frames: usize, frame_bytes: usize },
+}
+
+impl Holds {
+    fn of(source: &UdpSource, datagram: &[u8]) -> Option<Self> {
+        if source.format != SourceFormat::Vdif {
+            return None;
+        }
+        if source.strip == 0 && Key::of(datagram, PACKET_NUMBER_BYTES as usize).is_some() {
+            return Some(Self::BehindNumber);
+        }
+        let behind = datagram.get(stripped_bytes(source) as usize..)?;
+        let frame_bytes = Header::read(behind).ok()?.frame_bytes() as usize;
+        let mut frames = behind.chunks(frame_bytes.max(1));
+        let several =
+            frames.len() > 1 && frames.all(|frame| vdif::check(frame, frame_bytes).is_ok());
+        several.then(|| Self::Several { frames: behind.len() / frame_bytes, frame_bytes })
+    }
+}
+
 /// Datagrams given up before any stream was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sifted {
@@ -95,8 +121,8 @@ pub struct Sifted {
     pub foreign: u64,
     /// Length of the last of these.
     pub foreign_bytes: usize,
-    /// They would be frames behind a packet number.
-    pub behind_number: bool,
+    /// What the last of these hold instead, if that can be seen.
+    pub holds: Option<Holds>,
     /// They were frames that did not agree with one another.
     pub unrecorded: u64,
     /// They were frames that the user's own filter leaves out.
@@ -107,8 +133,7 @@ impl Sifted {
     fn take_foreign(&mut self, source: &UdpSource, datagram: &[u8]) {
         self.foreign += 1;
         self.foreign_bytes = datagram.len();
-        let numbered = source.format == SourceFormat::Vdif && source.strip == 0;
-        self.behind_number |= numbered && Key::of(datagram, PACKET_NUMBER_BYTES as usize).is_some();
+        self.holds = Holds::of(source, datagram).or(self.holds);
     }
 }
 

@@ -31,5 +31,5 @@ pub use dealer::Lane;
 pub(crate) use dealer::{Course, Dealer};
 pub use learn::{stripped_bytes, wanted_block_bytes};
 pub use part::{Notice, Opening, Shape, StreamGauge};
-pub use port::{AMPLE_BLOCKS, FewBlocks, Port, PortError, PortGauge, Sizes, listen};
+pub use port::{AMPLE_BLOCKS, CUT_PATIENCE, FewBlocks, Port, PortError, PortGauge, Sizes, listen};
 pub use scratch::Scratch;

@@ -226,6 +226,9 @@ pub struct Part {
     pub foreign: u64,
     /// Good frames that were thrown away, because their place was not to be believed.
     pub astray: u64,
+    /// Frames that the window counted as duplicates, and that are not the same as those in their place, or could not be
+    /// compared with them any more.
+    pub differing: u64,
     /// Whole frames of the stream's format that no stream of the port took.
     pub unrecorded: u64,
     /// Datagrams that the user's filter left out.
@@ -327,6 +330,7 @@ impl Part {
             watch: Watch::default(),
             foreign: 0,
             astray: 0,
+            differing: 0,
             unrecorded: 0,
             excluded: 0,
             foreign_bytes: 0,
@@ -413,7 +417,9 @@ impl Part {
         }
         account.bytes = sums.bytes;
         (account.filled, account.invalid) = (self.filled, self.invalid);
-        (account.foreign, account.astray) = (self.foreign, self.astray);
+        let differing = self.differing.min(account.duplicates);
+        account.duplicates -= differing;
+        (account.foreign, account.astray) = (self.foreign, self.astray + differing);
         (account.unrecorded, account.excluded) = (self.unrecorded, self.excluded);
         account.restarts = self.restarts;
         let Found { disagreements, masked } = self.second_count;
@@ -460,11 +466,12 @@ impl Doubt {
     /// A warning, the first time that there is something to say: frames that are not where the others are,
     /// headers that frames refute, or frames that have no place.
     pub fn say(&mut self, shape: &Shape, count: &Count, newest: &Part) -> Option<String> {
-        if newest.astray > 0 && !self.astray_told {
+        if newest.astray + newest.differing > 0 && !self.astray_told {
             self.astray_told = true;
             return Some(format!(
-                "{}: frames came that lie too far from the others to be believed: they are thrown away and \
-                 counted as astray; another sender to this port, or a clock that jumps, would explain it",
+                "{}: frames came that lie too far from the others to be believed, or whose time another frame has: \
+                 they are thrown away and counted as astray; another sender to this port, or a clock that jumps, \
+                 would explain it",
                 shape.name
             ));
         }
@@ -502,10 +509,14 @@ impl Doubt {
 /// Books a frame that came when its scan had been cut off: it was not missing, but late, or came twice.
 /// `false`: no scan whose books are still here expected it.
 pub fn came_after_cut(parts: &mut VecDeque<Part>, station: u16, thread: u16, index: i64) -> bool {
-    let ended = parts.iter_mut().rev().filter_map(|part| part.sums.as_mut());
-    for sums in ended {
-        let flow = sums.flows.iter_mut().find(|it| (it.station, it.thread) == (station, thread));
-        if flow.is_some_and(|flow| flow.finished.came_late(index)) {
+    for part in parts.iter_mut().rev() {
+        let Some(sums) = &mut part.sums else { continue };
+        let of_it = |it: &&mut FlowSums| (it.station, it.thread) == (station, thread);
+        let Some(flow) = sums.flows.iter_mut().find(of_it) else { continue };
+        let before = flow.finished.tally.duplicates;
+        if flow.finished.came_late(index) {
+            // It cannot be compared with the one that is recorded.
+            part.differing += flow.finished.tally.duplicates - before;
             return true;
         }
     }

@@ -410,15 +410,25 @@ impl Placed {
                 }
                 self.near(index, lent);
             }
-            Arrival::NoBlock | Arrival::Late | Arrival::Duplicate | Arrival::Damaged => {
+            Arrival::Duplicate => {
+                let same = self.is_recorded(index, frame);
+                self.part_of(index).differing += u64::from(!same);
                 self.near(index, lent);
             }
+            Arrival::NoBlock | Arrival::Late | Arrival::Damaged => self.near(index, lent),
             Arrival::BeforeScan if came_after_cut(&mut self.parts, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().astray += 1,
             // An invalid frame may carry any time; it does not move the window.
             Arrival::Far if invalid => self.go_astray(index),
             Arrival::Far => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
+    }
+
+    /// Whether this very frame lies in its place already, as far as that can still be seen.
+    fn is_recorded(&mut self, index: i64, frame: &[u8]) -> bool {
+        let (page, slot) = self.window.page_of(index);
+        let block = self.window.block(page, || None);
+        block.is_some_and(|block| block[slot as usize * frame.len()..].starts_with(frame))
     }
 
     /// A frame near the window came, so the far ones before it were not the stream.
@@ -440,10 +450,11 @@ impl Placed {
         }
     }
 
-    /// A far frame was not believed: it came twice, if its place had been counted.
+    /// A far frame was not believed. If its place had been counted it may have come twice, which cannot be seen any more.
     fn go_astray(&mut self, index: i64) {
-        if !self.window.give_up(index) {
-            self.part_of_new().astray += 1;
+        match self.window.give_up(index) {
+            true => self.part_of_new().differing += 1,
+            false => self.part_of_new().astray += 1,
         }
     }
 

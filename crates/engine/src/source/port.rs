@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::arrived::{Arrived, Flows};
 use super::drops::{Drops, Said};
 use super::learn::{
-    Decision, Facts, LEAST_BLOCK_BYTES, Learning, Sifted, Then, geometry, stripped_bytes,
+    Decision, Facts, Holds, LEAST_BLOCK_BYTES, Learning, Sifted, Then, geometry, stripped_bytes,
 };
 use super::part::{FOREIGN_TOLD, Notice, Opening, Part, Shape, StreamGauge};
 use super::placed::{Lent, Method, Placed};
@@ -39,7 +39,7 @@ const MERGE_TRIAL: u64 = 4096;
 const ALONE_TRIAL: u64 = 512;
 
 /// A cut waits this long for the stream to reach its next block.
-const CUT_PATIENCE: Duration = Duration::from_millis(300);
+pub const CUT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// A port that could not be armed.
 #[derive(Debug, thiserror::Error)]
@@ -162,8 +162,8 @@ pub struct Port {
     late: BTreeSet<Key>,
     /// Whether there can be one stream only: where it goes has no place for a second one.
     alone: bool,
-    /// What was warned of: datagrams that are no frames, and frames that cannot be recorded.
-    warned: (bool, bool),
+    /// What was warned of: datagrams that are no frames, frames that cannot be recorded, and those left out.
+    warned: (bool, bool, bool),
     chunk_bytes: u64,
     /// Why frames that came could not be laid out: said at once, and what breaks the port if no others come.
     refused: Option<String>,
@@ -176,8 +176,8 @@ pub struct Port {
 struct Early {
     foreign: u64,
     foreign_bytes: usize,
-    /// They would be frames behind a packet number.
-    behind_number: bool,
+    /// What they hold instead.
+    holds: Option<Holds>,
     unrecorded: u64,
     excluded: u64,
     /// The same for screens, and the scan in which it was told of.
@@ -196,7 +196,7 @@ impl Early {
         if sifted.foreign > 0 {
             self.foreign += sifted.foreign;
             self.foreign_bytes = sifted.foreign_bytes;
-            self.behind_number |= sifted.behind_number;
+            self.holds = sifted.holds.or(self.holds);
         }
     }
 
@@ -278,7 +278,7 @@ impl Port {
             unclaimed: Unclaimed::default(),
             late: BTreeSet::new(),
             alone: false,
-            warned: (false, false),
+            warned: (false, false, false),
             chunk_bytes,
             refused: None,
             ended: false,
@@ -557,7 +557,10 @@ impl Port {
 
     /// Tells of datagrams that are no frames while there is no stream whose counters could.
     fn tell_of_foreign(&mut self, lender: &mut Lender<'_>) {
-        let Early { foreign, foreign_bytes, .. } = self.early;
+        let Early { foreign, foreign_bytes, excluded, .. } = self.early;
+        if excluded >= FOREIGN_TOLD && self.streams.is_empty() && foreign == 0 {
+            self.tell_of_excluded(lender);
+        }
         if foreign == 0 || !self.streams.is_empty() {
             return;
         }
@@ -572,18 +575,39 @@ impl Port {
         }
         if foreign >= FOREIGN_TOLD && !std::mem::replace(&mut self.warned.0, true) {
             let (what, hint) = match self.source.format {
-                SourceFormat::Vdif if self.early.behind_number => (
-                    "a VDIF frame",
-                    "A VDIF frame lies behind their first 8 bytes: use ?format=vtp, or ?strip=8",
-                ),
-                SourceFormat::Vdif => ("a VDIF frame", "If this is not VDIF, use ?format=raw"),
+                SourceFormat::Vdif => ("a VDIF frame", self.vdif_hint()),
                 SourceFormat::Raw => {
-                    ("a frame as described", "Check frame= and strip= of this source")
+                    ("a frame as described", "Check frame= and strip= of this source".into())
                 }
             };
             let text = format!(
                 "{}: datagrams of {foreign_bytes} bytes arrive, and none is {what}. Nothing is being recorded from \
                  this source. {hint}",
+                self.source.endpoint
+            );
+            lender.notices.push(Notice::Warning { text });
+        }
+    }
+
+    fn vdif_hint(&self) -> String {
+        match self.early.holds {
+            None => "If this is not VDIF, use ?format=raw".into(),
+            Some(Holds::BehindNumber) => {
+                "A VDIF frame lies behind their first 8 bytes: use ?format=vtp, or ?strip=8".into()
+            }
+            Some(Holds::Several { frames, frame_bytes }) => format!(
+                "They hold {frames} VDIF frames of {frame_bytes} bytes each: let the sender put one frame in each \
+                 datagram, or use ?format=raw to record the datagrams as they are"
+            ),
+        }
+    }
+
+    /// Tells, once, that the user's own filter leaves out all that comes.
+    fn tell_of_excluded(&mut self, lender: &mut Lender<'_>) {
+        if !std::mem::replace(&mut self.warned.2, true) {
+            let text = format!(
+                "{}: what arrives is left out, as threads=, source= or frame= of this endpoint says. Nothing is being \
+                 recorded from it",
                 self.source.endpoint
             );
             lender.notices.push(Notice::Warning { text });

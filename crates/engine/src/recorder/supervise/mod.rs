@@ -346,6 +346,7 @@ impl Supervisor {
             next.life.step(Step::Opened(number));
         });
         before.manifest.stopped = Some(next.manifest.armed);
+        before.cut.1 = true;
         let opening = next.opening.clone();
         self.close_newest();
         self.scans.push_back(next);
