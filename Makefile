@@ -7,9 +7,9 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV   := .venv
-PYTEST := $(VENV)/bin/python -m pytest tests/python
+PYTEST := $(VENV)/bin/python -m pytest tests/python --durations=15 --durations-min=5
 # As root, tests run side by side, each worker in a network namespace of its own.
-BESIDE  = -n $(shell $(PYTHON) tests/python/isolation.py) --dist worksteal
+BESIDE := tests/python/beside $(VENV)/bin/python
 # Tests of the commands that show most for their time.
 QUICK  := account convert crash first_steps lost_books network places rates refusals samples series
 DEBUG  := target/debug/fullbore
@@ -24,37 +24,38 @@ help:            ## This list.
 demo: release $(VENV)/tests ## The main job in under a minute: record, verify and play back eight streams of a real sample.
 	$(RELEASE) demo --sample "$$($(VENV)/bin/python -c 'import baseband.data; print(baseband.data.SAMPLE_VDIF)')" $(DEMO)
 
-test: binary $(VENV)/tests  ## All tests but the long ones.
+# The commands are tested with the binary that `cargo test` builds for its own tests of them, so there is one build.
+test: rust $(VENV)/tests ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
-	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and not alone" $(BESIDE)
+	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone"
 	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and alone"
 
-check: binary $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
+check: rust $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --locked
-	$(CARGO) test --workspace --locked --lib --bins
-	FULLBORE=$(DEBUG) $(VENV)/bin/python -m pytest $(QUICK:%=tests/python/test_%.py) -m "not slow" $(BESIDE)
+	$(CARGO) test --workspace --locked --tests
+	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone" $(QUICK:%=tests/python/test_%.py)
 
 soak: long
-long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build.
+long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build, and a session at full rate.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
-	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 FULLBORE_SESSION=whole $(PYTEST) -rs
+	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 $(PYTEST) -rs
 	$(PYTHON) benches/session.py
 
-fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each.
-	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	@for target in $$(ls fuzz/fuzz_targets | sed 's/\.rs$$//'); do \
-	    echo "fuzz: $$target"; \
-	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target --sanitizer none -- \
-	        -max_total_time=$${FUZZ_SECONDS:-60} -print_final_stats=0 || exit 1; \
-	done
+fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each, as many at a time as there are cores.
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked --debug cargo-fuzz
+	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz build --sanitizer none
+	@ls fuzz/fuzz_targets | sed 's/\.rs$$//' | xargs -P "$$(nproc)" -I TARGET sh -c '\
+	    mkdir -p target/fuzz && log=target/fuzz/TARGET.log && echo "fuzz: TARGET" && \
+	    RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run TARGET --sanitizer none -- \
+	        -max_total_time=$${FUZZ_SECONDS:-60} -print_final_stats=0 >$$log 2>&1 || { cat $$log; exit 255; }'
 
 bench: release   ## Lossless rate and CPU per GB against the peers: a table, and JSON in benches/results/.
 	$(CARGO) build --release --locked -p fullbore-engine --examples
 	$(PYTHON) benches/record.py $(BENCH)
 
-bench-session: release ## A session of scans of 40 s with pauses of 20 s, in 8 and 16 streams: the rate at which none loses a frame.
+bench-session: release ## A session of scans of 40 s with pauses of 20 s, in 8 and 16 streams: the rate at which no frame is lost and each is verified in its pause.
 	$(PYTHON) benches/session.py $(BENCH)
 
 bench-replay: release ## How exactly eight streams are played back.

@@ -11,7 +11,7 @@ One made-up PandA serves everybody, 60-byte samples of 11 columns, as fast as th
 CPU 0 with the SWMR reader, everything of the recorder on CPU 1. A recording lasts longer than several flushes, and
 where h5py reads along it must see rows while they are written. Every file is read back: every row of all columns is
 what it must be, and our scaled file is held against the client's, column by column. So a fast writer of wrong
-files cannot win. `docs/panda.md` tells what is counted.
+files cannot win. `docs/explanation/panda-benchmark.md` tells what is counted.
 """
 
 from __future__ import annotations
@@ -300,9 +300,11 @@ def run(tool: str, folder: Path, samples: int, rate: float | None, with_reader: 
         "rows_seen_live": seen,
         "right": check(file, samples, raw=tool.endswith("raw")),
     }
-    ended = [json.loads(line) for line in told if '"ended"' in line]
-    if ended:
-        trial |= {key: ended[-1][key] for key in ("verdict", "flush_us", "longest_write_us", "past_page_cache")}
+    sealed = [json.loads(line) for line in told if '"event":"sealed"' in line]
+    if sealed:
+        (of_file,) = sealed[-1]["files"]
+        trial["verdict"] = sealed[-1]["accounts"][0]["verdict"]
+        trial |= {key: of_file[key] for key in ("flush_us", "longest_write_us", "past_page_cache")}
     if kept:
         file.replace(kept)
     file.unlink(missing_ok=True)

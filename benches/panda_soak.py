@@ -61,31 +61,33 @@ class Soak:
         self.verdicts: Counter[str] = Counter()
         self.notes: list[str] = []
 
-    def ended(self, told: dict):
+    def sealed(self, told: dict):
         """Counts an acquisition, and compares and removes its file."""
-        file = Path(told["file"])
+        (written,), (account,), (stream,) = told["files"], told["accounts"], told["manifest"]["streams"]
+        file, samples = Path(written["path"]), account["terms"]["written"]
         self.acquisitions += 1
-        self.samples += told["samples"]
-        self.verdicts[told["verdict"]] += 1
-        self.notes += told["notes"][: 100 - len(self.notes)]
-        for most, count in told["flush_histogram"]:
+        self.samples += samples
+        self.verdicts[account["verdict"]] += 1
+        self.notes += stream["format"]["notes"][: 100 - len(self.notes)]
+        for most, count in written["flush_histogram"]:
             self.flushes[most] += count
-        self.longest_flush_us = max(self.longest_flush_us, (told["flush_us"] or [0])[-1])
-        self.longest_write_us = max(self.longest_write_us, told["longest_write_us"] or 0)
+        self.longest_flush_us = max(self.longest_flush_us, written["flush_us"][-1])
+        self.longest_write_us = max(self.longest_write_us, written["longest_write_us"])
         if len(list(file.parent.iterdir())) <= MOST_FILES:
             self.compared += 1
-            self.wrong += not check(file, told["samples"], raw=False)
+            self.wrong += not check(file, samples, raw=False)
         file.unlink()
 
     def progress(self, told: dict):
-        self.held_seconds = told["held_seconds"]
-        self.high_water = max(self.high_water, told["high_water"])
+        (stream,) = told["streams"]
+        self.held_seconds = stream["held_seconds"]
+        self.high_water = max(self.high_water, stream["high_water"][0])
 
 
 def follow(recorder: Lines, soak: Soak):
     for event in recorder.events():
-        if event["event"] == "ended":
-            soak.ended(event)
+        if event["event"] == "sealed":
+            soak.sealed(event)
         elif event["event"] == "progress":
             soak.progress(event)
 

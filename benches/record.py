@@ -9,7 +9,7 @@
 
 Every tool gets the same packets, from the same sender, onto the same file system, in the same run. The
 sender has CPU 0, and everything of the receiver CPU 1. A trial is lossless when the files hold as many
-frames as were sent; the rate is searched by steps. `docs/benchmarks.md` tells what is counted, and why.
+frames as were sent; the rate is searched by steps. `docs/explanation/benchmarks.md` tells what is counted, and why.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import machine
-from tools import FULLBORE, REPOSITORY
+from tools import FULLBORE, REPOSITORY, started
 
 GIGABYTES = 4
 FRAME_BYTES = 8032
@@ -73,18 +73,16 @@ def a_scan(directory):
     """Records one to read back; says how many bytes it has."""
     directory.mkdir()
     port = 46_300
-    recorder = subprocess.Popen(
-        [FULLBORE, "record", f"udp://127.0.0.1:{port}?format=vdif", "--store", directory,
-         "--session", "bench", "--scan", "read", "--json"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while '"armed"' not in recorder.stdout.readline():
-        pass
-    frames = GIGABYTES * 10**9 // FRAME_BYTES
-    timed([FULLBORE, "generate", "--to", f"udp://127.0.0.1:{port}", "--frame", FRAME_BYTES,
-           "--fps", 8 * 10**9 // 8 // FRAME_BYTES, "--frames", frames])  # fmt: skip
-    recorder.send_signal(signal.SIGINT)
-    told, _ = recorder.communicate()
+    record = ["record", f"udp://127.0.0.1:{port}?format=vdif", "--store", directory,
+              "--session", "bench", "--scan", "read", "--json"]  # fmt: skip
+    with started(FULLBORE, record, stdout=subprocess.PIPE, text=True) as recorder:
+        if not any('"armed"' in line for line in recorder.stdout):
+            raise RuntimeError(f"the recorder ended with {recorder.wait()} before it was armed")
+        frames = GIGABYTES * 10**9 // FRAME_BYTES
+        timed([FULLBORE, "generate", "--to", f"udp://127.0.0.1:{port}", "--frame", FRAME_BYTES,
+               "--fps", 8 * 10**9 // 8 // FRAME_BYTES, "--frames", frames])  # fmt: skip
+        recorder.send_signal(signal.SIGINT)
+        told, _ = recorder.communicate()
     return recorded_bytes(map(json.loads, told.splitlines()))
 
 

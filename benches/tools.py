@@ -6,6 +6,7 @@ stores it. Only fullbore's files also hold fill in the place of lost frames, whi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -26,6 +27,22 @@ RING_MB = 256  # what the peers are given; their own default is 2
 
 PCAP_FILE_HEADER, PCAP_RECORD_HEADER = 24, 16
 ETHERNET_IP_UDP = 14 + 20 + 8
+
+
+@contextlib.contextmanager
+def started(program, words, **options):
+    """A program that does not outlive an error or Ctrl-C here."""
+    process = subprocess.Popen([str(word) for word in [program, *words]], **options)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 class Tool:

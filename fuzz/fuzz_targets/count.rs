@@ -2,8 +2,8 @@
 //! datagrams.
 #![no_main]
 
-use fullbore_core::count::{Count, Reading};
 use fullbore_core::format::sequence::Field;
+use fullbore_core::frame_index::{FrameIndexer, IndexResult};
 use fullbore_core::manifest::Fill;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
@@ -15,25 +15,27 @@ fn check(bytes: &[u8]) {
     let head = usize::from(way / 8 % 4) * 8;
     let frame_bytes = if way & 0x40 == 0 { length.saturating_sub(head) } else { 0 };
     let mut count = match way % 5 {
-        0 => Count::by_time(0, vec![0], frame_bytes, rate).behind(head),
-        1 => Count::by_time(0, vec![0, 3, 1], frame_bytes, rate).behind(head),
+        0 => FrameIndexer::by_time(0, vec![0], frame_bytes, rate).behind(head),
+        1 => FrameIndexer::by_time(0, vec![0, 3, 1], frame_bytes, rate).behind(head),
         2 => {
             let field = Field::PACKET_NUMBERS[head / 8 % Field::PACKET_NUMBERS.len()];
-            Count::by_time(0, vec![0], frame_bytes, rate).behind(8).beside(Some(field))
+            FrameIndexer::by_time(0, vec![0], frame_bytes, rate).behind(8).beside(Some(field))
         }
         3 => {
             let field = Field { offset: head, width: 1 + head / 8, big_endian: way & 0x20 == 0 };
-            Count::by_field(field, head, frame_bytes)
+            FrameIndexer::by_field(field, head, frame_bytes)
         }
-        _ => Count::by_arrival(head, frame_bytes),
+        _ => FrameIndexer::by_arrival(head, frame_bytes),
     };
     let head = if way % 5 == 2 { 8 } else { head };
     for (number, datagram) in datagrams.chunks(length).take(4000).enumerate() {
         let (head, frame) = datagram.split_at(head.min(datagram.len()));
         let reading = count.read(head, frame, datagram.len());
         assert_eq!(count.read(head, frame, datagram.len()), reading, "reading teaches nothing");
-        let (Reading::Frame { index, .. } | Reading::Damaged { index }) = reading else { continue };
-        if matches!(reading, Reading::Frame { .. }) {
+        let (IndexResult::Frame { index, .. } | IndexResult::Damaged { index }) = reading else {
+            continue;
+        };
+        if matches!(reading, IndexResult::Frame { .. }) {
             count.learn(head, frame);
         }
         if number % 16 == 15 {

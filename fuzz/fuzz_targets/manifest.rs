@@ -77,7 +77,7 @@ fn check_account(json: &[u8]) {
     // In company nothing is surer than alone.
     assert!(both.iter().all(|it| it.verdict >= judged), "{judged} {both:?}");
     account.presence.iter().for_each(|presence| drop(presence.to_string()));
-    account.unread.iter().for_each(|unread| drop(unread.to_string()));
+    account.unavailable_counters.iter().for_each(|unread| drop(unread.to_string()));
     account.verdict = judged;
     assert_eq!(account.judge(), judged, "a verdict is judged the same again");
 }

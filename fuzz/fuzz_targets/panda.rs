@@ -3,7 +3,7 @@
 
 use fullbore_core::format::panda::codec::{Decoder, Error, Event, Want};
 use fullbore_core::format::panda::control::Answers;
-use fullbore_core::format::panda::{Certifier, Ending, Header, Tally};
+use fullbore_core::format::panda::{ConnectionTotals, Ending, Header, SampleValidator};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 
@@ -33,10 +33,12 @@ fn check(bytes: &[u8]) {
 }
 
 /// Events, tallies, and the error if there was one.
-fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Vec<Tally>, Option<Error>) {
+fn read<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Event>, Vec<ConnectionTotals>, Option<Error>) {
     let (mut events, mut tallies) = (Vec::new(), Vec::new());
     let mut decoder = Decoder::new();
-    let mut certifier: Option<Certifier> = None;
+    let mut certifier: Option<SampleValidator> = None;
     for mut piece in pieces {
         loop {
             let event = match decoder.want() {
@@ -60,7 +62,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Vec<Tall
             let Some(event) = event else { break };
             match (&event, &mut certifier) {
                 (Event::Start { header, .. }, certifier) => {
-                    *certifier = Some(Certifier::new(header));
+                    *certifier = Some(SampleValidator::new(header));
                 }
                 (Event::Frame { bytes }, Some(certifier)) => drop(certifier.frame(*bytes)),
                 (Event::FrameEnd, Some(certifier)) => drop(certifier.frame_end()),

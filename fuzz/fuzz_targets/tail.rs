@@ -1,7 +1,7 @@
 //! Any bytes as the tail of a stream: what is read is written back the same, and a tail that is believed makes sense.
 #![no_main]
 
-use fullbore_core::tail::{Codec, LONGEST_BODY, Tail};
+use fullbore_core::partial_block::{Codec, LONGEST_BODY, PartialBlockFile};
 use uuid::Uuid;
 
 /// Bytes of an entry before its body.
@@ -32,10 +32,10 @@ fn check(bytes: &[u8]) {
         }
         file.extend(entry);
     }
-    let Some(tail) = Tail::read(codec, &file) else { return };
-    assert_eq!(tail.bytes.len(), tail.picture.pieces.len());
-    for (piece, bytes) in tail.picture.pieces.iter().zip(&tail.bytes) {
+    let Some(tail) = PartialBlockFile::read(codec, &file) else { return };
+    assert_eq!(tail.bytes.len(), tail.snapshot.blocks.len());
+    for (piece, bytes) in tail.snapshot.blocks.iter().zip(&tail.bytes) {
         assert_eq!(piece.bytes as usize, bytes.len());
-        assert!(piece.bytes <= tail.picture.geometry.block_bytes);
+        assert!(piece.bytes <= tail.snapshot.geometry.block_bytes);
     }
 }

@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to over two pipes: a page is opened, asked, and closed.
+"""Chromium without a window, controlled over two pipes: opens a page, queries it, and closes.
 
 No driver is needed: with `--remote-debugging-pipe` the browser reads commands from its descriptor 3 and answers on 4,
 each a JSON text that ends with a zero byte.
@@ -17,7 +17,7 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 class Browser:
-    """A browser of its own, with a profile that is thrown away."""
+    """A separate browser with a temporary profile."""
 
     def __init__(self, directory, patience):
         self.patience = patience
@@ -49,7 +49,7 @@ class Browser:
         os.close(self.back)
 
     def ask(self, method, session=None, **parameters):
-        """One command, and its answer; what is told meanwhile is kept in `events`."""
+        """Sends one command and returns its answer; events received meanwhile are kept in `events`."""
         self.number += 1
         command = {"id": self.number, "method": method, "params": parameters}
         if session:
@@ -79,7 +79,7 @@ class Browser:
 
 
 class Page:
-    """One page, as wide, as dark and on such a medium as is wanted."""
+    """One page with a given width, colour scheme and medium."""
 
     def __init__(self, browser, url, width, scheme="light", media="screen"):
         self.browser = browser
@@ -102,13 +102,13 @@ class Page:
         return self.browser.ask(method, self.session, **parameters)
 
     def value(self, expression):
-        """What an expression of the page's own language comes to."""
+        """The value of a JavaScript expression in the page."""
         answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def complaints(self):
-        """What the browser's console has to say of the page."""
+        """The messages of the browser's console about the page."""
         self.value("0")
         of_it = [told for told in self.browser.events if told.get("sessionId") == self.session]
         kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")

@@ -7,10 +7,11 @@ import subprocess
 import fused
 import isolation
 import pytest
+from disks import unmount
 
 
 def pytest_configure(config):
-    """A worker of pytest-xdist gets a network of its own."""
+    """Gives each worker of pytest-xdist a network of its own."""
     if hasattr(config, "workerinput"):
         isolation.enter()
 
@@ -34,7 +35,7 @@ def stores(tmp_path):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of its own, of 512 MB."""
+    """A separate file system of 512 MB."""
     image, mounted = tmp_path / "disk.img", tmp_path / "disk"
     mounted.mkdir()
     with image.open("wb") as file:
@@ -45,12 +46,12 @@ def disk(tmp_path):
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no loop device here: {error}")
     yield mounted
-    subprocess.run(["umount", mounted], check=True)
+    unmount(mounted)
 
 
 @pytest.fixture
 def memory_disk(tmp_path):
-    """Makes a file system in memory, of so many bytes: `24m`."""
+    """Makes a file system in memory of a given size: `24m`."""
     mounted = []
 
     def make(size):
@@ -64,12 +65,12 @@ def memory_disk(tmp_path):
 
     yield make
     for place in mounted:
-        subprocess.run(["umount", place], check=True)
+        unmount(place)
 
 
 @pytest.fixture
 def obedient_disk(tmp_path):
-    """Makes a disk of so many bytes that is a program: a file, or a loop device over one."""
+    """Makes a disk of a given size that is a program: a file, or a loop device over one."""
     made = []
 
     def make(bytes_, with_loop):

@@ -1,8 +1,8 @@
-"""Small disks of their own for tests: a file system on a loop device, and ways to make it sick.
+"""Small separate disks for tests: a file system on a loop device, and ways to make it fail.
 
     backing (tmpfs) ── image ── loop device ── ext4 or XFS ── the member's directory
 
-Needs root. What was set up is taken away again, whatever the disk has been through.
+Needs root. Everything that was set up is removed again, whatever happened to the disk.
 """
 
 import fcntl
@@ -17,13 +17,13 @@ import pytest
 from fused import longest_request
 
 MIB = 1 << 20
-SIZE = 320 * MIB  # XFS makes none below 300 MB
+SIZE = 320 * MIB  # the smallest XFS is 300 MB
 
-# FS_IOC_SHUTDOWN of ext4 and XFS: from then on every request of theirs is an error.
+# FS_IOC_SHUTDOWN of ext4 and XFS: from then on every request to them fails.
 SHUTDOWN = 0x8004587D
 WITHOUT_FLUSH = 2
 
-# No journal, so that a write that fails stays the matter of whoever wrote.
+# No journal, so that a failed write affects only its writer.
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
     "bare": ["mkfs.ext4", "-q", "-F", "-b", "4096", "-O", "^has_journal", "-E", "lazy_itable_init=1"],
@@ -45,8 +45,19 @@ def do(*command):
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
 
 
+def unmount(place):
+    """Unmounts a file system. The kernel releases the files of an io_uring up to a second after its process has ended, so
+    a file system can be busy until then."""
+    for _ in range(600):
+        done = subprocess.run(["umount", place], capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError(done.stderr)
+
+
 class Disk:
-    """A member on a block device of its own."""
+    """A member on a separate block device."""
 
     def __init__(self, place: Path, kind: str):
         self.kind, self.member = kind, place / "member"
@@ -67,10 +78,10 @@ class Disk:
                 ["losetup", "--show", "-f", self._image], check=True, capture_output=True, text=True
             ).stdout.strip()
         except (OSError, subprocess.CalledProcessError) as error:
-            do("umount", self._backing)
+            unmount(self._backing)
             pytest.skip(f"no loop device here: {error}")
-        # A loop device calls a request done of which its file took only the first part. One page it takes or refuses,
-        # and with blocks of a page no request lies across two.
+        # A loop device reports a request as done even if its file took only the first part. It takes or refuses a
+        # single page as a whole, and with blocks of a page no request crosses two.
         Path(f"/sys/block/{Path(self.loop).name}/queue/max_sectors_kb").write_text("4")
         self.mount()
 
@@ -79,10 +90,10 @@ class Disk:
         do("mount", "-o", options[self.kind], self.loop, self.member)
         self._mounted += 1
 
-    # what goes wrong
+    # faults
 
     def fill(self):
-        """Another program takes all the room that is left."""
+        """Another program uses up all the space that is left."""
         filling = self.member / "filling"
         status = os.statvfs(self.member)
         left = status.f_bavail * status.f_frsize
@@ -99,7 +110,7 @@ class Disk:
         do("mount", "-o", "remount,abort", self.member)
 
     def shut_down(self):
-        """Every write and every sync is an error."""
+        """Makes every write and every sync fail."""
         directory = os.open(self.member, os.O_RDONLY)
         try:
             fcntl.ioctl(directory, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
@@ -113,8 +124,8 @@ class Disk:
         do("fsfreeze", "-u", self.member)
 
     def bad_from_here(self):
-        """The device has nothing more to give: what was never written before is an error."""
-        # Somebody is writing meanwhile, and a file system of less than is used cannot be made.
+        """The device has no more space: the first write to any unwritten part fails."""
+        # Another process is writing meanwhile, and a file system smaller than the used space cannot be made.
         for _ in range(100):
             used = sum(path.stat().st_blocks * 512 for path in self._backing.iterdir())
             size = f"remount,size={used + MIB}"
@@ -123,21 +134,16 @@ class Disk:
         raise AssertionError("the device is written to faster than it can be bounded")
 
     def unmount(self):
-        """Waits for the kernel to let go of what a program that ended has had open."""
-        for _ in range(600):
-            if subprocess.run(["umount", self.member], capture_output=True).returncode == 0:
-                self._mounted -= 1
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{self.member} is in use by somebody")
+        unmount(self.member)
+        self._mounted -= 1
 
     def unplug(self):
-        """The file system goes from its directory, though files of it are open."""
+        """Unmounts the file system from its directory, although files on it are open."""
         do("umount", "-l", self.member)
         self._mounted -= 1
 
     def remove(self):
-        """Somebody removes all that is there, and the directory is not a mount any more."""
+        """Removes all files, and unmounts the directory."""
         for path in self.member.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         self.unplug()
@@ -146,29 +152,29 @@ class Disk:
         device = os.stat(self.loop).st_rdev
         return f"{os.major(device)}:{os.minor(device)}"
 
-    # what makes it good again
+    # repairs
 
     def empty(self):
         (self.member / "filling").unlink()
 
     def repair(self):
-        """Takes it out, gives its device all that it promised, and puts it back."""
+        """Unmounts the disk, gives its device all the space that it promised, and mounts it again."""
         do("mount", "-o", f"remount,size={2 * SIZE}", self._backing)
         while self._mounted:
             self.unmount()
         check = ["e2fsck", "-fy", self.loop] if self.kind != "xfs" else None
         if check:
-            # Exit code 1 says that errors were corrected.
+            # Exit code 1 means that errors were corrected.
             subprocess.run(check, capture_output=True)
         self.mount()
 
     def away(self):
-        """Takes everything away."""
+        """Removes everything."""
         subprocess.run(["fsfreeze", "-u", self.member], capture_output=True)
         while self._mounted:
             subprocess.run(["umount", "-l", self.member], capture_output=True)
             self._mounted -= 1
-        # The kernel keeps it for whoever has the loop device next, and a benchmark would measure it.
+        # The kernel would keep the limit for the next user of the loop device, such as a benchmark.
         longest_request(self.loop)
         for command in (["losetup", "-d", self.loop], ["umount", "-l", self._backing]):
             subprocess.run(command, capture_output=True)

@@ -1,7 +1,7 @@
-"""The binary under test: run it, talk to it, wait for what it says.
+"""The binary under test: runs it, talks to it, waits for its output.
 
-A recording is a context manager. Its `--json` lines are kept as they come, so that a test waits for
-an event and never for a clock.
+A recording is a context manager. Its `--json` lines are kept as they arrive, so that a test waits for an event and
+never for a clock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ BINARY = str(Path(os.environ.get("FULLBORE", REPOSITORY / "target/debug/fullbore
 PATIENCE = 60  # seconds until a test gives up on an event
 
 GOOD, FOUND, REFUSED = 0, 1, 2
-INCOMPLETE = 3  # `verify`: what is stored is intact, and the recording is not complete
+INCOMPLETE = 3  # `verify`: the stored data is intact, and the recording is not complete
 INTACT = (GOOD, INCOMPLETE)
-AS_SEALED = None  # what the accounts call for
+AS_SEALED = None  # the terms of accounts
+
+# Block memory of a recording of unknown rate: enough for every test here, and locked much faster than the default of 2
+# GiB, which each concurrent test would need.
+ENOUGH = ["--buffer", "512MiB"]
 
 
 def run(*words, code=GOOD, **options):
-    """Runs one command to its end and checks its exit code: `code`, one of several, or none of the refusals;
-    the text of both its ends is kept."""
+    """Runs one command to its end and checks its exit code: `code`, one of several, or any but a refusal. Keeps the
+    text of both outputs."""
     command = [BINARY, *map(str, words)]
     done = subprocess.run(
         command, capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, **options
@@ -40,7 +44,7 @@ def run(*words, code=GOOD, **options):
 
 
 def ask(*words, code=GOOD):
-    """Runs one command with `--json` and reads its answer, which may tell what the exit code must be."""
+    """Runs one command with `--json` and returns its answer, which may determine the exit code."""
     done = run(*words, "--json", code=(GOOD, FOUND, INCOMPLETE) if callable(code) else code)
     answer = json.loads(done.stdout.splitlines()[-1])
     if callable(code):
@@ -49,7 +53,7 @@ def ask(*words, code=GOOD):
 
 
 def play(*words):
-    """Plays. Exit code 1 says that a busy machine did not keep the timing, which is no error of a test."""
+    """Plays. Exit code 1 means that a busy machine did not keep the timing, which is no error of a test."""
     return run("play", *words, code=(GOOD, FOUND))
 
 
@@ -58,7 +62,7 @@ def text(raw: bytes) -> str:
 
 
 def wanting(manifest):
-    """Whether a member was away, or redundancy that was asked for is not whole."""
+    """True if a member was away, or requested redundancy is not complete."""
     asked = manifest.get("redundancy")
     followed = asked and asked["followed"]
     lacks = asked and (not followed or followed["unprotected"] or followed.get("narrow"))
@@ -66,8 +70,8 @@ def wanting(manifest):
 
 
 def code_of(sealed):
-    """The exit code that must come with what was sealed, as the README says: is a frame not there, or an end of
-    a stream, did a member fail, was it aborted, was the disk set found wanting?"""
+    """The exit code that belongs to the sealed scans, as in the README: are frames or an end of a stream missing, did a
+    member fail, was the scan aborted, was the disk set degraded?"""
 
     def found(scan):
         accounts = scan["accounts"]
@@ -88,21 +92,30 @@ def code_of(sealed):
 
 
 def code_of_verify(told):
-    """The exit code that `verify` must come with: is what is stored intact, and was it complete when it was recorded?"""
+    """The exit code of `verify`: is the stored data intact, and was the recording complete?"""
     return FOUND if not told["good"] else INCOMPLETE if told.get("complete") is False else GOOD
 
 
-class Recording:
-    """`fullbore record … --json` while it runs. Leaving the block stops it."""
+def takes_the_default(sources, options):
+    """True if block memory would have the default size for an unknown rate."""
+    sources = list(map(str, sources))
+    rate_is_told = all("fps=" in it and "frame=" in it for it in sources)
+    return not rate_is_told and "--buffer" not in options and not any(it.startswith("panda:") for it in sources)
 
-    def __init__(self, *sources, store, session="test", scan="one", options=(), wrap=(), env=None):
-        """`store`: a member or several. With `env`, which must say so, it is the default store."""
+
+class Recording:
+    """A running `fullbore record … --json`. Leaving the block stops it."""
+
+    def __init__(self, *sources, store, session="test", scan="one", options=(), wrap=(), env=None, memory=ENOUGH):
+        """`store`: one or more members. With `env`, which must name it, it is the default store. `memory` is used if
+        the sources are datagrams of an unknown rate and the options give no size; `()`: the program's own default."""
         self.scan, self.env = f"{session}_{scan}", env
         self.stores = [Path(member) for member in (store if isinstance(store, (list, tuple)) else [store])]
         members = [] if env else ["--store", ",".join(map(str, self.stores))]
         self.command = [
             *wrap, BINARY, "record", *map(str, sources), *members,
             "--session", session, "--scan", scan, "--json", *map(str, options),
+            *(memory if takes_the_default(sources, options) else ()),
         ]  # fmt: skip
         self.events: list[dict] = []
         self._news = threading.Condition()
@@ -145,7 +158,7 @@ class Recording:
             self._news.notify_all()
 
     def wait(self, event, where=lambda told: True):
-        """The first event of that name for which `where` holds."""
+        """The first event of that name for which `where` is true."""
         found = lambda: next((e for e in self.events if e["event"] == event and where(e)), None)
         with self._news:
             done = self._news.wait_for(lambda: found() or self._ended, PATIENCE)
@@ -161,20 +174,20 @@ class Recording:
             return next((e for e in reversed(self.events) if e["event"] == event), None)
 
     def stop(self, code=GOOD):
-        """One Ctrl-C: what was sent before is recorded, and the scan is sealed. The exit code is `code`, and
-        always the one that belongs to what was sealed."""
+        """One Ctrl-C: everything sent before is recorded, and the scan is sealed. The exit code is `code`, and always
+        the one that belongs to the sealed scans."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         return self.sealed(code)
 
     def sealed(self, code=GOOD):
-        """Waits for the end that the recording comes to by itself."""
+        """Waits until the recording ends by itself."""
         self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join()
         told = (self.process.returncode, text(bytes(self._complaints)))
         sealed = self.wait("sealed")
-        # Where a source or a thread failed, that is told above whatever was sealed all the same.
+        # If a source or a thread failed, that is reported before the scans that were sealed all the same.
         belongs = REFUSED if code == REFUSED else code_of(e for e in self.events if e["event"] == "sealed")
         if any(e["event"] == "warning" and e["text"].startswith("ended before its time") for e in self.events):
             belongs = max(belongs, FOUND)
@@ -197,7 +210,7 @@ class Recording:
 
 @dataclass
 class Scan:
-    """A scan as its files show it, read without fullbore."""
+    """The files of a scan, read without fullbore."""
 
     name: str
     stores: list[Path]
@@ -220,7 +233,7 @@ class Scan:
         return self.streams[self.name if stream is None else f"{self.name}_ds{stream}"]
 
     def bytes(self, stream=None):
-        """What `cat` of the chunk files in the order of their names gives."""
+        """The output of `cat` with the chunk files in the order of their names."""
         return b"".join(path.read_bytes() for path in self.chunks(stream))
 
     def document(self, name, stream=None):
@@ -239,7 +252,7 @@ def accounts(sealed):
 
 
 def free_ports(count=1, family=socket.AF_INET):
-    """`count` neighbouring UDP ports that nobody holds."""
+    """`count` adjacent UDP ports that are free."""
     kind = "::" if family == socket.AF_INET6 else ""
     for first in range(40_000 + os.getpid() % 10_000, 65_000 - count, count):
         held = []
@@ -262,7 +275,7 @@ def free_port(family=socket.AF_INET):
 
 
 def balanced(account):
-    """The books balance, and the gaps listed add up to the terms."""
+    """The account balances, and the listed gaps add up to the terms."""
     terms = account["terms"]
     parts = ("written", "missing", "overrun", "damaged", "late")
     assert terms["expected"] == sum(terms[part] for part in parts), terms
@@ -275,8 +288,9 @@ def balanced(account):
 
 
 def generate_command(target, **rules):
-    """`fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`. What it sends begins with a
-    second, so that nothing depends on the moment a test runs, unless `start` says otherwise; `None`: nothing is said."""
+    """The command `fullbore generate` with its rules as options: `drop_run=3` becomes `--drop-run 3`. The data begins
+    with a full second, so that nothing depends on the time of a test, unless `start` is given; `None`: without the
+    option."""
     rules = {"start": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **rules}
     rules = {rule: value for rule, value in rules.items() if value is not None}
     options = []
@@ -289,7 +303,7 @@ def generate_command(target, **rules):
 
 
 def generate(target, **rules):
-    """Sends made-up streams and returns the truth about them, if it was asked to be written down."""
+    """Sends generated streams and returns their truth, if it was to be written."""
     command = generate_command(target, **rules)
     run(*command[1:])
     return json.loads(Path(rules["truth"]).read_text())["streams"] if "truth" in rules else None

@@ -2,13 +2,15 @@
 
     image (a plain file) ── this program ── FUSE ── `disk` ── loop device
 
-It can be told to delay whatever it is asked for, to give only half of what is read, and to lie about flushes: then it says that
-all is safe, and what was written since the flush before is gone at once, as it would be had the power failed just then. It speaks the kernel's own
-protocol (`/dev/fuse`), so that nothing has to be installed; it needs root.
+It can be told to delay all requests, to limit the rate of writes, to return only half of each read, and to lie about
+flushes: then it reports success, and all data written since the previous flush is lost at once, as after a power
+failure. It implements the kernel's protocol (`/dev/fuse`), so that nothing has to be installed; it needs root.
 
-As a program of its own, for a process that serves a file system must not use it: it ends with its standard input.
+It runs as a separate program, because a process that serves a file system must not use it. It ends with its standard
+input.
 
-    python3 fused.py IMAGE MOUNTPOINT     then lines: `delay SECONDS`, `short`, `lie`, `honest`; each is answered with `done`
+    python3 fused.py IMAGE MOUNTPOINT     then lines: `delay SECONDS`, `rate BYTES`, `short`,
+                                          `lie`, `honest`; each is answered with `done`
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from pathlib import Path
 ROOT, DISK = 1, 2
 NAME = b"disk"
 MOST_BYTES = 1 << 20
-THREADS = 40  # as many requests are delayed side by side
+THREADS = 40  # the number of requests delayed concurrently
 
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 16, 17, 18
 FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, INTERRUPT, DESTROY, BATCH_FORGET = 20, 25, 26, 27, 28, 29, 36, 38, 42
 UNANSWERED = {FORGET, BATCH_FORGET, INTERRUPT}
 
-# What is asked of the kernel: reads and writes side by side, each of 256 pages.
+# Settings for the kernel: concurrent reads and writes, each of 256 pages.
 ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
 DIRECT_IO, PARALLEL_DIRECT_WRITES = 1 << 0, 1 << 6
 
@@ -48,6 +50,7 @@ class Fused:
         self.size = os.fstat(self.image).st_size
         self.device = os.open("/dev/fuse", os.O_RDWR)
         self.delay, self.lies, self.short = 0.0, False, False
+        self.rate, self._free_at = float("inf"), 0.0
         self._undo: list[tuple[int, bytes]] = []
         self._one = threading.Lock()
         options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other"
@@ -56,7 +59,7 @@ class Fused:
             raise OSError(ctypes.get_errno(), "mount")
 
     def serve(self):
-        """Until it is unmounted."""
+        """Serves requests until it is unmounted."""
         while True:
             try:
                 request = os.read(self.device, MOST_BYTES + (1 << 16))
@@ -74,7 +77,7 @@ class Fused:
             try:
                 os.writev(self.device, [ANSWER.pack(ANSWER.size + len(told), error, unique), told])
             except OSError as gone:
-                # Nobody waits for it any more.
+                # The requester is gone.
                 if gone.errno != errno.ENOENT:
                     return
 
@@ -97,7 +100,7 @@ class Fused:
             return os.pread(self.image, bytes_ // 2 if self.short else bytes_, offset)
         if operation == WRITE:
             _, offset, bytes_, *_ = TRANSFER.unpack_from(given)
-            time.sleep(self.delay)
+            time.sleep(self.delay + self.turn(bytes_))
             self.write(offset, given[TRANSFER.size :][:bytes_])
             return struct.pack("<II", bytes_, 0)
         if operation == FSYNC:
@@ -116,6 +119,13 @@ class Fused:
         mode = stat.S_IFREG | 0o600 if node == DISK else stat.S_IFDIR | 0o700
         return struct.pack("<QQQQQQIIIIIIIIII", node, size, size >> 9, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
+    def turn(self, bytes_: int) -> float:
+        """Seconds until the rate allows this write. Writes take turns."""
+        with self._one:
+            now = time.monotonic()
+            self._free_at = max(now, self._free_at) + bytes_ / self.rate
+            return self._free_at - now
+
     def write(self, offset: int, given: memoryview):
         with self._one:
             if self.lies:
@@ -132,6 +142,8 @@ class Fused:
         match line.split():
             case ["delay", seconds]:
                 self.delay = float(seconds)
+            case ["rate", bytes_]:
+                self.rate = float(bytes_)
             case ["short"]:
                 self.short = True
             case ["lie"]:
@@ -144,13 +156,13 @@ class Fused:
 
 
 def longest_request(loop, kilobytes=None):
-    """How much one request to a loop device has at most; as much as it can unless said otherwise."""
+    """Sets the largest request of a loop device; the maximum unless given."""
     queue = Path(f"/sys/block/{Path(loop).name}/queue")
     (queue / "max_sectors_kb").write_text(str(kilobytes or (queue / "max_hw_sectors_kb").read_text()))
 
 
 class Disk:
-    """Such a file, and unless told otherwise a loop device over it, for tests and benchmarks."""
+    """Such a file, by default with a loop device over it, for tests and benchmarks."""
 
     def __init__(self, directory: Path, bytes_: int, with_loop: bool = True):
         self.image, self._mount, self.loop = directory / "fused.img", directory / "fused", None
@@ -200,7 +212,7 @@ def main():
     for line in sys.stdin:
         fused.obey(line)
         print("done", flush=True)
-    # Threads wait in the kernel; what they wait for ends with the process.
+    # Threads wait in the kernel; their waits end with the process.
     os._exit(0)
 
 

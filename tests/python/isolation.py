@@ -1,8 +1,8 @@
-"""Gives each worker of pytest-xdist a network of its own, so that tests run side by side.
+"""Gives each worker of pytest-xdist a network of its own, so that tests run concurrently.
 
-A port, a loopback counter and a mount belong to one worker: no test takes the port of another one, and a packet
-that one test loses never moves a counter that proves another test's recording. Entering takes root; without
-root the tests run one after the other.
+A port, a loopback counter and a mount belong to one worker: no test takes the port of another, and a packet lost by one
+test never moves a counter that another test relies on. Entering needs root; without root the tests run one after
+another.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def enter():
-    """Moves the calling thread, and whatever it starts later, into new network and mount namespaces."""
+    """Moves the calling thread, and its later children, into new network and mount namespaces."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
         error = ctypes.get_errno()
@@ -26,7 +26,7 @@ def enter():
 
 
 def show_own_devices():
-    """Makes /sys show the devices of this network: it shows those of the network in which it was mounted.
+    """Makes /sys show the devices of this network instead of those of the network in which it was mounted.
 
     The rest of /sys stays, with the control groups that are mounted in it.
     """
@@ -43,7 +43,7 @@ def do(*command):
 
 
 def is_possible():
-    """Whether this process may make namespaces: tried in a child."""
+    """True if this process can make namespaces: tried in a child."""
     try:
         command = ["unshare", "--net", "--mount", "ip", "link", "set", "lo", "up"]
         child = subprocess.run(command, capture_output=True)
@@ -53,5 +53,7 @@ def is_possible():
 
 
 if __name__ == "__main__":
-    # `make test` asks how many workers may run: as many as there are cores, or one after the other.
-    print(max(2, os.cpu_count() or 1) if is_possible() else 0)
+    # `make test` asks for the number of workers. Tests wait four fifths of their time, so there are two workers per
+    # core of a small machine; without namespaces tests run one after another.
+    cores = os.cpu_count() or 1
+    print(min(max(4, 2 * cores), cores + 4) if is_possible() else 0)

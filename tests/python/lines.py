@@ -1,9 +1,9 @@
-"""Network devices of our own in namespaces of their own, which lose what they are told to lose.
+"""Network devices in separate namespaces, which lose frames on command.
 
-    Line    a TUN device: what is written to it is what it receives, frame by frame
+    Line    a TUN device: each frame written to it is a frame that it receives
     Pair    two ends of a veth, the sender's in one namespace and the receiver's in another
 
-Needs root. What was set up is taken away again.
+Needs root. Everything that was set up is removed again.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def do(*command):
 
 
 def within(namespace, work):
-    """What `work` returns in a network namespace; files and sockets that it opens stay there."""
+    """The result of `work` in a network namespace; files and sockets that it opens stay there."""
     result = []
 
     def run():
@@ -58,7 +58,7 @@ def within(namespace, work):
         except OSError as error:
             result.append(error)
 
-    # A thread of its own, since only that one enters.
+    # A separate thread, because only the calling thread enters.
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
@@ -68,7 +68,7 @@ def within(namespace, work):
 
 
 class Namespace:
-    """A network namespace, and what must be put before a command that is to run there."""
+    """A network namespace, and the prefix of commands that run in it."""
 
     def __init__(self, role):
         self.name = f"fb-{role}-{os.getpid()}"
@@ -88,7 +88,7 @@ class Namespace:
 
 
 def sum_of(header):
-    """The checksum of the Internet."""
+    """The Internet checksum."""
     total = sum(struct.unpack(f">{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -96,7 +96,7 @@ def sum_of(header):
 
 
 def packet(datagram, port, checksum=0):
-    """A UDP datagram as it lies on the line. Checksum 0: there is none."""
+    """A UDP datagram with its headers. Checksum 0: none."""
     udp = struct.pack(">4H", 4000, port, 8 + len(datagram), checksum)
     ends = socket.inet_aton(SENDER) + socket.inet_aton(RECEIVER)
     words = (0x4500, 20 + len(udp) + len(datagram), 0, 0x4000, 64 << 8 | 17)
@@ -105,7 +105,7 @@ def packet(datagram, port, checksum=0):
 
 
 class Line:
-    """A device of which a test decides what becomes of each datagram."""
+    """A device for which a test decides the fate of each datagram."""
 
     device = "fb0"
 
@@ -127,7 +127,7 @@ class Line:
         os.write(self.file, packet(datagram, port))
 
     def lose(self, datagram, port):
-        """The device drops it: it begins like no protocol that there is."""
+        """The device drops it, because its header belongs to no known protocol."""
         broken = bytearray(packet(datagram, port))
         broken[0] &= 0x0F
         try:
@@ -138,14 +138,14 @@ class Line:
             raise AssertionError("the device took what is no packet")
 
     def spoil(self, datagram, port):
-        """Its checksum is wrong when it comes."""
+        """It arrives with a wrong checksum."""
         right = packet(datagram, port)
         whole = struct.pack(">4s4sHH", right[12:16], right[16:20], 17, 8 + len(datagram)) + right[20:]
         true = sum_of(whole + bytes(len(whole) % 2))
         os.write(self.file, packet(datagram, port, checksum=(true ^ 0x5555) or 1))
 
     def queues(self):
-        """The directory, as the namespace sees it, of the device's queues."""
+        """The directory of the device's queues, as the namespace sees it."""
         return f"/sys/class/net/{self.device}/queues/rx-0"
 
     def away(self):
@@ -154,7 +154,7 @@ class Line:
 
 
 class Pair:
-    """A sender behind a queue that a test can make too short, and a receiver that sees nothing of that."""
+    """A sender behind a queue that a test can shorten, and a receiver that does not see the queue's drops."""
 
     device = "fbs"
 
@@ -177,7 +177,7 @@ class Pair:
             self.socket.sendto(datagram, (RECEIVER, port))
 
     def shorten(self):
-        """From now on the sender's queue has room for a few datagrams, and lets them go slowly."""
+        """Limits the sender's queue to a few datagrams at a low rate."""
         limits = ["rate", "20mbit", "burst", "12kb", "limit", "40kb"]
         command = ["tc", "-n", self.sender.name, "qdisc", "add", "dev", self.device, "root", "tbf", *limits]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -185,7 +185,7 @@ class Pair:
             pytest.skip(f"this kernel bounds no queue: {done.stderr.strip()}")
 
     def lengthen(self):
-        """Waits until the queue is empty, takes it away, and tells how many datagrams it dropped."""
+        """Waits until the queue is empty, removes it, and returns its number of dropped datagrams."""
         queue = lambda: json.loads(do("tc", "-j", "-s", "-n", self.sender.name, "qdisc", "show", "dev", self.device))[0]
         until(lambda: queue()["qlen"] == 0)
         dropped = queue()["drops"]
@@ -199,16 +199,16 @@ class Pair:
         self.receiver.away()
 
 
-def until(holds):
-    """Waits for something that nobody tells of."""
-    end = time.monotonic() + PATIENCE
+def until(holds, seconds=PATIENCE):
+    """Waits for a condition that has no event."""
+    end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.002)
 
 
 def socket_of(process, port):
-    """What a process's kernel says of its UDP socket: bytes that wait there, and what it dropped."""
+    """The kernel's data about a process's UDP socket: waiting bytes, and drops."""
     for line in Path(f"/proc/{process.pid}/net/udp").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[1].split(":")[1], 16) == port:

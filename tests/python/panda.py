@@ -1,4 +1,4 @@
-"""A made-up PandA and a recording of it, for tests."""
+"""A simulated PandA and a recording of it, for tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,35 @@ from fullbore import BINARY, GOOD, PATIENCE, text
 DATA = Path(__file__).resolve().parents[1] / "data/panda"
 
 
+def stream_of(progress, name=None):
+    """The state of a stream, by default of the only one."""
+    return next(it for it in progress["streams"] if name in (None, it["name"]))
+
+
+def number_of(scan):
+    """The number of a scan of `panda record`: live_x, live_x-2, live_x-3."""
+    return int((scan["scan"].rsplit("-", 1) + ["1"])[1])
+
+
+def acquisitions(number, sealed):
+    """The acquisition of each PandA in a scan."""
+    manifest = sealed["manifest"]
+    files = {file["stream"]: file for file in sealed.get("files", [])}
+    for stream, account in zip(manifest["streams"], sealed["accounts"]):
+        format = stream["format"]
+        file = files.get(stream["name"], {})
+        yield {
+            **account, **format, **file,
+            "number": number,
+            "panda": stream["name"],
+            "file": file.get("path"),
+            "samples": account["terms"]["written"],
+            "reason": file.get("reason", sealed.get("why")),
+        }  # fmt: skip
+
+
 class Told:
-    """A program that tells what happens in lines of JSON."""
+    """A program that prints its events as lines of JSON."""
 
     def __init__(self, *words, wrap=()):
         self.command = [*wrap, BINARY, *map(str, words), "--json"]
@@ -56,7 +83,7 @@ class Told:
             return [told for told in self.events if told["event"] == event]
 
     def wait(self, event, where=lambda told: True):
-        """The first event of that name for which `where` holds."""
+        """The first event of that name for which `where` is true."""
         found = lambda: next((e for e in self.events if e["event"] == event and where(e)), None)
         with self._news:
             self._news.wait_for(lambda: found() or self._ended, PATIENCE)
@@ -73,18 +100,46 @@ class Told:
         self.process.send_signal(signal.SIGINT)
 
     def ends(self, code=GOOD):
-        """Waits for the end that it comes to by itself."""
+        """Waits until it ends by itself."""
         self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join()
         told = f"{' '.join(self.command)}\nexit {self.process.returncode}\n{self.said()}"
         if code is not None:
             assert self.process.returncode == code, told
-        return self.all("ended")
+        return self.acquisitions()
+
+    def acquisitions(self):
+        """The acquisitions of all scans that have ended."""
+        with self._news:
+            ended = [told for told in self.events if told["event"] in ("sealed", "unsealed")]
+        return [it for number, scan in enumerate(ended, 1) for it in acquisitions(number, scan)]
+
+    def warnings(self):
+        return "\n".join(told["text"] for told in self.all("warning"))
+
+    def wait_samples(self, least, stream=None, scan=None):
+        """Waits until more than so many samples have arrived, in the scan of this number if one is given."""
+        at = lambda told: scan in (None, number_of(told["scan"]))
+        return self.wait("progress", lambda told: at(told) and stream_of(told, stream)["frames"] > least)
+
+    def wait_visible(self, least, stream=None, scan=None):
+        """Waits until readers can see more than so many samples, and returns how many they see."""
+        at = lambda told: scan in (None, number_of(told["scan"]))
+        seen = lambda told: stream_of(told, stream)["durable_bytes"] // self.sample_bytes(stream)
+        return seen(self.wait("progress", lambda told: at(told) and seen(told) > least))
+
+    def wait_ended(self, number=1):
+        """Waits for the end of the acquisition with this number."""
+        return next(acquisitions(number, self.wait("sealed", lambda told: number_of(told["manifest"]["scan"]) == number)))
+
+    def sample_bytes(self, stream=None):
+        opened = self.all("opened")
+        return next(told["frame_bytes"] for told in reversed(opened) if stream in (None, told["stream"]))
 
 
 class Panda(Told):
-    """`fullbore simulate panda` while it runs, on any free ports."""
+    """A running `fullbore simulate panda`, on any free ports."""
 
     def __init__(self, *options, control="127.0.0.1:0", data="127.0.0.1:0", wrap=()):
         words = ["simulate", "panda", "--control", control, "--data", data, *options]

@@ -1,4 +1,4 @@
-"""A terminal with nobody at it: a pty, and what somebody would see there, as pyte understands it."""
+"""A terminal without a user: a pty, and its screen, as interpreted by pyte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fullbore import PATIENCE
 
 
 class Terminal:
-    """Runs a command in a session of its own on a terminal of so many columns and lines."""
+    """Runs a command in a separate session on a terminal with a given number of columns and lines."""
 
     def __init__(self, command, columns, lines, stdout=None):
         self.command, self.stdout = list(map(str, command)), stdout
@@ -66,16 +66,16 @@ class Terminal:
                 self._news.notify_all()
 
     def shown(self):
-        """The lines on the screen, without those that have gone up beyond it."""
+        """The lines on the screen, without those scrolled off."""
         return [line.rstrip() for line in self.screen.display]
 
     def gone(self):
-        """The lines that have gone up beyond the screen."""
+        """The lines scrolled off the screen."""
         columns = range(self.screen.columns)
         return ["".join(line[n].data for n in columns).rstrip() for line in self.screen.history.top]
 
     def wait(self, seen):
-        """Waits until `seen` of the lines shown is true; returns what it gave."""
+        """Waits until `seen` of the lines shown is true; returns its value."""
         found = None
 
         def looks():
@@ -89,7 +89,7 @@ class Terminal:
         return found
 
     def end(self):
-        """Waits for the end of the command and for all that it wrote; returns its exit code."""
+        """Waits for the end of the command and its output; returns its exit code."""
         code = self.process.wait(PATIENCE)
         with self._news:
             self._news.wait_for(lambda: False, 0.3)
@@ -100,7 +100,8 @@ class Terminal:
         os.write(self._ours, text)
 
     def is_clean(self):
-        """When the command had ended: nothing was asked of it, no mode was changed, and the cursor is where one types."""
+        """After the command has ended: it did not query the terminal, no mode was changed, and the cursor is at the
+        prompt."""
         return (
             not self.asked
             and self._left == self._modes
@@ -111,7 +112,7 @@ class Terminal:
 
 
 def table(lines, first):
-    """A table on the screen whose first column is called `first`: its rows by their name, and its place."""
+    """A table on the screen whose first column is called `first`: its rows by name, and its position."""
     heads = [n for n, line in enumerate(lines) if re.match(rf"{first}\s", line)]
     if len(heads) != 1:
         return None

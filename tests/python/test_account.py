@@ -1,4 +1,4 @@
-"""Truth against account: what `generate` did on purpose is what the account says, term by term."""
+"""Truth against account: the account shows every deliberate fault of `generate`, term by term."""
 
 import json
 import random
@@ -21,8 +21,8 @@ from fullbore import (
 
 SMALL_BLOCKS = "block=64KiB"  # so that the window is small, and late frames are late
 BEYOND_ANY_WINDOW = 12_000
-# What comes before the first frame, and so late, is believed from so near: of streams kept as they come, whose
-# windows are of 2 times 1024 frames, and of those with a place for every frame, whose blocks are small here.
+# The distance up to which frames before the first one are accepted as late: for streams stored as they arrive, the
+# window is 2 times 1024 frames; for streams with a place for every frame, blocks are small here.
 REACH_AS_THEY_COME, REACH_PLACED = 8 * 2 * 1024, 1024
 
 # name, the rules
@@ -49,7 +49,7 @@ RULES = {
 
 
 class Truth:
-    """What an account must say, worked out from what the sender wrote down of one port or thread."""
+    """The expected account, derived from the sender's truth of one port or thread."""
 
     def __init__(self, tally, reach, beyond=BEYOND_ANY_WINDOW - 1):
         self.tally = tally
@@ -57,11 +57,11 @@ class Truth:
         self.damaged = frames(*(harm["readable"] for harm in harms))
         self.unreadable = frames(*(harm["unreadable"] for harm in harms))
         self.not_sent = frames(tally["dropped"], tally["silent"], tally["refused"])
-        # Held back at the end of the run, a late frame comes before the window has gone on.
+        # A late frame that is delayed to the end of the run arrives before the window has advanced.
         late = dict(tally["late"])
         self.late = {frame for frame, by in late.items() if by >= beyond}
         self.maybe_late = set(late) - self.late
-        # Frames before the first and behind the last that can be known of are nobody's to expect.
+        # Frames before the first and after the last one that can be known are not expected.
         known = set(range(tally["first"], tally["last"] + 1)) - self.unreadable - self.not_sent
         on_time, self.last = min(known - self.damaged - self.late), max(known)
         self.early = {frame for frame in self.damaged if frame < on_time}
@@ -74,7 +74,7 @@ class Truth:
         self.missing = {frame for frame in self.unreadable | self.not_sent | self.early if frame in within}
 
     def check(self, told, shift):
-        """`told` is an account or a flow of one, of which the first frame has its own number and `shift`."""
+        """`told` is an account or a flow of one, whose first frame has its own number and `shift`."""
         terms, late = told["terms"], told["terms"]["late"]
         assert len(self.late) <= late <= len(self.late | self.maybe_late)
         assert terms == {
@@ -94,7 +94,7 @@ class Truth:
         assert self.late <= listed["late"] <= self.late | self.maybe_late
 
     def reordered(self, late):
-        """How many frames were put in place behind others, and how far the furthest of them lay behind."""
+        """The number of frames placed after later ones, and the largest distance."""
         by = dict(self.tally["reordered"])
         certain = [by[frame] for frame in by.keys() - self.late - self.maybe_late - self.astray]
         perhaps = [by[frame] for frame in self.maybe_late]
@@ -111,12 +111,12 @@ def verdict(account):
 
 
 def frames(*sets):
-    """The frames of sets of runs, each run its first frame and how many."""
+    """The frames of sets of runs; each run is its first frame and a number of frames."""
     return {frame for one in sets for start, count in one["runs"] for frame in range(start, start + count)}
 
 
 def parts_of(stream, told, reach):
-    """The accounts that tell of a port: each with what it or its flows must say, and with which shift."""
+    """The accounts of a port, each with its expected content or that of its flows, and the shift."""
     name, threads, fps = stream["name"], stream["threads"], stream["frames_per_second"]
     own = lambda truth, account: (truth, account, account["first"]["index"] - truth.first)
     if len(threads) <= 1 or (name in told and not told[name]["flows"]):
@@ -125,7 +125,7 @@ def parts_of(stream, told, reach):
     beyond = BEYOND_ANY_WINDOW // len(threads) - 2
     truths = {thread: Truth(tally, reach, beyond) for thread, tally in zip(threads, stream["by_thread"])}
     if name in told:
-        # Each flow counts from the beginning of the second that its first frame is in.
+        # Each flow counts from the beginning of the second that contains its first frame.
         flows = {flow["thread"]: flow for flow in told[name]["flows"]}
         assert sorted(flows) == sorted(threads)
         in_flows = [(truth, flows[thread], -(truth.first // fps) * fps) for thread, truth in truths.items()]
@@ -184,7 +184,7 @@ def test_every_term_of_every_account_equals_the_truth(rules, seed, stores, tmp_p
     run("verify", recording.scan, "--store", ",".join(map(str, stores)), code=INTACT)
 
 
-# Rates are given: where one is derived, a frame lost just before a second's end can have no index.
+# Rates are given: with a derived rate, a frame lost just before the end of a second can have no index.
 FORMS = {
     "VTP": ({"format": "vtp"}, "format=vtp&fps=10000"),
     "four threads": ({"threads": "0-3"}, "format=vdif&fps=10000"),
@@ -259,7 +259,7 @@ def test_a_clean_stream_is_proven_in_the_account_on_disk_too(store, tmp_path):
 
 def test_frames_found_missing_by_a_rate_that_was_learnt_late_are_counted_though_not_listed(store):
     port = free_port()
-    # Where the second ends is lost, and the highest number tells only at the end how long a second is.
+    # The end of the second is lost, and only the highest number shows, at the end, the length of a second.
     frames = wire.run_of_frames(1672, payload_bytes=1000)
     sent = [frames[480], *frames[1100:]]
     with Recording(f"udp://127.0.0.1:{port}?format=vdif", store=store) as recording:

@@ -1,7 +1,7 @@
-"""`bench disk`: what a disk holds, measured through the code that records; nothing is left on it.
+"""`bench disk`: the sustained rate of a disk, measured with the recorder's code; no files are left on it.
 
-Disks are loop devices with file systems of their own, and stalls are made by freezing them: how long
-they last is known, and so is the ring that a recording needs.
+Disks are loop devices with separate file systems, and stalls are made by freezing them: their duration is known, and so
+is the ring that a recording needs.
 """
 
 import contextlib
@@ -15,12 +15,10 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from disks import unmount
 from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, REPOSITORY, ask, run, text
 from test_documents import schema
-from throttled import run_over_a_cliff
-
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
+from throttled import braked, run_over_a_cliff
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="loop devices need root")
@@ -33,26 +31,28 @@ def command(path, *options, bytes="96MiB"):
 
 
 def bench(path, *options, code=GOOD, **more):
-    """One benchmark; its result follows the schema, and nothing is left behind."""
+    """Runs one benchmark; its result follows the schema, and no files are left."""
     result = ask(*command(path, *options, **more), code=code)
     schema("bench").validate(result)
     return result
 
 
 @contextmanager
-def mounted(tmp_path, kind, size=512 * MIB):
-    """A file system on a loop device that writes past the page cache."""
+def mounted(tmp_path, kind, size=512 * MIB, loop=None):
+    """A file system on a loop device that bypasses the page cache: its own, or the one given."""
     if shutil.which(f"mkfs.{kind}") is None:
         pytest.skip(f"mkfs.{kind} is not here")
     image, place = tmp_path / f"{kind}.img", tmp_path / kind
     place.mkdir()
     force = "-F" if kind == "ext4" else "-f"
     call = lambda *words: subprocess.run(list(map(str, words)), check=True, capture_output=True)
+    own = loop is None
     try:
-        with image.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-        call(f"mkfs.{kind}", "-q", force, image)
-        loop = call("losetup", "--direct-io=on", "--show", "-f", image).stdout.decode().strip()
+        if own:
+            with image.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+        call(f"mkfs.{kind}", "-q", force, image if own else loop)
+        loop = loop or call("losetup", "--direct-io=on", "--show", "-f", image).stdout.decode().strip()
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no loop device here: {text(error.stderr)}")
     try:
@@ -60,14 +60,16 @@ def mounted(tmp_path, kind, size=512 * MIB):
         try:
             yield place
         finally:
-            # The kernel lets go of a ring's files a moment after its process has ended.
-            for _ in range(50):
-                if subprocess.run(["umount", place], capture_output=True).returncode == 0:
-                    break
-                time.sleep(0.1)
+            unmount(place)
     finally:
-        call("losetup", "-d", loop)
-        image.unlink()
+        if own:
+            call("losetup", "-d", loop)
+            image.unlink()
+
+
+def kind_of_disk():
+    """The best file system that can be made here."""
+    return next((kind for kind in ("xfs", "ext4", "btrfs") if shutil.which(f"mkfs.{kind}")), "xfs")
 
 
 def notes(result):
@@ -149,22 +151,24 @@ def test_a_rate_that_is_not_held_is_an_exit_code(tmp_path):
         assert in_bits["in_bits"] and in_bits["sentence"].startswith("8.00 Mbit/s is held")
 
 
+@pytest.mark.alone
 @needs_root
-def test_a_disk_that_falls_off_a_cliff_is_judged_by_the_rate_it_settles_at(tmp_path):
-    """100 MB/s for 400 MB, 25 MB/s from there on. Neither the mean nor what came before counts."""
+@pytest.mark.parametrize("brake, unit", [("group", 1_000_000), ("program", 400_000)])
+def test_a_disk_that_falls_off_a_cliff_is_judged_by_the_rate_it_settles_at(brake, unit, tmp_path):
+    """100 units a second for 450 units, 25 from there on. Neither the mean nor the first rate counts."""
     words = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "4MiB", "--seconds", "14s", "--json"]
     page = tmp_path / "page.html"
-    with mounted(tmp_path, "xfs", 900 * MIB) as place:
-        words = command(place, *words, "--require", "40MB/s", "--html", page, bytes="700MB")
-        done = run_over_a_cliff(words, place, 100_000_000, 25_000_000, 400_000_000)
+    with braked(brake, tmp_path, mounted, kind_of_disk(), 900 * MIB) as (place, brake):
+        words = command(place, *words, "--require", f"{40 * unit}B/s", "--html", page, bytes=f"{700 * unit}B")
+        done = run_over_a_cliff(words, place, brake, 100 * unit, 25 * unit, 450 * unit)
     result = json.loads(done.stdout)
     schema("bench").validate(result)
     long = result["continuous"]
     (cliff,) = long["cliffs"]
     assert cliff["before"] > 1.5 * cliff["after"]
-    assert long["write"]["rate"] > 40e6, "the mean alone would hold it"
+    assert long["write"]["rate"] > 40 * unit, "the mean alone would hold it"
     assert not result["verdict"]["holds"] and done.returncode == FOUND, result["verdict"]
-    assert long["settled"]["rate"] == pytest.approx(25e6, rel=0.2)
+    assert long["settled"]["rate"] == pytest.approx(25 * unit, rel=0.3)
     best = long["recommended"]
     assert best["rate"] <= best["sustained"] <= long["settled"]["rate"] * 1.01
     assert all(row["rate"] <= long["settled"]["rate"] * 1.01 for row in long["rate_for_ring"])
@@ -222,7 +226,7 @@ def test_directories_of_one_disk_count_its_room_once_and_keep_the_reserve(tmp_pa
     first, second = result["targets"]
     assert "shares_with" not in first and second["shares_with"] == first["path"]
     assert any("share a file system" in note for note in notes(result)), notes(result)
-    # One drive write a day for five years, of the one drive there is.
+    # One drive write a day for five years, of the single drive.
     capacity = first["capacity"] / 1e12
     assert result["endurance"]["tbw"] == pytest.approx(capacity * 365 * 5)
     assert "are one directory" in text(twice.stderr)
@@ -271,7 +275,7 @@ def test_a_block_device_is_written_wholly_and_only_if_its_name_is_typed_again(tm
         try:
             assert "in use" in text(run(*command(device, *words), code=REFUSED).stderr)
         finally:
-            subprocess.run(["umount", place], check=True)
+            unmount(place)
         result = bench(device, *words, bytes=None)
     finally:
         subprocess.run(["losetup", "-d", device], check=True)
@@ -344,12 +348,12 @@ def test_where_a_result_cannot_be_written_nothing_is_measured(option, memory, tm
 
 
 def test_a_result_that_cannot_be_written_in_the_end_is_told_nevertheless(memory, tmp_path):
-    """The place for it is taken away while it is measured."""
+    """The destination is removed during the measurement."""
     place = tmp_path / "results"
     place.mkdir()
     words = command(memory, "--skip", "peak,read,fio", "--rate", "20MB/s", "--ring", "64MiB", "--output", place / "result.json", bytes="60MiB")
     with subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        # It was tried out before the first byte was written.
+        # The destination was checked before the first byte was written.
         descriptors = f"/proc/{process.pid}/fd"
         deadline = time.monotonic() + PATIENCE
         while not any("fullbore-test" in link(entry.path) for entry in os.scandir(descriptors)):
@@ -387,7 +391,7 @@ RWF_DONTCACHE = 0x80
 
 
 def takes_uncached(place):
-    """Whether the kernel takes the flag there, asked without fullbore."""
+    """True if the kernel accepts the flag there, tested without fullbore."""
     path = os.path.join(place, "asked")
     try:
         with open(path, "w+b") as file:
@@ -403,7 +407,7 @@ def takes_uncached(place):
 
 
 def measured_uncached(place):
-    """Measures what the kernel has, and is told of what it has not."""
+    """Measures the supported modes, and is told of the unsupported ones."""
     is_there = takes_uncached(place)
     words = ["--skip", "continuous,fio", "--modes", "uncached,buffered", "--blocks", "1MiB", "--depths", "4"]
     result = bench(place, *words, "--sessions", "8", bytes=None)
@@ -431,7 +435,7 @@ def linux():
 
 @needs_root
 def test_direct_writing_that_btrfs_puts_into_the_page_cache_all_the_same_is_told(tmp_path):
-    """Copy-on-write is switched off for our files, and cannot be where a directory has its files compressed."""
+    """Copy-on-write is switched off for the benchmark's files, which is impossible in a directory with compression."""
     words = ["--skip", "peak,read,fio"]
     with mounted(tmp_path, "btrfs") as place:
         plain, squeezed = place / "plain", place / "squeezed"
@@ -450,7 +454,7 @@ def test_direct_writing_that_btrfs_puts_into_the_page_cache_all_the_same_is_told
 
 @contextmanager
 def loops(tmp_path, count, size=256 * MIB):
-    """Loop devices that write past the page cache."""
+    """Loop devices that bypass the page cache."""
     call = lambda *words: subprocess.run(list(map(str, words)), check=True, capture_output=True)
     made = []
     try:
@@ -482,7 +486,7 @@ def measured_as_a_target(path, *options):
 @pytest.mark.parametrize("level", ["0", "1"])
 def test_a_raid_of_the_kernel_is_a_target_like_any_other(level, tmp_path):
     with loops(tmp_path, 2) as disks:
-        array = "/dev/md/fullbore-test"
+        array = f"/dev/md/fullbore-{os.getpid()}"
         words = ["mdadm", "--create", array, "--run", "--metadata=1.2", f"--level={level}", "--raid-devices=2", *disks]
         subprocess.run(words, check=True, capture_output=True, input=b"y\n")
         try:
@@ -509,10 +513,7 @@ def test_a_raid_of_a_file_system_is_a_target_and_its_subvolumes_share_its_room(t
             words = command(place / "one", "--skip", "peak,read,fio", bytes="32MiB")
             both = ask(*words[:3], place / "other", *words[3:])
         finally:
-            for _ in range(50):
-                if subprocess.run(["umount", place], capture_output=True).returncode == 0:
-                    break
-                time.sleep(0.1)
+            unmount(place)
     assert result["targets"][0]["file_system"] == "btrfs"
     assert result["targets"][0]["capacity"] >= 400 * MIB, "that of both disks"
     assert both["targets"][1]["shares_with"] == both["targets"][0]["path"]
@@ -555,7 +556,7 @@ def test_fio_does_the_same_job_in_turn(tmp_path):
 
 
 def freeze(place, after, lasts):
-    """Freezes a file system some time from now, and says for how long it really was."""
+    """Freezes a file system after a while, and returns the real duration."""
     lasted = []
 
     def work():
@@ -573,13 +574,14 @@ def freeze(place, after, lasts):
     return thread, lasted
 
 
+@pytest.mark.alone
 @needs_root
 def test_the_ring_that_a_stall_asks_for_loses_nothing_and_a_fifth_less_does(tmp_path):
     rate, stall = 60_000_000, 0.8
-    # What is under way at once is no part of the ring that a rate below the disk's own needs.
+    # Concurrent writes are no part of the ring that a rate below the disk's own needs.
     few = ["--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "16MiB", "--chunk", "512MiB"]
     with mounted(tmp_path, "xfs", 2048 * MIB) as place:
-        # At full speed in the first place: the trace says what any rate would have needed.
+        # First at full speed: the trace shows the ring that any rate would have needed.
         thread, lasted = freeze(place, 1.2, stall)
         at_rate = ["--require", f"{rate}B/s", "--ring", "256MiB", "--seconds", "4s"]
         result = bench(place, *few, *at_rate, "--rate", "200MB/s", bytes=None)
@@ -625,7 +627,7 @@ def test_fio_writes_to_the_file_that_was_named_and_to_no_other(directory, name, 
     for path in before:
         assert (path.read_bytes() == before[path]) == (path != target), path
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == set(before), "no other is made"
-    # What is printed does the same, if a shell is given it.
+    # The printed command does the same in a shell.
     told = next(it["command"] for it in result["comparisons"] if it["direction"] == "write" and not it["huge_pages"])
     done = subprocess.run(told, shell=True, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0, (told, text(done.stderr))
@@ -642,7 +644,7 @@ def test_a_file_that_is_recorded_onto_is_neither_measured_nor_tested(tmp_path):
         [BINARY, "record", "pattern:prbs31?rate=1MB/s", "--to", to, "--json"], stdout=subprocess.PIPE
     )
     try:
-        assert json.loads(recording.stdout.readline())["event"] == "armed"
+        assert any(json.loads(line)["event"] == "armed" for line in recording.stdout)
         for words in (["bench", "disk"], ["selftest"]):
             done = run(*words, drive, "--overwrite", drive, "--quick", code=REFUSED)
             assert "somebody uses it" in text(done.stderr), words
@@ -654,7 +656,7 @@ def test_a_file_that_is_recorded_onto_is_neither_measured_nor_tested(tmp_path):
 
 
 def open_files(pid):
-    """What a process has open, but for what it closes meanwhile."""
+    """The open files of a process, except those that it closes meanwhile."""
     for descriptor in os.scandir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
             yield os.readlink(descriptor)
@@ -665,7 +667,7 @@ def test_what_is_interrupted_has_no_verdict_and_its_own_exit_code(required, tmp_
     words = ["bench", "disk", tmp_path, "--skip", "peak,fio", "--rate", "20MB/s", "--bytes", "1TB", "--no-history"]
     words += ["--reserve", "1MiB", *required, "--output", tmp_path / "result.json"]
     process = subprocess.Popen([BINARY, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # It has begun when its file without a name is there.
+    # It has begun when its unnamed file exists.
     deadline = time.monotonic() + PATIENCE
     while not any(str(tmp_path) in link for link in open_files(process.pid)):
         assert time.monotonic() < deadline and process.poll() is None
@@ -741,13 +743,13 @@ def test_a_disk_that_is_nearly_full_is_not_said_to_have_been_filled_by_somebody_
         refused = text(run("bench", "all", place, "--no-history", code=REFUSED).stderr)
         assert "can be written there" in refused and "are needed" in refused
     finally:
-        subprocess.run(["umount", place], check=True)
+        unmount(place)
 
 
 def test_what_was_ended_before_anything_was_measured_is_not_kept(tmp_path):
     env = os.environ | {"XDG_DATA_HOME": str(tmp_path / "data")}
     command = [BINARY, "bench", "disk", tmp_path, "--quick", "--skip", "peak,fio", "--reserve", "1MiB"]
-    # A rate at which the first block is due in half an hour.
+    # A rate at which the first block is due after half an hour.
     command += ["--rate", "40B/s", "--block", "64KiB", "--depth-bytes", "64KiB", "--seconds", "2h"]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     deadline = time.monotonic() + PATIENCE
@@ -832,6 +834,7 @@ def test_any_number_of_results_are_told_side_by_side_and_runs_of_one_drive_are_a
     assert all(kind in drawn for kind in ("peak write", "continuous write", "peak read", "continuous read"))
 
 
+@pytest.mark.alone
 def test_a_duty_cycle_is_measured_and_judged_and_its_pause_drains_the_ring(tmp_path):
     words = ["--skip", "peak,fio", "--duty", "1s/1s", "--seconds", "4", "--require", "10MB/s", "--tbw", "600"]
     words += ["--block", "1MiB", "--depth-bytes", "4MiB", "--ring", "32MiB", "--rate", "16MB/s"]
@@ -858,14 +861,16 @@ def write_json(path, value):
     return path
 
 
+@pytest.mark.alone
 @needs_root
-def test_a_rate_above_that_of_the_disk_is_held_in_a_duty_cycle_as_the_pause_drains_the_ring(tmp_path):
-    """A disk of 40 MB/s, watched for scans of 2 s and pauses of 2 s with a ring for what is behind."""
-    with mounted(tmp_path, "xfs", 900 * MIB) as place:
+@pytest.mark.parametrize("brake, unit", [("group", 1_000_000), ("program", 400_000)])
+def test_a_rate_above_that_of_the_disk_is_held_in_a_duty_cycle_as_the_pause_drains_the_ring(brake, unit, tmp_path):
+    """A disk of 40 units a second, used for scans of 2 s and pauses of 2 s with a ring for the backlog."""
+    with braked(brake, tmp_path, mounted, kind_of_disk(), 900 * MIB) as (place, brake):
         words = command(place, "--skip", "peak,read,fio", "--block", "1MiB", "--depth-bytes", "4MiB", "--json", bytes=None)
-        words += ["--ring", "64MiB", "--require", "50MB/s"]
-        held = run_over_a_cliff([*words, "--duty", "2s/2s", "--seconds", "8"], place, 40_000_000, 40_000_000, 0)
-        missed = run_over_a_cliff([*words, "--seconds", "4"], place, 40_000_000, 40_000_000, 0)
+        words += ["--ring", "64MiB", "--require", f"{50 * unit}B/s"]
+        held = run_over_a_cliff([*words, "--duty", "2s/2s", "--seconds", "8"], place, brake, 40 * unit, 40 * unit, 0)
+        missed = run_over_a_cliff([*words, "--seconds", "4"], place, brake, 40 * unit, 40 * unit, 0)
     held, missed = json.loads(held.stdout), json.loads(missed.stdout)
     assert held["verdict"]["holds"], held["verdict"]
     assert not missed["verdict"]["holds"], missed["verdict"]
@@ -883,28 +888,68 @@ def test_a_duty_cycle_that_cannot_be_is_refused(tmp_path):
         assert why in text(run(*command(tmp_path, *words.split(), bytes=None), code=REFUSED).stderr)
 
 
-@needs_root
-def test_a_small_ram_disk_is_written_and_read_for_as_long_as_asked_by_going_round(tmp_path):
+@contextmanager
+def ram_disk(tmp_path, size):
+    """A tmpfs of this many MiB; it is as it was at the end."""
     place = tmp_path / "ram"
     place.mkdir()
-    size = 200 * MIB
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200M", "none", place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}M", "none", place], check=True)
     try:
-        words = ["--skip", "peak,fio", "--wrap", "--seconds", "2", "--spec", "10GB/s", "--spec-read", "5GB/s"]
-        result = bench(place, *words, bytes=None)
-        told = run("bench", "report", write_json(tmp_path / "ram.json", result)).stdout.decode()
-        small = run(*command(place, *words, "--rate", "1MB/s", "--ring", "190MiB", bytes=None), code=REFUSED)
+        yield place
         assert is_as_it_was(place)
     finally:
-        subprocess.run(["umount", place], check=True)
+        unmount(place)
+
+
+def check_going_round(result, size, seconds):
+    """It was written and read for this time, all as written, and held against both data sheets and the system's own
+    benchmark."""
     long = result["continuous"]
     assert long["wrap"] < size < long["write"]["bytes"] and size < long["read"]["bytes"]
-    assert long["write"]["seconds"] >= 2 and long["read"]["seconds"] >= 2
+    assert long["write"]["seconds"] >= seconds and long["read"]["seconds"] >= seconds
     assert long["verification"] == {"compared_bytes": long["read"]["bytes"], "wrong_blocks": 0}
     for name, way, rate in (("spec", "write", 10e9), ("spec_read", "read", 5e9)):
-        assert result[name]["continuous_ratio"] == pytest.approx(long[way]["rate"] / rate)
+        spec = result[name]
+        assert spec["continuous_ratio"] == pytest.approx(long[way]["rate"] / rate)
+        assert ("system_ratio" in spec) == has_fio, spec
+        if has_fio:
+            fio = max(c["rate"] for c in result["comparisons"] if c["direction"] == way and c.get("rate"))
+            assert spec["system_ratio"] == pytest.approx(fio / rate)
+            assert spec["continuous_over_system"] == pytest.approx(long[way]["rate"] / fio)
+
+
+GOING_ROUND = ["--skip", "peak", "--wrap", "--spec", "10GB/s", "--spec-read", "5GB/s"]
+has_fio = shutil.which("fio") is not None
+
+
+@pytest.mark.alone
+@needs_root
+@pytest.mark.parametrize("size", [100, 200])
+def test_a_small_ram_disk_is_written_and_read_for_as_long_as_asked_by_going_round(size, tmp_path):
+    with ram_disk(tmp_path, size) as place:
+        result = bench(place, *GOING_ROUND, "--seconds", "2", bytes=None)
+    told = run("bench", "report", write_json(tmp_path / "ram.json", result)).stdout.decode()
+    check_going_round(result, size * MIB, 2)
     assert "wrapped    within" in told and "Data sheet, write 10000 MB/s" in told and "Data sheet, read 5000 MB/s" in told
-    assert "--wrap needs room" in text(small.stderr)
+    assert ("fio " in told.split("Data sheet, read")[1].splitlines()[0]) == has_fio, told
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@needs_root
+def test_a_ram_disk_of_2_gb_is_written_and_read_for_a_minute(tmp_path):
+    with ram_disk(tmp_path, 2048) as place:
+        words = command(place, *GOING_ROUND, "--seconds", "60", bytes=None)
+        done = subprocess.run([BINARY, *map(str, words), "--json"], capture_output=True, timeout=300)
+    assert done.returncode == GOOD, text(done.stderr)
+    check_going_round(json.loads(done.stdout.splitlines()[-1]), 2048 * MIB, 60)
+
+
+def test_a_file_that_cannot_hold_the_blocks_under_way_is_not_written_round_and_round(tmp_path):
+    small = tmp_path / "small.img"
+    small.write_bytes(bytes(8 * MIB))
+    refused = run(*command(small, "--overwrite", small, "--wrap", "--skip", "peak,fio", bytes=None), code=REFUSED)
+    assert "--wrap needs room" in text(refused.stderr)
 
 
 @needs_root

@@ -14,10 +14,10 @@ pytestmark = [
 
 DRIVE = REPOSITORY / "crates/survey/tests/data/drive.json"
 
-# What the margins leave of a sheet of A4, as wide as the page's own style wants it: 180 mm.
+# The width of A4 within the margins of the page's style: 180 mm.
 PAPER = 680
 
-# Boxes that reach beyond the page's edge, unless something around them can be scrolled or cuts them off.
+# Boxes that extend beyond the page's edge, unless a parent scrolls or clips them.
 TOO_WIDE = """
 (() => {
   const edge = document.documentElement.clientWidth + 1, found = [];
@@ -34,7 +34,7 @@ TOO_WIDE = """
 })()
 """
 
-# The charts, with their sizes and how many shapes each is drawn of.
+# The charts, with their sizes and numbers of shapes.
 CHARTS = """
 [...document.querySelectorAll('svg')].map(it => {
   const box = it.getBoundingClientRect();
@@ -42,7 +42,7 @@ CHARTS = """
 })
 """
 
-# How far the colours of text and page are from each other, and how light the page is, from 0 to 255.
+# The contrast of text and page, and the lightness of the page, from 0 to 255.
 LIGHTNESS = """
 (() => {
   const light = colour => {
@@ -91,7 +91,7 @@ def test_the_page_is_whole_at_every_width_in_light_dark_and_print(scheme, media,
     assert len(charts) == report.read_text().count("<svg") > 8
     for wide, high, shapes in charts:
         assert high > 0 and shapes > 0, charts
-        # Drawn 760 wide, with letters of 12: on a telephone it is moved sideways rather than made unreadable.
+        # Drawn 760 wide, with letters of 12: on a telephone it scrolls sideways instead of becoming unreadable.
         assert wide <= width if width > 544 else wide <= 600, charts
         assert wide * 12 / 760 > 8 or wide < 40, (charts, "its letters cannot be read")
     back, ink = page.value(LIGHTNESS)
@@ -108,7 +108,7 @@ def test_in_print_it_has_pages_and_no_chart_is_lost(browser, report):
 
 
 def test_the_watch_over_the_page_sees_what_is_wrong(browser, report, tmp_path):
-    """The checks above can fail: with something too wide, a script that breaks and a picture that is not there."""
+    """The checks above can fail: with a box that is too wide, a broken script and a missing picture."""
     broken = tmp_path / "broken.html"
     wrong = '<div style="width: 3000px">x</div><script>none()</script><img src="none.png">'
     broken.write_text(report.read_text().replace("</body>", f"{wrong}</body>"))

@@ -10,9 +10,6 @@ import jsonschema
 import pytest
 from fullbore import BINARY, FOUND, GOOD, REFUSED, REPOSITORY, run
 
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
-
 QUICK = ["--time", "20ms", "--runs", "2"]
 SLOW_NET = [
     "--streams", "2", "--frame", "1032", "--from", "16Mbit/s", "--up-to", "32Mbit/s",
@@ -23,13 +20,13 @@ DRIVE = REPOSITORY / "crates/survey/tests/data/drive.json"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A history of its own."""
+    """A separate history."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return tmp_path / "data"
 
 
 def bench(*words, code=GOOD):
-    """The document that a benchmark tells, which follows its schema."""
+    """The document that a benchmark prints, which follows its schema."""
     done = run("bench", *words, "--json", code=code)
     told = json.loads(done.stdout)
     schema = json.loads((REPOSITORY / "docs/reference/bench.schema.json").read_text())
@@ -57,12 +54,14 @@ def test_the_ring_tells_wake_ups():
     assert stage["figures"]["blocks_per_s"] > 1000
 
 
+@pytest.mark.alone
 def test_loopback_is_searched_for_a_rate_without_loss():
     told = bench("net", *SLOW_NET)
     assert 5e5 < rates(told)["receive"] < 5e6
     assert told["notes"], "it says what ended the search"
 
 
+@pytest.mark.alone
 def test_another_process_serves_and_is_measured():
     command = [BINARY, "bench", "net", "--serve", "--once", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -81,6 +80,7 @@ def test_a_server_stops_when_it_is_told_to():
         assert server.wait(10) == GOOD
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
 def test_a_namespace_is_made_measured_and_taken_away():
     def namespaces():
@@ -96,6 +96,7 @@ def test_nobody_there_is_told_with_what_to_do():
     assert b"--serve" in done.stderr
 
 
+@pytest.mark.alone
 def test_all_names_the_slowest_stage_and_leaves_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -111,6 +112,16 @@ def test_all_names_the_slowest_stage_and_leaves_nothing(tmp_path):
     assert f"{slowest}: " in page.read_text()
     assert list(disk.iterdir()) == []
     assert "the path whole" in page.read_text()
+
+
+def test_a_quick_measurement_of_all_is_one_short_run_of_each_stage(tmp_path):
+    # The rate is limited, and memory is small; the rest are the defaults of --quick.
+    small = ["--streams", "2", "--frame", "1032", "--from", "16Mbit/s", "--up-to", "32Mbit/s", "--buffer", "64MiB"]
+    told = bench("all", tmp_path, "--quick", *small, "--no-history")
+    assert {stage["name"] for stage in told["stages"]} >= {"copy", "receive", "path"}
+    assert {stage["rate"]["runs"] for stage in told["stages"]} == {1}
+    longer = bench("all", tmp_path, "--quick", *small, "--runs", "2", "--time", "20ms", "--no-history")
+    assert {stage["rate"]["runs"] for stage in longer["stages"] if stage["name"] == "copy"} == {2}
 
 
 @pytest.mark.parametrize("rate, code, word", [("1kB/s", GOOD, "PASS"), ("900TB/s", FOUND, "FAIL")])

@@ -1,4 +1,4 @@
-"""What the benchmarks divide by is what was done."""
+"""The benchmarks divide by the work that was done."""
 
 import importlib.util
 import json
@@ -23,7 +23,7 @@ def test_the_store_is_measured_by_what_was_recorded_not_by_what_was_sent(monkeyp
 
 
 def bench_panda():
-    """By its path, for a module of these tests has its name."""
+    """Loaded by path, because a test module has the same name."""
     spec = importlib.util.spec_from_file_location("bench_panda", REPOSITORY / "benches/panda.py")
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
@@ -62,7 +62,8 @@ def test_the_soak_of_a_panda_samples_memory_and_tells_how_long_flushes_took(tmp_
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "panda_soak.json").read_text())
     assert told["acquisitions"] >= 3 and set(told["verdicts"]) == {"proven"} and not told["wrong_files"]
-    assert len(told["memory_mb"]) >= 3 and told["samples"] >= 300_000
+    # Acquisitions of one second at 100 000 samples a second; on a busy machine the last one may be cut short.
+    assert len(told["memory_mb"]) >= 3 and told["samples"] >= 200_000
     assert sum(told["flushes_by_longest_us"].values()) >= told["acquisitions"]
     assert "flushes took" in done.stdout and not list(tmp_path.glob("soak-panda-*"))
 
@@ -93,6 +94,31 @@ def test_a_trial_that_is_interrupted_leaves_no_recorder_running(monkeypatch, tmp
     assert [process.poll() for process in started] == [-signal.SIGKILL]
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["interrupted", "recorder dies"])
+def test_the_store_phase_leaves_no_recorder_running(dies, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(REPOSITORY / "benches"), *sys.path])
+    import store
+
+    recorder = tmp_path / "recorder"
+    recorder.write_text("#!/bin/sh\n" + ("exit 7\n" if dies else "echo '{\"event\": \"armed\"}'\nexec sleep 600\n"))
+    recorder.chmod(0o755)
+    started, popen = [], subprocess.Popen
+
+    def watched(*words, **options):
+        started.append(popen(*words, **options))
+        return started[-1]
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "FULLBORE", recorder)
+    monkeypatch.setattr(store, "timed", interrupt)
+    monkeypatch.setattr(subprocess, "Popen", watched)
+    with pytest.raises(RuntimeError if dies else KeyboardInterrupt):
+        store.a_scan(tmp_path / "scan")
+    assert [process.poll() for process in started] == [7 if dies else -signal.SIGINT]
+
+
 def bench_session(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(REPOSITORY / "benches"), *sys.path])
     import session
@@ -100,33 +126,43 @@ def bench_session(monkeypatch):
     return session
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_session_at_full_rate_is_recorded_and_verified_in_its_pauses(tmp_path):
-    command = [sys.executable, REPOSITORY / "benches/session.py", "--rate", 0.4, "--streams", 4, "--scans", 3]
-    command += ["--scan-seconds", 2, "--pause-seconds", 2, "--fullbore", BINARY, "--directory", tmp_path]
+    command = [sys.executable, REPOSITORY / "benches/session.py", "--rate", 0.4, "--streams", 4, "--scans", 4]
+    command += ["--scan-seconds", 2, "--pause-seconds", 3, "--fullbore", BINARY, "--directory", tmp_path, "--keep-scans", 2]
     subprocess.run([*map(str, command), "--output", tmp_path / "session.json"], check=True, timeout=5 * PATIENCE)
     (run,) = json.loads((tmp_path / "session.json").read_text())["sessions"]
-    assert run["whole"] and run["sealed"] == 3 and [scan["code"] for scan in run["verified"]] == [0, 0, 0]
-    # Four streams of 100 Mbit/s for three scans of two seconds, and the 50 ms by which each scan begins early.
-    meant = 3 * 2 * 0.4e9 / 8 / 8032
+    assert run["whole"] and run["sealed"] == 4 and [scan["code"] for scan in run["verified"]] == [0, 0, 0, 0]
+    assert run["holds"] and all(scan["in_the_pause"] and 0 <= scan["pause_left_seconds"] <= 3 for scan in run["verified"]), run
+    # Two scans stay, or three if a busy sender made them smaller.
+    names, left = [f"paper_no{number:04}" for number in range(1, 5)], run["remaining"]
+    assert len(left) in (2, 3) and left == names[-len(left):], "--keep removes the oldest scans, and no other"
+    # Four streams of 100 Mbit/s for four scans of two seconds, and the 50 ms by which each scan begins early.
+    meant = 4 * 2 * 0.4e9 / 8 / 8032
     assert meant * 0.98 <= run["terms"]["written"] <= meant * 1.05, run["terms"]
     assert [path.name for path in tmp_path.iterdir()] == ["session.json"], "the scans are removed"
 
 
-@pytest.mark.parametrize("code, verified", [(1, 0), (0, 1), (0, 3)])
-def test_a_session_with_a_loss_is_run_again_at_a_lower_rate(monkeypatch, tmp_path, code, verified):
+@pytest.mark.parametrize("code, verified, left", [(1, 0, 1), (0, 1, 1), (0, 3, 1), (0, 0, -0.1)])
+def test_a_session_that_does_not_hold_is_run_again_at_a_lower_rate(monkeypatch, tmp_path, code, verified, left):
+    """A lost frame, a scan that is not good, and a verify that ends after the pause, each for itself."""
     session = bench_session(monkeypatch)
-    options = types.SimpleNamespace(rate=16.0, step=0.5, least=3.0, scan_seconds=1, pause_seconds=1, scans=2)
+    options = types.SimpleNamespace(rate=16.0, step=0.5, least=3.0, scan_seconds=1, pause_seconds=1, scans=2, keep_scans=None)
     terms = {"terms": {"expected": 10, "written": 10}}
 
     def run(this):
         lossy = this.gbit > 4
-        checked = {"code": verified if lossy else 0, "seconds": 0.1}
-        return this.outcome(code if lossy else 0, [{"accounts": [terms]}] * 2, [checked] * 2)
+        checked = {"code": verified if lossy else 0, "seconds": 0.1, "in_the_pause": left >= 0 or not lossy}
+        return this.outcome(code if lossy else 0, [{"accounts": [terms]}] * 2, [checked] * 2, [])
 
     monkeypatch.setattr(session.Session, "run", run)
     monkeypatch.setattr(session, "room", lambda members: 1e12)
     runs = session.held(options, 8, [tmp_path])
-    assert [(run["asked_gbit"], run["whole"]) for run in runs] == [(4.0, True), (8.0, False), (16.0, False)]
+    assert [(run["asked_gbit"], run["holds"]) for run in runs] == [(4.0, True), (8.0, False), (16.0, False)]
+    assert [run["whole"] for run in runs] == [True] + [left < 0] * 2
+    lines = session.table(runs).splitlines()[2:]
+    assert ["holds" in line for line in lines] == [True, False, False]
+    assert ["too slow for the pause" in line for line in lines] == [False] + [left < 0] * 2
     monkeypatch.setattr(session, "room", lambda members: 2e9)
     assert session.held(options, 8, [tmp_path])[-1]["asked_gbit"] == 8.0, "two scans must have room"

@@ -1,4 +1,5 @@
-"""A stream's time stamps against the host's clock: warned of while it runs, kept with the figure, shown by `info`."""
+"""Time stamps of a stream against the host's clock: warnings during the recording, a figure in the account, shown by
+`info`."""
 
 import contextlib
 import json
@@ -13,16 +14,13 @@ import pytest
 import wire
 from fullbore import AS_SEALED, PATIENCE, Recording, accounts, ask, free_port, free_ports, generate_command, run
 
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
-
-# Far beyond what a loaded machine adds, where what it adds is not what is looked for.
+# Far beyond the delay of a loaded machine, for tests that are not about that delay.
 FORGIVING = ["--clock-offset", "30s", "--clock-drift", "6000"]
 
 
 @contextlib.contextmanager
 def sending(target, **rules):
-    """A sender that goes on until the block is left."""
+    """A sender that runs until the block is left."""
     command = generate_command(target, frame=1032, fps=500, gentle=True, **rules)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as sender:
         try:
@@ -34,19 +32,19 @@ def sending(target, **rules):
 
 
 def spoken(recording):
-    """Everything that was said of clocks."""
+    """All messages about clocks."""
     events = [event for event in recording.events if event["event"] in ("warning", "note")]
     return [(event["event"], event["text"]) for event in events if "clock" in event["text"] or "real time" in event["text"]]
 
 
 def look_again(recording, times):
-    """Until the recorder has looked at its streams so often again."""
+    """Waits until the recorder has checked its streams this number of further times."""
     seen = len([event for event in recording.events if event["event"] == "progress"])
     recording.wait("progress", lambda _: [e["event"] for e in recording.events].count("progress") >= seen + times)
 
 
 def ns(text):
-    """Nanoseconds of a time as fullbore writes it, since 1970."""
+    """Nanoseconds since 1970 of a time as fullbore writes it."""
     whole, fraction = text.rstrip("Z").split(".")
     second = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return int(second.timestamp()) * 10**9 + int(fraction.ljust(9, "0"))
@@ -62,7 +60,7 @@ def test_time_stamps_that_are_seconds_off_are_warned_of_with_the_figure(store, t
     sent = json.loads(truth.read_text())
     off = ns(sent["started"]) - ns(sent["streams"][0]["first_second"])
     clock = sealed["accounts"][0]["clock"]
-    # Nothing comes before it is sent; a busy machine may be late.
+    # No frame arrives before it is sent; a busy machine may be late.
     assert off - 10**6 <= clock["behind_ns"] <= off + 2 * 10**9, (off, clock)
     assert clock["least_ns"] <= clock["behind_ns"] <= clock["most_ns"]
     told_ns = float(re.search(r"lie ([\d.]+) s behind", told["text"])[1]) * 1e9
@@ -70,11 +68,12 @@ def test_time_stamps_that_are_seconds_off_are_warned_of_with_the_figure(store, t
     assert str(port) in told["text"]
     assert sealed["manifest"]["streams"][0]["account"]["clock"] == clock
     assert ask("info", "test_one", "--store", store)["accounts"][0]["clock"] == clock
-    shown = run("info", "test_one", "--store", store).stdout.decode()
+    shown = run("info", "test_one", "--full", "--store", store).stdout.decode()
     assert f"{port}: its time stamps lie {clock['behind_ns'] / 1e9:.3f} s behind the host's clock" in shown
     run("verify", "test_one", "--store", store, code=(0, 1))
 
 
+@pytest.mark.alone
 def test_a_rate_that_is_a_little_wrong_is_warned_of_once_that_is_sure(store):
     port, ppm = free_port(), 30_000
     options = ["--clock-offset", "off"]
@@ -113,7 +112,8 @@ def test_made_up_frames_keep_the_time_unasked_and_at_once(store, tmp_path):
     [sent] = json.loads(truth.read_text())["streams"]
     assert 0 <= sent["port"]["first"] < 500
     assert not spoken(recording), spoken(recording)
-    # No frame is of a time before the sender was started, as those of its whole second would be, or one after it was sent.
+    # No frame has a time before the start of the sender, as the frames of its whole second would, or a time after it
+    # was sent.
     first = ns(sent["first_second"]) + sent["port"]["first"] * 10**9 // 500
     assert before <= first <= ns(json.loads(truth.read_text())["started"]) + 10**9 // 500
     assert sealed["accounts"][0]["clock"]["least_ns"] >= -(10**7)

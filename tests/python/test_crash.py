@@ -1,7 +1,8 @@
-"""SIGKILL at any moment: `recover` seals the scan, and all that was reported durable verifies."""
+"""SIGKILL at any moment: `recover` seals the scan, and all data reported as durable verifies."""
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -35,13 +36,13 @@ def test_nothing_reported_durable_is_lost_by_a_kill(seed, stores):
     range_of_ports = f"127.0.0.1:{ports[0]}-{ports[-1]}"
     source = f"udp://{range_of_ports}?format=vdif"
     options = ["--scans", "99", "--duration", "600ms", "--chunk", "32MiB"]
-    # 16 Gbit/s, or as much of it as this machine sends.
+    # 16 Gbit/s, or as much as this machine can send.
     sender = generate_command(f"udp://{range_of_ports}", frame=8032, fps=62_500, duration="30s")
-    with Recording(source, store=stores, scan="no", options=options) as recording:
+    with Recording(source, store=stores, scan="no", options=options, memory=()) as recording:
         sending = subprocess.Popen(sender, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             recording.wait("progress", lambda told: told["durable_bytes"] > 0)
-            # Chance decides where between two reports, writes, syncs and cuts the end falls.
+            # The kill occurs at a random time between reports, writes, syncs and cuts.
             threading.Event().wait(chance.uniform(0, 2.5))
             last = recording.kill()
         finally:
@@ -122,3 +123,19 @@ def test_recovering_twice_changes_nothing(stores):
     run("recover", recording.scan, "--store", members, code=GOOD)
     assert recording.on_disk().bytes() == first
     run("verify", recording.scan, "--store", members, code=INTACT)
+
+
+def test_a_killed_scan_is_called_not_sealed_and_has_one_size(store):
+    (port,) = free_ports(1)
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&block=64KiB", store=store) as recording:
+        sender = generate_command(port, frame=8032, fps=4000, duration="1s")
+        subprocess.run(sender, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        recording.kill()
+    told = text(run("verify", recording.scan, "--store", store, code=FOUND).stdout)
+    assert told.startswith("NOT SEALED: ") and f"{recording.scan} read: " in told, told
+    assert "NOT SEALED" in text(run("verify", "--help").stdout)
+    listed = text(run("ls", "--store", store).stdout).splitlines()[1]
+    size = re.search(r"[\d.]+ [kMG]B", listed).group()
+    info = text(run("info", recording.scan, "--full", "--store", store).stdout)
+    assert f"size      {size} written in 1 stream, " in info, (listed, info)

@@ -1,6 +1,6 @@
-"""A drive without a file system: addresses, stop and abort, the scan index, and what guards it.
+"""A drive without a file system: addresses, stop and abort, the scan index, and the overwrite guard.
 
-Everything is tried on a file; with root and loop devices also on a block device.
+Every test runs on a file; with root and loop devices also on a block device.
 """
 
 import hashlib
@@ -12,10 +12,12 @@ import subprocess
 import threading
 
 import pytest
+from disks import unmount
 from fullbore import (
     BINARY,
     FOUND,
     GOOD,
+    INCOMPLETE,
     INTACT,
     PATIENCE,
     REFUSED,
@@ -27,6 +29,7 @@ from fullbore import (
     run,
     text,
 )
+from wire import run_of_frames, send
 
 CHUNK = 128 << 10
 MEDIA = 96 << 20
@@ -59,12 +62,12 @@ def loop(tmp_path):
 
 @pytest.fixture(params=["file", pytest.param("loop", marks=root)])
 def device(request, tmp_path):
-    """A path that can be recorded onto, full of old bytes."""
+    """A path for recording, full of old bytes."""
     return request.getfixturevalue("loop") if request.param == "loop" else image_in(tmp_path)
 
 
 def content(device):
-    """What lies on it, as another program reads it."""
+    """The content, as another program reads it."""
     return subprocess.run(["dd", f"if={device}", "bs=1M"], check=True, capture_output=True).stdout
 
 
@@ -73,8 +76,16 @@ def end(device, **parameters):
     return f"device:{device}" + (f"?{joined}" if joined else "")
 
 
+def result(events):
+    """What is told of the only device of a recording, with the account of its stream."""
+    if events[-1]["event"] != "sealed":
+        return events[-1]
+    (device,), accounts = events[-1]["devices"], events[-1]["accounts"]
+    return device | {"account": accounts[0]}
+
+
 class Onto(Recording):
-    """`fullbore record … --to device:…` while it runs."""
+    """A running `fullbore record … --to device:…`."""
 
     def __init__(self, source, to, *options, stdin=subprocess.DEVNULL):
         self.env = None
@@ -88,7 +99,7 @@ class Onto(Recording):
             reader.join()
         allowed = (GOOD, FOUND) if code is None else (code,)
         assert self.process.returncode in allowed, text(bytes(self._complaints))
-        return self.wait("ended")
+        return result(self.events)
 
     def stop(self, code=GOOD):
         if self.process.poll() is None:
@@ -96,7 +107,7 @@ class Onto(Recording):
         return self.ended(code)
 
     def abort(self, code=FOUND):
-        # Both at once: a stop alone may have ended it by the time a second signal comes.
+        # Both at once: a stop alone may have ended it before a second signal arrives.
         for one in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
             self.process.send_signal(one)
         return self.ended(code)
@@ -111,8 +122,9 @@ def record(source, to, *options, code=GOOD, given=None):
         stdin=None if given is not None else subprocess.DEVNULL,
     )
     assert done.returncode == code, f"{done.returncode}\n{text(done.stdout)}\n{text(done.stderr)}"
-    lines = done.stdout.splitlines()
-    return json.loads(lines[-1]) if lines else text(done.stderr)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    ended = any(event["event"] in ("sealed", "refused") for event in events)
+    return result(events) if ended else text(done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +203,7 @@ def test_a_session_touches_its_chunks_and_nothing_else(device):
 
 
 def test_sessions_at_neighbouring_addresses_in_any_order_leave_one_another_alone(device):
-    """As the seventh test of the recorders in hardware does it."""
+    """Like the seventh test of the hardware recorders."""
     record("pattern:counter", end(device, first=0, last=hex(15 * CHUNK)))
     sessions = [(10, "prbs7"), (2, "prbs15"), (6, "prbs23")]
     for chunk, name in sessions:
@@ -237,7 +249,7 @@ def check_that_all_up_to_the_captured_address_is_new(device, status, after):
 
 
 def test_after_a_stop_all_up_to_the_captured_address_is_new(device):
-    """As the sixth test of the recorders in hardware does it."""
+    """Like the sixth test of the hardware recorders."""
     place = end(device, first=0, last=hex(MEDIA - CHUNK), block="256KiB")
     with Onto("pattern:prbs31?bytes=1GiB&rate=10MB/s", place) as recording:
         recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
@@ -248,7 +260,7 @@ def test_after_a_stop_all_up_to_the_captured_address_is_new(device):
 
 @pytest.fixture(params=["file", "loop"])
 def slow_disk(request, obedient_disk):
-    """A disk on which a write takes so long that a stop has not ended by the time an abort comes."""
+    """A disk with writes so slow that a stop has not ended before an abort arrives."""
     disk = obedient_disk(MEDIA, with_loop=request.param == "loop")
     disk.image.write_bytes(OLD * MEDIA)
     disk.tell("delay 0.1")
@@ -256,7 +268,7 @@ def slow_disk(request, obedient_disk):
 
 
 def test_after_an_abort_all_up_to_the_captured_address_is_new(slow_disk):
-    """As the fifth test of the recorders in hardware does it."""
+    """Like the fifth test of the hardware recorders."""
     device = slow_disk.loop or slow_disk.file
     place = end(device, first=0, last=hex(MEDIA - CHUNK), block="256KiB")
     with Onto("pattern:prbs31?bytes=1GiB&rate=10MB/s", place) as recording:
@@ -269,7 +281,7 @@ def test_after_an_abort_all_up_to_the_captured_address_is_new(slow_disk):
 
 def test_an_aborted_scan_is_in_the_index_as_far_as_its_captured_address(device):
     source = "pattern:prbs31?bytes=80MiB&rate=20MB/s"
-    # Two signals may still come so far apart that the first has ended it: then it is done again.
+    # Two signals may still be so far apart that the first has ended it: then the test repeats.
     for _ in range(10):
         with Onto(source, end(device, scan="r1_a", block="256KiB")) as recording:
             recording.wait("progress", lambda told: told["bytes"] > 4 * CHUNK)
@@ -358,7 +370,7 @@ def test_a_flipped_byte_is_found_and_its_block_named(device):
 def test_a_scan_killed_at_any_moment_is_recovered_up_to_its_durable_mark(device):
     record("pattern:counter?bytes=1MiB", end(device, scan="r1_before"))
     to = end(device, scan="r1_killed", block="256KiB")
-    with Onto("pattern:prbs31?rate=60MB/s", to, "--sync", "20ms") as recording:
+    with Onto("pattern:prbs31?rate=10MB/s", to, "--sync", "20ms") as recording:
         last = recording.wait("progress", lambda told: told["durable_bytes"] > 1 << 20)
         recording.process.kill()
         recording.process.wait(PATIENCE)
@@ -405,6 +417,63 @@ def test_frames_from_the_network_are_recorded_and_played_with_their_account(devi
     assert hashlib.sha256(again.on_disk().bytes()).digest() == hashlib.sha256(recorded).digest()
 
 
+def test_what_was_not_kept_is_remembered_by_the_index(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    early, late = run_of_frames(500), run_of_frames(300, thread=1)
+    with Onto(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", end(device, scan="r1_a")) as recording:
+        send(early[:200], port)
+        recording.wait("progress", lambda told: told["seconds"] > 0.5)
+        send([it for pair in zip(early[200:], late) for it in pair], port)
+        told = recording.stop(FOUND)
+    assert (told["account"]["terms"]["written"], told["account"]["unrecorded"]) == (500, 300)
+    for verb, code in [("ls", GOOD), ("info", GOOD), ("verify", INCOMPLETE)]:
+        known = ask(verb, end(device) if verb == "ls" else end(device, scan="r1_a"), code=code)
+        known = known["scans"][0] if "scans" in known else known
+        assert (known["completeness"], known["not_kept"]) == ("incomplete", 300), (verb, known)
+        assert "300 frames came and were not kept" in known["headline"]
+    told = text(run("convert", end(device, scan="r1_a"), f"file:{tmp_path / 'a.vdif'}").stdout)
+    assert told.startswith(f"r1_a: {known['headline']}\n  {known['explanation']}\n"), told
+    given = ask("convert", end(device, scan="r1_a"), f"file:{tmp_path / 'b.vdif'}")
+    assert (given["completeness"], given["headline"]) == ("incomplete", known["headline"])
+
+
+def test_a_listed_thread_that_never_came_is_told_of_a_device(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&threads=0,1&fill=omit"
+    with Onto(source, end(device, scan="r1_a")) as recording:
+        send(run_of_frames(400), port)
+        recording.wait("progress", lambda told: told["seconds"] > 0.5)
+        told = recording.stop(FOUND)
+    assert [it.get("presence", []) for it in told["account"]["flows"]] == [[], [{"what": "never-came"}]]
+    known = ask("verify", end(device, scan="r1_a"), code=INCOMPLETE)
+    assert "1 thread was not there all the time" in known["headline"]
+
+
+def test_datagrams_that_are_no_frames_are_told(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    to = end(device, first="0", last=hex(8 << 20))
+    command = [BINARY, "record", f"udp://127.0.0.1:{port}?format=vdif", "--to", to, "--duration", "2s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as recorder:
+        while b"armed" not in (line := recorder.stderr.readline()):
+            assert line, "it ended before it was armed"
+        send([bytes(900)] * 100, port)
+        said = text(b"".join(recorder.communicate(timeout=PATIENCE)))
+    assert "got 100 datagrams, of which none is a frame of its format" in said
+
+
+def test_chunks_that_are_too_few_are_the_cause_of_a_loss(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&block=256KiB"
+    to = end(device, first="0", last=hex(7 * CHUNK))
+    with Onto(source, to) as recording:
+        generate(port, frame=8032, fps=4000, frames=2000, seed=3)
+        told = recording.ended(code=None)
+    assert told["full"]
+    if told["account"]["terms"]["overrun"]:
+        failures = [it["failure"] for it in told["account"]["host"]["members"]]
+        assert failures == ["the chunks that it may use are full"]
+
+
 def test_an_end_of_room_is_told_and_what_fitted_is_whole(device):
     told = record("pattern:prbs31", end(device, scan="r1_all"), code=FOUND)
     assert told["full"] and told["scan"]["ending"] == "full"
@@ -430,7 +499,7 @@ def test_a_device_is_a_source_for_another_and_its_damage_does_not_spread(device,
         file.write(bytes(4096))
         file.flush()
         os.fsync(file.fileno())
-    cut = record(end(device, scan="r1_a"), end(other, scan="r1_cut"), code=FOUND)
+    cut = record(end(device, scan="r1_a"), end(other, scan="r1_cut"), code=REFUSED)
     assert cut["bytes"] == 2 << 20 and "block 2 is damaged" in cut["failure"]
 
 
@@ -494,7 +563,7 @@ def test_a_read_that_is_stopped_says_how_far_it_came(device):
 
 @root
 def test_a_drive_that_fails_ends_it_and_what_was_written_before_is_whole(memory_disk):
-    """The file that the drive is made of lies on a disk that fills up."""
+    """The file below the drive is on a disk that fills up."""
     small = memory_disk("24m")
     for name, to in [("bare", {}), ("scan", {"scan": "r1_a"})]:
         disk = small / f"{name}.img"
@@ -566,18 +635,18 @@ def test_a_drive_that_does_not_answer_is_left_at_the_third_call_and_recovered(tm
             return next(told for told in events if told["event"] == "progress" and holds(told))
 
         before = until(lambda told: told["durable_bytes"] > 1 << 20)
-        assert before["status"]["words"] == ["in-progress"]
+        assert before["phase"] == "recording"
         subprocess.run(["fsfreeze", "-f", mounted], check=True)
         thaw.start()
-        # It stands still when a block waits and none is written any more.
-        until(lambda told: told["rate"] == 0 and told["backlog_bytes"] > 0)
+        # It is stopped when a block waits and no block is being written.
+        until(lambda told: all(it["rate"] == 0 and it["backlog_bytes"] > 0 for it in told["members"]))
         process.send_signal(signal.SIGINT)
-        until(lambda told: told["status"]["words"] == ["in-progress", "stopped"])
+        until(lambda told: told["phase"] == "stopping")
         process.send_signal(signal.SIGINT)
-        until(lambda told: told["status"]["words"] == ["in-progress", "aborted"])
+        until(lambda told: told["phase"] == "aborting")
         process.send_signal(signal.SIGINT)
         said = text(process.stderr.readline())
-        assert "left while it did not answer" in said
+        assert "did not respond" in said
         thaw.cancel()
         subprocess.run(["fsfreeze", "-u", mounted], check=True)
         process.stdout.close()
@@ -590,14 +659,14 @@ def test_a_drive_that_does_not_answer_is_left_at_the_third_call_and_recovered(tm
         subprocess.run(["fsfreeze", "-u", mounted], capture_output=True)
         process.kill()
         process.wait(PATIENCE)
-        subprocess.run(["umount", mounted], check=True)
+        unmount(mounted)
 
 
-# What guards a device.
+# The overwrite guard.
 
 
 def refused(device, *words):
-    """Both kinds of recording are refused, with these words; nothing is written."""
+    """Both kinds of recording are refused, with these words; no byte is written."""
     before = hashlib.sha256(content(device)).digest()
     for to in (end(device), end(device, scan="r1_a")):
         told = record("pattern:prbs31?bytes=1MiB", to, code=REFUSED)
@@ -612,17 +681,17 @@ def test_a_file_system_is_not_overwritten_unless_its_device_is_named_again(loop,
     refused(loop, "ext4", f"--overwrite {loop}")
     to = end(loop, scan="r1_a")
     other = record("pattern:prbs31?bytes=1MiB", to, "--overwrite", "/dev/loop", code=REFUSED)
-    assert "very name" in other
+    assert "exact name" in other
     mounted = tmp_path / "mounted"
     mounted.mkdir()
-    # Read-only, so that nothing but the recorder could change it.
+    # Read-only, so that only the recorder could change it.
     subprocess.run(["mount", "-o", "ro", loop, mounted], check=True)
     try:
         refused(loop, "mounted", str(mounted))
         told = record("pattern:prbs31?bytes=1MiB", to, "--overwrite", loop, code=REFUSED)
         assert "in use" in told, "a mount is no matter of names"
     finally:
-        subprocess.run(["umount", mounted], check=True)
+        unmount(mounted)
     record("pattern:prbs31?bytes=1MiB", to, "--overwrite", loop)
     record("pattern:prbs31?bytes=1MiB", end(loop, scan="r1_b"))
     run("verify", end(loop), code=GOOD)
@@ -668,7 +737,7 @@ def test_a_read_only_device_is_refused_before_anything_is_tried(loop):
     try:
         refusals = [text(run(*words, "--overwrite", loop, code=REFUSED).stderr) for words in commands]
     finally:
-        # Whoever has this loop device next must not find it so.
+        # The next user of this loop device must not inherit the setting.
         subprocess.run(["blockdev", "--setrw", loop], check=True)
     for told in refusals:
         assert "the device is read-only" in told and "blockdev --setrw" in told, told
@@ -697,7 +766,7 @@ def test_a_device_being_recorded_onto_cannot_be_mounted_or_recorded_onto(loop, t
 
 @pytest.mark.parametrize("mark", ["swap", "mbr", "unknown"])
 def test_what_others_put_on_a_device_after_us_is_theirs(mark, device):
-    """A copy of our index survives at the end of the device, and gives no right to the rest."""
+    """A copy of fullbore's index survives at the end of the device, and gives no permission to overwrite the rest."""
     record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
     if mark == "swap":
         if shutil.which("mkswap") is None:
@@ -738,7 +807,7 @@ def test_either_copy_of_the_index_knows_everything_once_a_scan_is_sealed_or_remo
 
 
 def test_scans_are_promised_to_survive_only_where_they_do(device):
-    """What lies at the beginning only takes one copy of the index; a GPT lies at both ends, and takes both."""
+    """Content at the beginning overwrites only one copy of the index; a GPT is at both ends, and overwrites both."""
     record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
     with open(device, "r+b") as file:
         file.seek(446)
@@ -774,7 +843,7 @@ def test_another_name_of_the_image_of_a_loop_device_is_in_use_as_well(loop, tmp_
     image = subprocess.run(show, check=True, capture_output=True).stdout.decode().strip()
     other, moved = tmp_path / "other.img", tmp_path / "moved.img"
     os.link(image, other)
-    os.unlink(image)  # the kernel's path of it is none any more
+    os.unlink(image)  # the kernel's path of it does not exist any more
     told = record("pattern:prbs31?bytes=1MiB", end(other), "--overwrite", other, code=REFUSED)
     assert "in use" in told and loop in told
     other.rename(moved)
@@ -799,7 +868,7 @@ def test_a_recording_that_is_refused_leaves_no_file(tmp_path):
     new = tmp_path / "new.img"
     for size, scan, more in [
         ("1MiB", "r1_a", []),  # no index fits
-        ("64MiB", "r1_a", ["--bytes", "1GiB"]),  # no room
+        ("64MiB", "r1_a", ["--bytes", "1GiB"]),  # no space
         ("1000", None, []),  # not a chunk
         ("64MiB", None, ["--buffer", "100TB"]),  # no memory
     ]:
@@ -816,14 +885,15 @@ def test_what_is_read_and_what_is_written_do_not_overlap(device, tmp_path):
     before = hashlib.sha256(content(device)).digest()
     place = lambda first, last: end(device, first=hex(first * CHUNK), last=hex(last * CHUNK))
     told = record(place(0, 9), place(1, 10), code=REFUSED)
-    assert "written over meanwhile" in told
-    assert "written over meanwhile" in record(f"file:{device}", end(device), code=REFUSED)
-    assert "written over meanwhile" in record(place(0, 9), end(device, scan="r1_a"), code=REFUSED)
+    assert "overwritten while it is read" in told
+    assert "overwritten while it is read" in record(f"file:{device}", end(device), code=REFUSED)
+    assert "overwritten while it is read" in record(place(0, 9), end(device, scan="r1_a"), code=REFUSED)
     assert hashlib.sha256(content(device)).digest() == before
     assert record(place(0, 9), place(10, 19))["bytes"] == 10 * CHUNK
     record("pattern:prbs31?bytes=3MiB", end(device, scan="r1_a"))
     record(end(device, scan="r1_a"), end(device, scan="r1_copy"))
-    assert "written over meanwhile" in record(f"file:{device}", end(device, scan="r1_b"), code=REFUSED)
+    to = end(device, scan="r1_b")
+    assert "overwritten while it is read" in record(f"file:{device}", to, "--bytes", "1MiB", code=REFUSED)
     run("verify", end(device), code=GOOD)
 
 
@@ -844,7 +914,7 @@ def test_what_is_no_device_is_refused_with_a_hint(tmp_path):
 
 
 def images(directory, number):
-    """Files in the place of as many drives, full of old bytes."""
+    """Files as replacements for several drives, full of old bytes."""
     for name in range(number):
         (directory / str(name)).mkdir()
     return [image_in(directory / str(name), size=32 << 20) for name in range(number)]
@@ -863,7 +933,7 @@ class OntoAll(Onto):
         for reader in self._readers:
             reader.join()
         assert self.process.returncode == code, text(bytes(self._complaints))
-        return self.wait("ended-together")
+        return self.wait("sealed")
 
 
 def test_patterns_go_onto_several_devices_at_once_with_one_account(tmp_path):
@@ -872,13 +942,12 @@ def test_patterns_go_onto_several_devices_at_once_with_one_account(tmp_path):
     listed = ",".join(end(drive, scan="r1_a") for drive in drives)
     told = [json.loads(line) for line in run("record", *sources, "--to", listed, "--json").stdout.splitlines()]
     last = told[-1]
-    assert last["event"] == "ended-together" and (last["streams_wanted"], last["streams_whole"]) == (3, 3)
-    assert last["bytes"] == last["durable_bytes"] == 3 * (8 << 20)
-    assert [stream["device"] for stream in last["streams"]] == [str(drive) for drive in drives]
-    armed = [line["device"] for line in told if line["event"] == "armed"]
-    assert sorted(armed) == sorted(map(str, drives))
-    first_progress = next((at for at, line in enumerate(told) if line["event"] == "progress"), len(told))
-    assert sum(line["event"] == "armed" for line in told[:first_progress]) == 3, "all are armed before one begins"
+    assert last["event"] == "sealed"
+    assert [device["bytes"] for device in last["devices"]] == [8 << 20] * 3
+    assert [device["durable_bytes"] for device in last["devices"]] == [8 << 20] * 3
+    assert [device["device"] for device in last["devices"]] == [str(drive) for drive in drives]
+    (armed,) = [line for line in told if line["event"] == "armed"]
+    assert [member["path"] for member in armed["members"]] == [str(drive) for drive in drives]
     for drive, source in zip(drives, sources, strict=True):
         pattern = source.removeprefix("pattern:").split("?")[0]
         expected = run("cat", end(drive, scan="r1_a")).stdout
@@ -888,7 +957,7 @@ def test_patterns_go_onto_several_devices_at_once_with_one_account(tmp_path):
         assert bare.read_bytes() == expected, f"{drive} has {pattern}"
         bare.unlink()
     people = run("record", *sources, *(f"--to={end(drive, scan='r1_b')}" for drive in drives)).stdout.decode()
-    assert "3 streams together: 25.2 MB in" in people and "every stream is complete" in people, people
+    assert all(f"r1_b on {drive}: 8.39 MB in" in people for drive in drives), people
 
 
 def test_datagrams_of_several_ports_go_onto_a_device_each_and_a_loss_on_one_is_told_of_all(tmp_path):
@@ -897,28 +966,29 @@ def test_datagrams_of_several_ports_go_onto_a_device_each_and_a_loss_on_one_is_t
     sources = [f"udp://127.0.0.1:{port}?format=vdif" for port in ports]
     names = ["--session", "r1", "--scan", "no0001"]
     with OntoAll(sources, [end(drive) for drive in drives], *names) as recording:
-        for drive in drives:
-            recording.wait("armed", lambda told, drive=drive: told["device"] == str(drive))
+        armed = recording.wait("armed")
+        assert [member["path"] for member in armed["members"]] == [str(drive) for drive in drives]
+        assert all(member["span"]["chunk_bytes"] == CHUNK for member in armed["members"])
         generate(ports[0], frame=8032, fps=4000, frames=3000, seed=1)
         truth = generate(
             ports[1], frame=8032, fps=4000, frames=3000, seed=2, drop=0.01, drop_run=5, truth=tmp_path / "truth.json"
         )
-        for drive in drives:
-            recording.wait("progress", lambda told, drive=drive: told["device"] == str(drive) and told["bytes"] > 0)
+        recording.wait("progress", lambda told: all(member["written_bytes"] for member in told["members"]))
         told = recording.stop(code=FOUND)
-    terms = told["terms"]
+    accounts = [account["terms"] for account in told["accounts"]]
+    terms = {term: sum(account[term] for account in accounts) for term in accounts[0]}
     lost = sum(stream["port"]["dropped"]["count"] for stream in truth)
     assert lost and terms["missing"] == lost
     assert terms["expected"] == 6000 and terms["written"] == 6000 - lost
-    assert (told["streams_wanted"], told["streams_whole"]) == (2, 1) and told["verdict"] != "proven"
-    each = [stream["account"]["terms"]["missing"] for stream in told["streams"]]
-    assert each == [0, lost]
+    assert [account["missing"] for account in accounts] == [0, lost]
+    assert [account["verdict"] for account in told["accounts"]][1] != "proven"
+    assert [device["device"] for device in told["devices"]] == [str(drive) for drive in drives]
     assert (told["completeness"], told["complete"], told["lost"]) == ("lost", False, lost)
     assert told["headline"].startswith(f"LOST {lost} of 6000 frames") and "in 1 of 2 streams" in told["headline"]
-    for drive, stream in zip(drives, told["streams"], strict=True):
+    for drive, account in zip(drives, accounts, strict=True):
         run("verify", end(drive), code=INTACT)
         recorded = run("cat", end(drive, scan="r1_no0001"), code=None).stdout
-        assert len(recorded) == stream["account"]["terms"]["expected"] * 8032, "what is missing is filled"
+        assert len(recorded) == account["expected"] * 8032, "what is missing is filled"
 
 
 def test_if_one_of_several_devices_is_refused_all_stay_as_they_are(tmp_path):
@@ -943,8 +1013,7 @@ def test_if_one_of_several_devices_is_refused_all_stay_as_they_are(tmp_path):
     [
         (["pattern:prbs31", "--to", "device:a", "--to", "device:b"], "1 stream for 2 devices"),
         (["udp://127.0.0.1:5000-5002", "--to", "device:a,device:b"], "3 streams for 2 devices"),
-        (["file:/etc/hostname", "pattern:prbs31", "--to", "device:a,device:b"], "several devices at once take"),
-        (["pattern:prbs31", "--to", "device:a", "--to", "hdf5:b.h5"], "not recorded to together"),
+        (["pattern:prbs31", "--to", "device:a", "--to", "hdf5:b.h5"], "not to both"),
         (["udp://127.0.0.1:5000", "--to", "hdf5:a.h5", "--to", "hdf5:b.h5"], "one container"),
         (["pattern:prbs31", "pattern:prbs31", "--to", "device:a,device:b", "--overwrite", "c"], "no --to names it"),
     ],

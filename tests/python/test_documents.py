@@ -1,4 +1,4 @@
-"""What a scan says of itself follows the published schema, read by people and by programs alike."""
+"""The documents of a scan follow the published schema, for people and programs alike."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""Extended data versions: `generate` makes each as baseband reads it, and `record` checks frames by their second count."""
+"""Extended data versions: `generate` makes each as baseband reads it, and `record` checks frames by their second count.
+"""
 
 import json
 
@@ -33,7 +34,7 @@ def test_every_version_is_made_as_baseband_reads_it(store, tmp_path, edv):
     for chunk in recording.on_disk().chunks():
         with chunk.open("rb") as file:
             while file.tell() < chunk.stat().st_size:
-                header = VDIFHeader.fromfile(file)  # verifies what the version asks for
+                header = VDIFHeader.fromfile(file)  # checks the requirements of the version
                 assert header["edv"] == int(edv, 0)
                 numbers.append(header.words[6] | header.words[7] << 32)
                 count += 1
@@ -51,7 +52,7 @@ def test_a_second_count_that_disagrees_is_in_the_account(store, tmp_path, edv):
     assert account["verdict"] == "consistent" and account["terms"]["written"] == 2 * FPS
     assert account.get("masked", 0) == (wrong if edv == "4" else 0)
     run("verify", recording.scan, "--store", store)
-    told = run("info", recording.scan, "--store", store).stdout.decode()
+    told = run("info", recording.scan, "--full", "--store", store).stdout.decode()
     assert "disagreed with their time" in told
 
 

@@ -1,4 +1,4 @@
-"""Reading while recording: `info`, `cat`, `play` and `verify` on a scan that grows, which is not disturbed by it."""
+"""Reading while recording: `info`, `cat`, `play` and `verify` on a growing scan, without disturbing it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OPTIONS = ("--sync", "50ms", "--chunk", "1MiB")
 
 
 def recording(ports, store, scan="one", options=(), query=""):
-    """Small blocks and chunks, so that a few thousand frames are many of both."""
+    """Small blocks and chunks, so that a few thousand frames fill many of both."""
     ports = ports if isinstance(ports, list) else [ports]
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000&block=64KiB{query}"
     return Recording(source, store=store, scan=scan, options=(*OPTIONS, *options))
@@ -30,7 +30,7 @@ def members(store):
 
 
 class Reader:
-    """A verb that follows, while it runs. What it writes is waited for, and no clock; one that hangs is killed."""
+    """A running verb with --follow. Tests wait for its output, not for a clock; a hanging one is killed."""
 
     def __init__(self, *words, store):
         command = [BINARY, *map(str, words), "--store", members(store)]
@@ -41,13 +41,13 @@ class Reader:
         self.watch.start()
 
     def read(self, length):
-        """Exactly so many bytes, as soon as they come."""
+        """Exactly this number of bytes, as soon as they arrive."""
         got = self.process.stdout.read(length)
         assert len(got) == length, (len(got), self.told())
         return got
 
     def line(self, where=lambda told: True):
-        """The first line of JSON for which `where` holds."""
+        """The first line of JSON for which `where` is true."""
         while line := self.process.stdout.readline():
             if where(told := json.loads(line)):
                 return told
@@ -60,7 +60,7 @@ class Reader:
         return text(self.complaints.read())
 
     def ends(self, code=GOOD):
-        """The rest of what it writes, and what it says."""
+        """The rest of its output, and its messages."""
         out, told = self.process.stdout.read(), self.told()
         assert self.process.returncode in ((code,) if isinstance(code, int) else code), (out[-300:], told)
         return out, told
@@ -107,7 +107,7 @@ def test_a_part_is_followed_from_frame_to_frame(store):
         parts = ("--from", "1500", "--until", "+2.5s")
         reader = Reader("cat", record.scan, "--follow", *parts, store=store)
         wire.send(frames, port)
-        # It ends with its part, whether the scan goes on or not.
+        # It ends with its range, whether the scan continues or not.
         assert reader.ends()[0] == whole(frames[1500:2500])
         record.stop()
 
@@ -262,7 +262,7 @@ def test_many_readers_at_once_do_not_disturb_the_recording(store):
     for first, reader in zip(begun, readers):
         assert first + reader.ends()[0] == whole(frames)
     told = text(checker.ends()[0])
-    assert f"{record.scan}: COMPLETE: all " in told and "\n  intact: " in told
+    assert told.startswith("COMPLETE: all ") and f"{record.scan} intact: " in " ".join(told.split())
     assert {account["verdict"] for account in accounts(record.last("sealed")).values()} == {"proven"}
 
 
@@ -278,7 +278,7 @@ def test_whoever_stops_reading_ends_it_quietly_even_if_nothing_comes(store):
 
 
 def received(port):
-    """A socket that takes what is played, with room for all of it."""
+    """A socket that receives a replay, with room for all of it."""
     one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     one.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33) if os.geteuid() == 0 else
                    socket.SO_RCVBUF, 64 << 20)  # fmt: skip
@@ -289,7 +289,8 @@ def received(port):
 
 def test_what_is_played_while_it_is_recorded_is_all_that_was_recorded(store):
     (port, to), frames = free_ports(2), wire.run_of_frames(4000)
-    # Its recorded time runs a thousand frames a second, and it is sent as fast: blocks of 62 ms come while it is played.
+    # Its recorded time advances by a thousand frames a second, and it is sent at the same rate: blocks of 62 ms arrive
+    # while it is played.
     with received(to) as taker, recording(port, store) as record:
         player = Reader(
             "play", record.scan, "--follow", "--delay", "500ms", "--gentle", "--json", "--to", f"udp://127.0.0.1:{to}",
@@ -301,7 +302,7 @@ def test_what_is_played_while_it_is_recorded_is_all_that_was_recorded(store):
         record.stop()
         got += [taker.recv(2048) for _ in range(3500)]
     assert got == frames
-    # On a busy machine its timing may not be kept, which is told.
+    # A busy machine may not keep the timing, which is reported.
     report = json.loads(player.ends(code=(GOOD, FOUND))[0].splitlines()[-1])
     assert report["frames"] == 4000 and report["streams"][0]["losses"] == [], report
     lag = report["streams"][0]["lag"]
@@ -315,7 +316,7 @@ def test_a_replay_of_what_is_recorded_says_on_its_line_how_far_it_is_behind(stor
         words = ["play", record.scan, "--follow", "--delay", "500ms", "--gentle", "--to", f"udp://127.0.0.1:{to}"]
         with Terminal([BINARY, *words, "--store", store], 120, 24) as terminal:
             wire.send(frames[3000:], port, pause=1e-3)
-            told = re.compile(r"\d+ s  .* datagrams, .*, \d+\.\d\d s behind what is durable")
+            told = re.compile(r"\d+ s  .* datagrams, .*, \d+\.\d\d s behind the durable data")
             terminal.wait(lambda lines: any(map(told.search, lines)))
         record.stop()
 
@@ -326,7 +327,7 @@ def test_a_replay_that_catches_up_waits_and_goes_on(store):
         words = ("--follow", "--delay", "100ms", "--factor", "20", "--gentle", "--json")
         player = Reader("play", record.scan, *words, "--to", f"udp://127.0.0.1:{to}", store=store)
         wire.send(frames[:1000], port)
-        # Some blocks are durable, and played in no time: it must wait for those that come as fast as time goes.
+        # Some blocks are durable, and played at once: it must wait for those that arrive in real time.
         got = [taker.recv(2048) for _ in range(512)]
         wire.send(frames[1000:], port, pause=1e-3)
         record.stop()
@@ -382,7 +383,7 @@ def test_a_scan_is_not_removed_while_it_is_recorded_and_its_removal_is_told(stor
         wire.send(frames, port)
         reader.read(100 * FRAME)
         run("rm", record.scan, "--yes", "--store", store, code=2)
-        # It stops looking, and when it looks again the scan is gone.
+        # It stops looking, and when it looks again the scan has been removed.
         reader.process.send_signal(signal.SIGSTOP)
         record.stop()
         run("rm", record.scan, "--yes", "--store", store, code=GOOD)

@@ -1,4 +1,4 @@
-"""A member that fills up: it takes no more, the others go on, and nothing written is lost.
+"""A full member: it takes no more data, the others continue, and no written data is lost.
 
 Needs root for a loop device; a quota would not end a write where a full disk does.
 """
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+from disks import unmount
 from fullbore import (
     AS_SEALED,
     BINARY,
@@ -39,7 +40,7 @@ DISK_BYTES = 96 << 20
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, of 96 MB."""
+    """A separate file system of 96 MB."""
     image, mounted = tmp_path / "disk.img", tmp_path / "small"
     mounted.mkdir()
     with image.open("wb") as file:
@@ -50,7 +51,7 @@ def small_disk(tmp_path):
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no loop device here: {error.stderr.decode().strip()}")
     yield mounted
-    subprocess.run(["umount", mounted], check=True)
+    unmount(mounted)
 
 
 @pytest.fixture
@@ -67,14 +68,14 @@ def dying_disk(tmp_path):
     try:
         with image.open("wb") as file:
             file.truncate(256 << 20)
-        # Without a journal, a failed write stays the matter of whoever wrote.
+        # Without a journal, a failed write affects only its writer.
         make = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", image]
         subprocess.run(make, check=True, capture_output=True)
         subprocess.run(
             ["mount", "-o", "loop,errors=continue", image, mounted], check=True, capture_output=True
         )
     except subprocess.CalledProcessError as error:
-        subprocess.run(["umount", backing], check=True)
+        unmount(backing)
         pytest.skip(f"no loop device here: {error.stderr.decode().strip()}")
     yield mounted
     subprocess.run(["umount", "-l", mounted], check=True)
@@ -92,7 +93,7 @@ def fill(stores, frames=40_000, chunk="16MB"):
 
 
 def assert_files_are_the_stream(recording):
-    """The chunk files in the order of their numbers, none left out, are what `fullbore cat` gives."""
+    """The chunk files in the order of their numbers, without gaps, equal the output of `fullbore cat`."""
     numbers = [int(path.suffix[1:]) for path in recording.on_disk().chunks()]
     assert numbers == list(range(len(numbers)))
     members = ",".join(map(str, recording.stores))
@@ -112,7 +113,7 @@ def test_a_disk_that_fills_up_ends_the_recording_with_what_did_not_fit_counted(s
     assert terms["expected"] == 40_000
     assert sealed["manifest"]["members"][0]["failure"].startswith("the disk is full")
     assert account["host"]["high_water"] <= account["host"]["pool_blocks"]
-    told = run("info", recording.scan, "--store", small_disk).stdout.decode()
+    told = run("info", recording.scan, "--full", "--store", small_disk).stdout.decode()
     assert "overrun (the disk is full" in told, told
     run("verify", recording.scan, "--store", small_disk, code=INTACT)
 
@@ -155,7 +156,7 @@ def test_the_rest_of_a_chunk_gets_its_place_when_others_were_filled_meanwhile(dy
     with Recording(source, store=members, options=options) as recording:
         sending = generate_command(port, frames=25_000, fps=5_000)
         sender = subprocess.Popen(sending, stdout=subprocess.DEVNULL)
-        # The first chunk is more than the disk can hold; it stands still before that is noticed.
+        # The first chunk is larger than the disk; the member is stopped before that is noticed.
         recording.wait("progress", lambda told: told["members"][0]["written_bytes"] >= 36_000_000)
         subprocess.run(["fsfreeze", "-f", dying_disk], check=True)
         try:
@@ -175,7 +176,7 @@ def test_the_rest_of_a_chunk_gets_its_place_when_others_were_filled_meanwhile(dy
         code=code_of_verify,
     )  # fmt: skip
     found = told["findings"]
-    # On a disk that is full neither manifest nor account can be written any more.
+    # On a full disk neither manifest nor account can be written.
     assert {one["what"] for one in found} <= {"manifest-differs", "account-missing"}, found
 
 
@@ -196,7 +197,7 @@ def test_a_small_disk_gets_smaller_chunks_of_itself(small_disk):
 
 
 def record_eight_streams(disk, chunk, frames):
-    """Records 8 streams of so many frames of 8032 bytes onto one disk; returns the recording, sealed."""
+    """Records 8 streams of `frames` frames of 8032 bytes onto one disk; returns the recording, sealed."""
     ports = free_ports(8)
     place = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}"
     options = ["--chunk", chunk, "--buffer", "512MiB"]
@@ -223,6 +224,6 @@ def test_streams_with_chunks_larger_than_the_disk_fill_it(small_disk):
     terms = [balanced(account)["terms"] for account in accounts(sealed).values()]
     assert sum(one["overrun"] for one in terms) > 0
     assert all(one["written"] + one["overrun"] == 2000 for one in terms), terms
-    # 96 MB, less what the file system and the indices of 8 streams take.
+    # 96 MB, less the space of the file system and of the indices of 8 streams.
     assert sum(one["written"] for one in terms) * 8032 > 55_000_000, terms
     run("verify", recording.scan, "--store", small_disk, code=INTACT)

@@ -1,4 +1,4 @@
-"""HDF5 files as others read them: h5py while they grow, after a kill, and beside what the client writes."""
+"""HDF5 files in other readers: h5py while they grow, after a kill, and compared with those of the client."""
 
 import gzip
 import json
@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import h5py
-import hdf5plugin  # noqa: F401  registers the filters that h5py does not bring
+import hdf5plugin  # noqa: F401  registers filters that h5py does not include
 import numpy as np
 import pytest
 from conftest import chance, seeds
+from disks import unmount
 from fullbore import BINARY, PATIENCE, REPOSITORY
 
 COLUMNS = {
@@ -34,7 +35,7 @@ SAMPLE_BYTES = 60
 
 @pytest.fixture(scope="session")
 def writer():
-    """The program that writes files with the sink under test, of the profile of the binary under test."""
+    """The program that writes files with the sink under test, built with the profile of the binary under test."""
     folder = Path(BINARY).parent
     profile = ["--release"] if folder.name == "release" else []
     command = ["cargo", "build", "--locked", "-p", "fullbore-engine", "--example", "hdf5_rate"]
@@ -43,7 +44,7 @@ def writer():
 
 
 def write(writer, *words, code=0):
-    """Runs it to its end; the last line it printed, or what it complained of."""
+    """Runs it to its end; returns the last line it printed, or its error."""
     done = subprocess.run(
         [writer, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
     )
@@ -52,7 +53,7 @@ def write(writer, *words, code=0):
 
 
 def integers(i, kind):
-    """What 32-bit words that all equal `i` are, read as `kind`."""
+    """The value of 32-bit words that all equal `i`, read as `kind`."""
     i = np.asarray(i)
     if kind == "i8":
         return i.astype("i8") * (2**32 + 1)
@@ -60,7 +61,7 @@ def integers(i, kind):
 
 
 def positions(i, name):
-    """The same as the position that it means, in the order of operations of the server."""
+    """The same as a scaled position, in the server's order of operations."""
     kind, scaling = COLUMNS[name]
     raw = integers(i, kind)
     if scaling is None:
@@ -73,7 +74,7 @@ def positions(i, name):
 
 
 def check(file, rows=None, native=False):
-    """Every column of the file holds the numbered samples, from 0 on; says how many."""
+    """Every column of the file holds the numbered samples, from 0 on; returns their number."""
     length = file["PCAP.BITS0.Value"].shape[0] if rows is None else rows
     i = np.arange(length, dtype="i8")
     for name, (kind, scaling) in COLUMNS.items():
@@ -135,7 +136,7 @@ def test_a_kill_costs_what_was_not_flushed_and_no_more(writer, tmp_path, seed):
     path = tmp_path / "killed.h5"
     dice = chance(seed)
     words = ["--numbered", "--megabytes", 20_000, "--flush-ms", dice.choice([5, 30, 100])]
-    # On a disk, those that are not made smaller go past the page cache: chunks as they are unasked, and the largest.
+    # On a disk, uncompressed chunks bypass the page cache: with the default size, and with the largest.
     words += dice.choice([[], ["--native"], ["--compression", "gzip"], ["--rate", 1e9], ["--rate", 1e9, "--native"]])
     lines = dice.randrange(1, 8)
     process = subprocess.Popen(
@@ -165,7 +166,7 @@ def test_a_kill_costs_what_was_not_flushed_and_no_more(writer, tmp_path, seed):
         assert "died" in file.attrs["end_reason"]
     assert "ended: true" in write(writer, "--recover", path)
 
-    # What was recovered can be continued.
+    # A recovered file can be continued.
     more = ["--megabytes", 12, "--append", "--flush-ms", 1000] + ["--native"] * native
     more += ["--compression", "gzip"] if "gzip" in words else []
     rows = json.loads(write(writer, *more, path))["rows"]
@@ -232,7 +233,7 @@ def test_what_is_added_is_compressed_as_the_file_is(writer, tmp_path, has, nativ
     path = tmp_path / "a.h5"
     words = ["--numbered", "--megabytes", 12, "--flush-ms", 1000, "--rate", 1e6, *["--native"] * native]
     rows = json.loads(write(writer, *words, "--compression", has, path))["rows"]
-    # Once without a word of it, once asked for.
+    # Once by default, once by option.
     for more in [[], ["--compression", has]]:
         write(writer, *words, "--append", *more, path)
     held = path.read_bytes()
@@ -250,7 +251,7 @@ def test_what_is_added_is_compressed_as_the_file_is(writer, tmp_path, has, nativ
 
 
 def test_columns_made_smaller_on_several_threads_are_those_of_one(writer, tmp_path):
-    """Pinned to one CPU it has one thread; the files are the same, byte for byte but for their times."""
+    """Pinned to one CPU it has one thread; the files are the same, byte for byte except for their times."""
     words = ["--numbered", "--megabytes", 30, "--flush-ms", 1000, "--compression", "gzip"]
     several, one = tmp_path / "several.h5", tmp_path / "one.h5"
     write(writer, *words, several)
@@ -267,7 +268,7 @@ def test_columns_made_smaller_on_several_threads_are_those_of_one(writer, tmp_pa
 
 
 def test_slow_streams_make_small_files(writer, tmp_path):
-    """Ten rows a second for a while: a chunk of a thousand rows is written over where it lies."""
+    """Ten rows a second for a while: a chunk of a thousand rows is overwritten in place."""
     samples, header = made_header(tmp_path, rows=37 * 40)
     path = tmp_path / "slow.h5"
     words = ["--rate", 10, "--samples", samples, "--header", header]
@@ -295,7 +296,7 @@ def header_json(sample_bytes, fields, process="raw"):
 
 
 def test_a_standard_deviation_is_exact(writer, tmp_path):
-    """Against whole numbers of any length, over sums that doubles would cancel to rubbish."""
+    """Against integers of any length, with sums that doubles would cancel to rubbish."""
     dice = chance(1)
     names = [("PCAP.GATE_DURATION", "Value", "int32"), ("A.OUT", "Mean", "int64"), ("A.OUT", "StdDev", "int96")]
     offset, fields = 0, []
@@ -308,7 +309,7 @@ def test_a_standard_deviation_is_exact(writer, tmp_path):
         gate = dice.choice([1, 2, 125, 2**31 + 5, 2**32 - 1])
         centre = dice.randrange(-(2**31), 2**31)
         spread = dice.choice([0, 1, 1000])
-        # Half the gate above the centre, half below.
+        # Half the gate above the mean, half below.
         half = gate // 2
         total = centre * gate + (spread if gate % 2 else 0)
         squares = half * ((centre - spread) ** 2 + (centre + spread) ** 2)
@@ -338,7 +339,7 @@ def test_a_standard_deviation_is_exact(writer, tmp_path):
 
 
 def test_the_file_is_what_the_client_writes_and_more(writer, tmp_path):
-    """The client's own parser and writer, and ours, from one recorded stream."""
+    """The client's own parser and writer, and fullbore's, from one recorded stream."""
     pytest.importorskip("pandablocks.hdf")
     for stream, dump in recordings():
         start, samples = parsed(dump)
@@ -383,7 +384,7 @@ def parsed(dump):
 
 
 def as_header(start):
-    """The client's notion of a header as ours."""
+    """The client's representation of a header, converted to fullbore's."""
     offset, fields = 0, []
     for field in start.fields:
         kind = {"<f8": "double"}.get(field.type.str, str(field.type))
@@ -474,13 +475,13 @@ def test_a_full_disk_leaves_what_was_flushed(writer, memory_disk, compression):
     assert "ended: true" in write(writer, "--recover", path)
 
 
-# Chunks as large as they get, of which flushes meet many half full.
+# The largest chunks, many of which are half full at a flush.
 FAST = ["--numbered", "--rate", 1e9, "--flush-ms", 20]
 
 
 @pytest.fixture(params=["ext4", "xfs"])
 def disk(request, tmp_path):
-    """A file system of its own that takes direct I/O."""
+    """A separate file system that supports direct I/O."""
     image, mounted = tmp_path / "disk.img", tmp_path / "disk"
     mounted.mkdir()
     with image.open("wb") as file:
@@ -491,7 +492,7 @@ def disk(request, tmp_path):
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"no {request.param} of its own can be had here: {error}")
     yield mounted
-    subprocess.run(["umount", mounted], check=True)
+    unmount(mounted)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
@@ -504,7 +505,7 @@ def test_past_the_page_cache_a_file_is_what_it_is_through_it(writer, disk, nativ
     with h5py.File(path) as file:
         assert check(file, native=native) == report["rows"]
         held = sum(set_.id.get_storage_size() for set_ in file.values())
-    # What was taken ahead has been given back.
+    # Space allocated in advance has been freed.
     assert report["file_bytes"] == path.stat().st_size < held + (1 << 20)
     more = json.loads(write(writer, *words, "--megabytes", 40, "--append", path))
     assert more["past_page_cache"]

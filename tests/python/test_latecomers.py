@@ -1,4 +1,4 @@
-"""Threads and stations that begin late, and datagrams that are not of the format: recorded, or told with the verdict."""
+"""Threads and stations that begin late, and datagrams of another format: recorded, or reported with the verdict."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ def frames(count, thread=0, station=0x4266, payload_bytes=1024):
 
 
 def until_told(recording, frames):
-    """Waits until so many frames of all streams were received."""
+    """Waits until this number of frames of all streams was received."""
     recording.wait("progress", lambda told: sum(it["frames"] for it in told["streams"]) >= frames)
 
 
@@ -29,7 +29,7 @@ def test_thread_or_station_that_begins_late_is_recorded(store, threads, late):
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000{threads}", store=store) as recording:
         send(early[:200], port)
         until_told(recording, 200)
-        # Both go on, one packet after the other.
+        # Both continue, one packet after the other.
         send([it for pair in zip(early[200:], later[:200]) for it in pair] + later[200:], port)
         until_told(recording, 700)
         sealed = recording.stop(AS_SEALED)
@@ -43,6 +43,22 @@ def test_thread_or_station_that_begins_late_is_recorded(store, threads, late):
     first, second = told
     assert run("cat", f"test_one/{first}", "--store", store, code=AS_SEALED).stdout == b"".join(early)
     assert run("cat", f"test_one/{second}", "--store", store, code=AS_SEALED).stdout == b"".join(later)
+
+
+@pytest.mark.parametrize("threads", ["", "&threads=split"])
+def test_late_thread_takes_no_name_of_another_source(store, threads):
+    first, second = free_ports(2)
+    other = "at1"
+    endpoints = [f"udp://127.0.0.1:{first}?name=a&fps=1000{threads}", f"udp://127.0.0.1:{second}?name={other}&fps=1000"]
+    with Recording(*endpoints, store=store) as recording:
+        send(frames(200), first)
+        send(frames(200, station=0x5757), second)
+        until_told(recording, 400)
+        send([it for pair in zip(frames(400)[200:], frames(200, thread=1)) for it in pair], first)
+        until_told(recording, 800)
+        sealed = recording.stop(AS_SEALED)
+    assert sorted(account["terms"]["written"] for account in accounts(sealed).values()) == [200, 200, 400]
+    ask("verify", "test_one", "--store", store, code=INTACT)
 
 
 def test_intruder_that_comes_first_takes_nothing_from_the_instrument(store):
@@ -98,12 +114,26 @@ def test_frames_of_another_length_than_asked_for_are_excluded_with_their_number(
     assert account["verdict"] == "proven"
 
 
+def test_raw_datagrams_of_another_length_than_the_first_stand_against_the_recording(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=raw", store=store) as recording:
+        send([b"x" * 1000] * 200, port)
+        until_told(recording, 200)
+        send([b"y" * 1200] * 100, port)
+        warning = recording.wait("warning", lambda told: "1200 bytes" in told["text"])["text"]
+        assert "frame=varying" in warning
+        sealed = recording.stop(FOUND)
+    (account,) = sealed["accounts"]
+    assert (account["terms"]["written"], account["unrecorded"], account["foreign"]) == (200, 100, 0)
+    assert sealed["headline"].startswith("INCOMPLETE")
+
+
 @pytest.mark.parametrize("filter", ["threads=7", "source=127.0.0.9", "frame=2080"])
 def test_filter_that_leaves_out_all_that_comes_is_told(store, filter):
     port = free_port()
     with Recording(f"udp://127.0.0.1:{port}?fps=1000&{filter}", store=store) as recording:
         send(frames(200), port)
-        warning = recording.wait("warning", lambda told: "left out" in told["text"])["text"]
+        warning = recording.wait("warning", lambda told: "are excluded by" in told["text"])["text"]
         assert "threads=, source= or frame=" in warning
         sealed = recording.stop(FOUND)
     (account,) = sealed["accounts"]
@@ -117,7 +147,7 @@ def test_other_frames_of_the_same_time_are_no_duplicates(store, threads):
     port = free_port()
     header, other = frames(1500), [it[:32] + b"\xff" * 1024 for it in frames(1500)]
     with Recording(f"udp://127.0.0.1:{port}?fps=1000{threads}", store=store) as recording:
-        # 20 frames come twice; 750 of another sender, or of a clock that was set back, have the time of others.
+        # 20 frames are duplicated; 750 of another sender, or of a clock that was set back, have the times of others.
         send(header[:1000] + header[980:1000] + header[1000:] + other[750:], port)
         until_told(recording, 1500)
         warning = recording.wait("warning", lambda told: "astray" in told["text"])["text"]
@@ -165,7 +195,7 @@ def test_datagrams_that_are_not_vdif_are_told_at_once_with_the_remedy(store):
     (account,) = sealed["accounts"]
     assert account["presence"] == [{"what": "only-foreign", "datagrams": 500}]
     assert "not of the format" in sealed["explanation"]
-    assert "500 datagrams came" in run("info", "test_one", "--store", store, code=AS_SEALED).stdout.decode()
+    assert "500 datagrams arrived" in run("info", "test_one", "--full", "--store", store, code=AS_SEALED).stdout.decode()
 
 
 def test_frames_behind_a_packet_number_are_told_with_their_remedy(store):
@@ -227,12 +257,12 @@ def test_scan_of_a_split_port_of_which_nothing_came_is_kept_and_incomplete(store
 
 
 def presences(account):
-    """What is told of each thread, by its number."""
+    """The presence of each thread, by its number."""
     return {flow["thread"]: [it["what"] for it in flow.get("presence", [])] for flow in account["flows"]}
 
 
 def in_turns(*threads):
-    """Frames of several threads as they are sent in real time: a frame of each that goes on, in turn."""
+    """Frames of several threads as sent in real time: a frame of each running thread, in turn."""
     longest = max(map(len, threads))
     return [thread[n] for n in range(longest) for thread in threads if n < len(thread) and thread[n]]
 
@@ -264,6 +294,48 @@ def test_thread_of_a_shared_stream_that_does_not_cover_the_plan_is_told_in_frame
     assert presences(account) == {0: [], 1: ["lacks-end"]} and account["presence"] == []
     assert sealed["uncovered"]["frames"] == pytest.approx(2000, abs=700)
     assert "thread 1 ended" in sealed["headline"], sealed["headline"]
+
+
+def test_thread_that_was_listed_and_never_came_is_told(store):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&threads=0,1&fill=omit", store=store) as recording:
+        send(frames(400), port)
+        until_told(recording, 400)
+        sealed = recording.stop(FOUND)
+    (account,) = accounts(sealed).values()
+    balanced(account)
+    assert presences(account) == {0: [], 1: ["never-came"]}
+    assert (account["terms"]["written"], account["verdict"]) == (400, "unexplained")
+    assert sealed["completeness"] == "incomplete" and "thread 1: sent nothing" in sealed["headline"]
+    assert ask("verify", "test_one", "--store", store, code=INCOMPLETE)["headline"] == sealed["headline"]
+
+
+def test_loss_beside_a_thread_of_one_frame_is_not_put_on_this_host(store):
+    port, sent = free_port(), frames(600)
+    with Recording(f"udp://127.0.0.1:{port}?fps=1000&threads=0,7&fill=omit", store=store) as recording:
+        send(frames(1, thread=7) + sent[:300] + sent[310:], port)
+        until_told(recording, 591)
+        sealed = recording.stop(FOUND)
+    (account,) = accounts(sealed).values()
+    if any(it["before"] != it["after"] for it in account["witnesses"]):
+        pytest.skip("a loss counter of this host moved meanwhile")
+    assert (account["terms"]["missing"], account["explained"], account["verdict"]) == (10, 0, "unproven")
+    assert "dropped by this host" not in sealed["headline"] and "not known" in sealed["headline"]
+
+
+def test_what_is_not_recorded_is_counted_live(store):
+    port, excluding = free_ports(2)
+    sources = [f"udp://127.0.0.1:{port}?fps=1000", f"udp://127.0.0.1:{excluding}?fps=1000&threads=7"]
+    good, other = frames(1000), [it[:32] + b"\xff" * 1024 for it in frames(1000)]
+    with Recording(*sources, store=store) as recording:
+        send(good[:500] + [bytes(777)] * 20 + other[:100] + good[500:], port)
+        send(frames(300), excluding)
+        recording.wait(
+            "progress",
+            lambda told: [(it["foreign"], it["astray"], it["excluded"]) for it in told["streams"]]
+            == [(20, 100, 0), (0, 0, 300)],
+        )
+        recording.stop(FOUND)
 
 
 def test_datagrams_that_are_no_frames_are_told_beside_good_ones(store):

@@ -4,9 +4,9 @@
       │           │           │         │           │          │        │
      no counter of ours    rx_dropped  softnet  InCsumErrors  drops   overrun
 
-What was lost where is known from who lost it: each frame of a stream is delivered, or lost at one place. The account must
-have every term right, name each counter that moved by how much, and call the whole unexplained as soon as a single frame
-is missing that none of them saw.
+Each place knows its own losses: each frame of a stream is delivered, or lost at one place. The account must have every
+term right, name each counter that moved with its increase, and be unexplained as soon as a single frame is missing that
+none of them counted.
 """
 
 import os
@@ -21,7 +21,7 @@ from disks import Disk
 from fullbore import FOUND, GOOD, INTACT, Recording, accounts, balanced, run
 from lines import MARKS, RECEIVER, Line, Pair, do, socket_of, until
 
-# A counter of the whole host moves: nothing runs beside it.
+# A counter of the whole host moves, so no other test runs at the same time.
 pytestmark = [pytest.mark.alone, *MARKS]
 
 PORT = 46220
@@ -48,12 +48,12 @@ def record(namespace, store, query="", options=()):
 
 
 def empty(recording):
-    """Waits until the recorder has read all that lies in its socket."""
+    """Waits until the recorder has read all data from its socket."""
     until(lambda: socket_of(recording.process, PORT)[0] == 0)
 
 
 def judge(sealed, lost, frames, overrun=0):
-    """The account of a stream of so many frames, of which `lost` tells how many each place lost."""
+    """Checks the account of a stream; `lost` gives the number of frames lost at each place."""
     (account,) = accounts(sealed).values()
     terms = balanced(account)["terms"]
     missing = sum(lost.values())
@@ -70,7 +70,7 @@ def judge(sealed, lost, frames, overrun=0):
         by = witness["after"] - witness["before"]
         if by:
             moved[witness["layer"]] = moved.get(witness["layer"], 0) + by
-    # What is dropped for its checksum is dropped at the socket, which counts that too.
+    # A datagram dropped for its checksum is dropped at the socket, which counts it too.
     seen = {
         "device": lost.get("device", 0) + lost.get("backlog", 0),
         "backlog": lost.get("backlog", 0),
@@ -101,7 +101,8 @@ def gaps_of(account):
 PLACES = ["sender", "device", "checksum", "socket"]
 COMBINATIONS = [places for number in range(5) for places in combinations(PLACES, number)]
 
-# How many frames each place loses, so that no sum of some is the sum of others; and where in the stream.
+# The number of frames lost at each place, chosen so that no sum of some equals the sum of others; and their position in
+# the stream.
 COUNT = {"sender": 3, "device": 7, "checksum": 13}
 PERIOD = 60
 
@@ -112,14 +113,14 @@ def test_frames_lost_at_any_places_are_told_with_the_places(places, line, store)
     lost_at = {}
     for offset, place in enumerate(COUNT):
         if place in places:
-            # The first frame and the last come: what is lost before and behind them nobody can know of.
+            # The first frame and the last arrive: losses before and after them cannot be detected.
             lost_at |= {1 + offset + PERIOD * n: place for n in range(COUNT[place])}
     act = {"device": line.lose, "checksum": line.spoil, "sender": lambda *_: None}
     with record(line.namespace, store, "&rcvbuf=256KiB" if "socket" in places else "") as recording:
         for number, frame in enumerate(frames[:900]):
             act.get(lost_at.get(number), line.deliver)(frame, PORT)
             if "socket" in places and number % 50 == 0:
-                # It has little room, and is not to run over before it should.
+                # The socket is small, and must not overflow too early.
                 empty(recording)
         empty(recording)
         lost = {place: COUNT[place] for place in COUNT if place in places}
@@ -157,7 +158,7 @@ def test_what_the_senders_own_queue_dropped_is_explained_by_nothing_here(pair, s
 
 
 class Backlog:
-    """The queue of each CPU for what devices have received, made short: whole bursts do not fit."""
+    """The queue of each CPU for received packets, shortened: whole bursts do not fit."""
 
     limit = Path("/proc/sys/net/core/netdev_max_backlog")
 
@@ -170,7 +171,7 @@ class Backlog:
     def __enter__(self):
         self._allowed = os.sched_getaffinity(0)
         self._before = self.limit.read_text()
-        # What this CPU receives, another one takes.
+        # Packets received by this CPU are processed by another one.
         os.sched_setaffinity(0, {self.cpus[0]})
         self._steer(1 << self.cpus[1])
         self.limit.write_text("2")
@@ -254,7 +255,7 @@ def test_what_found_no_block_is_overrun_and_not_missing(also, line, disk):
         began = sent
         disk.freeze()
         try:
-            # The member stands still, and the ring has room for some thousand frames.
+            # The member is stopped, and the ring has room for some thousand frames.
             deliver(2000)
             while not overrun():
                 deliver(100)

@@ -1,4 +1,4 @@
-"""Leap seconds: times just before one, in one and after it are told as they were, and as others read them."""
+"""Leap seconds: times just before, during and after one are written correctly, and as other programs read them."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ def test_a_scan_over_a_leap_second_is_recorded_verified_and_played_by_its_times(
         sealed = recording.stop()
     account = sealed["accounts"][0]
     assert account["verdict"] == "proven" and account["terms"]["written"] == 50 * FPS
-    # 40 s to :60, the leap second, and 9 s more less a frame.
+    # 40 s to :60, the leap second, and 9 s less one frame.
     assert edges(account) == ("2016-12-31T23:59:20.000000000Z", "2017-01-01T00:00:08.900000000Z")
     run("verify", recording.scan, "--store", store)
 
@@ -34,7 +34,7 @@ def test_a_scan_over_a_leap_second_is_recorded_verified_and_played_by_its_times(
                 if header["frame_nr"] == 0:
                     seconds[header["seconds"]] = header.time.isot + "Z"
                 file.seek(FRAME - header.nbytes, 1)
-    # Half of 2016 that begins with July has 184 days; the leap second is the one after them.
+    # The half-year of 2016 that begins in July has 184 days; the leap second follows them.
     assert seconds[184 * 86400] == "2016-12-31T23:59:60.000000000Z"
     assert min(seconds.values()) == edges(account)[0]
     assert len(seconds) == 50 and max(seconds.values()) == "2017-01-01T00:00:08.000000000Z"
@@ -81,7 +81,8 @@ def test_a_file_that_is_no_table_is_refused_by_name(tmp_path):
         assert refused.returncode == REFUSED and f"FULLBORE_LEAP_SECONDS names {file}" in refused.stderr
 
 
-# Of the list that the IERS published in July 2025: from which NTP second on TAI is so far ahead of UTC, and its checksum.
+# From the list that the IERS published in July 2025: the NTP seconds of changes with the offset of TAI from UTC, and
+# the checksum.
 IERS = """\
 2272060800 10, 2287785600 11, 2303683200 12, 2335219200 13, 2366755200 14, 2398291200 15, 2429913600 16, 2461449600 17,
 2492985600 18, 2524521600 19, 2571782400 20, 2603318400 21, 2634854400 22, 2698012800 23, 2776982400 24, 2840140800 25,
@@ -91,7 +92,7 @@ IERS_CHECKSUM = "49db2447 571e5e1b 2f002a53 9c8da8e4 39b8e49e"
 
 
 def leap_seconds_list(folder, steps=IERS, expires=3991593600, checksum=None):
-    """A leap-seconds.list as the IERS makes it; with its own checksum, unless another one is given."""
+    """A leap-seconds.list in the format of the IERS; with a valid checksum, unless another one is given."""
     digits = f"3960835200{expires}" + "".join("".join(step.split()) for step in steps)
     digest = hashlib.sha1(digits.encode()).hexdigest()
     checksum = checksum or " ".join(digest[at : at + 8] for at in range(0, 40, 8))

@@ -24,7 +24,7 @@ def test_sixty_four_streams_are_all_proven_and_equal_to_the_truth(members, store
     ports = free_ports(STREAMS)
     target = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}"
     with Recording(f"{target}?format=vdif&fps=40&frame=1032", store=stores[:members]) as recording:
-        # A sum of what slow streams need, and not the default of fast ones.
+        # The sum of the needs of slow streams, not the default of fast ones.
         assert recording.wait("memory")["bytes"] <= 640 << 20
         truth = generate(
             target, fps=40, frame=1032, frames=120, gentle=True, truth=tmp_path / "truth.json"

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+from datetime import datetime
 
 import pytest
 import wire
@@ -13,7 +14,7 @@ FRAMES = 400
 
 
 def recording(store, scan="one", port=None, options=()):
-    """A scan in small blocks, which are on the disk soon."""
+    """A scan in small blocks, which are soon on the disk."""
     return Recording(
         f"udp://127.0.0.1:{port or free_port()}?format=vdif&fps=1000&block=64KiB", store=store, scan=scan, options=options
     )
@@ -57,11 +58,12 @@ def test_a_marker_set_while_a_scan_runs_is_in_its_manifest_with_where_it_was(sto
     bytes_of = {stream["name"]: stream["bytes"] for stream in sealed["manifest"]["streams"]}
     assert set(positions) == {str(first), str(second)}
     for stream, position in positions.items():
-        # What came before the marker is before it, and what was sent only then is not; within a block nobody knows.
+        # Data received before the marker is before it, and data sent later is after it; the position within a block is
+        # open.
         block = 64 << 10
         assert position["byte"] <= bytes_of[stream]
         assert abs(position["byte"] - bytes_of[stream] // 2) <= 2 * block, (position, bytes_of)
-    text = run("info", "test_one", "--store", ",".join(map(str, stores))).stdout.decode()
+    text = run("info", "test_one", "--full", "--store", ",".join(map(str, stores))).stdout.decode()
     assert "the wind rises — 40 °C" in text and f"byte {positions[str(first)]['byte']}" in text
     run("verify", "test_one", "--store", ",".join(map(str, stores)))
 
@@ -82,7 +84,7 @@ def test_markers_set_by_several_commands_at_once_and_while_it_is_sealed_are_all_
     words = sorted([f"early {n}" for n in range(4)] + [f"late {n}" for n in range(4)])
     info = ask("info", "test_one", "--store", ",".join(map(str, stores)))
     assert sorted(texts(info["markers"])) == words
-    # One more, and whatever was set too late for its recorder is in the manifest at the latest.
+    # One more, and markers set too late for their recorder are in the manifest at the latest.
     mark(stores, "test_one", "after")
     assert sorted(texts(manifest_of(recorded)["markers"])) == sorted([*words, "after"])
 
@@ -168,7 +170,32 @@ def test_a_member_that_is_not_attached_did_not_take_the_marker(stores, tmp_path)
     stores[0].rename(tmp_path / "elsewhere")
     there = ",".join(map(str, stores[1:]))
     told = run("mark", recorded.scan, "note", "--store", there, code=FOUND).stdout.decode()
-    assert f"{stores[0]} did not take it: it is not attached" in told, told
+    assert f"{stores[0]} did not take the marker: it is not attached" in told, told
     assert "not on the disk yet" not in told, told
     told = mark(stores[1:], recorded.scan, "another", code=FOUND)
     assert told["failed"] == [{"member": str(stores[0]), "why": "it is not attached"}]
+
+
+def test_a_marker_has_no_position_that_the_blocks_of_an_absent_member_could_change(stores, tmp_path):
+    port = free_port()
+    with recording(stores, port=port, options=["--chunk", "128KiB"]) as recorded:
+        wire.send(wire.run_of_frames(FRAMES), port, pause=2e-4)
+    sealed = recorded.stop(AS_SEALED)
+    first, last = (datetime.fromisoformat(sealed["accounts"][0][end]["seen"][:26]) for end in ("first", "last"))
+    times = [(first + (last - first) * part / 8).isoformat() for part in range(10)]
+    positions = lambda there: [
+        mark(there, recorded.scan, "m", "--time", time, code=None)["positions"] for time in times
+    ]
+    whole = positions(stores)
+    assert all(whole)
+    stores[0].rename(tmp_path / "elsewhere")
+    without = positions(stores[1:])
+    assert all(found in ([], known) for found, known in zip(without, whole)), (without, whole)
+    assert [] in without
+
+
+def test_a_stream_that_never_came_is_not_looked_for_on_other_members(store):
+    with recording(store):
+        pass
+    told = run("mark", "test_one", "nothing here", "--store", store).stdout.decode()
+    assert "no frame of it is recorded" in told and "missing" not in told, told

@@ -1,4 +1,4 @@
-"""Block memory: the sum of its reasons is told before it is taken, and afterwards how near a scan came to its end."""
+"""Block memory: the sum of its parts is printed before it is allocated, and the highest use after the scan."""
 
 import subprocess
 
@@ -17,9 +17,6 @@ from fullbore import (
     generate_command,
     run,
 )
-
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 
@@ -66,7 +63,7 @@ def test_a_buffer_that_was_asked_for_is_taken_and_what_it_is_worth_is_said(store
 
 
 def test_without_a_rate_a_default_is_taken_and_said(store):
-    with Recording(f"udp://127.0.0.1:{free_port()}?format=vdif", store=store) as recording:
+    with Recording(f"udp://127.0.0.1:{free_port()}?format=vdif", store=store, memory=()) as recording:
         memory = recording.wait("memory")
         assert memory["sum"] is None and memory["bytes"] > 0
         recording.stop(AS_SEALED)
@@ -82,7 +79,7 @@ def test_the_high_water_mark_over_time_is_kept_and_drawn(store):
     tide = host["tide"]
     assert len(tide["blocks"]) * tide["step_ms"] >= 1500, tide
     assert 0 < max(tide["blocks"]) <= host["high_water"] <= host["pool_blocks"]
-    text = run("info", recording.scan, "--store", store).stdout.decode()
+    text = run("info", recording.scan, "--full", "--store", store).stdout.decode()
     assert "high water |" in text, text
     run("verify", recording.scan, "--store", store, code=INTACT)
 

@@ -1,10 +1,11 @@
-"""What comes in from the network: ports, groups, addresses, threads, packet numbers, rubbish."""
+"""The network input: ports, groups, addresses, threads, packet numbers, rubbish."""
 
 import os
 import random
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
@@ -48,7 +49,7 @@ def test_every_kind_of_address_is_recorded_from(host, source, options, store):
 
 
 def interface_of_ipv6_groups():
-    """One that the kernel has a route to ff00::/8 on; loopback seldom has."""
+    """An interface with a route to ff00::/8; loopback seldom has one."""
     try:
         with open("/proc/net/ipv6_route") as routes:
             rows = [line.split() for line in routes]
@@ -57,9 +58,27 @@ def interface_of_ipv6_groups():
     return next((row[9] for row in rows if row[0].startswith("ff00") and row[1] == "08"), None)
 
 
-@pytest.mark.skipif(interface_of_ipv6_groups() is None, reason="no route to IPv6 groups")
-def test_an_ipv6_group_of_one_link_is_recorded_from(store):
-    port, interface = free_port(socket.AF_INET6), interface_of_ipv6_groups()
+@pytest.fixture
+def interface_with_ipv6_groups():
+    """An existing interface, or one end of a temporary pair."""
+    if found := interface_of_ipv6_groups():
+        yield found
+        return
+    one, other = f"fb6a{os.getpid()}", f"fb6b{os.getpid()}"
+    ip = lambda *words: subprocess.run(["ip", *words], capture_output=True, text=True)
+    if (done := ip("link", "add", one, "type", "veth", "peer", "name", other)).returncode:
+        pytest.skip(f"no interface has a route to IPv6 groups, and none can be made: {done.stderr.strip()}")
+    try:
+        for end in (one, other):
+            ip("link", "set", end, "up", "multicast", "on").check_returncode()
+        ip("-6", "addr", "add", "fe80::77/64", "dev", one, "nodad").check_returncode()
+        yield one
+    finally:
+        ip("link", "del", one)
+
+
+def test_an_ipv6_group_of_one_link_is_recorded_from(interface_with_ipv6_groups, store):
+    port, interface = free_port(socket.AF_INET6), interface_with_ipv6_groups
     source = f"udp://[ff11::fb]:{port}?format=vdif&fps=1000&interface={interface}"
     with Recording(source, store=store) as recording:
         sent = wire.send(wire.run_of_frames(2500), port, "ff11::fb", interface=interface)
@@ -71,7 +90,8 @@ def test_sixteen_ports_by_one_range_are_sixteen_streams(stores):
     ports = free_ports(16)
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&fps=1000"
     with Recording(source, store=stores) as recording:
-        sent = {port: wire.send(wire.run_of_frames(300, thread=port % 16), port) for port in ports}
+        sent = {port: wire.run_of_frames(300, thread=port % 16) for port in ports}
+        wire.send_in_turn(sent, pause=2e-4)
     scan = recording.on_disk()
     for port in ports:
         assert scan.bytes(port) == b"".join(sent[port])
@@ -176,7 +196,7 @@ def test_packet_numbers_are_counted_and_not_kept(store):
 def test_an_unknown_format_is_counted_by_its_sequence_field(order, width, store):
     port = free_port()
     code = {2: "H", 4: "I", 8: "Q"}[width]
-    start = 2 ** (8 * width) - 500  # the counter wraps on the way
+    start = 2 ** (8 * width) - 500  # the counter wraps during the test
     frames = [
         b"HEAD" + struct.pack(order + code, (start + n) % 2 ** (8 * width)) + bytes([n % 251]) * 500
         for n in range(2000)
@@ -245,7 +265,7 @@ def test_a_packet_of_another_kind_before_the_stream_does_not_become_the_stream(q
         wire.send(frames, port)
     assert recording.on_disk().bytes() == b"".join(frames)
     account = one_stream(recording)
-    # A whole VDIF frame that is not kept stands against the verdict; rubbish does not.
+    # A whole VDIF frame that is not recorded affects the verdict; rubbish does not.
     stray_frame = "vdif" in query
     assert account["terms"]["written"] == 1500
     assert (account["foreign"], account.get("unrecorded", 0)) == ((0, 1) if stray_frame else (1, 0))

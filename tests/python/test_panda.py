@@ -1,8 +1,7 @@
-"""`fullbore panda record` through the binary: recorded streams, faults, and what h5py reads of it.
+"""`fullbore panda record` through the binary: recorded streams, faults, and the files as h5py reads them.
 
-The judge of files is what PandABlocks-client writes from the same stream; the judge of samples is the
-made-up PandA, in which every 32-bit word of raw sample i is i, so that a torn or overwritten sample
-cannot hide.
+The reference for files is the output of PandABlocks-client for the same stream. The reference for samples is the
+simulated PandA, in which every 32-bit word of raw sample i is i, so that a torn or overwritten sample is detected.
 """
 
 import base64
@@ -11,6 +10,7 @@ import json
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 import warnings
@@ -22,8 +22,9 @@ import pytest
 import wire
 
 from conftest import seeds
-from fullbore import AS_SEALED, FOUND, GOOD, INTACT, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
-from panda import DATA, Panda, Told, recording, serve
+from fullbore import AS_SEALED, BINARY, FOUND, GOOD, INTACT, PATIENCE, REFUSED, Recording, Scan, accounts, ask, free_port, free_ports, run, text
+from lines import MARKS, RECEIVER, Pair, until, within
+from panda import DATA, Panda, Told, number_of, recording, serve, stream_of
 from test_documents import schema
 
 
@@ -35,7 +36,7 @@ def columns(file):
 
 
 def check_raw(path, missed=0, count=None, gaps=()):
-    """Every sample of a raw file is itself; gives how many there are."""
+    """Every sample of a raw file has its own index; returns the number of samples."""
     with h5py.File(path, "r") as file:
         first = file["PCAP.BITS0.Value"][()].astype(np.int64)
         expected = np.arange(missed, missed + len(first) + sum(n for _, n in gaps))
@@ -56,7 +57,7 @@ def check_raw(path, missed=0, count=None, gaps=()):
 
 
 def client_writes(bytes_, folder):
-    """What PandABlocks-client's own writer makes of a stream, a file for each acquisition."""
+    """The output of PandABlocks-client's own writer for a stream, a file for each acquisition."""
     from pandablocks.connections import DataConnection
     from pandablocks.hdf import create_default_pipeline, stop_pipeline
 
@@ -103,7 +104,7 @@ def test_a_recorded_stream_gives_the_file_that_the_client_writes(dump, acquisiti
             for name in theirs:
                 assert ours[name].dtype == theirs[name].dtype, name
                 got, wanted = ours[name][()], theirs[name][()]
-                # Where the gate was never open the client divides by zero: infinity, or not a number.
+                # If the gate was never open, the client divides by zero: infinity, or NaN.
                 finite = np.isfinite(wanted)
                 np.testing.assert_allclose(got[finite], wanted[finite], rtol=1e-15, err_msg=name)
                 assert not np.isfinite(got[~finite]).any()
@@ -194,13 +195,13 @@ def test_an_overrun_leaves_no_corrupt_sample_and_its_gap_is_known_to_the_sample(
     assert any("Data overrun" in note for note in done["notes"])
     with h5py.File(tmp_path / "x.h5") as file:
         assert file.attrs["verdict"] == "consistent" and file.attrs["end_reason"] == done["reason"]
-        # What the header says stays; how many are missing in all is another number.
+        # The number in the header is unchanged; the total number of missing samples is another.
         assert (file.attrs["missed"], file.attrs["missing"]) == (0, terms["missing"])
 
 
 @pytest.mark.parametrize("fault", ["die@700000", "rubbish@700000", "length@700000"])
 def test_a_connection_that_dies_costs_no_sample_it_can_have_again(fault, tmp_path):
-    """The ring holds all of them, so a connection that is made again gets all of them again."""
+    """The ring holds all of them, so a new connection gets all of them again."""
     with Panda("--samples", 1_500_000, "--fault", fault) as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
             done = record.ends(code=GOOD)[0]
@@ -256,13 +257,13 @@ def test_chunks_are_sized_by_how_fast_samples_come(rate, samples, options, rows,
             record.ends()
     with h5py.File(path) as file:
         (found,) = file["PCAP.BITS0.Value"].chunks
-    # The machine may be busy, so one step to either side is as good; told, it is exact.
+    # The machine may be busy, so a neighbouring value is acceptable; with an explicit rate, it is exact.
     assert found in ([rows] if "--rate" in options else [rows // 2, rows, rows * 2]), found
     check_raw(path, count=samples)
 
 
 def test_chunks_are_sized_by_samples_that_come_long_after_arm_too(tmp_path):
-    """Nothing is triggered for three flushes, then all comes at once."""
+    """There is no trigger for three flushes, then all samples arrive at once."""
     samples = 1_000_000
 
     def late(server):
@@ -287,7 +288,7 @@ def test_chunks_are_sized_by_samples_that_come_long_after_arm_too(tmp_path):
 
 
 def recorded(folder, form, *simulated):
-    """The same samples each time: in doubles, or as the integers they came as."""
+    """The same samples each time: as doubles, or as the original integers."""
     path = folder / f"{form}.h5"
     with Panda("--samples", 50_000, *simulated) as panda:
         with recording(panda, path, "--arm", *(["--raw"] if form == "integers" else [])) as record:
@@ -322,12 +323,12 @@ def test_readers_follow_while_the_file_grows(tmp_path):
     path = tmp_path / "live.h5"
     with Panda("--rate", 200_000) as panda:
         with recording(panda, path, "--raw", "--arm", "--flush", "200ms") as record:
-            record.wait("progress", lambda told: told["visible"] > 20_000)
+            record.wait_visible(20_000)
             with h5py.File(path, "r", libver="latest", swmr=True) as file:
                 set_ = file["PCAP.BITS0.Value"]
                 seen = len(set_)
                 assert seen >= 20_000
-                record.wait("progress", lambda told: told["visible"] > seen + 50_000)
+                record.wait_visible(seen + 50_000)
                 set_.refresh()
                 assert len(set_) > seen + 40_000
                 np.testing.assert_array_equal(set_[()], np.arange(len(set_)))
@@ -342,10 +343,10 @@ def test_a_stop_leaves_what_others_have_armed(tmp_path):
         with recording(panda, tmp_path / "x.h5", "--raw") as record:
             record.wait("connected")
             run("panda", "arm", panda.endpoint)
-            record.wait("progress", lambda told: told["samples"] > 50_000)
+            record.wait_samples(50_000)
             record.interrupt()
             done = record.ends(code=FOUND)[0]
-        # It goes on without us, so nobody knows yet how many samples it will have.
+        # The acquisition continues, so its number of samples is not known yet.
         assert done["terms"]["damaged"] == 0 and done["verdict"] == "unproven"
         assert done["reason"] == "left by the recorder" and done["captured"] is None
         run("panda", "disarm", panda.endpoint)
@@ -360,7 +361,7 @@ def stalled():
 def test_a_stop_says_what_an_armed_panda_took_and_did_not_send(tmp_path):
     with stalled() as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            record.wait("progress", lambda told: told["samples"] > 30_000)
+            record.wait_samples(30_000)
             record.interrupt()
             done = record.ends(code=FOUND)[0]
     terms = done["terms"]
@@ -382,11 +383,11 @@ def test_a_stop_into_the_store_says_it_too(store, tmp_path):
 
 
 def test_a_stop_receives_all_that_the_panda_still_holds(tmp_path):
-    """The files are slower than the samples, so the ring holds more than comes in any few seconds."""
+    """The files are slower than the samples, so the ring holds more than arrives in a few seconds."""
     with Panda("--rate", 400_000, "--ring", "1GiB") as panda:
         options = ("--raw", "--arm", "--buffer", "34MB", "--compression", "gzip:9")
         with recording(panda, tmp_path / "x.h5", *options) as record:
-            record.wait("progress", lambda told: told["held_seconds"] > 0.5 or told["samples"] > 1_500_000)
+            record.wait("progress", lambda told: any(it["held_seconds"] > 0.5 or it["frames"] > 1_500_000 for it in told["streams"]))
             record.interrupt()
             done = record.ends()[0]
         (ended,) = panda.all("ended")
@@ -397,19 +398,19 @@ def test_a_stop_receives_all_that_the_panda_still_holds(tmp_path):
 
 def test_an_end_before_all_acquisitions_have_come_is_told(tmp_path):
     with Panda("--samples", 1000, "--rate", 1e5) as panda:
-        for number, wanted in ((1, 1), (0, None)):
-            # Nobody arms it.
+        for number, wanted in ((1, "0 of 1 acquisitions came"), (0, "nothing is recorded")):
+            # No client arms it.
             with recording(panda, tmp_path / "never-%03d.h5", "--num", number) as record:
                 record.wait("connected")
                 record.interrupt()
                 assert record.ends(code=FOUND) == []
-                assert record.all("short") == [{"event": "short", "acquisitions": 0, "wanted": wanted}]
+                assert wanted in record.warnings()
         with recording(panda, tmp_path / "a-%03d.h5", "--num", 50, "--arm") as record:
-            record.wait("ended", lambda told: told["number"] == 3)
+            record.wait_ended(3)
             record.interrupt()
             ended = record.ends(code=FOUND)
-        (short,) = record.all("short")
-    assert 3 <= short["acquisitions"] == len(ended) < 50 and short["wanted"] == 50
+        assert f"{len(ended)} of 50 acquisitions came" in record.warnings()
+    assert 3 <= len(ended) < 50
     assert not list(tmp_path.glob("never*"))
     names = [f"a-{number:03}.h5" for number in range(1, len(ended) + 1)]
     assert sorted(path.name for path in tmp_path.glob("a-*")) == names
@@ -419,7 +420,7 @@ def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
     path = tmp_path / "killed.h5"
     with Panda("--rate", 400_000) as panda:
         with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
-            seen = record.wait("progress", lambda told: told["visible"] > 200_000)["visible"]
+            seen = record.wait_visible(200_000)
             record.process.kill()
             record.process.wait()
     with h5py.File(path, "r", libver="latest", swmr=True) as file:
@@ -434,14 +435,14 @@ def test_after_a_sigkill_all_but_the_last_flush_is_there(tmp_path):
 def test_a_file_that_is_being_written_is_not_recovered(tmp_path):
     path = tmp_path / "live.h5"
     with Panda("--rate", 300_000) as panda, recording(panda, path, "--raw", "--arm") as record:
-        record.wait("progress", lambda told: told["visible"] > 100_000)
+        record.wait_visible(100_000)
         refused = text(run("recover", path, code=REFUSED).stderr)
-        assert "has it open" in refused and "stop what writes" in refused
-        # Readers come while it is written, and keep nobody from it.
+        assert "has it open" in refused and "stop the programs that use it" in refused
+        # Readers open it while it is written, and do not block the writer.
         with h5py.File(path, "r", libver="latest", swmr=True) as file:
             words = file["PCAP.BITS0.Value"]
             seen = len(words)
-            more = record.wait("progress", lambda told: told["visible"] > 2 * seen)
+            more = record.wait_visible(2 * seen)
             words.refresh()
             assert len(words) > seen and more
         record.interrupt()
@@ -454,9 +455,9 @@ def test_a_file_that_is_being_written_is_not_recovered(tmp_path):
 def test_a_server_that_goes_away_for_good_ends_it_with_what_is_certain(tmp_path):
     panda = Panda("--rate", 300_000)
     with panda, recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-        record.wait("progress", lambda told: told["samples"] > 100_000)
+        record.wait_samples(100_000)
         panda.process.kill()
-        done = record.ends(code=FOUND)[0]
+        done = record.ends(code=REFUSED)[0]
         assert done["reason"] == "connection lost" and done["verdict"] == "unproven"
         assert "connecting" in record.said()
     assert check_raw(tmp_path / "x.h5", count=done["samples"]) > 100_000
@@ -469,7 +470,7 @@ def test_a_panda_that_restarts_is_found_again(tmp_path):
         file = tmp_path / "r-%d.h5"
         options = ("--raw", "--arm", "--num", 2)
         with Told("panda", "record", first.endpoint, file, *options) as record:
-            record.wait("progress", lambda told: told["samples"] > 50_000)
+            record.wait_samples(50_000)
             first.process.kill()
             first.process.wait()
             with Panda("--samples", 40_000, control=control, data=data):
@@ -507,14 +508,14 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(memory_disk):
     with Panda("--rate", 400_000) as panda:
         with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
             done = record.ends(code=FOUND)[0]
-            said = record.said()
-    # What file, what the system says, what to do: once, and nothing of libhdf5's insides.
+            (said,) = (told["text"] for told in record.all("warning") if "takes no more data" in told["text"])
+    # The file, the system's error, and advice: once, and without internals of libhdf5.
     assert said.count("No space left on device") == 1 and f"{path}: " in said
     assert "the disk is full: make room" in said
     assert done["reason"] == "no more could be written: No space left on device"
     assert "0x" not in said and "errno" not in said
     assert done["terms"]["overrun"] > 0 and not any("No space" in note for note in done["notes"])
-    # Every column ends with what readers had seen, and the file says how it ended.
+    # Every column ends at the last sample that readers had seen, and the file states how it ended.
     assert check_raw(path, count=done["samples"]) > 100_000
     with h5py.File(path) as file:
         assert file.attrs["samples"] == done["samples"]
@@ -526,14 +527,14 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(memory_disk):
 
 @pytest.mark.parametrize("options", [(), ("--compression", "gzip:1")], ids=["plain", "gzip"])
 def test_of_a_full_disk_all_is_kept_that_lies_whole_in_every_column(options, memory_disk):
-    """With flushes so far apart that none comes before the disk is full."""
+    """With flushes so rare that none occurs before the disk is full."""
     mount = memory_disk("12m")
     path = mount / "x.h5"
     with Panda("--rate", 400_000) as panda:
         options = ("--raw", "--arm", "--flush", "60s", "--rate", 2000, *options)
         with recording(panda, path, *options) as record:
             done = record.ends(code=FOUND)[0]
-    # All of the disk but the room for the ending, and what HDF5 chunks were begun.
+    # All of the disk except the reserve for the ending and for HDF5 chunks that were begun.
     assert check_raw(path, count=done["samples"]) > 100_000
     with h5py.File(path) as file:
         assert file.attrs["samples"] == done["samples"] == done["terms"]["written"]
@@ -578,7 +579,7 @@ def test_what_no_panda_sends_is_named(bytes_, word, tmp_path):
     [
         (b"BIN \x0d\0\0\0abcde", "a frame of 13 bytes, which is not a whole number of samples"),
         (b"BIN \xff\xff\xff\xffabcd", "a frame of 4294967295 bytes, which is more than any server sends"),
-        (b"BIN \x0c\0\0\0abcdrubbish", "`rubb` stands where a frame or the end begins"),
+        (b"BIN \x0c\0\0\0abcdrubbish", "`rubb` is neither a frame nor the end"),
     ],
 )
 def test_of_a_stream_that_goes_bad_what_was_certain_is_in_the_file(frame, word, tmp_path):
@@ -604,6 +605,62 @@ def test_show_says_what_a_sample_holds_and_whether_the_rate_fits():
         assert "average" in text and "60 bytes a sample" in text
 
 
+def test_show_warns_of_a_rate_that_the_pandas_processor_may_not_keep():
+    """Samples of 60 bytes: 48 MB/s, 54 MB/s, 120 MB/s."""
+    behind = "a PandA's own processor has been seen to fall behind above 50 MB/s"
+    with Panda() as panda:
+        told = {
+            rate: text(run("panda", "show", panda.endpoint, "--rate", rate, code=code).stdout)
+            for rate, code in (("8e5", GOOD), ("9e5", GOOD), ("2e6", FOUND))
+        }
+    assert "48.0 MB/s" in told["8e5"] and "fall behind" not in told["8e5"]
+    assert "54.0 MB/s" in told["9e5"] and behind in told["9e5"]
+    assert "it does not fit: it will end in `Data overrun`" in told["2e6"]
+
+
+@pytest.fixture
+def pair():
+    pair = Pair()
+    yield pair
+    pair.away()
+
+
+class TestAPandaBehindALink:
+    """The PandA has a network namespace of its own, and programs on it are clients on its loopback."""
+
+    pytestmark = MARKS
+
+    def shown(self, pair, before="true"):
+        command = [*pair.sender.enter, "sh", "-c", f'{before} && exec "$@"', "sh", BINARY, "panda", "show", RECEIVER]
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE)
+        assert done.returncode == GOOD, text(done.stderr)
+        return text(done.stdout)
+
+    def test_the_interface_to_it_is_shown_and_a_slow_one_is_named(self, pair, tmp_path):
+        speed = f"/sys/class/net/{pair.device}/speed"
+        slow = tmp_path / "speed"
+        slow.write_text("100\n")
+        with Panda(control="0.0.0.0:8888", data="0.0.0.0:8889", wrap=pair.receiver.enter):
+            fast = self.shown(pair)
+            limited = self.shown(pair, before=f"mount --bind {slow} {speed}")
+        known = text(subprocess.run([*pair.sender.enter, "cat", speed], capture_output=True).stdout).strip()
+        assert f"through {pair.device} at {known} Mbit/s\n" in fast, fast
+        line = f"through {pair.device} at 100 Mbit/s: a PandA can send 1 Gbit/s; look at the cable and the switch\n"
+        assert line in limited, limited
+
+    def test_a_client_that_runs_on_it_is_named_with_its_price(self, pair):
+        price = "one runs on the PandA itself, as panda-webcontrol does: its makers measured 50 MB/s with it and one browser"
+        with Panda(control="0.0.0.0:8888", data="0.0.0.0:8889", wrap=pair.receiver.enter):
+            away = self.shown(pair)
+            connect = lambda: socket.create_connection(("127.0.0.1", 8888))
+            with within(pair.receiver.name, connect) as web:
+                web.sendall(b"*IDN?\n")
+                assert web.makefile("rb").readline().startswith(b"OK =PandA")
+                there = self.shown(pair)
+        assert "no other client is connected" in away and price not in away
+        assert "1 other client, 0 of them on the data port: 127.0.0.1:" in there and price in there, there
+
+
 def test_a_panda_that_is_not_there_is_named(tmp_path):
     done = run("panda", "record", "panda://127.0.0.1:1", tmp_path / "x.h5", code=REFUSED)
     assert "127.0.0.1" in done.stderr.decode()
@@ -624,7 +681,7 @@ def test_a_recorded_stream_is_converted_as_if_it_came_now(dump, samples, tmp_pat
         for name in live:
             assert dict(live[name].attrs) == dict(ours[name].attrs)
             np.testing.assert_array_equal(live[name][()], ours[name][()])
-        # A file of bytes cannot be asked what the PandA was set to.
+        # A file of bytes has no settings of the PandA.
         assert set(live.attrs) - set(ours.attrs) == {"settings"}
         for name in set(ours.attrs) - {"account"}:
             assert live.attrs[name] == ours.attrs[name], name
@@ -639,7 +696,7 @@ def test_an_overrun_that_was_recorded_withholds_its_last_frame(tmp_path):
 
 
 def words(scan, stream=None):
-    """Samples of a scan as its chunk files hold them: fifteen words each, all of them the index."""
+    """Samples of a scan from its chunk files: fifteen words each, all equal to the index."""
     rows = np.frombuffer(scan.bytes(stream), "<u4").reshape(-1, 15)
     assert (rows == rows[:, :1]).all()
     return rows[:, 0].astype(np.int64)
@@ -732,7 +789,7 @@ def test_after_a_sigkill_the_store_is_recovered_and_holds_true_samples(store):
     np.testing.assert_array_equal(samples, np.arange(len(samples)))
     assert len(samples) * 60 >= 30_000_000
     run("verify", record.scan, "--store", store, code=INTACT)
-    # Whoever recorded it was killed, so nobody knows what else there was.
+    # The recorder was killed, so the amount of further data is not known.
     run("convert", f"store:{record.scan}", store.parent / "x.h5", "--store", store, code=FOUND)
     with h5py.File(store.parent / "x.h5") as file:
         np.testing.assert_array_equal(file["PCAP.BITS0.Value"][()], np.arange(len(samples)))
@@ -791,7 +848,7 @@ def test_what_a_panda_was_set_to_is_kept_with_what_it_sent(store, tmp_path):
     assert ["SEQ2.TABLE", [base64.b64encode(struct.pack("<4I", 9, 8, 7, 6)).decode()]] in settings["tables"]
     (bits,) = [names for word, names in settings["bits"] if word == "PCAP.BITS0"]
     assert bits[0] == "TTLIN1.VAL"
-    told = run("info", record.scan, "--store", store).stdout.decode()
+    told = run("info", record.scan, "--full", "--store", store).stdout.decode()
     assert "PandA SW: 4.1" in told and "COUNTER2.OUT Min Max Mean" in told and "settings" in told
     run("convert", f"store:{record.scan}", tmp_path / "converted.h5", "--store", store)
     for name in ("live.h5", "converted.h5"):
@@ -802,8 +859,9 @@ def test_what_a_panda_was_set_to_is_kept_with_what_it_sent(store, tmp_path):
 def test_settings_outlive_the_recorder(store):
     with Panda("--rate", 1e5) as panda:
         with Recording(panda.endpoint, store=store, options=("--arm", "--sync", "50ms")) as record:
-            record.wait("progress", lambda told: told["bytes"] > 6_000_000)
-            time.sleep(1)
+            record.wait("progress", lambda told: told["durable_bytes"] > 1_000_000)
+            manifest = store / record.scan / ".fullbore/manifest.json"
+            until(lambda: '"settings"' in manifest.read_text())
             record.kill()
     run("recover", record.scan, "--store", store)
     (stream,) = record.on_disk().document("manifest.json")["streams"]
@@ -885,7 +943,7 @@ def test_scans_are_converted_into_one_file_or_one_each(store, tmp_path):
 
 
 def test_scans_of_several_streams_follow_one_another_in_one_file(store, tmp_path):
-    """In a folder and under a name with percent signs, which HDF5 has a meaning for in names of sources."""
+    """In a directory and under a name with percent signs, which have a meaning for HDF5 in names of sources."""
     port = free_port()
     folder = tmp_path / "100%b"
     folder.mkdir()
@@ -907,14 +965,14 @@ def test_scans_of_several_streams_follow_one_another_in_one_file(store, tmp_path
         assert list(file["panda/acquisitions/first_row"]) == [0, 30_000]
         assert list(file[f"{port}/acquisitions/first_row"]) == [0, 200]
         assert file["panda"].attrs["samples"] == 90_000
-    # Another file of that name is not put aside for it, and nothing is added to the streams before that is seen.
+    # Another file of that name is not replaced, and no data is appended to the streams before that is detected.
     master = folder / "all-001%b.h5"
     before = {path: path.read_bytes() for path in folder.iterdir()}
     with h5py.File(master, "w") as file:
         file["precious"] = 1
     before[master] = master.read_bytes()
     done = run("convert", f"store:{record.scan}", to, "--store", store, code=REFUSED)
-    assert b"not a file that shows others" in done.stderr
+    assert b"not a fullbore master file" in done.stderr
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -950,7 +1008,7 @@ def test_what_a_dead_recorder_left_is_recovered_before_more_is_added(tmp_path):
     path = tmp_path / "all.h5"
     with Panda("--rate", 400_000) as panda:
         with recording(panda, path, "--raw", "--arm", "--flush", "100ms") as record:
-            record.wait("progress", lambda told: told["visible"] > 100_000)
+            record.wait_visible(100_000)
             record.process.kill()
             record.process.wait()
         run("panda", "disarm", panda.endpoint)
@@ -1000,19 +1058,57 @@ def test_a_panda_is_recorded_into_a_container_by_its_endpoint(tmp_path):
     with Panda("--samples", 20_000) as panda:
         to = f"hdf5:{tmp_path}/x.h5?scaled=false&flush=100ms"
         run("record", panda.endpoint, "--to", to, "--arm")
-        said = run("record", panda.endpoint, "udp://:5000", "--to", to, code=REFUSED).stderr
-        assert b"PandAs, or datagrams, and not both" in said and b"convert --follow" in said
     check_raw(tmp_path / "x.h5", count=20_000)
 
 
-@pytest.mark.parametrize(
-    "option",
-    [("--duration", "10s"), ("--bytes", "1GB"), ("--cpus", "0"), ("--sync", "1s"), ("--session", "a"), ("--scan", "b"),
-     ("--until", "2099-01-01T00:00:00"), ("--capture-threads", "1"), ("--chunk", "1GB")],
-)  # fmt: skip
+def test_pandas_and_datagrams_go_into_files_side_by_side(tmp_path):
+    """Two scans: the datagrams are cut where the acquisition ends."""
+    port = free_port()
+    frames = wire.run_of_frames(400)
+    with Panda("--rate", 1e5) as panda:
+        udp = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+        to = f"hdf5:{tmp_path}/all-%d.h5?scaled=false"
+        with Told("record", panda.endpoint, udp, "--to", to, "--arm", "--scans", 2) as record:
+            for number, half in ((1, frames[:200]), (2, frames[200:])):
+                name = f"all000{number}"
+                begun = lambda told: told["scan"]["scan"] == name and stream_of(told, "panda")["frames"] > 1000
+                record.wait("progress", begun)
+                time.sleep(0.6)  # A stream of datagrams is cut within this time.
+                wire.send(half, port)
+                came = lambda told: told["scan"]["scan"] == name and stream_of(told, str(port))["frames"] >= 200
+                record.wait("progress", came)
+                run("panda", "disarm", panda.endpoint)
+            record.ends(GOOD)
+    written = []
+    for number, scan in enumerate(record.all("sealed"), 1):
+        told = accounts(scan)
+        assert told["panda"]["verdict"] == "proven"
+        check_raw(tmp_path / f"all-{number}_panda.h5", count=told["panda"]["terms"]["written"])
+        with h5py.File(tmp_path / f"all-{number}.h5") as file:
+            assert set(file) == {"panda", str(port)}
+            written.append(file[str(port)]["frames"][()].tobytes())
+    assert all(written) and b"".join(written) == b"".join(frames)
+
+
+@pytest.mark.parametrize("option", [("--sync", "1s"), ("--chunk", "1GB")])
 def test_what_a_container_does_not_know_is_refused_with_it(option, tmp_path):
     done = run("record", "panda://127.0.0.1", "--to", f"hdf5:{tmp_path}/a.h5", *option, code=REFUSED)
     assert option[0] in done.stderr.decode()
+
+
+def test_a_limit_in_time_ends_a_recording_into_a_file(tmp_path):
+    """The options of the recorder are the same for every sink: a name, cores, and a limit."""
+    with Panda("--rate", 1e5) as panda:
+        options = ("--session", "a", "--scan", "b", "--cpus", "0", "--duration", "1s", "--arm")
+        with Told("record", panda.endpoint, "--to", f"hdf5:{tmp_path}/x.h5?scaled=false", *options) as record:
+            (done,) = record.ends(GOOD)
+        (sealed,) = record.all("sealed")
+    assert sealed["manifest"]["scan"] == {"session": "a", "scan": "b"}
+    assert (done["verdict"], done["reason"]) == ("proven", "Disarmed")
+    # What only datagrams into a store had before: the use of memory over time, and the threads.
+    assert sealed["accounts"][0]["host"]["tide"]["blocks"]
+    assert {thread["name"] for thread in sealed["manifest"]["rig"]["threads"]} == {"panda0", "hdf5"}
+    check_raw(tmp_path / "x.h5", count=done["samples"])
 
 
 def test_a_connection_lost_between_arm_and_header_is_made_again_and_not_armed_again(store, tmp_path):
@@ -1020,7 +1116,7 @@ def test_a_connection_lost_between_arm_and_header_is_made_again_and_not_armed_ag
     with Panda("--samples", 30_000, "--fault", "drop", "--fault", "drop") as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
             done = record.ends()[0]
-            assert len(record.all("lost")) == 2 and len(record.all("armed")) == 1
+            assert len(record.all("lost")) == 2 and len(record.all("panda-armed")) == 1
         assert (done["reason"], done["verdict"]) == ("Ok", "proven")
         with Recording(panda.endpoint, store=store, options=("--arm",)) as record:
             record.sealed()
@@ -1045,14 +1141,14 @@ def test_a_file_that_comes_in_between_stays_and_the_acquisition_goes_beside_it(t
     meant, beside = tmp_path / "a-2.h5", tmp_path / "a-2.1.h5"
     with Panda("--rate", 1e5) as panda:
         with recording(panda, tmp_path / "a-%d.h5", "--raw", "--arm", "--num", 2) as record:
-            record.wait("progress", lambda told: told["samples"] > 0)
+            record.wait_samples(0)
             meant.write_bytes(b"not to be lost")
             run("panda", "disarm", panda.endpoint)
-            told = record.wait("beside")
-            record.wait("progress", lambda told: told["number"] == 2 and told["samples"] > 5000)
+            told = record.wait("alternate")
+            record.wait_samples(5000, scan=2)
             run("panda", "disarm", panda.endpoint)
             ended = record.ends()
-    assert (told["number"], told["meant"], told["file"]) == (2, str(meant), str(beside))
+    assert (number_of(told["scan"]), told["meant"], told["file"]) == (2, str(meant), str(beside))
     assert "is there already" in told["why"]
     assert ended[1]["file"] == str(beside) and any("a-2.1.h5" in note for note in ended[1]["notes"])
     assert meant.read_bytes() == b"not to be lost"
@@ -1062,12 +1158,12 @@ def test_a_file_that_comes_in_between_stays_and_the_acquisition_goes_beside_it(t
 def test_an_acquisition_of_other_columns_is_not_lost_to_the_file_of_the_first(tmp_path):
     with Panda("--rate", 1e5) as panda:
         with recording(panda, tmp_path / "all.h5", "--arm", "--num", 2) as record:
-            record.wait("progress", lambda told: told["samples"] > 0)
+            record.wait_samples(0)
             control = panda.listening["control"].rsplit(":", 1)
             with socket.create_connection(control) as control:
                 control.sendall(b"COUNTER1.OUT.CAPTURE=Value\n*PCAP.DISARM=\n")
                 assert control.makefile("rb").readline() == b"OK\n"
-            record.wait("progress", lambda told: told["number"] == 2 and told["samples"] > 5000)
+            record.wait_samples(5000, scan=2)
             run("panda", "disarm", panda.endpoint)
             first, second = record.ends()
     assert second["file"] == str(tmp_path / "all.1.h5")
@@ -1096,12 +1192,12 @@ def test_each_acquisition_in_one_file_has_its_own_settings(tmp_path):
         with recording(panda, path, "--arm", "--num", 3) as record:
             for width in (b"0.5", b"0.75"):
                 number = 1 if width == b"0.5" else 2
-                record.wait("progress", lambda told: told["number"] == number and told["samples"] > 0)
+                record.wait_samples(0, scan=number)
                 with socket.create_connection(control) as changed:
                     changed.sendall(b"PULSE1.WIDTH=" + width + b"\n*PCAP.DISARM=\n")
                     answers = changed.makefile("rb")
                     assert [answers.readline(), answers.readline()] == [b"OK\n", b"OK\n"]
-            record.wait("progress", lambda told: told["number"] == 3 and told["samples"] > 0)
+            record.wait_samples(0, scan=3)
             run("panda", "disarm", panda.endpoint)
             record.ends()
     with h5py.File(path) as file:
@@ -1117,7 +1213,7 @@ def test_one_panda_given_twice_is_refused(other, store):
         second = panda.endpoint.replace("127.0.0.1", other) + "&name=other"
         words = ("--store", store, "--session", "test", "--scan", "one")
         said = run("record", panda.endpoint, second, *words, code=REFUSED).stderr.decode()
-    assert "are one PandA" in said and "name=other" in said
+    assert "are one source" in said and "name=other" in said
     assert not list(store.glob("test*"))
 
 
@@ -1143,7 +1239,7 @@ def test_samples_that_the_panda_scales_are_those_that_are_scaled_here(tmp_path):
         for name, values in columns(here).items():
             assert there[name].dtype == values.dtype
             np.testing.assert_array_equal(there[name][()], values, err_msg=name)
-    # Integers are what came: 60 bytes of each sample, in place of 84.
+    # Integers are the original data: 60 bytes per sample instead of 84.
     sizes = [(tmp_path / f"{name}.h5").stat().st_size for name in ("raw", "here")]
     assert sizes[0] < sizes[1] * 0.8
 
@@ -1157,10 +1253,10 @@ def test_a_panda_has_an_ipv6_address_too(tmp_path):
 
 
 def test_a_panda_that_freezes_is_given_up_and_what_is_certain_is_kept(tmp_path):
-    """The kernel goes on accepting connections for it, so it looks alive to whoever only connects."""
+    """The kernel still accepts connections for it, so it looks alive to a client that only connects."""
     with Panda("--rate", 300_000) as panda:
         with recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
-            record.wait("progress", lambda told: told["samples"] > 100_000)
+            record.wait_samples(100_000)
             panda.process.send_signal(signal.SIGSTOP)
             try:
                 (done,) = record.ends(code=FOUND)
@@ -1172,13 +1268,13 @@ def test_a_panda_that_freezes_is_given_up_and_what_is_certain_is_kept(tmp_path):
 
 def test_one_file_or_several_and_what_shows_them_are_in_the_help():
     def help_of(*verb):
-        """As one line: where it wraps is the terminal's choice."""
+        """As one line, because the terminal determines the line breaks."""
         return " ".join(run(*verb, "--help").stdout.decode().split())
 
     told = help_of("convert")
     assert "?existing=append" in told and "virtual" in told and "/acquisitions" in told
     told = help_of("panda", "record")
-    assert "`%d` is the number of the acquisition" in told and "Several acquisitions in one file" in told
+    assert "`%d` is the number of the acquisition" in told and "If several acquisitions share a file" in told
     told = help_of("record")
     assert "--to hdf5:now.h5" in told and "now.h5 shows all of them" in told
 
@@ -1188,10 +1284,10 @@ def test_other_clients_of_a_panda_are_shown(tmp_path):
         control = panda.listening["control"].rsplit(":", 1)
         with socket.create_connection(control) as web, recording(panda, tmp_path / "x.h5", "--arm") as record:
             own = "{}:{}".format(*web.getsockname())
-            # What it has answered it has counted.
+            # Every answer that it sent is counted.
             web.sendall(b"*IDN?\n")
             assert web.makefile("rb").readline().startswith(b"OK =PandA")
-            record.wait("progress", lambda told: told["samples"] > 0)
+            record.wait_samples(0)
             others = ask("panda", "show", panda.endpoint)["other_clients"]
             told = text(run("panda", "show", panda.endpoint).stdout)
     assert {"takes_data": False, "address": own} in others
@@ -1201,7 +1297,7 @@ def test_other_clients_of_a_panda_are_shown(tmp_path):
 
 def test_the_recipe_for_means_works_where_a_gate_was_closed(tmp_path):
     """The documented lines, word for word, with warnings as errors: sample 0 has a gate of 0."""
-    documented = (DOCS / "panda.md").read_text().split("## How integers are read")[1].split("\n## ")[0]
+    documented = (DOCS / "reference" / "panda.md").read_text().split("## Integers")[1].split("\n## ")[0]
     recipe = "\n".join(line[4:] for line in documented.splitlines() if line.startswith("    "))
     assert "column.attrs" in recipe
     with Panda("--samples", 1000) as panda, recording(panda, tmp_path / "x.h5", "--raw", "--arm") as record:
@@ -1216,11 +1312,11 @@ def test_the_recipe_for_means_works_where_a_gate_was_closed(tmp_path):
 
 
 def test_all_block_memory_is_told_once_and_the_same_again(store):
-    """Of a PandA and datagrams together."""
+    """The memory of a PandA and datagrams together."""
     with Panda() as panda:
         sources = [panda.endpoint, f"udp://127.0.0.1:{free_port()}?format=vdif"]
         with Recording(*sources, store=store, options=("--arm", "--buffer", "128MiB")) as record:
             memory, armed = record.wait("memory"), record.wait("armed")
-            assert (memory["bytes"], memory["of_pandas"]) == (128 << 20, 64 << 20)
+            assert (memory["bytes"], memory["of_waiting"]) == (128 << 20, 64 << 20)
             assert armed["pool_bytes"] == memory["bytes"]
             record.stop(AS_SEALED)

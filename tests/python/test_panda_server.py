@@ -1,6 +1,6 @@
-"""The simulated PandA against the client that PandA users have: PandABlocks-client.
+"""The simulated PandA against PandABlocks-client, the client of PandA users.
 
-That client knows only the usual ports, so every server here has a loopback address of its own.
+That client knows only the default ports, so every server here has a separate loopback address.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ numbers = itertools.count(1)
 
 
 class Panda(panda.Panda):
-    """`fullbore simulate panda` while it runs, on the usual ports of an address of its own."""
+    """A running `fullbore simulate panda`, on the default ports of a separate address."""
 
     def __init__(self, *options):
         number = next(numbers)
@@ -58,7 +58,7 @@ class Panda(panda.Panda):
 
 
 class Played(Panda):
-    """A recording played as the PandA that it is of."""
+    """A recording played as its PandA."""
 
     def __init__(self, scan, store, *options):
         super().__init__()
@@ -76,7 +76,7 @@ def client(*words, code=0, stdin=None):
 
 
 def truth(column, samples, first=0):
-    """What scaled samples hold: every 32-bit word of raw sample i is i."""
+    """The content of scaled samples: every 32-bit word of raw sample i is i."""
     i = np.arange(first, first + samples, dtype=np.int64)
     wide = (i * (2**32 + 1)).astype(np.float64)
     name, capture = column.rsplit(".", 1)

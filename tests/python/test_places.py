@@ -1,4 +1,4 @@
-"""Where scans are kept: the default store, members that may not be written, file systems in memory."""
+"""The places of scans: the default store, members without write permission, file systems in memory."""
 
 import json
 import os
@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import wire
+from disks import unmount
 from fullbore import FOUND, GOOD, INTACT, REFUSED, Recording, ask, free_port, run
 
 MEMORY = Path("/dev/shm")
 
 
 def record(store, **more):
-    """A second of frames; returns the recording, sealed, and what was sent."""
+    """Records a second of frames; returns the recording, sealed, and the data sent."""
     port = free_port()
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000", store=store, **more) as recording:
         sent = wire.send(wire.run_of_frames(1100), port)
@@ -58,7 +59,7 @@ def test_a_member_that_is_mounted_read_only_is_read_and_never_recorded_to(store,
         assert "read-only" in told.lower(), told
         run("verify", recording.scan, "--store", fixed, code=GOOD)
     finally:
-        subprocess.run(["umount", fixed], check=True)
+        unmount(fixed)
 
 
 @pytest.mark.skipif(not MEMORY.is_dir(), reason="no /dev/shm")
@@ -67,9 +68,9 @@ def test_a_member_in_memory_is_said_to_be_one():
     try:
         recording, sent = record(member)
         warnings = " ".join(event["text"] for event in recording.events if event["event"] == "warning")
-        assert "tmpfs is memory" in warnings
+        assert f"{member}: tmpfs is memory" in warnings
         (told,) = recording.wait("sealed")["manifest"]["members"]
-        # Whether it takes direct writes depends on the kernel; that it does not is said.
+        # Support of direct writes depends on the kernel; a lack of it is reported.
         assert told["buffered"] == ("no direct I/O" in warnings)
         assert recording.on_disk().bytes() == sent
     finally:
@@ -90,21 +91,27 @@ def test_a_damaged_identity_of_a_member_is_found_and_the_scan_is_still_read(stor
         told = ask("verify", recording.scan, "--store", names, code=FOUND)
         assert [(it["what"], it["file"]) for it in told["findings"]] == [("member-unidentified", str(file))], bit
         assert run("cat", recording.scan, "--store", names).stdout == sent
-    # Without its checksum, as version 0.1.0 wrote it, it is as good as it was.
+    # Without its checksum, as version 0.1.0 wrote it, it is as good as before.
     file.write_text('{\n  "uuid": "%s"\n}\n' % json.loads(whole)["uuid"])
     run("verify", recording.scan, "--store", names, code=INTACT)
 
 
-def test_a_member_without_its_identity_is_found_and_the_scan_is_still_read(stores):
+@pytest.mark.parametrize("relative", [False, True], ids=["full paths", "relative paths"])
+def test_a_member_without_its_identity_is_found_and_the_scan_is_still_read(relative, stores, monkeypatch):
     recording, sent = record(stores)
     names = ",".join(map(str, stores))
+    if relative:
+        monkeypatch.chdir(stores[0].parent)
+        names = ",".join(member.name for member in stores)
     file = stores[1] / ".fullbore/member.json"
     whole = file.read_bytes()
     file.unlink()
     told = ask("verify", recording.scan, "--store", names, code=FOUND)
     (found,) = told["findings"]
-    assert (found["what"], found["file"]) == ("member-file-missing", str(file))
+    assert (found["what"], Path(found["file"]).absolute()) == ("member-file-missing", file)
     assert found["uuid"] == json.loads(whole)["uuid"]
+    for verb in (["ls"], ["info", recording.scan]):
+        assert b"ABSENT" not in run(*verb, "--store", names).stdout
     assert run("cat", recording.scan, "--store", names).stdout == sent
     file.write_bytes(whole)
     run("verify", recording.scan, "--store", names, code=INTACT)

@@ -1,5 +1,5 @@
-"""How many frames a second has, where nobody tells it: what a sender of ours marks invalid or does not send is
-what the account says, and no frame is invented. And headers of every extended data version pass untouched."""
+"""The number of frames per second, when it is not given: frames that the sender marks invalid or omits are exactly
+those in the account, and no frame is invented. Headers of every extended data version pass unchanged."""
 
 import struct
 
@@ -10,7 +10,7 @@ from conftest import chance, seeds
 from fullbore import FOUND, GOOD, INTACT, Recording, balanced, free_port, run
 
 SECONDS = 4
-PAYLOAD = 1000  # bytes; rates that make whole Mbit/s are multiples of 125
+PAYLOAD = 1000  # bytes; rates in whole Mbit/s are multiples of 125
 HEADER = 32
 
 
@@ -19,16 +19,16 @@ def marked_invalid(frame: bytes) -> bytes:
 
 
 def each_second(*numbers):
-    """Frames of these numbers, of every second."""
+    """Frames with these numbers, in every second."""
     return lambda fps, _: {second * fps + number for second in range(SECONDS) for number in numbers}
 
 
 def scattered(part):
-    """That part of all frames, as chance will have it; never the first or the last of all."""
+    """A random share of all frames; never the first or the last of all."""
     return lambda fps, seed: set(chance(seed).sample(range(1, SECONDS * fps - 1), int(part * SECONDS * fps)))
 
 
-# what it is, frames a second, which of them
+# name, frames per second, the affected frames
 HIT = {
     "two of each second": (100, each_second(3, 53)),
     "the last but one of the first second": (100, lambda *_: {98}),
@@ -48,12 +48,12 @@ def record(datagrams, store, query=""):
 
 
 def stored(recording, query=""):
-    """What lies in the chunk files of the one thread."""
+    """The content of the chunk files of the single thread."""
     return recording.on_disk().bytes("samplet0" if "split" in query else None)
 
 
 def told_of(recording, code, fps):
-    """The account, once the rate is seen to be the true one and `verify` to agree."""
+    """The account, after checking that the rate is the true one and that `verify` agrees."""
     sealed = recording.stop(code)
     [account], [stream] = sealed["accounts"], sealed["manifest"]["streams"]
     rate = stream["format"]
@@ -86,7 +86,7 @@ def test_frames_not_sent_are_all_that_is_missing(fps, hit, query, seed, store):
     recording = record([frame for n, frame in enumerate(frames) if n not in lost], store, query)
     account = told_of(recording, FOUND, fps)
     terms = account["terms"]
-    # A run lost at the same place near every end hides the end for some seconds; what was filled by then stays.
+    # A run lost at the same place near every end hides the end for some seconds; fill written by then stays.
     invented = range(3 * 25 + 1) if hit is HIT["a run in every second"][1] else range(1)
     assert terms["missing"] - len(lost) in invented, terms
     assert terms["expected"] - len(frames) in invented, terms
@@ -94,7 +94,7 @@ def test_frames_not_sent_are_all_that_is_missing(fps, hit, query, seed, store):
 
 
 def test_frames_that_are_invalid_for_seconds_on_end_have_their_places(store):
-    # A backend marks what it sends until it is locked; its numbers are true.
+    # A backend marks its frames until it is locked; its numbers are true.
     frames = wire.run_of_frames(600, fps=100, payload_bytes=PAYLOAD)
     sent = [marked_invalid(frame) for frame in frames[:250]] + frames[250:]
     recording = record(sent, store)
@@ -105,7 +105,7 @@ def test_frames_that_are_invalid_for_seconds_on_end_have_their_places(store):
 
 
 def test_a_rate_taken_too_high_at_first_is_lowered_and_the_account_says_no_more_than_was_filled(store):
-    # Every third frame of the first second is lost: no one could tell that it ended there.
+    # Every third frame of the first second is lost: its end cannot be detected.
     frames = wire.run_of_frames(800, fps=100, payload_bytes=PAYLOAD)
     lost = {n for n in range(1, 99) if n % 3 == 0}
     recording = record([frame for n, frame in enumerate(frames) if n not in lost], store)
@@ -142,5 +142,11 @@ def test_every_extended_data_version_comes_back_byte_for_byte(words, query, stor
     for frame, n in zip(came, (n for n in range(300) if n not in lost), strict=True):
         header = VDIFHeader(struct.unpack("<8I", frame[:HEADER]), verify=False)
         assert header["edv"] == words(n)[0] >> 24 and header["frame_nr"] == n % 100
-    # What was filled in is of the same version.
+    # Fill frames have the same version.
     assert {frame[19] for frame in kept} == {words(0)[0] >> 24}
+
+
+def test_one_datagram_is_told_as_one():
+    words = ["generate", "--to", f"udp://127.0.0.1:{free_port()}", "--frame", 1032, "--fps", 100, "--frames", 1]
+    told = run(*words, code=None)
+    assert b" 1 datagram, " in told.stdout + told.stderr

@@ -1,17 +1,19 @@
-"""Bad input: the message names the thing, the exit code says it, and nothing half-made stays."""
+"""Bad input: the message names the cause, the exit code reports it, and no partial results stay."""
 
 import os
 import re
 import socket
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 import wire
-from fullbore import BINARY, FOUND, REFUSED, Recording, free_port, run
+from fullbore import BINARY, FOUND, PATIENCE, REFUSED, Recording, free_port, run
 
 
 def tree(root):
-    """Everything below `root` but a member's own identity."""
+    """Everything below `root` except a member's own identity."""
     return sorted(
         str(path.relative_to(root))
         for path in root.rglob("*")
@@ -27,7 +29,7 @@ def refused(*words, naming):
     return told
 
 
-# what is wrong, the source, further words, what the message must name
+# name, source, further arguments, text expected in the message
 BAD_RECORDINGS = [
     ("an unknown format", "udp://127.0.0.1:{port}?format=vdiff", [], "vdiff"),
     ("an unknown parameter", "udp://127.0.0.1:{port}?formt=vdif", [], "formt"),
@@ -139,11 +141,19 @@ def test_a_key_that_a_file_misspells_is_named_with_its_line(tmp_path, store):
     assert "durration" in told
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_member_that_may_not_be_written_is_named(store):
-    store.chmod(0o500)
-    words = ["--store", store, "--session", "bad", "--scan", "one"]
-    refused("record", f"udp://127.0.0.1:{free_port()}", *words, naming=str(store))
+def test_a_member_that_may_not_be_written_is_named():
+    """As an ordinary user: root may write anywhere."""
+    with tempfile.TemporaryDirectory(prefix="fullbore-") as place:
+        store = Path(place) / "member0"
+        store.mkdir()
+        store.chmod(0o555)
+        Path(place).chmod(0o755)
+        words = ["record", f"udp://127.0.0.1:{free_port()}", "--store", store, "--session", "bad", "--scan", "one"]
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
+        command = [*(nobody if os.geteuid() == 0 else []), BINARY, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == REFUSED and str(store) in done.stderr and "ermission denied" in done.stderr, done
+        assert list(store.iterdir()) == []
 
 
 def test_a_scan_that_exists_is_never_touched(store):
@@ -185,8 +195,8 @@ def test_what_is_no_scan_of_a_store_is_refused_as_such(verb, address, advice, tm
     (["generate", "--to", "udp://127.0.0.1:5000", "--drop", "0.1", "--drop-run", "0"], "--drop-run"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--frames", "9", "--fps", "9", "--truth", "/dev/full"], "/dev/full"),
     (["generate", "--to", "udp://127.0.0.1:5000", "--format", "raw", "--frame", "4"], "choose another rate"),
-    (["rm", "../../etc", "--store", "/tmp"], "`../../etc` is a path"),
-    (["rm", "a/../../etc", "--store", "/tmp"], "no scan `a`"),
+    (["rm", "../../etc", "--store", "/usr"], "`../../etc` is a path"),
+    (["rm", "a/../../etc", "--store", "/usr"], "no scan `a`"),
     (["play", "file:/nowhere/x.vdif", "--to", "udp://127.0.0.1:5000"], "/nowhere/x.vdif"),
     (["--config", "/nowhere/c.toml", "ls"], "/nowhere/c.toml"),
     (["frobnicate"], "frobnicate"),
@@ -194,7 +204,7 @@ def test_what_is_no_scan_of_a_store_is_refused_as_such(verb, address, advice, tm
     (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--stream", "a"], "--stream"),
     (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--as-recorded"], "--loop"),
     (["play", "file:/x", "--to", "udp://127.0.0.1:5000", "--fps", "0"], "--fps"),
-    (["verify", "x", "--reads", "100000", "--store", "/tmp"], "--reads"),
+    (["verify", "x", "--reads", "100000", "--store", "/usr"], "--reads"),
 ])  # fmt: skip
 def test_other_bad_commands_are_refused_by_name(words, naming):
     refused(*words, naming=naming)
@@ -241,7 +251,8 @@ def test_every_verb_teaches_itself(verb):
 
 
 def broken_early(text, columns):
-    """Lines of a paragraph after which the first word of the next line had fitted too: text that is wrapped twice."""
+    """Lines of a paragraph in which the first word of the next line would have fitted too: text that is wrapped twice.
+    """
     lines = text.splitlines()
     flows = [bool(line) and not line.startswith(" ") for line in lines]
     return [
@@ -280,7 +291,7 @@ def test_a_length_of_time_that_is_none_is_answered_with_one_that_is(option):
     ("store:a_b", "out", "`out`"),
     ("store:a_b", "mark6:/a/b.h5", "mark6:/a/b.h5"),
     ("file:/etc/passwd", "x.sigmf", "x.sigmf"),
-    ("mark6:/a/b", "x.h5", "mark6:/a/b: what is converted is store:SCAN"),
+    ("mark6:/a/b", "x.h5", "mark6:/a/b: the input must be store:SCAN"),
     ("file:/etc/passwd", "x.h5", "/etc/passwd: this is not what a PandA's data port sends"),
 ])  # fmt: skip
 def test_what_cannot_be_converted_is_refused_with_what_can(source, to, naming, tmp_path):
@@ -290,6 +301,13 @@ def test_what_cannot_be_converted_is_refused_with_what_can(source, to, naming, t
     assert "the server answered" not in told.stderr and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("to", ["d.tdms", "d.h5", "hdf5:d.h5", "udp://127.0.0.1:5000"])
+def test_a_scan_on_a_device_is_converted_to_a_plain_file_and_nothing_else(to, tmp_path):
+    told = run("convert", f"device:{tmp_path}/drive.img?scan=r1_a", to, code=REFUSED).stderr.decode()
+    assert told.startswith(f"fullbore: {to}: ") and "write for example file:out.vdif" in told
+
+
+
 def test_the_help_of_record_knows_every_parameter_of_a_source():
     told = run("record", "--help").stdout.decode()
     for parameter in ("format=vdif", "rcvbuf=64MiB", "threads=split", "xml=false", "arm=true"):
@@ -297,3 +315,107 @@ def test_the_help_of_record_knows_every_parameter_of_a_source():
     unknown = refused("record", "udp://0.0.0.0:5000?nosuch=1", "--session", "a", "--scan", "b", naming="nosuch")
     known = re.search(r"they are ([a-z, ]+)", unknown).group(1).split(", ")
     assert len(known) > 10 and all(f"\n  {name}=" in told for name in known), known
+
+
+@pytest.mark.parametrize("words, code", [
+    (["ls"], REFUSED), (["verify", "a_b"], REFUSED), (["cat", "a_b"], REFUSED), (["rm", "a_b", "--yes"], REFUSED),
+    (["recover", "a_b"], REFUSED), (["play", "a_b", "--to", "udp://127.0.0.1:5000"], REFUSED),
+    (["record", "udp://127.0.0.1:5000", "--session", "a", "--scan", "b"], REFUSED),
+])  # fmt: skip
+@pytest.mark.parametrize("full", ["/dev/full", None], ids=["full", "closed"])
+def test_a_standard_error_that_takes_nothing_changes_no_exit_code(words, code, full):
+    where = f"2>{full}" if full else "2>&-"
+    line = ["sh", "-c", f'exec "$@" {where}', "sh", BINARY, *words, "--store", "/nowhere"]
+    done = subprocess.run(line, capture_output=True, timeout=60, check=False)
+    assert done.returncode == code, done
+
+
+def test_a_store_that_is_empty_is_told_to_nobody_without_a_panic(store):
+    run("record", f"udp://127.0.0.1:{free_port()}", "--store", store, "--session", "a", "--scan", "b",
+        "--duration", "10ms", code=FOUND)  # fmt: skip
+    for words in (["recover", "--all"], ["rebuild", "--all"]):
+        line = ["sh", "-c", 'exec "$@" >/dev/full', "sh", BINARY, *words, "--store", store]
+        done = subprocess.run(line, capture_output=True, timeout=60, check=False)
+        assert done.returncode == REFUSED and b"standard output" in done.stderr, done
+
+
+@pytest.mark.parametrize("further", [["--json"], []], ids=["events", "account"])
+def test_a_recording_whose_events_are_not_taken_is_made_and_says_so(further, store):
+    words = ["record", f"udp://127.0.0.1:{free_port()}?format=raw", "--store", store, "--session", "a", "--scan", "b",
+             "--duration", "50ms", *further]  # fmt: skip
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, *map(str, words)], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == FOUND and b"on standard output" in done.stderr, done
+    assert (store / "a_b/.fullbore/account.json").exists()
+
+
+def test_a_member_whose_path_is_no_text_is_refused(tmp_path):
+    odd = os.fsencode(tmp_path) + b"/n\xffu"
+    os.mkdir(odd)
+    for further in ([], ["--new-member", odd]):
+        line = [BINARY, "record", f"udp://127.0.0.1:{free_port()}", "--store", odd, "--session", "a", "--scan", "b", *further]
+        done = subprocess.run(line, capture_output=True, timeout=60, check=False)
+        assert done.returncode == REFUSED and b"not UTF-8" in done.stderr and b"panicked" not in done.stderr, done
+    # Nor if only the whole path shows it.
+    line = [BINARY, "record", f"udp://127.0.0.1:{free_port()}", "--store", ".", "--session", "a", "--scan", "b"]
+    done = subprocess.run(line, capture_output=True, timeout=60, check=False, cwd=odd)
+    assert done.returncode == REFUSED and b"not UTF-8" in done.stderr and b"panicked" not in done.stderr, done
+    assert os.listdir(odd) == []
+
+
+RECORD = ["record", "udp://127.0.0.1:5000", "--session", "a", "--scan", "b"]
+
+
+@pytest.mark.parametrize("words", [
+    [*RECORD, "--duration", "-1s"], [*RECORD, "--bytes", "-1"], [*RECORD, "--clock-drift", "-1"], [*RECORD, "--sync", "-.5s"],
+    ["play", "a_b", "--to", "udp://127.0.0.1:5000", "--factor", "-1"], ["info", "a_b", "--gaps", "-1"],
+])  # fmt: skip
+def test_a_value_below_zero_is_refused_as_a_value(words, store):
+    wrong, option = words[-1], words[-2]
+    told = refused(*words, "--store", store, naming=wrong)
+    assert "tip:" not in told and option in told, told
+
+
+def test_a_bad_value_of_a_file_is_blamed_on_the_file(tmp_path, store):
+    config = tmp_path / "c.toml"
+    for text, option in (("duration = 1", "--duration"), ("duration = '0s'", "--duration"), ("scans = 0", "--scans")):
+        config.write_text(f"[record]\nsession = 'a'\n{text}\n")
+        words = ["--config", config, "record", "udp://127.0.0.1:5000", "--scan", "b", "--store", store]
+        told = refused(*words, naming=f"{option} stands in {config}, line 3")
+        assert "--session stands" not in told
+    told = refused(*words[:-1], store / "none", "--scans", "2", naming="--duration or --bytes")
+    assert str(config) not in told, "what is typed is not blamed on the file"
+
+
+@pytest.mark.parametrize("option, why", [
+    (["--lead", "3s"], "it is for --schedule"), (["--station", "Wz"], "it is for --schedule"),
+    (["--arm"], "it is for a PandA"), (["--reconnect", "3s"], "it is for a PandA"),
+])  # fmt: skip
+def test_an_option_that_would_change_nothing_is_refused(option, why, store):
+    refused(*RECORD, *option, "--store", store, naming=f"{option[0]}: {why}")
+    assert tree(store) == []
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["verify", "--all"], RECORD])
+def test_a_member_that_is_given_twice_is_refused(verb, store):
+    refused(*verb, "--store", f"{store},{store}/", naming="is given twice")
+
+
+def test_a_rate_of_nothing_is_refused_before_anything_is_begun(tmp_path):
+    told = refused("generate", "--to", "udp://127.0.0.1:5000", "--rate", "1bit/s", naming="less than a byte a second")
+    assert "--rate 0" not in told
+    for rate in ("0", "1bit/s"):
+        words = ["demo", "--rate", rate, "--directory", tmp_path / "demo"]
+        refused(*words, naming="less than a byte a second")
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("verb", [["disk", "{store}", "--seconds", "0"], ["disk", "{store}", "--run-time", "0s"],
+                                  ["memory", "--time", "0s"], ["ring", "--time", "0s"]])  # fmt: skip
+def test_nothing_is_measured_in_no_time(verb, store):
+    refused("bench", *[word.format(store=store) for word in verb], naming="nothing is measured in no time")
+
+
+def test_the_name_of_a_session_is_told_what_it_may_hold(store):
+    told = refused("record", "udp://127.0.0.1:5000", "--session", "s x", "--scan", "b", "--store", store, naming="`s x` contains")
+    assert "`_`" not in told, told

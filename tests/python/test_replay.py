@@ -1,4 +1,4 @@
-"""What is played out is what was recorded: every frame, in order, and in time."""
+"""A replay equals the recording: every frame, in order, and in time."""
 
 import json
 import re
@@ -11,9 +11,6 @@ import time
 import pytest
 from fullbore import AS_SEALED, BINARY, FOUND, GOOD, PATIENCE, REFUSED, Recording, accounts, free_ports, generate, play, run
 
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
-
 
 def record(ports, store, scan, feed):
     source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif"
@@ -22,6 +19,7 @@ def record(ports, store, scan, feed):
     return recording
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("pace", [[], ["--factor", "2"], ["--flat-out"]], ids=["recorded", "twice", "flat out"])
 def test_a_replay_recorded_again_is_equal(pace, stores, tmp_path):
     ports, members = free_ports(4), ",".join(map(str, stores))
@@ -58,6 +56,7 @@ def test_fill_frames_are_not_sent_so_a_lossy_scan_stays_lossy(store, tmp_path):
     assert before["terms"] == after["terms"] and before["terms"]["missing"] > 0
 
 
+@pytest.mark.alone
 def test_a_replay_tells_its_rate_and_its_error_of_pace(store, tmp_path):
     ports = free_ports(1)
     first = record(
@@ -101,7 +100,7 @@ def test_frames_that_are_held_up_are_told_late_with_the_time_they_were(store):
 
 
 def played(scan, store, *words):
-    """A replay to a port where nobody need listen."""
+    """A replay to a port that needs no listener."""
     to = f"udp://127.0.0.1:{free_ports(1)[0]}"
     done = play(scan, "--store", store, "--to", to, "--gentle", "--json", *words)
     return json.loads(done.stdout.splitlines()[-1])
@@ -131,7 +130,7 @@ def test_a_scan_is_played_by_the_clock_of_its_frames_alone(threads, fill, start,
 def test_a_raw_scan_is_played_as_long_as_it_was_sent(number, store):
     (port,) = free_ports(1)
     source = f"udp://127.0.0.1:{port}?format=raw{number}"
-    # The recording goes on for as long again as something came.
+    # The recording continues for the same time again.
     with Recording(source, store=store, scan="first", options=["--duration", "6s"]) as recording:
         target = f"udp://127.0.0.1:{port}"
         sent = run(
@@ -178,20 +177,23 @@ def manifest(recording):
     return path.read_text()
 
 
-def looped(scan, store, frames, *words):
-    """Plays in a loop until so many frames have come; then an end is asked for. The report, and the frames by their
-    headers: how many there are since the reference epoch, at 100 a second."""
+def looped(scan, store, frames, *words, stopped=False):
+    """Plays in a loop until this number of frames has arrived; then stops it if `stopped`. Returns the report; the
+    frames by their headers, as numbers since the reference epoch at 100 a second; and their arrival times."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.settimeout(PATIENCE)
         to = f"udp://127.0.0.1:{listener.getsockname()[1]}"
         command = [BINARY, "play", scan, "--store", store, "--to", to, "--gentle", "--json", *words]
         player = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        came = [listener.recv(2048) for _ in range(frames)]
-        if player.poll() is None:
+        came, times = [], []
+        for _ in range(frames):
+            came.append(listener.recv(2048))
+            times.append(time.monotonic())
+        if stopped:
             player.send_signal(signal.SIGINT)
         told, said = player.communicate(timeout=PATIENCE)
-        # What was sent before it ended waits in the socket, which has room for all of it.
+        # Frames sent before the end wait in the socket, which has room for all of them.
         listener.setblocking(False)
         try:
             while True:
@@ -201,7 +203,22 @@ def looped(scan, store, frames, *words):
     assert player.returncode in (GOOD, FOUND), said
     headers = [struct.unpack_from("<II", frame) for frame in came]
     numbers = [(second & 0x3FFF_FFFF) * 100 + (number & 0xFF_FFFF) for second, number in headers]
-    return json.loads(told.splitlines()[-1]), numbers
+    return json.loads(told.splitlines()[-1]), numbers, times
+
+
+def held_up_at_turns(times, turn):
+    """The seconds by which even the shortest wait between two turns exceeds the longest within one. A busy machine
+    delays any frame; the cost of a turn occurs at each of them."""
+    waits = [after - before for before, after in zip(times, times[1:])]
+    between = waits[turn - 1 :: turn]
+    within = [wait for at, wait in enumerate(waits) if at % turn != turn - 1]
+    return min(between) - max(within)
+
+
+def test_a_delay_of_18_ms_at_each_turn_is_seen():
+    even = [at * 0.01 + 0.002 * (at % 3) for at in range(300)]
+    late = [at + 0.018 * (number // 100) for number, at in enumerate(even)]
+    assert held_up_at_turns(even, 100) <= 0 < held_up_at_turns(late, 100)
 
 
 def test_a_loop_plays_turn_after_turn_without_a_gap_until_it_is_stopped(store):
@@ -211,15 +228,16 @@ def test_a_loop_plays_turn_after_turn_without_a_gap_until_it_is_stopped(store):
     recording.stop(code=GOOD)
     sent = recording.on_disk().bytes()
     first = (struct.unpack_from("<I", sent)[0] & 0x3FFF_FFFF) * 100
-    # Three turns: the times in the frames go on by a second from turn to turn.
-    report, numbers = looped(recording.scan, store, 300, "--loop", "3")
+    # Three turns: the times in the frames advance by a second from turn to turn.
+    report, numbers, times = looped(recording.scan, store, 300, "--loop", "3")
+    assert held_up_at_turns(times, 100) <= 0, [round(at - times[0], 4) for at in times]
     assert numbers == list(range(first, first + 300))
     assert (report["times"], report["frames"]) == (3, 300) and not report["stopped"], report
     assert report["due_seconds"] == pytest.approx(2.99, abs=0.02)
-    # Without a number it goes on until Ctrl-C, in the midst of a turn.
-    report, numbers = looped(recording.scan, store, 230, "--loop", "--factor", "2")
+    # Without a number it continues until Ctrl-C, in the middle of a turn.
+    report, numbers, _ = looped(recording.scan, store, 230, "--loop", "--factor", "2", stopped=True)
     assert report["stopped"] and report["times"] >= 2 and report["frames"] == len(numbers) >= 230, report
     assert numbers == list(range(first, first + len(numbers)))
-    # Each turn as it was recorded.
-    report, numbers = looped(recording.scan, store, 200, "--loop", "2", "--factor", "4", "--as-recorded")
+    # Each turn as recorded.
+    report, numbers, _ = looped(recording.scan, store, 200, "--loop", "2", "--factor", "4", "--as-recorded")
     assert numbers == 2 * list(range(first, first + 100)) and report["times"] == 2

@@ -1,4 +1,4 @@
-"""Real recordings, sent by a sender that is not ours, come back from the chunk files as they went out.
+"""Real recordings, sent by an independent sender, are recovered unchanged from the chunk files.
 
 The samples are those that baseband ships; baseband also reads the chunk files, in place.
 """
@@ -74,7 +74,7 @@ def test_a_corrupt_recording_neither_stops_us_nor_is_called_proven(store):
         assert frame in sent
 
 
-# sample, its reader, what the reader must be told, how the datagrams are cut, what it is counted by
+# sample, its reader, arguments of the reader, how the datagrams are cut, the counting method
 RAW = [
     ("SAMPLE_MARK5B", mark5b, {"nchan": 8, "bps": 2, "kday": 56000, "sample_rate": 32 * u.MHz},
      10016, "frame=10016&seq=4:2:le", "sequence-field"),
@@ -113,7 +113,7 @@ def test_a_sample_replayed_and_recorded_again_is_the_same(store, tmp_path):
 
 
 def at_5000_a_second(count):
-    """Frames of a sample whose headers tell 1600 a second, numbered as if there were 5000."""
+    """Frames of a sample whose headers give 1600 a second, numbered as if there were 5000."""
     frame = wire.cut(wire.sample("SAMPLE_VDIF"), 5032)[0]
     start, epoch, *_ = struct.unpack_from("<2I", frame)
     return [

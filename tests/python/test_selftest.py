@@ -1,7 +1,8 @@
-"""`fullbore selftest` on what a host has: a directory, a file, and a loop device; and what it leaves alone.
+"""`fullbore selftest` on local targets: a directory, a file, and a loop device; and the data that it does not touch.
 
-That each test can fail is shown where faults can be made at will, under the code (`selftest/faulty.rs`), and here
-with those that can be made from outside, by a disk that is a program (`fused.py`) among others; and that all pass on sound targets, and that nothing is overwritten by mistake.
+Faults that can be simulated are tested in `selftest/faulty.rs`; here are those made from outside, for example by a disk
+that is a program (`fused.py`). The tests also show that all pass on sound targets, and that nothing is overwritten by
+mistake.
 """
 
 import fcntl
@@ -17,12 +18,9 @@ import time
 from pathlib import Path
 
 import pytest
-from disks import MARKS, Disk
+from disks import MARKS, Disk, unmount
 from fullbore import BINARY, FOUND, PATIENCE, REFUSED, ask, run, text
 from test_documents import schema
-
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
 
 TITLES = 12
 IS_ROOT = os.geteuid() == 0
@@ -32,7 +30,7 @@ def passed(*words):
     told = ask("selftest", *words, "--quick")
     schema("selftest").validate(told)
     assert told["passed"] and told["failed"] == 0 and not told["interrupted"]
-    # Whether this machine tells of a link is its own affair; all else is seen.
+    # A link is reported on some machines only; everything else is.
     assert {test["number"] for test in told["tests"] if test["outcome"] != "pass"} in (set(), {0, 11})
     assert [test["number"] for test in told["tests"]] == list(range(TITLES))
     return told
@@ -40,7 +38,7 @@ def passed(*words):
 
 @pytest.fixture
 def loop_device(tmp_path):
-    """Makes loop devices; takes them away after."""
+    """Makes loop devices; removes them afterwards."""
     devices = []
 
     def make(bytes_, content=b""):
@@ -84,7 +82,7 @@ def test_a_block_device_passes_all_twelve(loop_device):
     assert "a block device" in text(refused.stderr) and "--overwrite" in text(refused.stderr)
     told = passed(device, "--overwrite", device)
     assert told["continuous"]["bytes"] == 48 << 20
-    # Read from the file below: what the last test wrote is there.
+    # Read from the file below: the data of the last test is there.
     chunk, content = 128 << 10, image.read_bytes()
     assert all(any(content[at : at + chunk]) for at in range(0, len(content), chunk))
 
@@ -135,7 +133,7 @@ def test_a_device_with_a_file_system_is_left_alone(loop_device, tmp_path):
         busy = run("selftest", device, "--quick", "--overwrite", device, code=REFUSED)
         assert "in use" in text(busy.stderr)
     finally:
-        subprocess.run(["umount", mounted], check=True)
+        unmount(mounted)
     assert image.read_bytes() == before
     passed(device, "--overwrite", device)
 
@@ -174,7 +172,7 @@ def test_a_target_that_somebody_else_writes_to_fails_with_what_lies_there(tmp_pa
         [BINARY, "selftest", drive, "--overwrite", drive, "--tests", "10", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    # Past the page cache as well: a page of it in the way of direct writes is an error of its own.
+    # Bypassing the page cache as well: a cached page would conflict with direct writes.
     with mmap.mmap(-1, 128 << 10) as zeros:
         other = os.open(drive, os.O_WRONLY | os.O_DIRECT)
         while process.poll() is None:
@@ -187,13 +185,13 @@ def test_a_target_that_somebody_else_writes_to_fails_with_what_lies_there(tmp_pa
     assert "from 0x800000 to 0x81ffff: zeros" in test["why"], test
 
 
-# Each test made to fail, on a file and on a loop device, by somebody who comes between its steps.
+# Each test is made to fail, on a file and on a loop device, by a process that acts between its steps.
 
 
 class Step:
-    """`fullbore selftest` that goes on to its next line only when it is let: a pipe that holds one line, and no more.
+    """A `fullbore selftest` that continues to its next line only when it is allowed: a pipe that holds a single line.
 
-    The lines tell what was done or will be, so whoever acts before each of them acts between writing and reading.
+    The lines report past or coming steps, so an action before each of them is between writing and reading.
     """
 
     def __init__(self, target, *tests):
@@ -207,7 +205,7 @@ class Step:
         os.close(write)
 
     def _stands_still(self):
-        """In a write to its standard output, or ended."""
+        """True if it is blocked in a write to its standard output, or has ended."""
         deadline = time.monotonic() + PATIENCE
         call = f"/proc/{self.process.pid}/syscall"
         while self.process.poll() is None:
@@ -238,7 +236,7 @@ MEDIA = 24 << 20
 
 
 def somebody_writes(target):
-    """What lies there is gone, whichever chunk it is: wrong data, stale blocks, writes beyond a range."""
+    """Overwrites chunks of the target: wrong data, stale blocks, writes beyond a range."""
     other = os.open(target, os.O_WRONLY | os.O_DIRECT)
     with mmap.mmap(-1, 1 << 20) as zeros:
         for place in range(0, MEDIA, 1 << 20):
@@ -248,7 +246,7 @@ def somebody_writes(target):
 
 @pytest.fixture(params=["file", pytest.param("loop", marks=pytest.mark.skipif(not IS_ROOT, reason="needs root"))])
 def drive(request, tmp_path):
-    """A target, and the file that it is made of."""
+    """A target, and the file below it."""
     if request.param == "loop":
         return request.getfixturevalue("loop_device")(MEDIA)
     image = tmp_path / "drive.img"
@@ -284,7 +282,7 @@ def test_a_target_that_is_larger_than_it_said_fails_the_test(tests, drive):
 @pytest.mark.parametrize("kind", ["file", "loop"])
 @pytest.mark.parametrize("number", [0, 1, 5, 10])
 def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
-    """Every request is an error from the first line on, for the disk below is one."""
+    """Every request fails from the first line on, because the disk below fails."""
     disk = Disk(tmp_path / "sick", "ext4")
     image = disk.member / "drive.img"
     device = None
@@ -312,13 +310,13 @@ def test_a_target_that_dies_fails_the_test(number, kind, tmp_path):
 
 @pytest.fixture(params=["file", "loop"])
 def fused_disk(request, obedient_disk):
-    """A disk that does what it is told, and what it is told to lie about: a file, and a loop device over one."""
+    """A disk with controllable faults: a file, and a loop device over one."""
     return obedient_disk(MEDIA, with_loop=request.param == "loop")
 
 
 @pytest.fixture
 def on_fused(fused_disk):
-    """The words that test it."""
+    """The arguments that test it."""
     target = fused_disk.loop or fused_disk.file
     return ["selftest", target, "--overwrite", target, "--quick", "--json"]
 
@@ -330,7 +328,7 @@ def failing(words):
 
 
 def test_a_flush_that_lies_fails_the_tests_that_read_from_the_medium(fused_disk, on_fused):
-    """The disk says that all is safe, the kernel counts its flush, and what was written is gone."""
+    """The disk reports success, the kernel counts its flush, and the written data is lost."""
     assert ask(*on_fused)["passed"]
     fused_disk.tell("lie")
     failed = failing(on_fused)
@@ -349,7 +347,7 @@ def test_a_disk_that_gives_half_of_what_is_read_fails_the_tests_that_read(fused_
 
 
 def saved_machine(place, target, link):
-    """A /sys that has the disk of a directory on NVMe, with its link as the kernel tells it; `None`: tells of none."""
+    """A /sys with the disk of a directory on NVMe, and its link as the kernel reports it; `None`: no link."""
     number = os.stat(target).st_dev
     port = place / "devices/pci0000:00/0000:00:01.0"
     disk = port / "0000:01:00.0/nvme/nvme0/nvme0n1"
@@ -412,7 +410,7 @@ def test_the_whole_target_is_written_and_read_as_often_as_asked_for(tmp_path):
 
 
 def test_what_an_earlier_run_has_left_is_not_taken_for_what_this_one_wrote(fused_disk, on_fused):
-    """A drive that has stopped to write holds what the last run wrote, in the same places."""
+    """A drive that no longer writes holds the data of the last run, in the same places."""
     words = [*on_fused, "--tests", "10"]
     run(*words)
     fused_disk.tell("lie")
@@ -420,9 +418,10 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_what_this_one_wrote(fused
     assert "wrong data" in why, why
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate, kept", [("1MB/s", True), ("400MB/s", False)])
 def test_a_disk_slower_than_the_pattern_is_told_plainly(rate, kept, fused_disk):
     fused_disk.tell("delay 0.1")
     source = f"pattern:prbs31?rate={rate}&bytes={1 if kept else 24}MiB"
     told = text(run("record", source, "--to", f"device:{fused_disk.loop or fused_disk.file}?depth=1&block=1MiB").stdout)
-    assert ("did not keep up" in told) == (not kept), told
+    assert ("did not sustain" in told) == (not kept), told

@@ -1,4 +1,4 @@
-"""A slow stream is on disk soon too: what lies in a block that is not full is not durable."""
+"""A slow stream is soon on disk, too: data in a block that is not full is not durable."""
 
 import socket
 import time

@@ -1,6 +1,6 @@
-"""A member that stands still for seconds: the others go on, and so does the series of scans.
+"""A member that stalls for seconds: the others continue, and so does the series of scans.
 
-Needs root: a file system of its own is frozen and thawed.
+Needs root: a separate file system is frozen and thawed.
 """
 
 import os
@@ -69,7 +69,7 @@ def test_the_next_scans_begin_in_time_while_a_member_stands_still(disk, store):
             recording.wait("progress", lambda told: told["durable_bytes"] > 0)
             freeze(disk)
             try:
-                # They are told of while it stands still: nobody waits for it.
+                # They are reported during the stall, without waiting for the member.
                 third = recording.wait("progress", lambda told: told["scan"]["scan"] == "no0003")
             finally:
                 freeze(disk, thaw=True)

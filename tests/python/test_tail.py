@@ -1,4 +1,5 @@
-"""A slow stream is safe long before its block is full: what came of it is in its tail, and `recover` brings it back."""
+"""A slow stream is durable long before its block is full: its frames are in the partial block journal, and `recover`
+restores them."""
 
 import struct
 import subprocess
@@ -17,7 +18,7 @@ def tails(stores):
 
 
 def frames_in(path):
-    """Frames in the blocks that the last picture of a tail tells of, by the page on the store's files."""
+    """Frames in the blocks of a journal's last snapshot, as documented on the page about the store's files."""
     try:
         file = path.read_bytes()
     except FileNotFoundError:
@@ -39,7 +40,7 @@ def frames_in(path):
 
 
 def kept(stores, least, first_block=0):
-    """Waits until so many frames are in the newest tail, which begins with this block or a later one."""
+    """Waits until this number of frames is in the newest journal, which begins with this block or a later one."""
     for _ in range(PATIENCE * 20):
         begins = lambda path: int(path.name.split(".")[1])
         named = sorted((path for path in tails(stores) if path.suffix != ".new"), key=begins)
@@ -60,7 +61,7 @@ def recovered(recording, stores):
 
 
 def test_of_a_slow_stream_all_that_was_kept_outlives_a_kill(stores):
-    """12 frames of 8032 bytes a second, some of them lost on the way: a block of it takes eleven seconds."""
+    """12 frames of 8032 bytes a second, some of them lost: a block takes eleven seconds."""
     (port,) = free_ports(1)
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=12", store=stores) as recording:
         sender = generate_command(port, frame=8032, fps=12, duration="60s", drop=0.2, seed=4)
@@ -83,8 +84,8 @@ def test_of_a_slow_stream_all_that_was_kept_outlives_a_kill(stores):
 
 @pytest.mark.parametrize("frames, still_open", [(60, 60), (300, 172)])
 def test_all_that_was_sent_is_there_though_no_block_after_it_was_full(frames, still_open, stores):
-    """The sender has ended, the recorder waits on, and dies. Blocks hold 128 frames; one that is full stays open until
-    the next is too, for frames that were overtaken."""
+    """The sender has ended, the recorder waits, and is killed. Blocks hold 128 frames; a full one stays open until the
+    next is full too, for overtaken frames."""
     (port,) = free_ports(1)
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=60", store=stores) as recording:
         sender = generate_command(port, frame=8032, fps=60, duration=f"{frames // 60}s")
@@ -112,7 +113,7 @@ def test_datagrams_that_tell_no_number_are_kept_as_they_came(stores):
 
 
 def test_samples_of_a_slow_panda_outlive_a_kill(stores):
-    """60 kB/s: a block of it takes 70 seconds."""
+    """60 kB/s: a block takes 70 seconds."""
     with Panda("--rate", 1000) as panda:
         with Recording(panda.endpoint, store=stores, options=["--arm"]) as recording:
             least = kept(stores, 3000)

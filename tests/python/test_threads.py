@@ -1,12 +1,9 @@
-"""Where threads run, how urgently, and on what memory: what a recording says of itself is what the kernel says."""
+"""The placement and priority of threads, and the memory: the recording reports the same as the kernel."""
 
 import contextlib
-import json
 import os
 import re
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,10 +21,6 @@ from fullbore import (
     free_port,
     run,
 )
-from lines import until
-
-# Measures time, or a counter of the whole host: nothing runs beside it.
-pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 CPUS = sorted(os.sched_getaffinity(0))
@@ -36,31 +29,27 @@ POLICIES = {0: "other", 1: "fifo", 2: "round-robin", 3: "batch", 5: "idle", 6: "
 root = pytest.mark.skipif(os.geteuid() != 0, reason="to take privileges away, one must have them")
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one processor is no choice")
 
-# As an ordinary user, who has no capabilities at all.
+# As an ordinary user without any capabilities.
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]
-# In a session of its own: where sessions are scheduled as groups, this one is changed and nobody else's.
+# In a separate session: if sessions are scheduled as groups, only this one is changed.
 ALONE = ["setsid"]
 
 
 @pytest.fixture
 def open_store():
-    """A member that every user may write to."""
+    """A member with write permission for every user."""
     place = Path(tempfile.mkdtemp(prefix="fullbore-"))
     place.chmod(0o777)
     yield place
     shutil.rmtree(place, ignore_errors=True)
 
 
-def limited(limit, least, *wish):
-    """A command that runs another with a limit raised so far, if this user may."""
-    if not may_be(limit, least):
-        pytest.skip(f"this user's limit is below {least}")
-    return ["prlimit", *wish, *NOBODY]
-
-
-def may_be(limit, least):
-    hard = resource.getrlimit(limit)[1]
-    return hard == resource.RLIM_INFINITY or hard >= least
+def limited(wish):
+    """A command that runs another as an ordinary user with a raised limit, if that is allowed here."""
+    command = ["prlimit", wish, *NOBODY]
+    if (done := subprocess.run([*command, "true"], capture_output=True, text=True)).returncode:
+        pytest.skip(f"the limit cannot be raised here: {done.stderr.strip()}")
+    return command
 
 
 def free_huge_pages():
@@ -68,7 +57,7 @@ def free_huge_pages():
 
 
 def more_than_was_set_aside():
-    """So much block memory that none of it is of huge pages that somebody has set aside on this machine."""
+    """More block memory than the huge pages that are reserved on this machine."""
     return f"{2 * (free_huge_pages() + 16)}MiB"
 
 
@@ -77,10 +66,10 @@ def ordinary(told):
     return told
 
 
-def record(store, *options, wrap=(), frames=300, buffer="32MiB"):
-    """A recording of a few frames, all of which are proven, and how its threads and memory were meanwhile."""
+def record(store, *options, wrap=(), frames=300, buffer="32MiB", query=""):
+    """Records a few frames, all of them proven; returns the state of its threads and memory during the recording."""
     port = free_port()
-    source = f"udp://127.0.0.1:{port}?format=vdif&fps=500"
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=500{query}"
     recording = Recording(source, store=store, options=["--buffer", buffer, *options], wrap=wrap)
     with recording:
         wire.send(wire.run_of_frames(frames, 500), port)
@@ -124,7 +113,7 @@ def sessions_are_groups():
 
 
 def group_of(pid):
-    """The niceness of its session's group; nothing where it has none, as a process that no session has begun above."""
+    """The niceness of its session's group; none for a process without a session group."""
     if not sessions_are_groups():
         return None
     told = re.search(r"nice (-?\d+)", Path(f"/proc/{pid}/autogroup").read_text())
@@ -132,7 +121,7 @@ def group_of(pid):
 
 
 def armed(recording):
-    """What was told when it was armed: every thread as the kernel has it."""
+    """The report at arming: every thread as the kernel has it."""
     told = recording.wait("armed")
     assert told["threads"][0]["thread"] == "capture0" and len(told["threads"]) == 2
     for thread in told["threads"]:
@@ -156,7 +145,7 @@ def test_threads_stay_where_they_are_put(store):
     assert [thread["cpus"] for thread in told["threads"]] == [[second], [first]]
     assert [seat["cpus"] for seat in told["placement"]["captures"]] == [[second]]
     assert told["placement"]["pinned"]
-    # The helper of a writer goes with it; nobody else is moved.
+    # The helper thread of a writer runs on its core; no other thread is moved.
     others = {it["name"]: it["cpus"] for number, it in recording.kernel.items()}
     assert others["fb-files"] == [first] and others[Path(BINARY).name[:15]] == CPUS, others
 
@@ -167,24 +156,27 @@ def test_a_machine_with_few_cores_is_left_to_the_scheduler_and_told_so(store):
     assert not told["placement"]["pinned"] and not told["placement"]["apart"]
     assert "threads are not pinned to cores" in told["placement"]["why"]
     assert all(thread["cpus"] == CPUS[:2] for thread in told["threads"])
-    # First on a core that others need would be worse than waiting.
+    # The first priority on a core that other threads need would be worse than waiting.
     assert all(thread["policy"] == "other" for thread in told["threads"])
 
 
-@pytest.mark.skipif(len(CPUS) < 6, reason="needs six cores")
-def test_a_machine_with_cores_to_spare_has_one_for_capture_alone(store):
+def test_capture_has_a_core_alone_where_the_machine_has_cores_to_spare(store):
+    """Six cores are enough. With fewer, threads are left to the scheduler. `place/tests.rs` has machines of other
+    sizes."""
     told = armed(record(store, "--capture-threads", "1"))
-    if not told["placement"]["pinned"]:
-        pytest.skip(told["placement"]["why"])
-    capture, writer = told["threads"]
-    assert len(capture["cpus"]) == 1 and not set(capture["cpus"]) & set(writer["cpus"])
+    placement, (capture, writer) = told["placement"], told["threads"]
+    if placement["pinned"]:
+        assert len(capture["cpus"]) == 1 and not set(capture["cpus"]) & set(writer["cpus"])
+    else:
+        assert placement["why"] and capture["cpus"] == writer["cpus"] == CPUS, told
+        # On a larger machine other processes may use cores, and the message says so.
+        assert len(CPUS) < 6 or "cores" in placement["why"], placement
 
 
 def test_off_leaves_everything_to_the_scheduler(store):
     recording = record(store, "--place", "off", "--priority", "off")
     told = armed(recording)
     assert all(it["cpus"] == CPUS and it["policy"] == "other" and it["nice"] == 0 for it in told["threads"])
-    assert told["autogroup"] is None
 
 
 @root
@@ -193,28 +185,10 @@ def test_capture_gets_more_than_its_share_where_it_cannot_be_first(store):
     told = armed(recording)
     capture, writer = told["threads"]
     assert (capture["policy"], capture["nice"], writer["nice"]) == ("other", -10, 0)
-    # Niceness counts within a session only, where sessions are groups: so the session is raised, meanwhile.
-    assert told["autogroup"] == recording.group
-    assert recording.group in (None, -10)
-
-
-@root
-def test_a_killed_recorder_leaves_its_shell_no_more_favoured_than_it_was(store):
-    if not sessions_are_groups():
-        pytest.skip("sessions are not groups here")
-    # A shell that outlives the recorder that it started, as one of a terminal does.
-    shell = ["setsid", "sh", "-c", 'echo 2 > /proc/self/autogroup; "$@"; sleep 600', "sh"]
-    source = f"udp://127.0.0.1:{free_port()}?format=vdif&fps=500"
-    words = ["record", source, "--store", store, "--session", "a", "--scan", "b", "--buffer", "32MiB", "--json"]
-    with subprocess.Popen([*shell, BINARY, *map(str, words), "--place", "off"], stdout=subprocess.PIPE) as started:
-        try:
-            told = next(told for told in map(json.loads, started.stdout) if told["event"] == "armed")
-            assert told["autogroup"] == group_of(started.pid) == -10
-            (recorder,) = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
-            os.kill(int(recorder), signal.SIGKILL)
-            until(lambda: group_of(started.pid) == 2)
-        finally:
-            os.killpg(started.pid, signal.SIGKILL)
+    # Where sessions are groups, that counts within the session only. The recorder says so, and leaves the session alone.
+    said = [text for text in notes(recording, "note") if "autogroup" in text]
+    assert len(said) == sessions_are_groups(), recording.events
+    assert recording.group in (None, 0)
 
 
 @root
@@ -243,7 +217,6 @@ def test_who_may_not_have_a_priority_is_told_how_to_allow_it_and_records(open_st
     (warning,) = [text for text in notes(recording) if "--priority" in text]
     for way in ("CAP_SYS_NICE", "ulimit -r 7", "LimitRTPRIO=7"):
         assert way in warning
-    assert told["autogroup"] is None
 
 
 def nobody_with(capability):
@@ -255,7 +228,7 @@ def nobody_with(capability):
 @pytest.mark.parametrize("by", ["limit", "capability"])
 def test_a_limit_or_a_capability_is_enough_to_be_first(by, open_store):
     if by == "limit":
-        wrap = limited(resource.RLIMIT_RTPRIO, 10, "--rtprio=10:10")
+        wrap = limited("--rtprio=10:10")
     else:
         wrap = nobody_with("sys_nice")
     told = armed(record(open_store, "--priority", "fifo:7", wrap=wrap))
@@ -276,7 +249,7 @@ def test_what_is_refused_without_having_been_asked_for_is_told_and_is_no_warning
         (["--place", "2,3"], "capture=2-3,writers=4-7"),
         (["--place", "disks=1"], "capture=2-3,writers=4-7"),
         (["--place", "off", "--cpus", "0"], "cannot be used with"),
-        (["--place", "capture=8000"], "core 8000 is none that this process may run on"),
+        (["--place", "capture=8000"], "core 8000 is not available to this process"),
         (["--priority", "fifo:99"], "from 1 to 49"),
         (["--priority", "high"], "auto, off, or fifo:N"),
     ],
@@ -300,7 +273,7 @@ def test_a_file_says_the_same_words(store, tmp_path):
 
 
 def huge_bytes_of(map_text):
-    """Bytes in huge pages that were set aside, as the process's map says."""
+    """Bytes in reserved huge pages, from the process's map."""
     return sum(int(kb) * 1024 for kb in re.findall(r"Private_Hugetlb:\s+(\d+) kB", map_text))
 
 
@@ -317,7 +290,7 @@ def test_a_small_limit_of_locked_memory_is_coped_with_and_told(open_store):
     said = notes(recording, "note")
     limit = [text for text in said if "the limit of locked memory is" in text]
     assert any("not locked" in text for text in limit), said
-    # Refused to be pinned, memory is written from all the same.
+    # If locking is refused, memory is touched all the same.
     assert any("with each write" in text for text in limit), said
     assert all("ulimit -l" in text and "LimitMEMLOCK" in text for text in limit)
 
@@ -325,11 +298,15 @@ def test_a_small_limit_of_locked_memory_is_coped_with_and_told(open_store):
 @root
 @pytest.mark.parametrize("by", ["limit", "capability"])
 def test_memory_is_locked_where_a_limit_or_a_capability_allows_it(by, open_store):
-    if by == "limit":
-        wrap = limited(resource.RLIMIT_MEMLOCK, 1 << 30, "--memlock=1073741824:1073741824")
-    else:
+    buffer, query = more_than_was_set_aside(), ""
+    if by == "capability":
         wrap = ["prlimit", "--memlock=65536:65536", *nobody_with("ipc_lock")]
-    recording = record(open_store, wrap=wrap, buffer=more_than_was_set_aside())
+    elif free_huge_pages():
+        wrap = limited(f"--memlock={1 << 30}:{1 << 30}")
+    else:
+        # Within the default limit of most systems, which root without CAP_SYS_RESOURCE cannot raise.
+        wrap, buffer, query = limited(f"--memlock={8 * MIB}:{8 * MIB}"), "4MiB", "&frame=1056&block=64KiB"
+    recording = record(open_store, wrap=wrap, buffer=buffer, query=query)
     told = ordinary(armed(recording))
     assert told["locked"] and told["pages"]["locked_bytes"] == told["pages"]["bytes"] == told["pool_bytes"]
     assert not [text for text in notes(recording, "note") if "locked memory" in text]
@@ -337,7 +314,7 @@ def test_memory_is_locked_where_a_limit_or_a_capability_allows_it(by, open_store
 
 @contextlib.contextmanager
 def set_aside(pages):
-    """Huge pages set aside for the time, if the machine has memory in such pieces."""
+    """Reserves huge pages for the test, if the machine has contiguous memory."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     before = setting.read_text()
     try:
@@ -352,6 +329,7 @@ def set_aside(pages):
         setting.write_text(before)
 
 
+@pytest.mark.alone
 @root
 def test_huge_pages_that_were_set_aside_are_used(store):
     with set_aside(16):
@@ -363,6 +341,7 @@ def test_huge_pages_that_were_set_aside_are_used(store):
     assert huge_bytes_of(recording.map) == 32 * MIB
 
 
+@pytest.mark.alone
 @root
 def test_too_few_of_them_are_left_to_others(store):
     with set_aside(3):
@@ -373,7 +352,7 @@ def test_too_few_of_them_are_left_to_others(store):
 
 
 def test_memory_without_huge_pages_is_told_with_what_helps(store):
-    # PR_SET_THP_DISABLE, as the kernel does it for all where transparent huge pages are switched off.
+    # PR_SET_THP_DISABLE, which has the effect of switching off transparent huge pages.
     without = "import ctypes, os, sys; ctypes.CDLL(None).prctl(41, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
     recording = record(store, wrap=[sys.executable, "-c", without], buffer=more_than_was_set_aside())
     told = armed(recording)

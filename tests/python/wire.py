@@ -1,4 +1,4 @@
-"""A sender that is not ours, and VDIF headers put together here, bit by bit, from the specification."""
+"""An independent sender, and VDIF headers composed here, bit by bit, from the specification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from baseband import data, vdif
 
 
 def send(datagrams: Iterable[bytes], port, host="127.0.0.1", pause=2e-5, **options):
-    """Sends datagrams in order from an ordinary socket, `pause` seconds apart; returns what it sent."""
+    """Sends datagrams in order from an ordinary socket, `pause` seconds apart; returns the sent datagrams."""
     sent = list(datagrams)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sender:
@@ -30,9 +30,30 @@ def send(datagrams: Iterable[bytes], port, host="127.0.0.1", pause=2e-5, **optio
         for datagram in sent:
             sender.sendto(datagram, (host, port))
             due += pause
-            while time.perf_counter() < due:
-                pass
+            wait_until(due)
     return sent
+
+
+def wait_until(due):
+    """Sleeps until just before an instant of `time.perf_counter`, which leaves the processor to other processes, and
+    then spins."""
+    while (left := due - time.perf_counter()) > 0:
+        if left > 3e-4:
+            time.sleep(left - 2e-4)
+
+
+def send_in_turn(streams, pause):
+    """Sends the next datagram of each port, `pause` seconds apart: `{port: datagrams}`, with equal numbers.
+
+    None in place of a datagram is not sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        due = time.perf_counter()
+        for datagrams in zip(*streams.values(), strict=True):
+            for port, datagram in zip(streams, datagrams):
+                if datagram is not None:
+                    sender.sendto(datagram, ("127.0.0.1", port))
+            due += pause
+            wait_until(due)
 
 
 def cut(raw: bytes, length: int) -> list[bytes]:
@@ -70,13 +91,13 @@ class Vdif:
         return struct.pack("<4I", *words) + (b"" if self.legacy else bytes(16))
 
     def frame(self, fill: int | None = None) -> bytes:
-        """Header and a payload that tells the frame's own number, or `fill`."""
+        """Header and a payload that contains the frame's own number, or `fill`."""
         word = self.number * 64 + self.thread if fill is None else fill
         return self.header() + struct.pack("<I", word & 0xFFFFFFFF) * (self.payload_bytes // 4)
 
 
 def run_of_frames(count, fps=1000, thread=0, first=0, **fields):
-    """`count` frames in a row from frame `first` of the run, seconds wrapping as they must."""
+    """`count` consecutive frames from frame `first` of the run; seconds advance as necessary."""
     start = fields.pop("second", 1000)
     return [
         Vdif(second=start + k // fps, number=k % fps, thread=thread, **fields).frame()
@@ -93,7 +114,7 @@ def is_invalid(frame: bytes) -> bool:
 
 
 def read_by_baseband(path, **options):
-    """Headers and samples of a VDIF file, as the oracle reads them."""
+    """Headers and samples of a VDIF file, read by the reference implementation."""
     with vdif.open(path, "rb") as file:
         headers = []
         while True:

@@ -1,26 +1,26 @@
-//! Accounts as people read them: a table of the balance, and what it does not show.
+//! Accounts as text: a table of the balance, and additional details.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
 
 use fullbore_core::account::{Account, CountedBy, Flow, Terms};
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::tide::Tide;
+use fullbore_core::high_water::HighWaterHistory;
 use fullbore_core::time::Tai;
 
 use crate::output::count;
 
-/// A column beyond the balance: its name, and what stands in it.
-type Column = (&'static str, fn(&Account) -> u64);
+/// A column beside the balance: its name, and its value.
+pub type Column = (&'static str, fn(&Account) -> u64);
 
-/// Columns beyond the balance are shown only where any stream has something in them.
-const BESIDE: [Column; 12] = [
+/// Columns beside the balance, shown only if any stream has a value in them.
+pub const BESIDE: [Column; 12] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("duplicates", |account| account.duplicates),
     ("reordered", |account| account.reordered),
     ("foreign", |account| account.foreign),
-    ("astray", |account| account.astray),
+    ("astray", |account| account.out_of_window),
     ("unrecorded", |account| account.unrecorded),
     ("excluded", |account| account.excluded),
     ("restarts", |account| account.restarts),
@@ -29,10 +29,10 @@ const BESIDE: [Column; 12] = [
     ("unverified", |account| account.unverified),
 ];
 
-/// The accounts of the streams of a scan, a line each, and their sum. Streams that are not complete come first.
+/// The accounts of the streams of a scan, one line each, and their sum. Streams that are not complete come first.
 pub fn table<'a>(accounts: impl IntoIterator<Item = (&'a str, &'a Account)>) -> String {
     let mut accounts: Vec<(&str, &Account)> = accounts.into_iter().collect();
-    // What an operator looks for comes first.
+    // Incomplete streams come first.
     accounts.sort_by_key(|(_, account)| Reverse(account.completeness().status));
     let beside: Vec<_> =
         BESIDE.iter().filter(|(_, of)| accounts.iter().any(|(_, it)| of(it) > 0)).collect();
@@ -70,7 +70,7 @@ fn balance(terms: &Terms) -> [String; 6] {
     [expected, written, missing, overrun, damaged, late].map(|frames| frames.to_string())
 }
 
-/// Rows as aligned text: the first `left` columns and the last one to the left, numbers to the right.
+/// Rows as aligned text: the first `left` columns and the last one left-aligned, numbers right-aligned.
 pub fn columns(rows: &[Vec<String>], left: usize) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -95,7 +95,7 @@ pub fn columns(rows: &[Vec<String>], left: usize) -> String {
     text
 }
 
-/// By what frames were counted, in words.
+/// The method by which frames were counted, in words.
 pub fn counted_by(by: CountedBy) -> &'static str {
     match by {
         CountedBy::FrameTime => "the time in each frame",
@@ -103,10 +103,11 @@ pub fn counted_by(by: CountedBy) -> &'static str {
         CountedBy::SequenceField => "the sequence field described",
         CountedBy::ServerCount => "the count of the device that took them",
         CountedBy::Nothing => "nothing: it carries no number",
+        CountedBy::Bytes => "nothing: it is bytes without frames",
     }
 }
 
-/// What the balance alone does not show: presence, counters that moved, the first gaps.
+/// Details beside the balance: presence, counters that moved, the first gaps.
 pub fn details(
     name: &str,
     account: &Account,
@@ -118,14 +119,14 @@ pub fn details(
     if account.restarts > 0 {
         let times = if account.restarts == 1 { "once" } else { "more than once" };
         lines.push(format!(
-            "the sender began its count anew {times}: what lay between is not known"
+            "the sender restarted its count {times}: the frames in between are unknown"
         ));
     }
-    if account.astray > 0 {
+    if account.out_of_window > 0 {
         lines.push(format!(
-            "{} whole frames were thrown away: they lie too far from the others to be believed, or another frame \
-             has their time",
-            account.astray
+            "{} whole frames were discarded: their times are too far from those of other frames, or another frame \
+             has the same time",
+            account.out_of_window
         ));
     }
     if account.disagreements > 0 {
@@ -136,19 +137,19 @@ pub fn details(
     }
     if account.unrecorded > 0 {
         lines.push(format!(
-            "{} whole frames arrived at its port and are not recorded: too few of a thread to open a stream, or no \
-             stream could be opened for them",
+            "{} whole frames arrived and were not recorded: too few of a thread to open a stream, or no stream could \
+             be opened for them",
             account.unrecorded
         ));
     }
     if account.excluded > 0 {
         lines.push(format!(
-            "{} datagrams were left out, as threads=, source= or frame= of the endpoint says",
+            "{} datagrams were left out by threads=, source= or frame= of the endpoint",
             account.excluded
         ));
     }
-    lines.extend(account.unread.iter().map(ToString::to_string));
-    for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
+    lines.extend(account.unavailable_counters.iter().map(ToString::to_string));
+    for witness in account.drop_counters.iter().filter(|witness| witness.moved() > 0) {
         let layer = format!("{:?}", witness.layer).to_lowercase();
         let own = if witness.own { "" } else { " (shared with other streams)" };
         lines.push(format!(
@@ -164,7 +165,11 @@ pub fn details(
             host.pool_blocks,
             longest as f64 / 1e6
         ));
-        lines.extend(host.tide.as_ref().and_then(|tide| high_water_line(tide, host.pool_blocks)));
+        lines.extend(
+            host.high_water_history
+                .as_ref()
+                .and_then(|tide| high_water_line(tide, host.pool_blocks, ROW)),
+        );
     }
     lines.extend(account.clock.map(|clock| format!("its time stamps lie {clock}")));
     lines.extend(gaps(account, &time_of, gaps_shown));
@@ -178,13 +183,13 @@ pub fn details(
     lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
 }
 
-/// When one of several threads was not there.
+/// The times when one of several threads was absent.
 fn presence_of(flow: &Flow) -> Vec<String> {
     let Flow { station, thread, presence, .. } = flow;
     presence.iter().map(|it| format!("station {station} thread {thread} {it}")).collect()
 }
 
-/// Where frames are not there, and why: the first gaps, and how many more there are.
+/// The first gaps and their causes, and the number of further gaps.
 fn gaps(account: &Account, time_of: &impl Fn(i64) -> Option<Tai>, shown: usize) -> Vec<String> {
     let why = account.why_overrun();
     let gap = |gap: &Gap| match why.as_ref().filter(|_| gap.cause == Cause::Overrun) {
@@ -198,41 +203,36 @@ fn gaps(account: &Account, time_of: &impl Fn(i64) -> Option<Tai>, shown: usize) 
     }
     if account.gaps_unlisted > 0 {
         lines.push(format!(
-            "and {} more, counted in the terms and not listed",
+            "and {} more that are counted but not listed",
             count(account.gaps_unlisted as usize, "gap")
         ));
     }
     lines
 }
 
-/// What a recording says of a stream at its end: whether it was there all the time, and its first gaps. The time of a
-/// gap lies as far between those of the first frame and the last as the gap does.
-pub fn at_the_end(name: &str, account: &Account, gaps_shown: usize) -> String {
-    let edges = account.first.zip(account.last);
-    let time_of = |index: i64| {
-        let (first, last) = edges.filter(|_| account.flows.is_empty())?;
+/// The time of a frame, interpolated between the first and the last frame of its stream by index.
+pub fn time_between(account: &Account) -> impl Fn(i64) -> Option<Tai> + use<> {
+    let edges = account.first.zip(account.last).filter(|_| account.flows.is_empty());
+    move |index| {
+        let (first, last) = edges?;
         let (from, to) = (first.time?, last.time?);
         let frames = last.index.checked_sub(first.index).filter(|it| *it > 0)?;
         let done = i128::from(index.checked_sub(first.index)?);
         let ns = i128::from(to.since(from)) * done / i128::from(frames);
         Some(from.plus_ns(i64::try_from(ns).ok()?))
-    };
-    let presence = account.presence.iter().map(ToString::to_string);
-    let presence = presence.chain(account.flows.iter().flat_map(presence_of));
-    let lines = presence.chain(gaps(account, &time_of, gaps_shown));
-    lines.map(|line| format!("  {name}: {line}\n")).collect()
+    }
 }
 
-/// Signs of a row of the high-water mark over time.
-const ROW: usize = 60;
+/// The most characters of a row of the high-water mark over time.
+pub const ROW: usize = 60;
 
-/// The high-water mark over time: a row from the scan's beginning to its end, and when it was highest.
-fn high_water_line(tide: &Tide, blocks: u64) -> Option<String> {
+/// The high-water mark over time: a row of characters from the scan's beginning to its end, and its maximum.
+pub fn high_water_line(tide: &HighWaterHistory, blocks: u64, signs: usize) -> Option<String> {
     let (at_ms, most) = tide.peak()?;
     let lasted = tide.step_ms as f64 * tide.blocks.len() as f64 / 1e3;
     Some(format!(
         "high water |{}| over {lasted:.1} s, {most} of {blocks} blocks at {:.1} s",
-        tide.row(ROW, blocks),
+        tide.row(signs, blocks),
         at_ms as f64 / 1e3
     ))
 }
@@ -277,7 +277,7 @@ all         2000     1998        2        0        0     0       2  unexplained
     fn a_count_begun_anew_is_told_where_nothing_is_missing() {
         let mut anew = account(1000, 0);
         anew.restarts = 1;
-        let text = "  a: the sender began its count anew once: what lay between is not known\n";
+        let text = "  a: the sender restarted its count once: the frames in between are unknown\n";
         assert_eq!(details("a", &anew, |_| None, 5), text);
     }
 
@@ -288,8 +288,12 @@ all         2000     1998        2        0        0     0       2  unexplained
         full.push_gap(Gap { first: 40, count: 7, cause: Cause::Overrun });
         let failure = Some("the disk is full".to_owned());
         let member = HostMember { path: "/data".into(), longest_write_ns: 2_500_000, failure };
-        full.host =
-            Some(Host { pool_blocks: 64, high_water: 9, members: vec![member], tide: None });
+        full.host = Some(Host {
+            pool_blocks: 64,
+            high_water: 9,
+            members: vec![member],
+            high_water_history: None,
+        });
         let text = "  a: at most 9 of 64 blocks were in use, the longest write took 2.5 ms\n  \
                     a: 7 frames from 40 on overrun (the disk is full)\n";
         assert_eq!(details("a", &full, |_| None, 5), text);
@@ -301,7 +305,7 @@ all         2000     1998        2        0        0     0       2  unexplained
         cut.push_gap(Gap { first: 70, count: 8, cause: Cause::Missing });
         (cut.terms.missing, cut.gaps_unlisted) = (30, 9);
         let text = "  a: 2 frames from 7 on missing\n  a: and 1 gap more\n  \
-                    a: and 9 gaps more, counted in the terms and not listed\n";
+                    a: and 9 gaps more that are counted but not listed\n";
         assert_eq!(details("a", &cut, |_| None, 1), text);
     }
 

@@ -1,4 +1,4 @@
-//! `--config FILE`: the same words as on the command line, in TOML.
+//! `--config FILE`: the options of the command line, in TOML.
 //!
 //! ```toml
 //! [record]
@@ -8,30 +8,54 @@
 //! duration = "40s"
 //! ```
 //!
-//! The table of a command within another is named for both: `[panda.record]`.
+//! The table of a subcommand has both names: `[panda.record]`.
 //!
-//! The table of the command becomes arguments that stand before those typed, so one parser knows all
-//! words and every bad word gets the same message. What is typed wins: a key whose option, list or
-//! positional words are typed is left out altogether, and so is one that cannot stand beside what is
-//! typed. A table or key that no command knows is refused with its line: a word misspelt in a file would
-//! else be a wish that nobody hears.
+//! The table of the command is converted to arguments before those typed, so that a single parser handles all options
+//! with the same messages. The command line wins: a key is left out if its option, list or positional argument is
+//! typed, or if it conflicts with a typed option. An unknown table or key is refused with its line, because a misspelt
+//! option would otherwise be ignored.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
 use clap::{Arg, Command};
 use toml::Value;
 
-/// The arguments with those of the `--config` file put in behind the verb.
+/// Options from a file, with their lines.
+#[derive(Debug, Default)]
+pub struct FileOptions {
+    file: PathBuf,
+    /// Names as on the command line, and line numbers.
+    lines: Vec<(String, usize)>,
+}
+
+impl FileOptions {
+    /// The lines of those options that a text names.
+    pub fn named_in<'a>(&'a self, text: &'a str) -> impl Iterator<Item = String> + 'a {
+        let named = self.lines.iter().filter(|(option, _)| names(text, option));
+        named.map(|(option, line)| {
+            format!("  {option} stands in {}, line {line}", self.file.display())
+        })
+    }
+}
+
+/// True if a text names an option, and not just a longer name with the same beginning.
+fn names(text: &str, option: &str) -> bool {
+    text.match_indices(option).any(|(at, _)| {
+        let behind = text[at + option.len()..].chars().next();
+        !behind.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-')
+    })
+}
+
+/// Inserts the arguments of the `--config` file after the verb, and returns them and their origins.
 pub fn with_file(
-    typed: impl IntoIterator<Item = OsString>,
+    typed: Vec<OsString>,
     commands: &Command,
-) -> anyhow::Result<Vec<OsString>> {
-    let typed: Vec<OsString> = typed.into_iter().collect();
-    let Some(path) = config_path(&typed) else { return Ok(typed) };
-    // Only a command that was built knows the options that all have, such as --json.
+) -> anyhow::Result<(Vec<OsString>, FileOptions)> {
+    let Some(path) = config_path(&typed) else { return Ok((typed, FileOptions::default())) };
+    // Only a built command has the global options, such as --json.
     let mut commands = commands.clone();
     commands.build();
     let commands = &commands;
@@ -44,23 +68,47 @@ pub fn with_file(
         let line = line_of(&text, &table, key);
         bail!("{}, line {line}: no {known}", path.display());
     }
-    let Some((verb, command, table)) = find(&typed, commands, &tables) else { return Ok(typed) };
+    let Some((verb, command, table)) = find(&typed, commands, &tables) else {
+        return Ok((typed, FileOptions::default()));
+    };
     let said = said(&typed, commands, command);
-    let table = table.iter().filter(|(key, _)| {
-        argument(command, key)
-            .is_some_and(|wish| !said.iter().any(|it| excludes(command, it, wish)))
+    let wishes: Vec<(&String, &Value)> = table
+        .iter()
+        .filter(|(key, _)| {
+            argument(command, key)
+                .is_some_and(|wish| !said.iter().any(|it| excludes(command, it, wish)))
+        })
+        .collect();
+    let name = table_of(&typed[..=verb], commands);
+    let lines = wishes.iter().filter_map(|(key, _)| {
+        let option = argument(command, key).filter(|it| !it.is_positional())?.get_long()?;
+        Some((format!("--{option}"), line_of(&text, &name, Some(key))))
     });
-    let (options, positional) = arguments(command, table)?;
-    Ok(typed[..=verb]
+    let from_file = FileOptions { file: path.to_owned(), lines: lines.collect() };
+    let (options, positional) = arguments(command, wishes.into_iter())?;
+    let words = typed[..=verb]
         .iter()
         .cloned()
         .chain(options)
         .chain(positional)
         .chain(typed[verb + 1..].iter().cloned())
-        .collect())
+        .collect();
+    Ok((words, from_file))
 }
 
-/// Where the last word of the command stands, the command, and its table in the file.
+/// The name of a command's table.
+fn table_of(typed: &[OsString], commands: &Command) -> String {
+    let (mut command, mut names) = (commands, Vec::new());
+    for word in typed {
+        if let Some(within) = command.find_subcommand(word) {
+            names.push(within.get_name());
+            command = within;
+        }
+    }
+    names.join(".")
+}
+
+/// The position of the command's last word, the command, and its table in the file.
 fn find<'a>(
     typed: &[OsString],
     commands: &'a Command,
@@ -71,13 +119,13 @@ fn find<'a>(
         at = word_behind(typed, at)?;
         let name = typed[at].to_str()?;
         command = command.find_subcommand(name)?;
-        // By its name, which an alias is not.
+        // The command's own name, which an alias is not.
         table = table.get(command.get_name())?.as_table()?;
     }
     Some((at, command, table))
 }
 
-/// The first word behind a place that is neither an option nor the value of one.
+/// The first word after a position that is neither an option nor the value of one.
 fn word_behind(typed: &[OsString], at: usize) -> Option<usize> {
     let mut words = typed.iter().enumerate().skip(at + 1);
     while let Some((at, word)) = words.next() {
@@ -90,8 +138,8 @@ fn word_behind(typed: &[OsString], at: usize) -> Option<usize> {
     None
 }
 
-/// The arguments of the command that are typed. The parser says so, as nobody else knows what is the
-/// value of an option and what is positional; what may be missing or wrong is told later, with the file's.
+/// The arguments of the command that are typed. The parser determines them, because it knows the values of options and
+/// the positional words. Missing or wrong arguments are reported later, together with the file's.
 fn said<'a>(typed: &[OsString], commands: &Command, command: &'a Command) -> Vec<&'a Arg> {
     let parsed = commands.clone().ignore_errors(true).try_get_matches_from(typed);
     let Ok(matches) = parsed else { return Vec::new() };
@@ -106,8 +154,7 @@ fn said<'a>(typed: &[OsString], commands: &Command, command: &'a Command) -> Vec
     command.get_arguments().filter(is_typed).collect()
 }
 
-/// Whether what is typed takes the place of what the file wishes: the same argument, or one that the
-/// parser takes only without it.
+/// True if a typed argument replaces the file's: it is the same, or the parser refuses both together.
 fn excludes(command: &Command, typed: &Arg, wish: &Arg) -> bool {
     let conflict = |one: &Arg, other: &Arg| {
         command.get_arg_conflicts_with(one).iter().any(|it| it.get_id() == other.get_id())
@@ -128,15 +175,15 @@ fn config_path(typed: &[OsString]) -> Option<OsString> {
     None
 }
 
-/// A table or key that means nothing.
+/// An unknown table or key.
 struct Unknown<'a> {
     table: String,
     key: Option<&'a str>,
-    /// What it is not, and what it could be.
+    /// The end of the message: the kind of name, and the known names.
     known: String,
 }
 
-/// The first thing in the tables of a command that no command would read; `within` names the command.
+/// The first key in the tables of a command that no command reads; `within` names the command.
 fn unknown<'a>(
     tables: &'a toml::Table,
     within: &[&str],
@@ -154,7 +201,7 @@ fn unknown<'a>(
                     "option can stand outside of a command's table, as `{it}` does; the tables are {all}"
                 ),
             };
-            // A word where only tables can stand is looked for in the table that it is in.
+            // A key in the place of a table is searched in the table that contains it.
             let key = (!within.is_empty() && !value.is_table()).then_some(name.as_str());
             let table = key.map_or_else(|| named(name), |_| within.join("."));
             return Some(Unknown { table, key, known });
@@ -174,7 +221,7 @@ fn in_a_row(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// An argument by its name in the file: the long name of an option, or what a positional one is called.
+/// An argument by its name in the file: the long name of an option, or the name of a positional argument.
 fn argument<'a>(command: &'a Command, key: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|argument| name_of(argument) == Some(key))
 }
@@ -186,7 +233,7 @@ fn name_of(argument: &Arg) -> Option<&str> {
     }
 }
 
-/// The line that a table, or a key in it, stands on.
+/// The line number of a table, or of a key in it.
 fn line_of(text: &str, table: &str, key: Option<&str>) -> usize {
     let named = |line: &str, name: &str, end: char| {
         let rest = line.trim_start().trim_start_matches(['"', '\'']).strip_prefix(name);
@@ -249,10 +296,23 @@ mod tests {
     use super::*;
 
     fn with_file(typed: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
-        super::with_file(typed, &crate::Arguments::command())
+        Ok(super::with_file(typed, &crate::Arguments::command())?.0)
     }
 
-    /// What the words mean with this file.
+    #[test]
+    fn an_option_of_the_file_is_known_by_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[record]\nquiet = true\n\nduration = 1\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let typed = words(&["fullbore", "--config", path, "record", "--scan", "a"]);
+        let (_, of_file) = super::with_file(typed, &crate::Arguments::command()).unwrap();
+        let told = |text| of_file.named_in(text).collect::<Vec<_>>();
+        assert_eq!(told("--duration <TIME>"), [format!("  --duration stands in {path}, line 4")]);
+        assert_eq!(told("--duration is zero").len(), 1);
+        assert!(told("--scan and --durations and --quietly").is_empty());
+    }
+
+    /// The arguments after applying this file.
     fn with_text(text: &str, typed: &[&str]) -> Vec<OsString> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
@@ -306,7 +366,7 @@ mod tests {
         ] {
             assert_eq!(with_text(record, typed), words(typed));
         }
-        // The value of an option is no positional word, though it may look like one.
+        // The value of an option is not a positional word, although it may look like one.
         let typed = ["record", "--session", "x://y", "--store", "/c", "--cpus", "5"];
         let all = with_text(record, &typed);
         assert_eq!(all[1..], words(&[&["udp://:1"], &typed[1..]].concat()));
@@ -338,7 +398,7 @@ mod tests {
             let typed = ["rm", "--yes", "s_b"];
             assert_eq!(with_text(text, &typed), words(&typed), "{text}");
         }
-        // `--all` of the file cannot stand beside a scan that is typed.
+        // `--all` of the file conflicts with a typed scan.
         let typed = ["verify", "s_b"];
         assert_eq!(with_text("[verify]\nall = true\n", &typed), words(&typed));
         let typed = ["verify", "--all"];

@@ -1,16 +1,19 @@
-//! The help on the terminal: every text fits its width, and a missing argument is answered with an example.
+//! The help on the terminal: every text fits its width, and an error about a missing argument includes an example.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::Command;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
+
+use crate::config::FileOptions;
+use crate::output;
 
 /// A command whose texts, and those of all its subcommands, wrap at the width of the terminal.
 ///
-/// The sources break their lines for whoever reads them there. clap keeps these breaks where examples and
-/// tables must stay as they are laid out, and then wraps each line once more. Paragraphs are joined here, so
-/// that only indented lines keep their breaks. Summaries end without a full stop, whichever way clap read them.
+/// The source code breaks lines for its readers. clap keeps these breaks, which examples and tables need, and then
+/// wraps each line again. Paragraphs are joined here, so that only indented lines keep their breaks. Summaries end
+/// without a full stop, regardless of clap's parsing.
 pub fn flowing(command: Command) -> Command {
     let about = command.get_about().map(|text| text.to_string().trim_end_matches('.').to_owned());
     let long = command.get_long_about().map(|text| joined(&text.to_string()));
@@ -30,7 +33,7 @@ pub fn flowing(command: Command) -> Command {
     command.mut_subcommands(flowing)
 }
 
-/// The text with each paragraph on one line. Lines that are indented stay as they are.
+/// The text with each paragraph on one line. Indented lines are unchanged.
 fn joined(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -46,7 +49,7 @@ fn joined(text: &str) -> String {
     lines.join("\n")
 }
 
-/// `fullbore help --help` means `fullbore help`: clap's own `help` knows no options.
+/// `fullbore help --help` means `fullbore help`: clap's own `help` has no options.
 pub fn asked_for_itself(mut typed: Vec<OsString>) -> Vec<OsString> {
     if typed.get(1).is_some_and(|verb| verb == "help") {
         typed.retain(|word| word != "--help" && word != "-h");
@@ -54,16 +57,54 @@ pub fn asked_for_itself(mut typed: Vec<OsString>) -> Vec<OsString> {
     typed
 }
 
-/// Prints what clap says of the arguments, and an example where one is missing.
-pub fn refused(error: &clap::Error, command: &Command, typed: &[OsString]) -> ExitCode {
-    // Where the terminal does not take it there is nobody to tell.
+/// A negative number after an option is its value, even if invalid: `--duration -1s` means `--duration=-1s`. clap takes
+/// it for an unknown option, and suggests a positional argument.
+pub fn with_negative_values(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    let mut only_positional = false;
+    for word in typed {
+        only_positional |= word == "--";
+        match words.last_mut() {
+            Some(option) if !only_positional && is_option(option) && is_negative(&word) => {
+                option.push("=");
+                option.push(word);
+            }
+            _ => words.push(word),
+        }
+    }
+    words
+}
+
+/// True if the word is an option whose value, if it takes one, is the next word.
+fn is_option(word: &OsStr) -> bool {
+    let bytes = word.as_encoded_bytes();
+    bytes.len() > 2 && bytes.starts_with(b"--") && !bytes.contains(&b'=')
+}
+
+fn is_negative(word: &OsStr) -> bool {
+    matches!(word.as_encoded_bytes(), [b'-', b'0'..=b'9' | b'.', ..])
+}
+
+/// Prints clap's message about the arguments, the lines of options from a file, and an example if an argument is
+/// missing.
+pub fn refused(
+    error: &clap::Error,
+    command: &Command,
+    typed: &[OsString],
+    wishes: &FileOptions,
+) -> ExitCode {
+    // If the terminal cannot be written, the error cannot be reported.
     let _ = error.print();
+    let blamed = [ContextKind::InvalidArg, ContextKind::PriorArg].map(|kind| error.get(kind));
+    for blamed in blamed.into_iter().flatten() {
+        wishes.named_in(&blamed.to_string()).for_each(|line| output::say(format_args!("\n{line}")));
+    }
     if error.kind() == ErrorKind::MissingRequiredArgument
         && let Some(example) = example(meant(command, typed))
     {
-        eprintln!("\nFor example:\n  {example}");
+        output::say(format_args!("\nFor example:\n  {example}"));
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::output::REFUSED))
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::REFUSED))
 }
 
 /// The subcommand that was typed.
@@ -74,7 +115,7 @@ fn meant<'a>(command: &'a Command, typed: &[OsString]) -> &'a Command {
     typed.iter().skip(1).fold(command, down)
 }
 
-/// The first example of a command's help, without what is said beside it. It may go on over several lines.
+/// The first example of a command's help, without the remark beside it. It may span several lines.
 fn example(command: &Command) -> Option<String> {
     let long = command.get_long_about()?.to_string();
     let mut lines = long.lines().skip_while(|line| !line.starts_with("  fullbore ")).map(str::trim);
@@ -105,6 +146,19 @@ mod tests {
         let record = flowing(crate::Arguments::command());
         let told = example(record.find_subcommand("record").unwrap()).unwrap();
         assert!(told.contains("--session") && !told.contains('\\'), "{told}");
+    }
+
+    #[test]
+    fn a_negative_number_is_the_value_of_the_option_before_it() {
+        let joined = |text: &str| {
+            let words = with_negative_values(text.split(' ').map(OsString::from));
+            words.iter().map(|it| it.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(joined("record x --duration -1s --arm"), "record x --duration=-1s --arm");
+        assert_eq!(joined("play x --from=2s -1"), "play x --from=2s -1");
+        assert_eq!(joined("play --factor -.5 x"), "play --factor=-.5 x");
+        assert_eq!(joined("rm --yes -- --a -1"), "rm --yes -- --a -1");
+        assert_eq!(joined("rm -h -1 --store -x"), "rm -h -1 --store -x");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Errors as they are told to people: each cause once, and what to do about it on a line of its own.
+//! Error messages for users: each cause once, and advice on a separate line.
 
 use std::error::Error;
 
@@ -10,9 +10,9 @@ use fullbore_engine::{device, generate, replayer};
 use fullbore_survey::bench::{disk, history};
 use fullbore_survey::selftest;
 
-/// An error that may know what to do about it.
+/// An error that may have advice.
 pub trait Hint: Error + Send + Sync + 'static {
-    /// A sentence for whoever sees the error.
+    /// A sentence of advice for the user.
     fn advice(&self) -> Option<String>;
 }
 
@@ -35,7 +35,7 @@ hint!(
     inventory::Error,
     markers::Error,
     recover::Error,
-    redundancy::rebuild::Error,
+    redundancy::restore::Error,
     remove::Error,
     replayer::Error,
     fullbore_core::schedule::Error,
@@ -56,21 +56,21 @@ hint!(
 );
 
 #[cfg(feature = "hdf5")]
-hint!(panda::record::RecordError, fullbore_engine::sink::hdf5::Error);
+hint!(fullbore_engine::sink::hdf5::Error);
 
-/// The error, and below it what to do about it.
+/// The error, with its advice below.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {
     let advice = error.advice();
     with_advice(error.into(), advice)
 }
 
-/// The same, with what was being done before it.
+/// The same, preceded by the operation.
 pub fn explained_of<E: Hint>(what: &str, error: E) -> anyhow::Error {
     let advice = error.advice();
     with_advice(anyhow::Error::from(error).context(what.to_owned()), advice)
 }
 
-/// An error of others, and below it what to do about it.
+/// An error of another crate, with advice below.
 pub fn with_advice(error: anyhow::Error, advice: Option<String>) -> anyhow::Error {
     match advice {
         Some(advice) => anyhow::anyhow!("{}\n  {advice}", told(&error)),
@@ -78,7 +78,7 @@ pub fn with_advice(error: anyhow::Error, advice: Option<String>) -> anyhow::Erro
     }
 }
 
-/// An error with its causes. Some errors tell their cause themselves: it is not told again.
+/// An error with its causes. Some errors include their cause: it is not repeated.
 pub fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,13 +1,17 @@
-//! `fullbore`: the binary. Arguments become a plan, the plan runs, and what happened is told.
+//! `fullbore`: the binary. Converts arguments to a plan, runs the plan, and reports the result.
 
 // The doc comments of arguments are the help on the terminal, where brackets mean options, not links.
 #![allow(rustdoc::broken_intra_doc_links, rustdoc::private_intra_doc_links)]
 #![allow(rustdoc::invalid_html_tags, rustdoc::bare_urls)]
+// These macros panic if printing fails, which must not end the program: see `output`.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod account_table;
 mod config;
+mod glance;
 mod help;
 mod hint;
+mod logging;
 mod output;
 mod screen;
 mod signals;
@@ -25,28 +29,30 @@ use output::Output;
 /// Record data streams at full rate, and prove that nothing was lost.
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --session test --scan one
-///   fullbore verify test_one        is it intact, and is it complete?
-///   fullbore info test_one          what is it, and what does its account say?
+///   fullbore verify test_one        check that it is intact and complete
+///   fullbore info test_one          show the scan and its account
 ///
-///   fullbore demo                   all of it, on this machine alone, in a minute
+///   fullbore demo                   try all of it on this machine, in a minute
 ///
-/// Every command accepts --help, --json for scripts, and --config FILE (TOML;
-/// options on the command line override the file). Times are UTC;
-/// --version tells the table of leap seconds in force and when it ends.
+/// Every command accepts --help, --json for scripts, -v for a log of its steps,
+/// and --config FILE (TOML; options on the command line override the file). Times are UTC; --version
+/// shows the leap-second table in use and when it expires.
 ///
-/// Exit codes: 0 done, and nothing is wrong; 1 done, and something is wrong: loss,
-/// damage, an abort, a timing not kept; 2 it could not be done; 3 from `verify`
-/// only: intact, but the recording is not complete.
+/// Exit codes: 0 success; 1 the command ran and found a problem: loss, damage,
+/// an abort, or missed timing; 2 the command could not run; 3 from `verify` only:
+/// the data is intact, but the recording is not complete.
 #[derive(Parser)]
 #[command(version, args_override_self = true, propagate_version = true, verbatim_doc_comment)]
 struct Arguments {
-    /// Print JSON instead of text for people.
+    /// Print JSON instead of text.
     #[arg(long, global = true)]
     json: bool,
-    /// Take options from a TOML file: a table named for the command, with the options' long names as
-    /// keys. What is typed wins.
+    /// Read options from a TOML file: a table named after the command, with long option names as keys.
+    /// The command line overrides the file.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    logging: logging::Logging,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -59,6 +65,7 @@ enum Verb {
     Verify(verbs::verify::Args),
     Ls(verbs::ls::Args),
     Info(verbs::info::Args),
+    Watch(verbs::watch::Args),
     Cat(verbs::cat::Args),
     Recover(verbs::recover::Args),
     Rebuild(verbs::rebuild::Args),
@@ -77,29 +84,44 @@ enum Verb {
 
 fn main() -> ExitCode {
     match run() {
-        Ok(code) => code,
+        Ok(code) => output::judged_by_what_was_told(code),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("fullbore: {}", hint::told(&error));
+            output::say(format_args!("fullbore: {}", hint::told(&error)));
             ExitCode::from(output::REFUSED)
         }
     }
 }
 
-/// What `--version` says: the version, and by which leap seconds times are converted.
+/// The text of `--version`: the version, and the leap-second table in use.
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{}\nleap seconds: {}", env!("CARGO_PKG_VERSION"), leap::in_force()));
 
 fn run() -> anyhow::Result<ExitCode> {
-    // Before anything is read that may tell a time.
+    signals::stop_with_parent()?;
+    // Before any time is converted.
     fullbore_engine::leap::install()?;
     let mut command = help::flowing(Arguments::command().long_version(LONG_VERSION.as_str()));
-    let typed = help::asked_for_itself(config::with_file(std::env::args_os(), &command)?);
+    let typed = help::with_negative_values(std::env::args_os());
+    let (typed, of_file) = config::with_file(typed, &command)?;
+    let typed = help::asked_for_itself(typed);
     let arguments = match command.try_get_matches_from_mut(&typed) {
         Ok(matches) => Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
-        Err(error) => return Ok(help::refused(&error, &command, &typed)),
+        Err(error) => return Ok(help::refused(&error, &command, &typed, &of_file)),
     };
-    let output = Output { json: arguments.json };
+    obey(arguments).map_err(|error| {
+        let lines: Vec<String> = of_file.named_in(&hint::told(&error)).collect();
+        if lines.is_empty() {
+            error
+        } else {
+            anyhow::anyhow!("{}\n{}", hint::told(&error), lines.join("\n"))
+        }
+    })
+}
+
+fn obey(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let _log = arguments.logging.start();
+    let output = Output { json: arguments.json, logs: arguments.logging.is_on() };
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, output),
         Verb::Play(args) => verbs::play::run(args, output),
@@ -107,6 +129,7 @@ fn run() -> anyhow::Result<ExitCode> {
         Verb::Verify(args) => verbs::verify::run(args, output),
         Verb::Ls(args) => verbs::ls::run(args, output),
         Verb::Info(args) => verbs::info::run(args, output),
+        Verb::Watch(args) => verbs::watch::run(&args, output),
         Verb::Cat(args) => verbs::cat::run(args, output),
         Verb::Recover(args) => verbs::recover::run(args, output),
         Verb::Rebuild(args) => verbs::rebuild::run(args, output),

@@ -1,18 +1,22 @@
-//! How results are told: text for people, JSON for scripts, exit codes for shells.
+//! The output of results: text for users, JSON for scripts, exit codes for shells.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use serde::Serialize;
 
-/// Everything asked for was done, and what was checked is good.
+/// The command succeeded, and everything checked is good.
 pub const GOOD: u8 = 0;
-/// The command ran, and what it found is not good (damage, loss that nothing explains).
+/// The command ran and found a problem (damage, unexplained loss).
 pub const FOUND: u8 = 1;
 /// The command could not run: bad input, no space, no such scan.
 pub const REFUSED: u8 = 2;
 
-/// What is stored is as it was written, and the recording was not complete.
+/// The stored data is intact, but the recording is not complete.
 pub const INCOMPLETE: u8 = 3;
 
 /// The worse of two exit codes.
@@ -21,43 +25,88 @@ pub fn worse(one: u8, other: u8) -> u8 {
     std::cmp::max_by_key(one, other, |code| rank(*code).unwrap_or(usize::MAX))
 }
 
-/// Where a command's result goes.
+/// The destination of a command's result.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
-    /// Print JSON, one document or one line per event.
+    /// True to print JSON, one document or one line per event.
     pub json: bool,
+    /// True if a log goes to standard error, where progress would be drawn.
+    pub logs: bool,
 }
 
 impl Output {
-    /// Prints `value` as JSON, or `text` for people.
+    /// Prints `value` as JSON, or `text` for users.
     pub fn tell<T: Serialize>(
         &self,
         value: &T,
         text: impl FnOnce() -> String,
     ) -> anyhow::Result<()> {
-        let text = if self.json { serde_json::to_string(value)? + "\n" } else { text() };
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .context("writing to standard output")
+        print(&if self.json { serde_json::to_string(value)? + "\n" } else { text() })
     }
 
-    /// Prints an event as a line of JSON, if that is what is asked for. Whoever reads it may have gone: that ends
-    /// nothing.
+    /// Prints an event as a line of JSON if JSON is requested, as [`print_on`] does.
     pub fn event<T: Serialize>(&self, event: &T) -> bool {
         if self.json {
-            let mut out = io::stdout().lock();
             let line = serde_json::to_string(event).expect("events have only plain fields");
-            let _ = writeln!(out, "{line}");
-            let _ = out.flush();
+            print_on(&(line + "\n"));
         }
         self.json
     }
 
-    /// Whether progress may be drawn: a person is watching standard error.
+    /// True if progress may be drawn: standard error is a terminal, and free of a log.
     pub fn progress(&self) -> bool {
-        !self.json && io::stderr().is_terminal()
+        !self.json && !self.logs && io::stderr().is_terminal()
     }
+}
+
+/// Prints a line on standard error. A failure to write is ignored.
+pub fn say(line: impl Display) {
+    let _ = io::stderr().lock().write_fmt(format_args!("{line}\n"));
+}
+
+/// Prints text on standard output, the result of the command.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    written(text).context("writing to standard output")
+}
+
+/// Prints text on standard output, from work that continues even if writing fails. A closed pipe is ignored. Any other
+/// failure is remembered: see [`judged_by_what_was_told`].
+pub fn print_on(text: &str) {
+    if let Err(error) = written(text)
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = UNTOLD.set(error);
+    }
+}
+
+/// The error because of which output is missing from standard output.
+static UNTOLD: OnceLock<io::Error> = OnceLock::new();
+
+/// The exit code of completed work: not success if standard output is incomplete.
+pub fn judged_by_what_was_told(code: ExitCode) -> ExitCode {
+    let Some(error) = UNTOLD.get() else { return code };
+    say(format_args!("fullbore: not all that happened is on standard output: {error}"));
+    match [GOOD, INCOMPLETE].map(ExitCode::from).contains(&code) {
+        true => ExitCode::from(FOUND),
+        false => code,
+    }
+}
+
+/// True if standard output carries the data of a recording.
+static STDOUT_HAS_DATA: AtomicBool = AtomicBool::new(false);
+
+/// From now on, results go to standard error, because standard output carries data.
+pub fn leave_stdout_to_data() {
+    STDOUT_HAS_DATA.store(true, Ordering::Relaxed);
+}
+
+fn written(text: &str) -> io::Result<()> {
+    if STDOUT_HAS_DATA.load(Ordering::Relaxed) {
+        return io::stderr().lock().write_all(text.as_bytes());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 /// `1 source`, `2 sources`.
@@ -66,7 +115,7 @@ pub fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{ending}")
 }
 
-/// The lines that a text takes: broken between words, and within those that are longer than a line.
+/// The lines of a text: broken between words, and within words that are longer than a line.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines = Vec::new();
@@ -83,7 +132,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Whether the reader of our output has gone, which is no error of ours.
+/// True if the reader of the output has closed the pipe, which is no error of the program.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| {

@@ -1,29 +1,32 @@
-//! How an end is asked for from outside: Ctrl-C, TERM, and a terminal that goes away.
+//! Stop requests by signals: Ctrl-C, TERM, and a closed terminal.
 //!
-//! Ctrl-C and TERM stop, a second one aborts, and a third waits for nobody. A terminal that goes away stops as well; it says so
-//! several times over (the kernel does, and the shell), which is no second wish. Whoever started us with
-//! `nohup` has told that a terminal may go, and is obeyed.
+//! Ctrl-C and TERM stop, a second one aborts, and a third exits without waiting. A closed terminal stops as well. It
+//! causes several SIGHUPs (from the kernel and the shell), which count as one request. With `nohup`, SIGHUP is ignored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use fullbore_engine::recorder::Control;
+use fullbore_engine::recorder::StopHandle;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Ends a recording: the first signal stops, the second aborts, the third leaves it as it is.
-pub fn stop_recording(control: &Arc<Control>) -> anyhow::Result<()> {
+/// The environment variable with which `demo` gives its process number to the commands that it runs.
+pub const PARENT: &str = "FULLBORE_STOP_WITH_PARENT";
+
+/// Stops a recording: the first signal stops, the second aborts, the third exits at once.
+pub fn stop_recording(control: &Arc<StopHandle>) -> anyhow::Result<()> {
     let control = control.clone();
     listen(heard(), move |signal| {
-        if signal != SIGHUP || control.asked() == 0 {
+        if signal != SIGHUP || control.stop_requests() == 0 {
             control.stop();
         }
     })
 }
 
-/// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP sets `again`: the
-/// schedule is to be read again.
-pub fn follow_schedule(control: &Arc<Control>, again: &Arc<AtomicBool>) -> anyhow::Result<()> {
+/// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP sets `again`, which reads
+/// the schedule again.
+pub fn follow_schedule(control: &Arc<StopHandle>, again: &Arc<AtomicBool>) -> anyhow::Result<()> {
     let (control, again) = (control.clone(), again.clone());
     listen(vec![SIGINT, SIGTERM, SIGHUP], move |signal| match signal {
         SIGHUP => again.store(true, Ordering::SeqCst),
@@ -31,7 +34,7 @@ pub fn follow_schedule(control: &Arc<Control>, again: &Arc<AtomicBool>) -> anyho
     })
 }
 
-/// Does something for each signal, in a thread of its own.
+/// Calls `obey` for each signal, on a separate thread.
 fn listen(signals: Vec<i32>, obey: impl FnMut(i32) + Send + 'static) -> anyhow::Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new(signals).context("listening to signals")?;
@@ -46,7 +49,7 @@ fn listen(signals: Vec<i32>, obey: impl FnMut(i32) + Send + 'static) -> anyhow::
 pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in heard() {
-        // In this order: the first signal finds the flag unset and only sets it.
+        // The order matters: the first signal finds the flag unset and only sets it.
         if signal != SIGHUP {
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
                 .context("listening for Ctrl-C")?;
@@ -56,7 +59,19 @@ pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// The signals that are listened to.
+/// Makes the end of `demo`, even by SIGKILL, stop the commands that it runs. The kernel then sends SIGHUP, which does
+/// not count twice if Ctrl-C has reached both; SIGTERM if SIGHUP is ignored.
+pub fn stop_with_parent() -> anyhow::Result<()> {
+    let given = std::env::var(PARENT).ok().and_then(|text| text.parse().ok());
+    let Some(parent) = given.and_then(Pid::from_raw) else { return Ok(()) };
+    let signal = if heard().contains(&SIGHUP) { Signal::HUP } else { Signal::TERM };
+    set_parent_process_death_signal(Some(signal)).context("stopping together with the parent")?;
+    // The parent may have died before the kernel knew of it.
+    anyhow::ensure!(getppid() == Some(parent), "the process that started this command is gone");
+    Ok(())
+}
+
+/// The signals that are handled.
 fn heard() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut signals = vec![SIGINT, SIGTERM];
@@ -66,7 +81,7 @@ fn heard() -> Vec<i32> {
     signals
 }
 
-/// Whether whoever started us has had a signal ignored, as the kernel tells it.
+/// True if the parent process has set a signal to be ignored, according to the kernel.
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

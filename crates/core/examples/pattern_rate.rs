@@ -1,33 +1,34 @@
-//! How fast one core makes and checks patterns: from the cache, in a block of a recorder, and from memory.
+//! Measures the rate at which one core makes and checks patterns: in the cache, in a recorder's block, and in memory.
 //!
 //! `pattern_rate [--megabytes N] [--runs N] [--output FILE.json] [--require GB/s]`
 //!
-//! Each figure is the middle of the runs, in GB/s (10⁹), by the time that the core worked for it: what else
-//! the machine does counts only as far as it takes memory bandwidth. *Memory* is a buffer of --megabytes (default
-//! 1024), larger than the caches of most machines; *block* is one of 4 MiB, used again and again as a
-//! pool does. Beside them a shift register that is moved bit by bit, and the machine's own `memset`,
-//! `memcpy` and a sum over memory: what no pattern can outrun.
+//! Each figure is the median of the runs, in GB/s (10⁹), per CPU time of the thread. Other load on the machine affects
+//! it only through memory bandwidth. *Memory* is a buffer of --megabytes (default 1024), larger than the caches of most
+//! machines. *Block* is a buffer of 4 MiB that is reused, as a pool does. For comparison, the program also measures a
+//! bit-by-bit shift register and the machine's own `memset`, `memcpy` and a sum over memory. These are the limits for
+//! any pattern.
 //!
-//! `--require 15` wants PRBS-31 made and checked from memory at 15 GB/s, or at nine tenths of what this memory
-//! gives to `memset` and to the sum, if that is less; the exit code is 1 if it is neither.
+//! `--require 15` requires that PRBS-31 is made and checked from memory at 15 GB/s, or at nine tenths of the rate of
+//! `memset` and of the sum on this memory, if that is less. The exit code is 1 if a rate is below its limit.
 
 use std::hint::black_box;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use fullbore_core::pattern::{Checker, Pattern};
+use fullbore_core::time::Tai;
 use serde::Serialize;
 
 const PATTERNS: [&str; 8] =
     ["prbs7", "prbs15", "prbs23", "prbs31", "counter", "random:1", "noise:1", "0x11223344"];
 
-/// What one core did with buffers of one size, in GB/s.
+/// Rates of one core with buffers of one size, in GB/s.
 #[derive(Serialize)]
 struct Row {
     name: String,
     what: &'static str,
     buffer_bytes: usize,
-    /// The middle, the least and the most of the runs.
+    /// The median, the minimum and the maximum of the runs.
     gb_per_s: [f64; 3],
 }
 
@@ -35,14 +36,17 @@ struct Row {
 struct Result {
     bench: &'static str,
     version: &'static str,
+    /// Start time of the measurement, in UTC.
+    when: String,
+    kernel: String,
     cpu: String,
     runs: usize,
     rows: Vec<Row>,
-    /// What was asked of PRBS-31 from memory, in GB/s, and what came of it.
+    /// The required rate of PRBS-31 from memory, in GB/s, and the result.
     required: Option<Required>,
 }
 
-/// A rate that was asked for.
+/// A required rate and its result.
 #[derive(Serialize)]
 struct Required {
     gb_per_s: f64,
@@ -50,12 +54,12 @@ struct Required {
     holds: bool,
 }
 
-/// How far one way has come.
+/// The rate that one direction reached.
 #[derive(Serialize)]
 struct Reached {
     what: &'static str,
     gb_per_s: f64,
-    /// What memory itself gives the same way.
+    /// The rate of the memory itself in the same direction.
     memory_gb_per_s: f64,
     holds: bool,
 }
@@ -67,10 +71,10 @@ struct Arguments {
     require: Option<f64>,
 }
 
-/// What is asked for is asked of this one.
+/// The pattern that `--require` applies to.
 const HARDEST: &str = "prbs31";
 
-/// Where memory itself is slower than what is asked for, this share of it is as good.
+/// The share of the memory's own rate that suffices where memory is slower than the required rate.
 const SHARE_OF_MEMORY: f64 = 0.9;
 
 fn main() {
@@ -100,7 +104,7 @@ fn main() {
     }
 }
 
-/// Holds what was reached from memory, the largest buffer, against what was asked for.
+/// Compares the rates from memory (the largest buffer) with the required rate.
 fn judge(rows: &[Row], asked: f64) -> Required {
     let memory = rows.iter().map(|row| row.buffer_bytes).max().unwrap_or(0);
     let rate = |name: &str, what: &str| {
@@ -158,6 +162,7 @@ fn json(result: &Result) -> String {
 }
 
 fn measure(arguments: &Arguments) -> Result {
+    let when = format!("{:.0}", now());
     let memory = arguments.megabytes << 20;
     let mut buffer = vec![0u8; memory];
     let mut rows = Vec::new();
@@ -182,6 +187,8 @@ fn measure(arguments: &Arguments) -> Result {
     Result {
         bench: "pattern",
         version: env!("CARGO_PKG_VERSION"),
+        when,
+        kernel: kernel(),
         cpu: cpu(),
         runs: arguments.runs,
         rows,
@@ -189,7 +196,7 @@ fn measure(arguments: &Arguments) -> Result {
     }
 }
 
-/// What memory allows.
+/// Measures the limits of the memory.
 fn limits(buffer: &mut [u8], runs: usize, rows: &mut Vec<Row>) {
     let mut value = 0u8;
     let bytes = buffer.len();
@@ -214,7 +221,7 @@ fn row(
     runs: usize,
     mut work: impl FnMut(),
 ) -> Row {
-    // Small buffers are gone through again and again, or the clock would be what is measured.
+    // Small buffers are processed many times. A single pass would measure the resolution of the clock.
     let times = (1usize << 30).div_ceil(buffer_bytes).max(1);
     let times = if name.contains("bit by bit") { 4 } else { times };
     work();
@@ -232,13 +239,13 @@ fn row(
     Row { name: name.to_owned(), what, buffer_bytes, gb_per_s }
 }
 
-/// Seconds that this thread has had a core, where the kernel counts them.
+/// CPU time of this thread in seconds, where the kernel counts it.
 fn worked() -> Option<f64> {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(told.split(' ').next()?.parse::<f64>().ok()? / 1e9)
 }
 
-/// The register as hardware has it.
+/// The shift register as hardware implements it.
 fn bit_by_bit(out: &mut [u8]) {
     let mut register = 0x7FFF_FFFFu32;
     for byte in out {
@@ -249,6 +256,17 @@ fn bit_by_bit(out: &mut [u8]) {
             register = (register >> 1) | new << 30;
         }
     }
+}
+
+/// The time of the host.
+fn now() -> Tai {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Tai::from_unix_ns(since.as_nanos() as i128)
+}
+
+fn kernel() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim().to_owned()
 }
 
 fn cpu() -> String {

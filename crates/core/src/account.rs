@@ -1,50 +1,50 @@
-//! The account of a stream: what was expected, what became of it, and how sure that is.
+//! The account of a stream: the expected frames, the outcome of each, and the certainty of both.
 //!
-//! The books balance: `expected = written + missing + overrun + damaged + late`. Each term is
-//! defined once, here. Beside the terms stand the [`Witness`]es, the counters of every layer before
-//! and after; from both follows the [`Verdict`].
+//! The terms balance: `expected = written + missing + overrun + damaged + late`. Each term is defined once, here.
+//! Beside the terms are the [`DropCounter`]es, the counters of every layer before and after. The [`Verdict`] follows
+//! from both.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock_check::ClockOffset;
 use crate::completeness::{Completeness, grouped};
 use crate::gap::{Cause, Gap};
-use crate::tide::Tide;
+use crate::high_water::HighWaterHistory;
 use crate::time::Tai;
-use crate::wall::Wall;
 
-/// The balance, in frames.
+/// The terms of the balance, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// Frames from the first to the last of the scan, by the stream's own count.
     pub expected: u64,
-    /// Frames that came and are in the recording.
+    /// Frames that arrived and are in the recording.
     pub written: u64,
-    /// Frames that never reached us.
+    /// Frames that never reached this host.
     pub missing: u64,
-    /// Frames that reached us with no block free, or whose block no member would take.
+    /// Frames that arrived while no block was free, or whose block no member accepted.
     pub overrun: u64,
-    /// Frames that came and failed their own check (length, header), though their place was known.
+    /// Frames that failed their own check (length, header) although their index was known.
     pub damaged: u64,
-    /// Frames that came after their place was written.
+    /// Frames that arrived after their position was written.
     pub late: u64,
 }
 
 impl Terms {
-    /// What the terms beside `expected` add up to. Those of a damaged account may be absurd: sums stop at the largest
-    /// number there is.
+    /// Returns the sum of all terms except `expected`. The sum saturates, because the terms of a damaged account may be
+    /// absurd.
     pub fn sum(&self) -> u64 {
         let terms = [self.written, self.missing, self.overrun, self.damaged, self.late];
         terms.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Whether the books balance.
+    /// True if the terms balance.
     pub fn balance(&self) -> bool {
         self.expected == self.sum()
     }
 
-    /// Adds another flow's terms.
+    /// Adds the terms of another flow.
     pub fn add(&mut self, other: &Terms) {
         for (term, more) in [
             (&mut self.expected, other.expected),
@@ -59,85 +59,106 @@ impl Terms {
     }
 }
 
-/// By what a stream's frames were counted.
+/// The number by which the frames of a stream are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountedBy {
     /// The time in each frame (VDIF second and frame number).
     FrameTime,
-    /// A packet sequence number before each frame: in recordings of earlier versions.
+    /// A packet sequence number before each frame; only in recordings of earlier versions.
     PacketNumber,
     /// A sequence field that the user described.
     SequenceField,
-    /// The count of the device that took them: it says how many it sent, and how many it took.
+    /// The count of the device that took the samples: it reports the numbers sent and taken.
     ServerCount,
     /// Nothing: the format carries no number.
     Nothing,
+    /// Nothing: the stream is bytes without frames, and its terms are numbers of bytes.
+    Bytes,
+}
+
+impl CountedBy {
+    /// True if no number shows a loss before this host.
+    pub fn is_blind(self) -> bool {
+        matches!(self, Self::Nothing | Self::Bytes)
+    }
+
+    /// The unit of the terms of an account.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::ServerCount => "sample",
+            Self::Bytes => "byte",
+            Self::FrameTime | Self::PacketNumber | Self::SequenceField | Self::Nothing => "frame",
+        }
+    }
 }
 
 /// One end of a stream within a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Index of the frame, counted as the stream counts.
+    /// Index of the frame, in the stream's own count.
     pub index: i64,
-    /// The frame's own time, where the format tells it.
+    /// The frame's own time, if the format carries one.
     pub time: Option<Tai>,
-    /// When it was received, by the host's clock.
+    /// Time of reception, by the host's clock.
     pub seen: Tai,
 }
 
-/// Something about a stream's presence in the scan that its own numbers cannot show.
+/// A fact about a stream's presence in the scan that its own numbers cannot show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Presence {
-    /// No frame of it came at all.
+    /// No frame of the stream arrived.
     NeverCame,
-    /// Datagrams came, and none of them was a frame of the stream's format.
+    /// Datagrams arrived, but none of them was a frame of the stream's format.
     OnlyForeign {
-        /// How many.
+        /// The number of datagrams.
         datagrams: u64,
     },
-    /// Datagrams came, and the endpoint's own filter left all of them out.
+    /// Datagrams arrived, but the endpoint's own filter excluded all of them.
     OnlyExcluded {
-        /// How many.
+        /// The number of datagrams.
         datagrams: u64,
     },
-    /// Nothing of it was kept, and nobody who saw what came is left to say.
+    /// Unknown: no data was kept, and the recorder that saw the frames left no account.
     NotKnown,
-    /// Its first frame came this much after the scan was armed, which had a limit.
+    /// Silent, and not expected: an undeclared sender opened the stream in one scan of the series, and sent nothing in
+    /// the scans since.
+    NotExpected,
+    /// The first frame arrived this much after the scan was armed. The scan had a limit.
     CameLate {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
     },
-    /// Its last frame came this much before the limit of the scan.
+    /// The last frame arrived this much before the limit of the scan.
     WentEarly {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
     },
-    /// Its first frame came this much after that of the earliest stream.
+    /// The first frame arrived this much after that of the earliest stream.
     StartedLate {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
     },
-    /// Its last frame came this much before that of the latest stream.
+    /// The last frame arrived this much before that of the latest stream.
     DiedEarly {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
     },
-    /// Its first frame came this much after the planned beginning of the scan. Of a stream that never came: how long the
-    /// scan was to last.
+    /// The first frame arrived this much after the planned start of the scan. For a stream that never arrived: the
+    /// planned duration of the scan.
     LacksBeginning {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
-        /// Frames that it would have had in that time, where its rate is known.
+        /// The frames that belong to that time, if the rate is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         frames: Option<u64>,
     },
-    /// Its last frame came this much before the planned end of the scan.
+    /// The last frame arrived this much before the planned end of the scan.
     LacksEnd {
-        /// Nanoseconds without it.
+        /// The duration without data, in nanoseconds.
         ns: i64,
-        /// Frames that it would have had in that time, where its rate is known.
+        /// The frames that belong to that time, if the rate is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         frames: Option<u64>,
     },
@@ -154,16 +175,22 @@ impl fmt::Display for Presence {
         match *self {
             Presence::NeverCame => write!(f, "never came"),
             Presence::OnlyForeign { datagrams } => {
-                write!(f, "{datagrams} datagrams came, and none of them is a frame of this format")
+                write!(
+                    f,
+                    "{datagrams} datagrams arrived, but none of them is a frame of this format"
+                )
             }
             Presence::OnlyExcluded { datagrams } => {
                 write!(
                     f,
-                    "{datagrams} datagrams came, and the filter of its endpoint left them all out"
+                    "{datagrams} datagrams arrived, but the filter of the endpoint excluded all of them"
                 )
             }
             Presence::NotKnown => {
                 write!(f, "not known: the recorder died before anything of it was durable")
+            }
+            Presence::NotExpected => {
+                write!(f, "silent and not expected: it was there in one earlier scan only")
             }
             Presence::CameLate { ns } => {
                 write!(f, "began {:.3} s after the scan was armed", seconds(ns))
@@ -185,7 +212,7 @@ impl fmt::Display for Presence {
     }
 }
 
-/// A layer between the wire and the disk that counts what it loses.
+/// A layer between the network and the disk that counts its losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
@@ -199,33 +226,33 @@ pub enum Layer {
     Socket,
 }
 
-/// One counter of one layer, read when the scan was armed and again when its last frame was read.
+/// A drop counter of one layer, read when the scan was armed and again after its last frame was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
-    /// Where it counts.
+pub struct DropCounter {
+    /// The layer that counts.
     pub layer: Layer,
-    /// The kernel's name of it.
+    /// The kernel's name of the counter.
     pub counter: String,
-    /// Which interface, CPU or socket.
+    /// The interface, CPU or socket.
     pub scope: String,
-    /// Whether only this stream moves it.
+    /// True if only this stream moves the counter.
     pub own: bool,
-    /// Whether one step may stand for several frames (merged messages are counted, not packets).
+    /// True if one step may represent several frames (the kernel counts merged messages, not packets).
     pub coarse: bool,
-    /// When armed.
+    /// The value when the scan was armed.
     pub before: u64,
-    /// After the last read.
+    /// The value after the last read.
     pub after: u64,
 }
 
-impl Witness {
-    /// How far it moved.
+impl DropCounter {
+    /// Returns the difference between both values.
     pub fn moved(&self) -> u64 {
         self.after.saturating_sub(self.before)
     }
 
-    /// The most frames whose loss it explains: what it counted; or as many times `merged`, the most frames of
-    /// a message, where it is a socket that counted merged messages.
+    /// The largest number of frames whose loss the counter explains. This is the difference itself, or `merged` times
+    /// that (`merged`: the most frames in a message) for a socket that counted merged messages.
     pub fn explains(&self, merged: u64) -> u64 {
         match self.coarse && self.layer == Layer::Socket {
             true => self.moved().saturating_mul(merged),
@@ -233,25 +260,25 @@ impl Witness {
         }
     }
 
-    /// Whether both are one counter.
-    fn is(&self, other: &Witness) -> bool {
+    /// True if both are the same counter.
+    fn is(&self, other: &DropCounter) -> bool {
         self.layer == other.layer && self.counter == other.counter && self.scope == other.scope
     }
 }
 
-/// Counters of a layer that are there, or were, and could not be read. What a host does not count at all
-/// is none of them: there is nothing that could have moved.
+/// Counters of a layer that exist, or existed, and could not be read. Counters that a host does not have are not
+/// included: they cannot have moved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Unread {
-    /// Where they count.
+pub struct UnavailableCounter {
+    /// The layer of the counters.
     pub layer: Layer,
-    /// Which interface, CPU or socket; empty: all of them.
+    /// The interface, CPU or socket; empty: all of them.
     pub scope: String,
-    /// What stood in the way.
+    /// The reason why the counters could not be read.
     pub why: String,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for UnavailableCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layer = match self.layer {
             Layer::Device => "device",
@@ -264,18 +291,18 @@ impl fmt::Display for Unread {
     }
 }
 
-/// How sure the account is.
+/// The certainty of the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Nothing is missing, every frame that came is in the recording, and no counter of any layer moved.
+    /// No frame is missing, every frame that arrived is in the recording, and no counter of any layer moved.
     Proven,
-    /// What is missing is explained by counters that moved. Or nothing is missing, but a counter moved or could not
-    /// be read, or whole frames arrived that are not in the recording.
+    /// Counters that moved explain the missing frames. Or no frame is missing, but a counter moved or could not be
+    /// read, or whole frames arrived that are not in the recording.
     Consistent,
-    /// Frames are missing that no counter of this host explains: lost before it.
+    /// Frames are missing that no counter of this host explains: they were lost before it.
     Unexplained,
-    /// The format carries nothing to count by: only what this host did is known.
+    /// The format carries no number to count by: only the losses of this host are known.
     Unproven,
 }
 
@@ -290,7 +317,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The balance of one of several threads that lie in a stream as they came.
+/// The balance of one thread of a stream that holds several threads in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// Station, as in the frames.
@@ -307,118 +334,125 @@ pub struct Flow {
     /// Last frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Edge>,
-    /// What its numbers alone cannot show: that it began late, ended early or was not there in this scan.
+    /// Facts that the numbers alone cannot show: the flow began late, ended early or was not present in this scan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub presence: Vec<Presence>,
 }
 
-/// How the recorder itself stood when a stream ended: where a block was wanted and none was free, or a member
-/// took no more, this says why.
+/// The state of the recorder when a stream ended. It gives the reason if no block was free or a member stopped
+/// accepting data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Blocks of memory that the stream drew on.
+    /// Memory blocks in the stream's pool.
     pub pool_blocks: u64,
-    /// The most of them in use at once since it was armed.
+    /// The largest number of blocks in use at once since the scan was armed.
     pub high_water: u64,
     /// The members of the disk set.
     pub members: Vec<HostMember>,
-    /// The most blocks in use at once, over the time of the scan.
+    /// The largest number of blocks in use at once, over the time of the scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tide: Option<Tide>,
+    #[serde(rename = "tide")]
+    pub high_water_history: Option<HighWaterHistory>,
 }
 
-/// How a member of the disk set stood.
+/// The state of a member of the disk set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMember {
-    /// Its directory.
+    /// The directory of the member.
     pub path: String,
-    /// The longest time that writing a block took since it was armed, in nanoseconds.
+    /// The longest time that writing a block took since the scan was armed, in nanoseconds.
     pub longest_write_ns: u64,
-    /// Why it took no more data, if it stopped doing so.
+    /// The reason why the member stopped accepting data, if it did.
     pub failure: Option<String>,
 }
 
-/// The most datagrams that the kernel merges into one message.
+/// The largest number of datagrams that the kernel merges into one message.
 const MOST_MERGED: u64 = 128;
 
-/// The most bytes of such a message.
+/// The largest size of such a message, in bytes.
 const MERGED_BYTES: u64 = u16::MAX as u64;
 
-/// The most gaps an account lists; further ones are counted.
+/// The largest number of gaps that an account lists; further ones are only counted.
 pub const GAPS_LISTED: usize = 100_000;
 
 /// The account of one stream of one scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// The balance.
+    /// The terms of the balance.
     pub terms: Terms,
-    /// By what frames were counted.
+    /// The number by which the frames were counted.
     pub counted_by: CountedBy,
-    /// Bytes of true frames in the recording, without fill.
+    /// Bytes of received frames in the recording, without fill.
     pub bytes: u64,
-    /// Fill frames in the recording, in the place of frames that are not there.
+    /// Fill frames in the recording, in place of absent frames.
     pub filled: u64,
-    /// Written frames that their sender had marked invalid.
+    /// Written frames that the sender marked invalid.
     pub invalid: u64,
-    /// Written frames in blocks that `recover` found without an index record: their checksums say what
-    /// was found then, not what was received. And those in blocks whose sync failed, and that were read back from a
-    /// member that took no sync since: nobody knows whether they outlast a loss of power.
+    /// Written frames in blocks that `recover` found without an index record: their checksums cover the data found
+    /// then, not the data received. Also written frames in blocks whose sync failed and that were read back from a
+    /// member without a later successful sync: they may not survive a loss of power.
     #[serde(default)]
     pub unverified: u64,
-    /// Frames that came more than once (apart from the balance).
+    /// Frames that arrived more than once (not part of the balance).
     pub duplicates: u64,
-    /// Frames that came after one with a higher index and were still put in place.
+    /// Frames that arrived after one with a higher index and were still written to their position.
     pub reordered: u64,
-    /// The furthest that a reordered frame lay behind, in frames.
+    /// The largest distance of a reordered frame behind the newest one, in frames.
     pub reorder_extent: u64,
-    /// Datagrams that were no frame of this stream and told no place: rubbish, other lengths.
+    /// Datagrams that were not frames of this stream and had no index: invalid data or other lengths.
     pub foreign: u64,
-    /// Whole frames of this stream that were thrown away, because where they say they belong was not to be
-    /// believed: too far from the frames around them, or before the scan.
+    /// Whole frames of this stream that were discarded because their index was not plausible: too far from the frames
+    /// around them, or before the scan.
     #[serde(default)]
-    pub astray: u64,
-    /// Whole frames of the stream's format that arrived at its port and are in no recording: of a frame length that
-    /// the port's memory cannot hold, of threads beyond the limit of a port, or too few to open a stream.
+    #[serde(rename = "astray")]
+    pub out_of_window: u64,
+    /// Whole frames of the stream's format that arrived at its port and are in no recording: their length does not fit
+    /// the port's memory, their threads exceed the limit of a port, or they are too few to open a stream.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unrecorded: u64,
-    /// Datagrams that the user's own filter (`threads=`, `source=`) left out.
+    /// Datagrams that the user's own filter (`threads=`, `source=`) excluded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excluded: u64,
-    /// Times the sender's count started anew.
+    /// Number of restarts of the sender's count.
     pub restarts: u64,
     /// First frame.
     pub first: Option<Edge>,
     /// Last frame.
     pub last: Option<Edge>,
-    /// What the numbers alone cannot show. Of a stream of several threads, each of its flows says when it began and
-    /// ended.
+    /// Facts that the numbers alone cannot show. In a stream of several threads, each flow has its own.
     pub presence: Vec<Presence>,
     /// Frames not in the recording, in order, at most [`GAPS_LISTED`].
     pub gaps: Vec<Gap>,
     /// Gaps beyond those listed.
     pub gaps_unlisted: u64,
-    /// The threads of a stream that holds several as they came; their terms add up to the stream's.
+    /// The threads of a stream that holds several in order of arrival; the sum of their terms is that of the stream.
     #[serde(default)]
     pub flows: Vec<Flow>,
-    /// Frames whose second count is not that of their time: a packet number before them or in their extended
-    /// data that does not go on with them, a Mark 5B header of another second, a mask that leaves nothing valid.
+    /// Frames whose second count does not match their time: a discontinuous packet number before them or in their
+    /// extended data, a Mark 5B header of another second, or a mask that leaves no data valid.
     #[serde(default)]
     pub disagreements: u64,
-    /// Written frames of which channels have no data, by the mask in their extended data.
+    /// Written frames with channels that have no data, by the mask in their extended data.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub masked: u64,
-    /// The counters of the layers that this stream passed.
-    pub witnesses: Vec<Witness>,
-    /// The counters among them that could not be read: whether they moved is not known.
+    /// The drop counters of the layers that this stream passed.
+    #[serde(rename = "witnesses")]
+    pub drop_counters: Vec<DropCounter>,
+    /// The counters that could not be read: they may have moved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unread: Vec<Unread>,
-    /// Ring and writers; nothing in a scan that was recovered.
+    #[serde(rename = "unread")]
+    pub unavailable_counters: Vec<UnavailableCounter>,
+    /// The state of ring and writers; `None` for a recovered scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    /// What the time in its frames was against the host's clock, where they carry one.
+    /// The offset of the frames' time from the host's clock, if the frames carry a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock: Option<Wall>,
-    /// The end of it.
+    pub clock: Option<ClockOffset>,
+    /// The missing frames that the loss counters of this host explain. Counters that several streams share explain each
+    /// frame once. `None` if no frame is missing, or a device counts for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<u64>,
+    /// The resulting verdict.
     pub verdict: Verdict,
 }
 
@@ -427,7 +461,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Account {
-    /// An account of nothing yet.
+    /// Returns an empty account.
     pub fn new(counted_by: CountedBy) -> Self {
         Self {
             terms: Terms::default(),
@@ -440,7 +474,7 @@ impl Account {
             reordered: 0,
             reorder_extent: 0,
             foreign: 0,
-            astray: 0,
+            out_of_window: 0,
             unrecorded: 0,
             excluded: 0,
             restarts: 0,
@@ -452,15 +486,16 @@ impl Account {
             flows: Vec::new(),
             disagreements: 0,
             masked: 0,
-            witnesses: Vec::new(),
-            unread: Vec::new(),
+            drop_counters: Vec::new(),
+            unavailable_counters: Vec::new(),
             host: None,
             clock: None,
+            explained: None,
             verdict: Verdict::Unproven,
         }
     }
 
-    /// Lists a gap, joined to the one before where they touch and agree.
+    /// Lists a gap. It is joined to the previous one if both touch and have the same cause.
     pub fn push_gap(&mut self, gap: Gap) {
         if gap.count == 0 {
             return;
@@ -477,7 +512,7 @@ impl Account {
         }
     }
 
-    /// Why frames were overrun, as far as ring and writers tell.
+    /// Returns the reason why frames were overrun, as far as ring and writers show it.
     pub fn why_overrun(&self) -> Option<String> {
         let host = self.host.as_ref().filter(|_| self.terms.overrun > 0)?;
         let failures: Vec<&str> =
@@ -500,17 +535,17 @@ impl Account {
         })
     }
 
-    /// Whole frames that came and were not kept.
+    /// Returns the number of whole frames that arrived and were not kept.
     pub fn not_kept(&self) -> u64 {
-        self.astray.saturating_add(self.unrecorded)
+        self.out_of_window.saturating_add(self.unrecorded)
     }
 
-    /// Whether it is complete, in words.
+    /// Returns the completeness of the stream, in words.
     pub fn completeness(&self) -> Completeness {
         Completeness::of_account(self)
     }
 
-    /// Whether no frame of it came.
+    /// True if no frame arrived.
     pub fn never_came(&self) -> bool {
         let absent = |it: &Presence| {
             matches!(
@@ -521,7 +556,7 @@ impl Account {
         self.presence.iter().any(absent)
     }
 
-    /// That no frame of it came, and whether anything else did.
+    /// Returns the presence of a stream without frames: whether anything else arrived.
     pub fn absence(&self) -> Presence {
         match (self.foreign, self.excluded) {
             (0, 0) => Presence::NeverCame,
@@ -530,36 +565,42 @@ impl Account {
         }
     }
 
+    /// Marks each thread without data as never received, if other threads have data.
+    pub fn name_absent_threads(&mut self) {
+        let absent = self.flows.iter_mut().filter(|flow| flow.first.is_none());
+        absent.for_each(|flow| flow.presence = vec![Presence::NeverCame]);
+    }
+
     /// Frames listed in the gaps for `cause`.
     pub fn listed(&self, cause: Cause) -> u64 {
         let gaps = self.gaps.iter().filter(|gap| gap.cause == cause);
         gaps.fold(0, |sum, gap| sum.saturating_add(gap.count))
     }
 
-    /// The verdict that terms, presence and witnesses allow.
+    /// Returns the verdict that follows from terms, presence and drop counters.
     pub fn judge(&self) -> Verdict {
         if self.counted_by == CountedBy::ServerCount {
-            // What the device itself said of them was judged when it said so; nothing here betters it.
+            // The device already judged its own counts; nothing here improves on that.
             let whole = self.terms.written == self.terms.expected && self.unverified == 0;
             return self.verdict.max(if whole { Verdict::Proven } else { Verdict::Consistent });
         }
-        if self.counted_by == CountedBy::Nothing
+        if self.counted_by.is_blind()
             || self.presence.contains(&Presence::NotKnown)
             || (self.terms.expected == 0 && self.presence.is_empty())
         {
             return Verdict::Unproven;
         }
-        // A thread of one frame has nothing before or after it that could be missing.
+        // A thread of one frame has no neighbours that could be missing.
         if self.terms.expected == 1 || self.flows.iter().any(|flow| flow.terms.expected == 1) {
             return Verdict::Unproven;
         }
-        let still =
-            self.unread.is_empty() && self.witnesses.iter().all(|witness| witness.moved() == 0);
+        let still = self.unavailable_counters.is_empty()
+            && self.drop_counters.iter().all(|counter| counter.moved() == 0);
         let whole = self.terms.written == self.terms.expected
             && self.not_kept() == 0
             && self.disagreements == 0;
-        let explained = self.explained(|_| true);
-        // A stream that never came, started late or died early left no number that a counter could explain.
+        let explained = self.explained_by(|_| true);
+        // A stream that never arrived, started late or ended early left no number that a counter could explain.
         if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
         } else if whole && still && self.unverified == 0 {
@@ -569,23 +610,27 @@ impl Account {
         }
     }
 
-    /// Whether other streams or threads show that a part of it is not there. That it came or went while the scan ran
-    /// shows no loss: senders begin and end when they like.
+    /// True if other streams or threads show that a part of it is missing. A start or an end within the scan shows no
+    /// loss: senders start and stop at any time.
     fn lacks_an_end(&self) -> bool {
-        let of_the_scan =
-            |it: &Presence| matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
+        let of_the_scan = |it: &Presence| {
+            matches!(
+                it,
+                Presence::CameLate { .. } | Presence::WentEarly { .. } | Presence::NotExpected
+            )
+        };
         let of_flows = self.flows.iter().flat_map(|flow| &flow.presence);
         !self.presence.iter().chain(of_flows).all(of_the_scan)
     }
 
-    /// The most frames whose loss some of the witnesses explain together.
-    fn explained(&self, of: impl Fn(&Witness) -> bool) -> u64 {
+    /// Returns the largest number of frames whose loss the matching counters explain together.
+    fn explained_by(&self, of: impl Fn(&DropCounter) -> bool) -> u64 {
         let merged = self.most_merged();
-        let chosen = self.witnesses.iter().filter(|witness| of(witness));
-        together(chosen.map(|witness| (witness.layer, witness.explains(merged))))
+        let chosen = self.drop_counters.iter().filter(|counter| of(counter));
+        together(chosen.map(|counter| (counter.layer, counter.explains(merged))))
     }
 
-    /// The most frames of it that one message may hold.
+    /// The largest number of its frames in one message.
     fn most_merged(&self) -> u64 {
         match self.bytes.checked_div(self.terms.written) {
             None | Some(0) => MOST_MERGED,
@@ -593,18 +638,18 @@ impl Account {
         }
     }
 
-    /// Frames missing that only counters shared with other streams could explain. What a device says it
-    /// lost needs no counter of ours.
+    /// Missing frames that only counters shared with other streams could explain. Losses that a device reports need no
+    /// counter of this host.
     fn left_to_shared(&self) -> u64 {
         if self.counted_by == CountedBy::ServerCount {
             return 0;
         }
-        self.terms.missing.saturating_sub(self.explained(|witness| witness.own))
+        self.terms.missing.saturating_sub(self.explained_by(|counter| counter.own))
     }
 }
 
-/// How many frames these counters, each with what it explains, explain together. A frame is lost once and may be counted
-/// twice: what a backlog drops its device counts, too, and what is thrown away for its checksum, the socket.
+/// Returns the number of frames that these counters explain together. A frame is lost once but may be counted twice: a
+/// device also counts the drops of a backlog, and a socket also counts the frames discarded for their checksum.
 fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
     let [mut device, mut backlog, mut udp, mut socket] = [0u64; 4];
     for (layer, frames) in counted {
@@ -619,36 +664,61 @@ fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
     device.max(backlog).saturating_add(socket.max(udp))
 }
 
-/// Judges the streams of a scan. What a shared counter counted explains so many frames of all of them, not of
-/// each: if they miss more together, none of those that lean on it is explained.
+/// Judges the streams of a scan. A shared counter explains its frames for all streams together, not for each. If the
+/// streams miss more than that together, none of the streams that depend on it is explained.
 pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
-    let mut leaning: Vec<&mut Account> = Vec::new();
-    for account in accounts {
-        account.verdict = account.judge();
-        if account.verdict == Verdict::Consistent && account.left_to_shared() > 0 {
-            leaning.push(account);
-        }
+    let mut all: Vec<&mut Account> = accounts.into_iter().collect();
+    all.iter_mut().for_each(|account| account.verdict = account.judge());
+    let leans =
+        |account: &Account| account.verdict == Verdict::Consistent && account.left_to_shared() > 0;
+    let leaning: Vec<&Account> = all.iter().map(|it| &**it).filter(|it| leans(it)).collect();
+    let wanted = leaning.iter().map(|account| account.left_to_shared());
+    if wanted.fold(0, u64::saturating_add) > counted_by_shared(&leaning) {
+        let leaning = all.iter_mut().filter(|account| leans(account));
+        leaning.for_each(|account| account.verdict = Verdict::Unexplained);
     }
-    // Each counter once, with the most that it explains.
-    let mut shared: Vec<(&Witness, u64)> = Vec::new();
-    for account in &leaning {
+    explain(all);
+}
+
+/// Returns the number of frames that the shared counters of these streams explain together: each counter once, with the
+/// largest number that it explains.
+fn counted_by_shared(accounts: &[&Account]) -> u64 {
+    let mut shared: Vec<(&DropCounter, u64)> = Vec::new();
+    for account in accounts {
         let merged = account.most_merged();
-        for witness in account.witnesses.iter().filter(|it| !it.own && it.moved() > 0) {
-            let explains = match witness.layer {
-                // The rest of it stands in the stream's own socket.
-                Layer::Udp => witness.moved().saturating_sub(account.explained(|it| it.own)),
-                _ => witness.explains(merged),
+        for counter in account.drop_counters.iter().filter(|it| !it.own && it.moved() > 0) {
+            let explains = match counter.layer {
+                // The stream's own socket has the remainder.
+                Layer::Udp => counter.moved().saturating_sub(account.explained_by(|it| it.own)),
+                _ => counter.explains(merged),
             };
-            match shared.iter_mut().find(|(known, _)| known.is(witness)) {
+            match shared.iter_mut().find(|(known, _)| known.is(counter)) {
                 Some((_, most)) => *most = explains.max(*most),
-                None => shared.push((witness, explains)),
+                None => shared.push((counter, explains)),
             }
         }
     }
-    let sum = |frames: &mut dyn Iterator<Item = u64>| frames.fold(0, u64::saturating_add);
-    let counted = together(shared.iter().map(|(witness, explains)| (witness.layer, *explains)));
-    if sum(&mut leaning.iter().map(|account| account.left_to_shared())) > counted {
-        leaning.into_iter().for_each(|account| account.verdict = Verdict::Unexplained);
+    together(shared.iter().map(|(counter, explains)| (counter.layer, *explains)))
+}
+
+/// Sets for each stream the number of missing frames that counters explain. Streams that are explained in full come
+/// first. The remainder of the shared counters goes to the others, each frame once.
+fn explain(mut accounts: Vec<&mut Account>) {
+    accounts.retain(|it| it.terms.missing > 0 && it.counted_by != CountedBy::ServerCount);
+    accounts.sort_by_key(|account| account.verdict != Verdict::Consistent);
+    let leaning: Vec<&Account> =
+        accounts.iter().map(|it| &**it).filter(|it| it.left_to_shared() > 0).collect();
+    let mut counted = counted_by_shared(&leaning);
+    for account in accounts {
+        let missing = account.terms.missing;
+        let by_own = account.explained_by(|counter| counter.own).min(missing);
+        let by_all = account.explained_by(|_| true).min(missing);
+        let by_shared = by_all.saturating_sub(by_own).min(counted);
+        counted -= by_shared;
+        account.explained = Some(match account.verdict {
+            Verdict::Consistent => missing,
+            _ => by_own + by_shared,
+        });
     }
 }
 
@@ -656,13 +726,13 @@ pub fn judge_together<'a>(accounts: impl IntoIterator<Item = &'a mut Account>) {
 mod tests {
     use super::*;
 
-    fn account(missing: u64, witnesses: &[(u64, bool)]) -> Account {
+    fn account(missing: u64, counters: &[(u64, bool)]) -> Account {
         let mut account = Account::new(CountedBy::FrameTime);
         account.terms =
             Terms { expected: 1000, written: 1000 - missing, missing, ..Terms::default() };
-        account.witnesses = witnesses
+        account.drop_counters = counters
             .iter()
-            .map(|&(after, coarse)| Witness {
+            .map(|&(after, coarse)| DropCounter {
                 layer: Layer::Socket,
                 counter: "drops".into(),
                 scope: "46220".into(),
@@ -705,21 +775,21 @@ mod tests {
 
     #[test]
     fn nothing_is_proven_by_a_counter_that_could_not_be_read_or_with_frames_astray() {
-        let unread = || Unread {
+        let unread = || UnavailableCounter {
             layer: Layer::Socket,
             scope: "127.0.0.1:46220".into(),
             why: "Bad file descriptor".into(),
         };
         let mut blind = account(0, &[]);
-        blind.unread.push(unread());
+        blind.unavailable_counters.push(unread());
         assert_eq!(blind.judge(), Verdict::Consistent);
         let mut lost = account(5, &[(4, false)]);
-        lost.unread.push(unread());
+        lost.unavailable_counters.push(unread());
         assert_eq!(lost.judge(), Verdict::Unexplained, "what was not read explains nothing");
         let text = "socket 127.0.0.1:46220: what it lost is not known: Bad file descriptor";
         assert_eq!(unread().to_string(), text);
         let mut astray = account(0, &[(0, false)]);
-        astray.astray = 1;
+        astray.out_of_window = 1;
         assert_eq!(astray.judge(), Verdict::Consistent);
     }
 
@@ -732,9 +802,9 @@ mod tests {
         assert_eq!(brief.judge(), Verdict::Unexplained);
     }
 
-    fn shared(layer: Layer, coarse: bool, after: u64) -> Witness {
+    fn shared(layer: Layer, coarse: bool, after: u64) -> DropCounter {
         let (counter, scope) = ("dropped".into(), "eth0".into());
-        Witness { layer, counter, scope, own: false, coarse, before: 0, after }
+        DropCounter { layer, counter, scope, own: false, coarse, before: 0, after }
     }
 
     #[test]
@@ -743,7 +813,7 @@ mod tests {
             for coarse in [false, true] {
                 let judged = |missing: u64, steps: u64| {
                     let mut account = account(missing, &[(0, false)]);
-                    account.witnesses.push(shared(layer, coarse, steps));
+                    account.drop_counters.push(shared(layer, coarse, steps));
                     account.judge()
                 };
                 assert_eq!(judged(0, 0), Verdict::Proven);
@@ -774,7 +844,8 @@ mod tests {
     fn a_shared_counter_explains_the_loss_of_all_streams_together_once() {
         let judged = |streams: usize, missing: u64, counted: u64| {
             let mut all: Vec<Account> = (0..streams).map(|_| account(missing, &[])).collect();
-            all.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, counted)));
+            all.iter_mut()
+                .for_each(|it| it.drop_counters.push(shared(Layer::Device, false, counted)));
             judge_together(&mut all);
             all.into_iter().map(|it| it.verdict).collect::<Vec<Verdict>>()
         };
@@ -782,9 +853,9 @@ mod tests {
         assert_eq!(judged(16, 5, 79), [Verdict::Unexplained; 16]);
         assert_eq!(judged(16, 0, 0), [Verdict::Proven; 16]);
         assert_eq!(judged(16, 0, 5), [Verdict::Consistent; 16]);
-        // What a socket explains by itself is no burden on the others.
+        // The frames that a socket explains by itself do not count against the others.
         let mut mixed = [account(5, &[(5, false)]), account(5, &[]), account(0, &[])];
-        mixed.iter_mut().for_each(|it| it.witnesses.push(shared(Layer::Device, false, 5)));
+        mixed.iter_mut().for_each(|it| it.drop_counters.push(shared(Layer::Device, false, 5)));
         judge_together(&mut mixed);
         assert_eq!(mixed.map(|it| it.verdict), [Verdict::Consistent; 3]);
     }
@@ -792,13 +863,13 @@ mod tests {
     #[test]
     fn a_socket_of_several_streams_explains_what_it_counted_in_all_of_them_once() {
         let judged = |counted: u64, coarse: bool| {
-            let witness = |account: &mut Account| {
+            let counter = |account: &mut Account| {
                 account.bytes = account.terms.written * 8032;
-                let witness = shared(Layer::Socket, coarse, counted);
-                account.witnesses.push(witness);
+                let counter = shared(Layer::Socket, coarse, counted);
+                account.drop_counters.push(counter);
             };
             let mut all = [account(5, &[]), account(5, &[]), account(5, &[])];
-            all.iter_mut().for_each(witness);
+            all.iter_mut().for_each(counter);
             judge_together(&mut all);
             all.map(|it| it.verdict)
         };
@@ -809,6 +880,36 @@ mod tests {
     }
 
     #[test]
+    fn what_counters_account_for_is_said_of_each_stream_and_each_frame_once() {
+        let explained = |mut all: Vec<Account>| {
+            judge_together(&mut all);
+            all.iter().map(|account| account.explained).collect::<Vec<_>>()
+        };
+        let with = |mut account: Account, layer, count| {
+            account.drop_counters.push(shared(layer, false, count));
+            account
+        };
+        assert_eq!(explained(vec![account(0, &[(9, false)])]), [None], "none is missing");
+        assert_eq!(explained(vec![account(5, &[(9, false)])]), [Some(5)]);
+        assert_eq!(explained(vec![account(573, &[(373, false)])]), [Some(373)]);
+        let partly = with(account(9, &[(2, false)]), Layer::Device, 4);
+        assert_eq!(explained(vec![partly]), [Some(6)]);
+        let device = |missing| with(account(missing, &[]), Layer::Device, 8);
+        assert_eq!(explained(vec![device(5), device(3)]), [Some(5), Some(3)]);
+        assert_eq!(explained(vec![device(5), device(5)]), [Some(5), Some(3)], "eight in all");
+        assert_eq!(explained(vec![device(20), device(5)]), [Some(3), Some(5)]);
+        let mut brief = account(20, &[(0, false)]);
+        brief.flows =
+            vec![Flow { terms: Terms { expected: 1, ..Terms::default() }, ..Flow::default() }];
+        brief.counted_by = CountedBy::FrameTime;
+        assert_eq!(brief.judge(), Verdict::Unproven);
+        assert_eq!(explained(vec![brief]), [Some(0)]);
+        let mut panda = account(300, &[]);
+        (panda.counted_by, panda.verdict) = (CountedBy::ServerCount, Verdict::Consistent);
+        assert_eq!(explained(vec![panda]), [None], "its own word is the explanation");
+    }
+
+    #[test]
     fn ring_and_writers_tell_why_frames_were_overrun() {
         let member = |failure: Option<&str>| HostMember {
             path: "/data".into(),
@@ -816,7 +917,9 @@ mod tests {
             failure: failure.map(str::to_owned),
         };
         let mut full = account(0, &[]);
-        let host = |members| Some(Host { pool_blocks: 64, high_water: 64, members, tide: None });
+        let host = |members| {
+            Some(Host { pool_blocks: 64, high_water: 64, members, high_water_history: None })
+        };
         full.host = host(vec![member(Some("the disk is full"))]);
         assert_eq!(full.why_overrun(), None, "nothing was");
         full.terms.overrun = 7;
@@ -831,9 +934,9 @@ mod tests {
     #[test]
     fn counters_of_several_layers_explain_together() {
         let mut both = account(5, &[(2, false)]);
-        both.witnesses.push(shared(Layer::Backlog, false, 3));
+        both.drop_counters.push(shared(Layer::Backlog, false, 3));
         assert_eq!(both.judge(), Verdict::Consistent);
-        both.witnesses[1].after = 2;
+        both.drop_counters[1].after = 2;
         assert_eq!(both.judge(), Verdict::Unexplained);
     }
 
@@ -842,8 +945,8 @@ mod tests {
         let judged = |missing: u64, drops: u64, others: &[(Layer, u64)]| {
             let with = |missing| {
                 let mut account = account(missing, &[(drops, false)]);
-                let witnesses = others.iter().map(|&(layer, count)| shared(layer, false, count));
-                account.witnesses.extend(witnesses);
+                let counters = others.iter().map(|&(layer, count)| shared(layer, false, count));
+                account.drop_counters.extend(counters);
                 account
             };
             let mut all = [with(missing), with(0)];
@@ -851,14 +954,14 @@ mod tests {
             assert_eq!(all[0].verdict, all[0].judge());
             all[0].verdict
         };
-        // What the backlog dropped, the device counts as well.
+        // The device also counts the drops of the backlog.
         let both = [(Layer::Device, 5), (Layer::Backlog, 5)];
         assert_eq!(judged(5, 0, &both), Verdict::Consistent);
         assert_eq!(judged(6, 0, &both), Verdict::Unexplained);
         let more = [(Layer::Device, 7), (Layer::Backlog, 5)];
         assert_eq!(judged(7, 0, &more), Verdict::Consistent);
         assert_eq!(judged(8, 0, &more), Verdict::Unexplained);
-        // What was thrown away for its checksum, the socket counts as well.
+        // The socket also counts the frames discarded for their checksum.
         let wrong = [(Layer::Udp, 5)];
         assert_eq!(judged(8, 8, &wrong), Verdict::Consistent);
         assert_eq!(judged(9, 8, &wrong), Verdict::Unexplained);

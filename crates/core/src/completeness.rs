@@ -1,7 +1,7 @@
-//! Whether a recording is complete, in the words of every screen and of every JSON document.
+//! The completeness of a recording, in the same words on every screen and in every JSON document.
 //!
-//! A recording answers two questions. Is everything there? And how well is it known why something is not? The
-//! [`Verdict`] answers the second. This module answers the first, and words both: nowhere else are they worded.
+//! A recording has two properties: its completeness, and the certainty of the reasons for what is missing. The
+//! [`Verdict`] gives the second. This module gives the first, and the words for both: no other module words them.
 //!
 //! ```text
 //! LOST 8404 of 12 500 frames (67 %): the disk is full          headline
@@ -12,58 +12,59 @@
 //! |---|---|
 //! | `COMPLETE` | every frame that was expected is recorded, and the plan, if there was one, is covered |
 //! | `LOST` | frames are missing, overrun, damaged or late |
-//! | `INCOMPLETE` | no frame is known to be lost, but a stream never came, lacks an end, does not cover the plan, or frames came and were not kept |
-//! | `UNKNOWN` | nothing is known to be lost, and nobody can say whether anything was |
+//! | `INCOMPLETE` | no frame is known to be lost, but a stream never arrived, lacks an end or does not cover the plan,
+//! or frames arrived and were not kept |
+//! | `UNKNOWN` | no loss is known, and none can be ruled out |
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
-use crate::manifest::{Manifest, State, Summary, Wanting};
+use crate::manifest::{Degradation, Manifest, State, Summary};
 use crate::time::Tai;
 
-/// A stream that lacks no more than this at an end that was planned covers it: nobody begins to the nanosecond.
+/// A stream covers a planned start or end if it lacks no more than this: starts are not exact to the nanosecond.
 pub const TOLERANCE_NS: i64 = 250_000_000;
 
-/// … or no more than so many of its own frames.
+/// … or no more than this many of its own frames.
 const TOLERANCE_FRAMES: i64 = 4;
 
-/// The time in a frame is compared with the plan if it is as near as this to the time of its arrival. Else it was
-/// recorded earlier and is played back, or a clock is wrong, and the time of arrival counts.
+/// The time in a frame is compared with the plan if it is this near to its arrival time. Otherwise the data is played
+/// back or a clock is wrong, and the arrival time counts.
 const LIVE_NS: u64 = 250_000_000;
 
 /// A second, in nanoseconds.
 const S: i64 = 1_000_000_000;
 
-/// Names that a headline lists.
+/// The maximum number of names in a headline.
 const NAMES: usize = 3;
 
-/// When a scan was to begin and to end, as far as that was said beforehand.
+/// The planned start and end of a scan, as far as they were given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// When it was to begin.
+    /// The planned start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<Tai>,
-    /// When it was to end.
+    /// The planned end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<Tai>,
 }
 
 impl Planned {
-    /// Whether anything was planned.
+    /// True if a start or an end is planned.
     pub fn is_any(&self) -> bool {
         self.begin.is_some() || self.end.is_some()
     }
 
-    /// How long it was to last.
+    /// Returns the planned duration.
     pub fn lasts_ns(&self) -> Option<i64> {
         Some(self.end?.since(self.begin?))
     }
 
-    /// What a stream lacks of the plan, at either end. A device that counts for itself is not compared: its acquisition
-    /// begins when it is armed. Nor is a stream of several threads that came: each of these is compared.
-    /// `armed` stands for a beginning that was not planned, `stopped` for such an end.
+    /// Returns the parts of the plan that a stream does not cover, at either end. A device that counts for itself is
+    /// not compared: its acquisition begins when it is armed. A stream of several threads is not compared either: each
+    /// of its threads is. `armed` replaces a start that was not planned, `stopped` such an end.
     pub fn lacking(
         &self,
         account: &Account,
@@ -79,7 +80,7 @@ impl Planned {
         self.lacks(ends, account.terms.expected, frames_per_second, (armed, stopped))
     }
 
-    /// What a thread of a stream that holds several lacks of the plan.
+    /// Returns the parts of the plan that a thread of a stream of several threads does not cover.
     pub fn lacking_of(
         &self,
         flow: &Flow,
@@ -118,7 +119,7 @@ impl Planned {
         let period = last.seen.since(first.seen).checked_div(between).unwrap_or(0);
         let tolerance = TOLERANCE_NS.max(period.saturating_mul(TOLERANCE_FRAMES));
         let late = self.begin.map_or(0, |begin| when(first).since(begin));
-        // The last frame lasts until the next one would have begun.
+        // The last frame lasts until the start of the next one.
         let frame_ns =
             frames_per_second.map_or(period, |rate| S.checked_div(rate.cast_signed()).unwrap_or(0));
         let early = self.end.map_or(0, |end| end.since(when(last)).saturating_sub(frame_ns));
@@ -132,7 +133,7 @@ impl Planned {
     }
 }
 
-/// From when to when there is data: by the time in the frames where they carry one, else by their arrival.
+/// The time range of the data: by the time in the frames if they carry one, else by their arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
     /// Time of the first frame.
@@ -142,7 +143,7 @@ pub struct Covered {
 }
 
 impl Covered {
-    /// What the first and the last frame of an account say: the time in them, and their arrival.
+    /// Returns the range of an account by the time in its first and last frame, and by their arrival.
     fn of(account: &Account) -> (Option<Self>, Option<Self>) {
         let ends = account.first.zip(account.last);
         let by_time =
@@ -155,47 +156,50 @@ impl Covered {
     }
 }
 
-/// What the balance of an account does not tell, for a manifest.
+/// The facts of an account beside its balance, for a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beside {
-    /// Whole frames that came and were not kept.
+pub struct OtherCounts {
+    /// Whole frames that arrived and were not kept.
     #[serde(default)]
     pub not_kept: u64,
-    /// Times the sender's count started anew.
+    /// Number of restarts of the sender's count.
     #[serde(default)]
     pub restarts: u64,
-    /// From when to when there is data.
+    /// The time range of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
-    /// The same by the arrival of frames, where `covered` is by the time in them.
+    /// The same by arrival time, if `covered` is by the time in the frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Covered>,
-    /// Why frames were overrun, where any were and it is known.
+    /// The reason why frames were overrun, if any were and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_overrun: Option<String>,
-    /// Frames whose second count is not that of their time.
+    /// Frames whose second count does not match their time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disagreements: u64,
-    /// Whether a loss counter of this host moved, or could not be read.
+    /// True if a loss counter of this host moved, or could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counters_moved: bool,
-    /// Of a stream of several threads: those that were not there all the time.
+    /// The missing frames that counters of this host explain, if any frame is missing and it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<u64>,
+    /// For a stream of several threads: the threads that were not present all the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadPresence>,
 }
 
-/// A thread of a stream that holds several, and what its numbers alone cannot show.
+/// A thread of a stream of several threads, and the facts that its numbers alone cannot show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadPresence {
     /// Station, as in the frames.
     pub station: u16,
     /// Thread, as in the frames.
     pub thread: u16,
-    /// When it was not there.
+    /// The times at which it was not present.
     pub presence: Vec<Presence>,
 }
 
-impl From<&Account> for Beside {
+impl From<&Account> for OtherCounts {
     fn from(account: &Account) -> Self {
         let amiss = account.flows.iter().filter(|flow| !flow.presence.is_empty());
         let threads = amiss.map(|flow| ThreadPresence {
@@ -203,7 +207,7 @@ impl From<&Account> for Beside {
             thread: flow.thread,
             presence: flow.presence.clone(),
         });
-        let moved = account.witnesses.iter().any(|witness| witness.moved() > 0);
+        let moved = account.drop_counters.iter().any(|witness| witness.moved() > 0);
         let (by_time, received) = Covered::of(account);
         Self {
             not_kept: account.not_kept(),
@@ -212,27 +216,45 @@ impl From<&Account> for Beside {
             received: by_time.and(received),
             why_overrun: account.why_overrun(),
             disagreements: account.disagreements,
-            counters_moved: moved || !account.unread.is_empty(),
+            counters_moved: moved || !account.unavailable_counters.is_empty(),
+            explained: account.explained,
             threads: threads.collect(),
         }
     }
 }
 
-/// The first word.
+/// The first word of a headline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Every frame that was expected is recorded, and what was planned is covered.
+    /// Every expected frame is recorded, and the plan is covered.
     Complete,
-    /// Nothing is known to be lost, and nobody can say whether anything was.
+    /// No loss is known, and none can be ruled out.
     Unknown,
-    /// No frame is known to be lost, and something is not there all the same.
+    /// No frame is known to be lost, but something is missing.
     Incomplete,
     /// Frames are missing, overrun, damaged or late.
     Lost,
 }
 
 impl Status {
+    /// Returns the status of a headline, by its first word.
+    pub fn of_headline(headline: &str) -> Option<Self> {
+        let first = headline.split([' ', ':']).next();
+        [Status::Complete, Status::Unknown, Status::Incomplete, Status::Lost]
+            .into_iter()
+            .find(|it| first == Some(it.word()))
+    }
+
+    /// True if everything is present; `None` if this is unknown.
+    pub fn complete(self) -> Option<bool> {
+        match self {
+            Status::Complete => Some(true),
+            Status::Unknown => None,
+            Status::Incomplete | Status::Lost => Some(false),
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Status::Complete => "COMPLETE",
@@ -243,36 +265,51 @@ impl Status {
     }
 }
 
-/// What was planned and is not covered.
+/// The planned time that is not covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Uncovered {
-    /// The most that a stream lacks of the plan, in nanoseconds.
+    /// The longest time that a stream lacks, in nanoseconds.
     pub ns: i64,
-    /// Frames that all streams lack of it together, where each one's rate is known.
+    /// Frames that all streams lack together, if each stream's rate is known.
     pub frames: Option<u64>,
-    /// Streams that lack something of it.
+    /// Number of streams that lack part of the plan.
     pub streams: usize,
 }
 
-/// One stream, as its account or the manifest has it.
+/// The completeness of one stream, from its account or the manifest.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct StreamCompleteness {
     /// The stream's name.
     pub name: String,
-    /// Its balance.
+    /// The terms of its balance.
     pub terms: Terms,
-    /// By what it was counted, where that is known.
+    /// The number by which it was counted, if known.
     pub counted_by: Option<CountedBy>,
-    /// How sure the balance is.
+    /// The certainty of the balance.
     pub verdict: Verdict,
-    /// What its numbers alone cannot show.
+    /// Facts that its numbers alone cannot show.
     pub presence: Vec<Presence>,
-    /// What its balance does not tell.
-    pub beside: Beside,
+    /// Facts beside its balance.
+    pub beside: OtherCounts,
+    /// Number of threads that were not present all the time, if nothing else is known of them.
+    pub unnamed_threads: u32,
 }
 
-impl Part {
-    /// By its account.
+impl StreamCompleteness {
+    /// Builds it from balance and verdict alone.
+    pub fn of_terms(terms: Terms, verdict: Verdict) -> Self {
+        Self {
+            name: String::new(),
+            terms,
+            counted_by: None,
+            verdict,
+            presence: Vec::new(),
+            beside: OtherCounts::default(),
+            unnamed_threads: 0,
+        }
+    }
+
+    /// Builds it from an account.
     pub fn of_account(name: &str, account: &Account) -> Self {
         Self {
             name: name.to_owned(),
@@ -280,11 +317,12 @@ impl Part {
             counted_by: Some(account.counted_by),
             verdict: account.verdict,
             presence: account.presence.clone(),
-            beside: Beside::from(account),
+            beside: OtherCounts::from(account),
+            unnamed_threads: 0,
         }
     }
 
-    /// By its account in short.
+    /// Builds it from the summary of an account.
     fn of_summary(name: &str, summary: &Summary) -> Self {
         Self {
             name: name.to_owned(),
@@ -292,16 +330,29 @@ impl Part {
             counted_by: Some(summary.counted_by),
             verdict: summary.verdict,
             presence: summary.presence.clone(),
-            beside: summary.beside.clone().unwrap_or_else(|| Beside {
+            beside: summary.beside.clone().unwrap_or_else(|| OtherCounts {
                 covered: summary.first.zip(summary.last).map(|(from, to)| Covered { from, to }),
-                ..Beside::default()
+                ..OtherCounts::default()
             }),
+            unnamed_threads: 0,
         }
     }
 
     fn lost(&self) -> u64 {
         let Terms { missing, overrun, damaged, late, .. } = self.terms;
         [missing, overrun, damaged, late].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Returns the missing frames by the place of the loss.
+    fn missing(&self) -> Missing {
+        let missing = self.terms.missing;
+        // An account of an earlier version gives only its verdict.
+        let of_verdict = if self.verdict == Verdict::Consistent { missing } else { 0 };
+        let here = self.beside.explained.unwrap_or(of_verdict).min(missing);
+        match self.verdict {
+            Verdict::Unproven => Missing { here, unknown: missing - here, before: 0 },
+            _ => Missing { here, unknown: 0, before: missing - here },
+        }
     }
 
     fn has(&self, of: impl Fn(&Presence) -> bool) -> bool {
@@ -317,31 +368,34 @@ impl Part {
         })
     }
 
-    /// Whether its presence says that something of it is not there.
+    /// True if its presence shows that a part of it is missing.
     fn lacks_an_end(&self) -> bool {
         let of_the_scan = |it: &Presence| {
             matches!(
                 it,
-                Presence::CameLate { .. } | Presence::WentEarly { .. } | Presence::NotKnown
+                Presence::CameLate { .. }
+                    | Presence::WentEarly { .. }
+                    | Presence::NotKnown
+                    | Presence::NotExpected
             )
         };
         let of_threads = self.beside.threads.iter().flat_map(|thread| &thread.presence);
-        !self.presence.iter().chain(of_threads).all(of_the_scan)
+        self.unnamed_threads > 0 || !self.presence.iter().chain(of_threads).all(of_the_scan)
     }
 
-    /// What is told of its presence, and whose: its own, or that of one of its threads.
-    fn presences(&self) -> impl Iterator<Item = (String, &Presence)> {
-        let own = self.presence.iter().map(|it| (format!("stream {}", self.name), it));
-        let of_threads = self.beside.threads.iter().flat_map(|of| {
-            let ThreadPresence { station, thread, presence } = of;
-            let whose = format!("stream {}, station {station}, thread {thread}:", self.name);
-            presence.iter().map(move |it| (whose.clone(), it))
+    /// Returns the facts about its presence, each with its subject: the stream or one of its threads.
+    fn presences(&self) -> impl Iterator<Item = (Whose<'_>, &Presence)> {
+        let whose = |thread| Whose { stream: &self.name, thread };
+        let own = self.presence.iter().map(move |it| (whose(None), it));
+        let of_threads = self.beside.threads.iter().flat_map(move |of| {
+            let whose = whose(Some((of.station, of.thread)));
+            of.presence.iter().map(move |it| (whose, it))
         });
         own.chain(of_threads)
     }
 
-    /// What it lacks of the plan: nanoseconds, and frames where its rate is known. Of several threads: the most
-    /// nanoseconds, and the frames of all.
+    /// Returns the part of the plan that it lacks: nanoseconds, and frames if its rate is known. For several threads:
+    /// the longest time, and the frames of all.
     fn uncovered(&self) -> Option<(i64, Option<u64>)> {
         let of_threads = self.beside.threads.iter().map(|thread| &thread.presence);
         let each = std::iter::once(&self.presence).chain(of_threads);
@@ -358,8 +412,8 @@ impl Part {
         lacks.reduce(|a, b| (a.0.max(b.0), sum(a.1, b.1)))
     }
 
-    /// Why nobody can say whether anything of it is lost. The second is whether that speaks against the recording: a
-    /// format without numbers can have no better account.
+    /// Returns the reason why a loss of this stream cannot be ruled out. The second value is true if that counts
+    /// against the recording: a format without numbers can have no better account.
     fn doubt(&self) -> Option<(&'static str, bool)> {
         let panda = self.counted_by == Some(CountedBy::ServerCount);
         if self.beside.restarts > 0 {
@@ -367,11 +421,14 @@ impl Part {
             return Some((text, true));
         }
         if self.has(|it| *it == Presence::NotKnown) {
-            return Some(("the recorder died before anything of it was durable", false));
+            return Some(("the recorder died before any of its data was durable", false));
         }
         match self.verdict {
             Verdict::Unproven if panda => {
                 Some(("the PandA could not be asked how many samples it took", true))
+            }
+            Verdict::Unproven if self.counted_by == Some(CountedBy::Bytes) => {
+                Some(("bytes carry no number, so losses before this host cannot be seen", false))
             }
             Verdict::Unproven if self.counted_by == Some(CountedBy::Nothing) => Some((
                 "the frames carry no number, so losses before this host cannot be seen",
@@ -383,27 +440,69 @@ impl Part {
             }
             Verdict::Unproven => Some(("too few frames came to show a loss", false)),
             Verdict::Unexplained if panda && self.lost() == 0 => {
-                Some(("what the PandA says it sent is not what came", true))
+                Some(("the PandA's count of sent samples differs from the received samples", true))
             }
             Verdict::Unexplained if self.lost() == 0 && !self.lacks_an_end() => {
-                Some(("what came is not what its sender counted", true))
+                Some(("the received frames differ from the sender's count", true))
             }
             Verdict::Proven | Verdict::Consistent | Verdict::Unexplained => None,
         }
     }
 }
 
-/// Whether a recording is complete, and how well it is known why it is not.
+/// A stream, or one of its threads, as the subject of a clause.
+#[derive(Clone, Copy)]
+struct Whose<'a> {
+    /// Empty if there is only one stream, which needs no name.
+    stream: &'a str,
+    /// Station and thread.
+    thread: Option<(u16, u16)>,
+}
+
+impl Whose<'_> {
+    /// The subject for the only stream: `it`, or its thread.
+    fn of_the_only_one(self) -> String {
+        match self.thread {
+            Some((station, thread)) => format!("station {station}, thread {thread}"),
+            None => "it".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Whose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.stream, self.thread) {
+            ("", None) => write!(f, "it"),
+            ("", Some((station, thread))) => write!(f, "station {station}, thread {thread}:"),
+            (stream, None) => write!(f, "stream {stream}"),
+            (stream, Some((station, thread))) => {
+                write!(f, "stream {stream}, station {station}, thread {thread}:")
+            }
+        }
+    }
+}
+
+/// Missing frames of a stream, by the place of the loss.
+struct Missing {
+    /// Lost on this host, by its counters.
+    here: u64,
+    /// Lost before this host.
+    before: u64,
+    /// The place is unknown.
+    unknown: u64,
+}
+
+/// The completeness of a recording, and the certainty of the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Completeness {
-    /// Whether everything is there; nothing where nobody can say.
+    /// True if everything is present; `None` if this is unknown.
     pub complete: Option<bool>,
     /// The first word of the headline.
     #[serde(rename = "completeness")]
     pub status: Status,
-    /// The first line: whether everything is there, what is not, and why.
+    /// The first line: the completeness, the missing parts and the reason.
     pub headline: String,
-    /// The second line: how sure that is.
+    /// The second line: the certainty of that.
     pub explanation: String,
     /// Frames from the first to the last of each stream.
     pub expected: u64,
@@ -411,75 +510,73 @@ pub struct Completeness {
     pub recorded: u64,
     /// Frames of those expected that are not recorded.
     pub lost: u64,
-    /// Whole frames that came and were not kept, since their place was not to be believed. They are no part of `expected`.
+    /// Whole frames that arrived and were not kept because their index was not plausible. They are not part of
+    /// `expected`.
     pub not_kept: u64,
-    /// From when to when there is data.
+    /// The time range of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
-    /// When it was to begin and to end.
+    /// The planned start and end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
-    /// What of that is not covered.
+    /// The part of the plan that is not covered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncovered: Option<Uncovered>,
-    /// Whether something speaks against it although no frame is known to be lost.
+    /// True if something counts against it although no frame is known to be lost.
     #[serde(skip)]
     doubtful: bool,
 }
 
 impl Completeness {
-    /// Of a scan that is over, by its accounts in the order of the manifest's streams.
+    /// Completeness of a finished scan, from its accounts in the order of the manifest's streams.
     pub fn of_accounts(manifest: &Manifest, accounts: &[Account]) -> Self {
         let name = |number: usize| manifest.streams.get(number).map_or("", |it| it.name.as_str());
         let parts = accounts.iter().enumerate();
-        let parts = parts.map(|(number, it)| Part::of_account(name(number), it)).collect();
+        let parts =
+            parts.map(|(number, it)| StreamCompleteness::of_account(name(number), it)).collect();
         Self::judged(parts, manifest.planned, manifest.state, &manifest.wanting())
     }
 
-    /// Of a scan by its manifest, once each stream has an account.
+    /// Completeness of a scan from its manifest, once each stream has an account.
     pub fn of_manifest(manifest: &Manifest) -> Option<Self> {
         let part = |stream: &crate::manifest::Stream| {
-            Some(Part::of_summary(stream.name.as_str(), stream.account.as_ref()?))
+            Some(StreamCompleteness::of_summary(stream.name.as_str(), stream.account.as_ref()?))
         };
         let parts = manifest.streams.iter().map(part).collect::<Option<Vec<_>>>()?;
         Some(Self::judged(parts, manifest.planned, manifest.state, &manifest.wanting()))
     }
 
-    /// Of a scan in several parts, recorded one after the other, of which each stands by itself.
+    /// Completeness of a scan in several independent parts, recorded one after the other.
     pub fn of_parts<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Option<Self> {
         let each = manifests.into_iter().map(Self::of_manifest).collect::<Option<Vec<_>>>()?;
         each.into_iter().max_by_key(|it| (it.status, it.lost))
     }
 
-    /// Of one stream, or one acquisition.
+    /// Completeness of one stream, or one acquisition.
     pub fn of_account(account: &Account) -> Self {
-        let part = Part { name: String::new(), ..Part::of_account("", account) };
-        Self::judged(vec![part], None, State::Sealed, &[])
+        Self::of_account_in(State::Sealed, account)
     }
 
-    /// Where nothing but balance and verdict is known.
+    /// Completeness of one stream of a finished scan.
+    pub fn of_account_in(state: State, account: &Account) -> Self {
+        Self::judged(vec![StreamCompleteness::of_account("", account)], None, state, &[])
+    }
+
+    /// Completeness from balance and verdict alone.
     pub fn of_terms(terms: Terms, verdict: Verdict, state: State) -> Self {
-        let part = Part {
-            name: String::new(),
-            terms,
-            counted_by: None,
-            verdict,
-            presence: Vec::new(),
-            beside: Beside::default(),
-        };
-        Self::judged(vec![part], None, state, &[])
+        Self::judged(vec![StreamCompleteness::of_terms(terms, verdict)], None, state, &[])
     }
 
-    /// By the streams of a scan, its plan, how far it came, and what its disk set lacked.
+    /// Judges a scan by its streams, its plan, its state, and the shortcomings of its disk set.
     pub fn judged(
-        parts: Vec<Part>,
+        parts: Vec<StreamCompleteness>,
         planned: Option<Planned>,
         state: State,
-        wanting: &[Wanting],
+        wanting: &[Degradation],
     ) -> Self {
         let mut terms = Terms::default();
         parts.iter().for_each(|part| terms.add(&part.terms));
-        let lost = parts.iter().map(Part::lost).fold(0, u64::saturating_add);
+        let lost = parts.iter().map(StreamCompleteness::lost).fold(0, u64::saturating_add);
         let not_kept = parts.iter().map(|it| it.beside.not_kept).fold(0, u64::saturating_add);
         let scan = Judged { parts: &parts, terms, lost, not_kept, planned, state, wanting };
         let lacks = scan.lacks();
@@ -492,11 +589,7 @@ impl Completeness {
         };
         doubtful |= status == Status::Lost || status == Status::Incomplete;
         Self {
-            complete: match status {
-                Status::Complete => Some(true),
-                Status::Unknown => None,
-                Status::Incomplete | Status::Lost => Some(false),
-            },
+            complete: status.complete(),
             status,
             headline: scan.headline(status, lacks, doubts),
             explanation: scan.explanation(),
@@ -511,19 +604,21 @@ impl Completeness {
         }
     }
 
-    /// Whether nothing speaks against it: the exit code of `record` is 0 then, unless the disk set was found wanting.
-    /// A format without numbers cannot be shown to be complete, and is good if nothing is known to be lost.
+    /// True if nothing counts against it: the exit code of `record` is 0 then, unless the disk set is degraded. A
+    /// format without numbers cannot be shown to be complete, and is good if no loss is known.
     pub fn is_good(&self) -> bool {
         !self.doubtful
     }
 
-    /// For the cell of a table.
+    /// Returns a short text for a table cell.
     pub fn short(&self) -> String {
         match (self.status, &self.uncovered) {
             (Status::Complete, _) => "complete".to_owned(),
             (Status::Unknown, _) => "unknown".to_owned(),
-            (Status::Incomplete, Some(Uncovered { ns, .. })) => {
-                format!("INCOMPLETE, {} not covered", seconds(*ns))
+            (Status::Incomplete, Some(Uncovered { ns, frames, .. })) => {
+                let frames =
+                    frames.map_or(String::new(), |it| format!(" ({} frames)", grouped(it)));
+                format!("INCOMPLETE, {} not covered{frames}", seconds(*ns))
             }
             (Status::Incomplete, None) => "INCOMPLETE".to_owned(),
             (Status::Lost, _) => {
@@ -531,27 +626,57 @@ impl Completeness {
             }
         }
     }
+}
 
-    /// What is to be said while it is still being recorded: frames lost, and datagrams of sources that have sent no
-    /// frame yet.
-    pub fn so_far(lost: u64, not_frames: u64) -> String {
-        match (lost, not_frames) {
-            (0, 0) => "nothing lost so far".to_owned(),
-            (0, some) => format!("{} came that are no frames", counted(some, "datagram")),
-            (lost, _) => format!("LOST {} so far", frames(lost)),
+/// The counts of a recording while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Frames lost.
+    pub lost: u64,
+    /// Whole frames that arrived and were not kept.
+    pub not_kept: u64,
+    /// Datagrams that are not frames.
+    pub not_frames: u64,
+    /// Datagrams that the filter of an endpoint excluded, if nothing else arrived.
+    pub left_out: u64,
+}
+
+impl fmt::Display for SoFar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let datagrams = |number| counted(number, "datagram");
+        let told = [
+            (self.lost, format!("LOST {} so far", frames(self.lost))),
+            (
+                self.not_kept,
+                format!("{} came and {} not kept", frames(self.not_kept), was(self.not_kept)),
+            ),
+            (
+                self.not_frames,
+                format!("{} received that are not frames", datagrams(self.not_frames)),
+            ),
+            (
+                self.left_out,
+                format!("{} came, all left out by the filter", datagrams(self.left_out)),
+            ),
+        ];
+        let told: Vec<String> =
+            told.into_iter().filter(|(number, _)| *number > 0).map(|(_, text)| text).collect();
+        match told.is_empty() {
+            true => f.write_str("nothing lost so far"),
+            false => f.write_str(&told.join(", ")),
         }
     }
 }
 
-/// What a completeness is worded from.
+/// The facts that the words of a completeness are made from.
 struct Judged<'a> {
-    parts: &'a [Part],
+    parts: &'a [StreamCompleteness],
     terms: Terms,
     lost: u64,
     not_kept: u64,
     planned: Option<Planned>,
     state: State,
-    wanting: &'a [Wanting],
+    wanting: &'a [Degradation],
 }
 
 impl Judged<'_> {
@@ -560,7 +685,7 @@ impl Judged<'_> {
         match status {
             Status::Lost => text += &self.losses(),
             Status::Incomplete if self.terms.written == 0 => text += "nothing was recorded",
-            // Where nobody can say whether anything was lost, nothing is said of it here.
+            // If a loss cannot be ruled out, the text says nothing about it here.
             Status::Incomplete if !doubts.is_empty() => {
                 text += &format!("{} recorded", self.units(self.terms.written));
             }
@@ -616,40 +741,57 @@ impl Judged<'_> {
         }
     }
 
-    /// Why frames are not there: how many, why if that is the only cause, and why beside others.
+    /// Returns the missing frames of a stream by the place of the loss. A recorder that died took its loss counters with
+    /// it, so the place is not known; a device has its own count.
+    fn missing_of(&self, part: &StreamCompleteness) -> Missing {
+        let Missing { here, before, unknown } = part.missing();
+        let of_device = part.counted_by == Some(CountedBy::ServerCount);
+        match self.state {
+            State::Recovered if !of_device => {
+                Missing { here, before: 0, unknown: unknown.saturating_add(before) }
+            }
+            _ => Missing { here, before, unknown },
+        }
+    }
+
+    /// Returns the causes of the absent frames: the number, the reason if it is the only cause, and the reason beside
+    /// others.
     fn causes(&self) -> Vec<(u64, String, String)> {
-        let sum =
-            |of: &dyn Fn(&Part) -> u64| self.parts.iter().map(of).fold(0, u64::saturating_add);
-        let missing = |explained: bool| {
-            sum(&|part| match (part.verdict == Verdict::Unexplained) == explained {
-                true => 0,
-                false => part.terms.missing,
-            })
+        let sum = |of: &dyn Fn(&StreamCompleteness) -> u64| {
+            self.parts.iter().map(of).fold(0, u64::saturating_add)
         };
         let device = self.parts.iter().any(|it| it.counted_by == Some(CountedBy::ServerCount));
         let dropped = match device {
-            true => "not sent in time, or not received, as the device says",
+            true => "not sent in time, or not received, by the device's own count",
             false => "dropped by this host before fullbore could read them",
         };
         let why = self.parts.iter().find_map(|part| part.beside.why_overrun.clone());
-        // What was being done when it failed stands in the account.
+        // The account has the operation that failed.
         let why = why.map(|why| why.split(" (").next().unwrap_or_default().to_owned());
         let why = why.or_else(|| {
             self.wanting.iter().find_map(|it| match it {
-                Wanting::Failed { why, .. } => Some(why.split(" (").next()?.to_owned()),
+                Degradation::Failed { why, .. } => Some(why.split(" (").next()?.to_owned()),
                 _ => None,
             })
         });
         let why = why.unwrap_or_else(|| match self.state {
-            State::Recovered => "they came, and no disk holds them".to_owned(),
-            _ => "they came, and no memory was free for them".to_owned(),
+            State::Recovered => "they arrived, but no member stored them".to_owned(),
+            _ => "they arrived while no block was free".to_owned(),
         });
         let before = "lost before they reached this host".to_owned();
+        let nowhere = match self.state {
+            State::Recovered => (
+                "where is not known, since no loss counter survived the recorder",
+                "lost where no loss counter survived",
+            ),
+            _ => ("where they were lost is not known", "lost at an unknown place"),
+        };
         [
             (sum(&|it| it.terms.overrun), why.clone(), format!("could not be stored ({why})")),
-            (missing(false), before.clone(), before),
-            (missing(true), dropped.to_owned(), dropped.to_owned()),
-            (sum(&|it| it.terms.damaged), "they came damaged".into(), "came damaged".into()),
+            (sum(&|it| self.missing_of(it).before), before.clone(), before),
+            (sum(&|it| self.missing_of(it).here), dropped.to_owned(), dropped.to_owned()),
+            (sum(&|it| self.missing_of(it).unknown), nowhere.0.to_owned(), nowhere.1.to_owned()),
+            (sum(&|it| it.terms.damaged), "they were damaged".into(), "came damaged".into()),
             (sum(&|it| it.terms.late), "they came too late".into(), "came too late".into()),
         ]
         .into_iter()
@@ -657,7 +799,7 @@ impl Judged<'_> {
         .collect()
     }
 
-    /// What is not there beside frames that are lost.
+    /// Returns the missing parts other than lost frames.
     fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
         if self.parts.is_empty() && self.state != State::Recording {
@@ -690,20 +832,25 @@ impl Judged<'_> {
             }
             _ => None,
         })));
-        let of_threads = self.parts.iter().flat_map(Part::presences);
+        let of_threads = self.parts.iter().flat_map(StreamCompleteness::presences);
         let absent =
-            of_threads.filter(|(whose, it)| **it == Presence::NeverCame && whose.ends_with(':'));
+            of_threads.filter(|(whose, it)| **it == Presence::NeverCame && whose.thread.is_some());
         lacks.extend(few(absent.map(|(whose, _)| format!("{whose} sent nothing in this scan"))));
+        let unnamed = self.parts.iter().map(|it| u64::from(it.unnamed_threads)).sum::<u64>();
+        if unnamed > 0 {
+            let were = was(unnamed);
+            lacks.push(format!("{} {were} not there all the time", counted(unnamed, "thread")));
+        }
         if self.not_kept > 0 {
-            let were = if self.not_kept == 1 { "was" } else { "were" };
+            let were = was(self.not_kept);
             lacks.push(format!("{} came and {were} not kept", self.units(self.not_kept)));
         }
         lacks
     }
 
-    /// A clause for each thing told of a stream or a thread of which there is something to say.
+    /// Returns a clause for each fact about a stream or a thread that `word` has words for.
     fn clauses(&self, word: impl Fn(&Presence) -> Option<String>) -> impl Iterator<Item = String> {
-        let all = self.parts.iter().flat_map(Part::presences);
+        let all = self.parts.iter().flat_map(StreamCompleteness::presences);
         all.filter_map(move |(whose, it)| Some(format!("{whose} {}", word(it)?)))
     }
 
@@ -726,9 +873,7 @@ impl Judged<'_> {
                     Presence::LacksEnd { ns, .. } => format!("ended {} early", seconds(ns)),
                     _ => return None,
                 };
-                // Of the only stream, its threads need to be named alone.
-                let thread = whose.split_once(", ").map_or("it", |(_, thread)| thread);
-                Some(format!("{} {it}", thread.trim_end_matches(':')))
+                Some(format!("{} {it}", whose.of_the_only_one()))
             });
             let ends = few(ends);
             if !ends.is_empty() {
@@ -738,10 +883,10 @@ impl Judged<'_> {
         text
     }
 
-    /// Why nobody can say whether anything is lost, and whether any of it speaks against the recording.
+    /// Returns the reasons why a loss cannot be ruled out, and whether any of them counts against the recording.
     fn doubts(&self) -> (Vec<String>, bool) {
         let mut doubts: Vec<(&'static str, bool)> = Vec::new();
-        for doubt in self.parts.iter().filter_map(Part::doubt) {
+        for doubt in self.parts.iter().filter_map(StreamCompleteness::doubt) {
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
             }
@@ -767,7 +912,7 @@ impl Judged<'_> {
         (texts, doubtful)
     }
 
-    /// What should be known beside, and makes no difference to what is there.
+    /// Returns the remarks that do not affect the completeness.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let disagreements = self.disagreements();
@@ -780,16 +925,16 @@ impl Judged<'_> {
         if self.state == State::Aborted {
             remarks.push("it was aborted".to_owned());
         }
-        // What failed for want of space is the cause of the loss, and told as such.
+        // A failure for lack of space is the cause of the loss, and is named as such.
         if self.terms.overrun == 0 && !self.wanting.is_empty() {
             let listed: Vec<String> = self.wanting.iter().map(ToString::to_string).collect();
-            remarks.push(format!("it is less safe than was asked for: {}", listed.join(", ")));
+            remarks.push(format!("it is degraded: {}", listed.join(", ")));
         }
         remarks
     }
 
     fn uncovered(&self) -> Option<Uncovered> {
-        let lacking: Vec<_> = self.parts.iter().filter_map(Part::uncovered).collect();
+        let lacking: Vec<_> = self.parts.iter().filter_map(StreamCompleteness::uncovered).collect();
         let ns = lacking.iter().map(|(ns, _)| *ns).max()?;
         let frames = lacking.iter().map(|(_, frames)| *frames).collect::<Option<Vec<u64>>>();
         let frames = frames.map(|it| it.into_iter().fold(0, u64::saturating_add));
@@ -802,7 +947,7 @@ impl Judged<'_> {
     }
 
     fn covered(&self) -> Option<Covered> {
-        // Two clocks are not mixed: where one stream tells no time, the arrival of all counts.
+        // Two clocks are not mixed: if one stream has no time, arrival time counts for all.
         let each = || self.parts.iter().map(|part| &part.beside).filter(|it| it.covered.is_some());
         let by_time = each().all(|it| it.received.is_some());
         let all = || {
@@ -811,7 +956,7 @@ impl Judged<'_> {
         Some(Covered { from: all().map(|it| it.from).min()?, to: all().map(|it| it.to).max()? })
     }
 
-    /// How sure it is: the verdict, and what it means here.
+    /// Returns the certainty: the verdict, and its meaning here.
     fn explanation(&self) -> String {
         let Some(verdict) = self.parts.iter().map(|part| part.verdict).max() else {
             return "unproven: there are no streams".to_owned();
@@ -842,33 +987,37 @@ impl Judged<'_> {
                 format!("no frame is missing by the stream's own count{but}{}", why.join(", and "))
             }
             Verdict::Unexplained => {
-                let missing = of_it().map(|it| it.terms.missing).fold(0, u64::saturating_add);
+                let before = of_it().map(|it| it.missing().before).fold(0, u64::saturating_add);
                 let foreign = |it: &Presence| matches!(it, Presence::OnlyForeign { .. });
                 let excluded = |it: &Presence| matches!(it, Presence::OnlyExcluded { .. });
-                match missing {
+                match before {
                     0 if of_it().all(|it| it.has(foreign)) => {
-                        "what came is not of the format that was expected".to_owned()
+                        "the received data is not of the format that was expected".to_owned()
                     }
                     0 if of_it().all(|it| it.has(excluded)) => {
                         "what came was left out, as threads=, source= or frame= of the endpoint says".to_owned()
                     }
-                    0 => "nothing on this host says why it is not complete".to_owned(),
-                    missing => format!(
+                    0 => "no counter of this host explains why it is not complete".to_owned(),
+                    before if self.state == State::Recovered => format!(
+                        "{} missing, and no loss counter of this host survived the recorder",
+                        if before == 1 { "1 frame is".to_owned() } else { format!("{} are", frames(before)) }
+                    ),
+                    before => format!(
                         "{} lost before this host, and no counter here accounts for {}",
-                        match missing {
+                        match before {
                             1 => "1 frame was".to_owned(),
-                            _ => format!("{} were", frames(missing)),
+                            _ => format!("{} were", frames(before)),
                         },
-                        if missing == 1 { "it" } else { "them" }
+                        if before == 1 { "it" } else { "them" }
                     ),
                 }
             }
-            Verdict::Unproven => "only what this host did is known".to_owned(),
+            Verdict::Unproven => "only the losses on this host are known".to_owned(),
         };
         format!("{verdict}: {text}")
     }
 
-    fn named(&self, of: impl Fn(&Part) -> bool) -> Vec<&str> {
+    fn named(&self, of: impl Fn(&StreamCompleteness) -> bool) -> Vec<&str> {
         self.parts.iter().filter(|part| of(part)).map(|part| part.name.as_str()).collect()
     }
 
@@ -889,18 +1038,16 @@ impl Judged<'_> {
         }
     }
 
-    /// Frames, or samples where a device counts them.
+    /// Returns "frames", "samples" if a device counts them, or "bytes" if there are no frames.
     fn units(&self, number: u64) -> String {
-        let samples = |part: &Part| part.counted_by == Some(CountedBy::ServerCount);
-        let unit = match !self.parts.is_empty() && self.parts.iter().all(samples) {
-            true => "sample",
-            false => "frame",
-        };
-        counted(number, unit)
+        let mut units =
+            self.parts.iter().map(|part| part.counted_by.map_or("frame", CountedBy::unit));
+        let unit = units.next().filter(|first| units.all(|unit| unit == *first));
+        counted(number, unit.unwrap_or("frame"))
     }
 }
 
-/// The first of these clauses, and how many more there are.
+/// Returns the first of these clauses, and the number of the others.
 fn few(clauses: impl Iterator<Item = String>) -> Vec<String> {
     let mut clauses: Vec<String> = clauses.collect();
     let more = clauses.len().saturating_sub(NAMES);
@@ -913,6 +1060,10 @@ fn few(clauses: impl Iterator<Item = String>) -> Vec<String> {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn was(number: u64) -> &'static str {
+    if number == 1 { "was" } else { "were" }
 }
 
 fn frames(number: u64) -> String {

@@ -1,4 +1,4 @@
-//! `hdf5:PATH`: a file in another container, and how it is written.
+//! `hdf5:PATH`: a file in another container, and its options.
 //!
 //! ```text
 //! hdf5:capture-%d.h5                       one file for each acquisition
@@ -6,34 +6,34 @@
 //! hdf5:all.h5?existing=append              continued with one more acquisition
 //! ```
 //!
-//! In a file's name `%d` is the number of the acquisition, `%03d` the same with zeros before it, as the PandABlocks
-//! client has them; `%%` is a percent sign.
+//! In a file name, `%d` is the number of the acquisition, and `%03d` is the same with leading zeros, as in the
+//! PandABlocks client; `%%` is a percent sign.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::endpoint::{Endpoint, Error, Parameter, Query, parameter};
 
-/// What to do with a file that is there already.
+/// The action if the file already exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// Leave it alone and refuse.
+    /// Leave the file unchanged and fail.
     #[default]
     Refuse,
-    /// Begin anew.
+    /// Replace the file.
     Overwrite,
-    /// Continue it.
+    /// Append to the file.
     Append,
 }
 
-/// How data is made smaller.
+/// The compression of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// Bytes shuffled, then gzip of this level.
+    /// Byte shuffle, then gzip of this level.
     Gzip(u8),
-    /// Bits shuffled, then LZ4.
+    /// Bit shuffle, then LZ4.
     Bitshuffle,
 }
 
@@ -42,15 +42,15 @@ pub enum Compression {
 pub struct Hdf5Target {
     /// The file, or a [`Template`] in its name.
     pub path: PathBuf,
-    /// Positions as doubles, else the integers as they were captured.
+    /// True: positions as doubles; false: the integers as captured.
     pub scaled: bool,
-    /// How often readers see what is new.
+    /// The interval at which new data becomes visible to readers.
     pub flush: Duration,
-    /// What to do with a file that is there already.
+    /// The action if the file already exists.
     pub existing: Existing,
-    /// How data is made smaller, if that was asked for: a file that is continued has its own way.
+    /// The compression, if one was requested: a file that is appended to keeps its own.
     pub compression: Option<Compression>,
-    /// Samples a second, where known: HDF5 chunks are sized by it.
+    /// Samples per second, if known: it determines the size of HDF5 chunks.
     pub rate: Option<f64>,
 }
 
@@ -58,28 +58,24 @@ pub struct Hdf5Target {
 const FLUSH_MS: std::ops::RangeInclusive<u128> = 10..=3_600_000;
 
 impl Hdf5Target {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
         parameter(
             "scaled",
             "false",
             "positions as doubles (default), or integers with their scale",
         ),
-        parameter("flush", "200ms", "how often readers see what is new; default 1s"),
-        parameter(
-            "existing",
-            "append",
-            "with a file that is there: refuse (default), append, overwrite",
-        ),
+        parameter("flush", "200ms", "interval at which readers see new data; default 1s"),
+        parameter("existing", "append", "if the file exists: refuse (default), append, overwrite"),
         parameter(
             "compression",
             "gzip:1",
-            "none, gzip:1 to gzip:9, or bitshuffle; default: as the file is that is continued, else none",
+            "none, gzip:1 to gzip:9, or bitshuffle; default: that of the appended file, else none",
         ),
-        parameter("rate", "1e6", "samples a second, if known: HDF5 chunks are sized by it"),
+        parameter("rate", "1e6", "samples per second, if known: sets the size of HDF5 chunks"),
     ];
 
-    /// A plain file, with everything as it is without being asked for.
+    /// A plain file with default options.
     pub fn of_path(path: PathBuf) -> Self {
         Hdf5Target {
             path,
@@ -91,8 +87,8 @@ impl Hdf5Target {
         }
     }
 
-    /// Reads an `hdf5:` endpoint. A text without a scheme is the path of a file, whose name ends as those of HDF5
-    /// files do: a name that ends otherwise asks for another container, and is refused.
+    /// Parses an `hdf5:` endpoint. A text without a scheme is a file path with one of the HDF5 endings; any other
+    /// ending means another container and is refused.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.split_once(':') {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("hdf5") => {
@@ -115,7 +111,7 @@ impl Hdf5Target {
         }
     }
 
-    /// Says what the parts of an `hdf5:` endpoint mean.
+    /// Reads the parts of an `hdf5:` endpoint.
     pub fn read(endpoint: &Endpoint) -> Result<Self, Error> {
         if endpoint.scheme != "hdf5" {
             let (scheme, wanted) = (endpoint.scheme.clone(), "container");
@@ -138,7 +134,7 @@ impl Hdf5Target {
     }
 }
 
-/// Whether a file's name ends in what can only be meant for an endpoint.
+/// True if the end of a file name can only be meant as endpoint parameters.
 fn has_parameters(text: &str) -> bool {
     let known = |name| Hdf5Target::PARAMETERS.iter().any(|parameter| parameter.name == name);
     let parts = text.split_once('?').map(|(_, query)| query.split('&'));
@@ -147,7 +143,7 @@ fn has_parameters(text: &str) -> bool {
     })
 }
 
-/// `%03d` stands for a number: it is not an escape of an endpoint, which has two hexadecimal digits as well.
+/// Replaces `%03d`, which stands for a number: an escape of an endpoint also has two hexadecimal digits.
 fn without_escapes(text: &str) -> String {
     let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
     let mut parts = path.split('%');
@@ -161,20 +157,20 @@ fn without_escapes(text: &str) -> String {
     spelt + query
 }
 
-/// The name of a file, or of one for each acquisition.
+/// The name of a file, or a template for one file per acquisition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     before: String,
-    /// Digits at least, where a number stands in it at all.
+    /// The minimum number of digits, if the name contains a number.
     digits: Option<usize>,
     after: String,
 }
 
-/// More digits than a number of acquisitions has.
+/// The largest number of digits: no acquisition number has more.
 const MOST_DIGITS: usize = 20;
 
 impl Template {
-    /// Reads the last part of a path; directories are taken as they are.
+    /// Reads the last component of a path; directories are taken literally.
     pub fn of(path: &Path) -> Result<Self, Error> {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         Self::read(&name).map_err(|why| Error::Template { name: name.into_owned(), why })
@@ -193,7 +189,7 @@ impl Template {
                     rest
                 }
                 (_, Some(_), _) if template.digits.is_some() => {
-                    return Err("the number of the acquisition stands in it twice");
+                    return Err("it contains the number of the acquisition twice");
                 }
                 (width, Some(rest), _) if width.is_empty() || width.starts_with('0') => {
                     let width = width.parse().unwrap_or(0);
@@ -205,7 +201,7 @@ impl Template {
                 }
                 _ => {
                     return Err(
-                        "behind % stands d for the number of the acquisition, 03d for it in three digits, or % for a \
+                        "after %, write d for the number of the acquisition, 03d for three digits, or % for a \
                          percent sign",
                     );
                 }
@@ -222,7 +218,7 @@ impl Template {
         }
     }
 
-    /// Whether each acquisition has a name of its own.
+    /// True if each acquisition has a name of its own.
     pub fn is_of_several(&self) -> bool {
         self.digits.is_some()
     }
@@ -236,32 +232,32 @@ impl Template {
         }
     }
 
-    /// Which acquisition has this name.
+    /// Returns the acquisition with this name.
     pub fn number(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
         let number = digits.parse().ok()?;
-        // `+7` and `07` are numbers too, and no names that are given.
+        // `+7` and `07` parse as numbers too, but no acquisition has such a name.
         (self.is_of_several() && self.name(number) == name).then_some(number)
     }
 }
 
-/// How the names of HDF5 files end.
+/// The endings of HDF5 file names.
 const ENDINGS: [&str; 6] = ["h5", "hdf5", "hdf", "he5", "nxs", "nx5"];
 
-/// Whether a file's name ends as those of HDF5 files do.
+/// True if a file name has an HDF5 ending.
 fn is_name_of_hdf5(path: &Path) -> bool {
     let ending = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
     ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known))
 }
 
-/// Whether it can be a scheme: a word of two characters or more.
+/// True if the text can be a scheme: a word of two characters or more.
 fn is_word(text: &str) -> bool {
     text.len() > 1
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'+')
 }
 
-/// Whether it is the scheme of another endpoint, and not the beginning of a file's name.
+/// True if the text is the scheme of another endpoint, not the start of a file name.
 fn is_other_scheme(text: &str) -> bool {
     ["udp", "store", "file", "panda", "tcp", "device", "pattern"].contains(&text)
 }
@@ -371,7 +367,7 @@ mod tests {
             assert!(refused.to_string().contains(text), "{refused}");
             assert!(refused.hint().unwrap().contains("hdf5:"), "{refused}");
         }
-        // Who names the container may name the file as he likes.
+        // An explicit scheme permits any file name.
         for text in ["x.tdms", "x", "run_%d"] {
             assert_eq!(Hdf5Target::parse(&format!("hdf5:{text}")).unwrap().path, Path::new(text));
         }

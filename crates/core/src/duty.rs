@@ -9,7 +9,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// No scan and no pause is longer.
+use crate::units::ByteRate;
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// The longest scan and the longest pause.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 /// A scan and the pause that follows it.
@@ -30,50 +34,63 @@ pub struct NoDuty {
 }
 
 impl Duty {
-    /// Scans of this length, with this pause behind each; no scan is shorter than a microsecond.
+    /// Returns a cycle of scans of this length, each followed by this pause; no scan is shorter than a microsecond.
     pub fn new(record: Duration, pause: Duration) -> Option<Self> {
         let fits = record >= Duration::from_micros(1) && record <= LONGEST && pause <= LONGEST;
         let ns = |time: Duration| time.as_nanos() as u64;
         fits.then(|| Self { record_ns: ns(record), pause_ns: ns(pause) })
     }
 
-    /// The length of a scan.
+    /// Returns the length of a scan.
     pub fn record(&self) -> Duration {
         Duration::from_nanos(self.record_ns)
     }
 
-    /// The length of a pause.
+    /// Returns the length of a pause.
     pub fn pause(&self) -> Duration {
         Duration::from_nanos(self.pause_ns)
     }
 
-    /// A scan and its pause.
+    /// Returns the length of a scan and its pause.
     pub fn cycle(&self) -> Duration {
         Duration::from_nanos(self.cycle_ns())
     }
 
-    /// The same in nanoseconds.
+    /// Returns the length of the cycle in nanoseconds.
     pub fn cycle_ns(&self) -> u64 {
         self.record_ns + self.pause_ns
     }
 
-    /// The share of the time in which data come.
+    /// Returns the fraction of the time in which data arrive.
     pub fn share(&self) -> f64 {
         self.record_ns as f64 / self.cycle_ns() as f64
     }
 
-    /// Whether data come at a time since the first scan began.
+    /// True if data arrive at this time after the start of the first scan.
     pub fn is_recording(&self, at_ns: u64) -> bool {
         at_ns % self.cycle_ns() < self.record_ns
     }
 
-    /// For how long data have come by a time since the first scan began.
+    /// Returns the total recording time up to a time after the start of the first scan.
     pub fn recorded_ns(&self, at_ns: u64) -> u64 {
         let cycle_ns = self.cycle_ns();
         at_ns / cycle_ns * self.record_ns + (at_ns % cycle_ns).min(self.record_ns)
     }
 
-    /// The first time by which data have come for so long.
+    /// Returns the bytes that wait for the disk at the end of a scan, if data arrive at `rate` and the disk writes at
+    /// `disk` without a stall.
+    pub fn backlog(&self, rate: ByteRate, disk: ByteRate) -> u64 {
+        let waiting = u128::from(rate.0.saturating_sub(disk.0)) * u128::from(self.record_ns);
+        u64::try_from(waiting.div_ceil(NS_PER_S)).unwrap_or(u64::MAX)
+    }
+
+    /// True if the disk writes the backlog of a scan in the pause behind it.
+    pub fn drains(&self, rate: ByteRate, disk: ByteRate) -> bool {
+        let came = u128::from(rate.0) * u128::from(self.record_ns);
+        came <= u128::from(disk.0) * u128::from(self.cycle_ns())
+    }
+
+    /// Returns the first time at which the total recording time reaches this value.
     pub fn time_of_ns(&self, recorded_ns: u64) -> u64 {
         let (whole, rest) = (recorded_ns / self.record_ns, recorded_ns % self.record_ns);
         match rest {

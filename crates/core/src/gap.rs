@@ -1,4 +1,4 @@
-//! Where frames are missing: single gaps, and sets of them.
+//! Gaps of missing frames: single ones and sets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a frame that was expected is not in the recording.
+/// The reason why an expected frame is not in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// It never reached us.
+    /// The frame never reached this host.
     Missing,
-    /// It reached us with no block free.
+    /// The frame arrived while no block was free.
     Overrun,
-    /// It came, and failed its own check.
+    /// The frame failed its own check.
     Damaged,
-    /// It came after its place was written.
+    /// The frame arrived after its position was written.
     Late,
 }
 
@@ -31,14 +31,14 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A run of frames that are not in the recording, for one reason.
+/// A run of frames that are not in the recording, with one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gap {
-    /// Index of the first frame that is not there.
+    /// Index of the first missing frame.
     pub first: i64,
-    /// How many.
+    /// The number of frames.
     pub count: u64,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -51,27 +51,27 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// How many indices are in the set.
+    /// Returns the number of indices in the set.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many runs they form.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The runs in ascending order.
+    /// Returns the runs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Range<i64>> + '_ {
         self.ranges.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Whether `index` is in the set.
+    /// True if `index` is in the set.
     pub fn contains(&self, index: i64) -> bool {
         self.ranges.range(..=index).next_back().is_some_and(|(_, &end)| index < end)
     }
 
-    /// Adds a run; what is in the set already is not counted twice.
+    /// Adds a run; indices already in the set are not counted twice.
     pub fn insert(&mut self, run: Range<i64>) {
         if run.is_empty() {
             return;
@@ -89,7 +89,7 @@ impl Ranges {
         self.total += (end - start) as u64;
     }
 
-    /// Takes one index out; says whether it was there.
+    /// Removes one index; returns true if it was in the set.
     pub fn remove(&mut self, index: i64) -> bool {
         let Some((&start, &end)) = self.ranges.range(..=index).next_back() else { return false };
         if index >= end {
@@ -106,14 +106,14 @@ impl Ranges {
         true
     }
 
-    /// Takes the highest run out.
+    /// Removes and returns the highest run.
     pub fn pop_last(&mut self) -> Option<Range<i64>> {
         let (start, end) = self.ranges.pop_last()?;
         self.total -= (end - start) as u64;
         Some(start..end)
     }
 
-    /// The end of the run that begins at `start`, if one does: how far it is without a hole.
+    /// Returns the end of the run that begins at `start`, or `start` if there is none.
     pub fn end_of_run_from(&self, start: i64) -> i64 {
         match self.ranges.range(..=start).next_back() {
             Some((_, &end)) if end > start => end,

@@ -1,7 +1,7 @@
-//! The index of a stream on one member: what each block is, apart from the block.
+//! The index of a stream on one member: a description of each block, stored separately from it.
 //!
-//! Chunk files hold the stream's bytes and nothing else, so everything needed to trust them is said
-//! here, in an append-only file of 128-byte records, little-endian:
+//! Chunk files contain only the stream's bytes. All information that is needed to verify them is in this append-only
+//! file of 128-byte records, little-endian:
 //!
 //! ```text
 //! record  0 u32 CRC32C of the scan's UUID and bytes 4…128   a reused file never matches
@@ -12,19 +12,20 @@
 //! block   8 u64 sequence  16 u64 offset in chunk  24 u32 chunk  28 u32 bytes  32 u32 CRC32C of them
 //!        36 u32 frames, fill included  40 u32 true frames  44 u32 invalid frames
 //!        48 i64 index of the first frame  56 i64 its time (TAI ns; i64::MIN = unknown)  64 i64 seen (TAI ns)
-//! lengths 8 u64 sequence of the block before  16 u32 first frame spoken of  20 u32 count  24 u16 × count ≤ 52
+//! lengths 8 u64 sequence of the block before  16 u32 number of the first frame  20 u32 count  24 u16 × count ≤ 52
 //! gap     8 i64 first index  16 u64 count  24 u8 cause
 //! mark    8 u64 blocks of this file made durable so far  16 i64 when (TAI ns)
 //! found   8 u64 first sequence  16 u64 count: blocks that `recover` found without a record
-//! stripe  8 u32 number  12 u32 row bytes  16 u16 data chunks  18 u16 parity chunks  20 u16 which of these  24 u64 bytes
-//!        32 u64 records behind this one
+//! stripe  8 u32 number  12 u32 row bytes  16 u16 data chunks  18 u16 parity chunks  20 u16 which of these  24 u64
+//! bytes
+//!        32 u64 number of records after this one
 //! rows    8 u64 first row  16 u32 count  20 u32 CRC32C of each, count ≤ 27
 //! ```
 //!
-//! The last two stand in no index: they open the records that lie beside a parity chunk, behind which those of its data
-//! chunks stand as their indexes have them.
+//! The last two kinds do not occur in an index. They begin the record file of a parity chunk; the index records of its
+//! data chunks follow them unchanged.
 //!
-//! A record follows the data it speaks of. The first record that does not verify ends the index.
+//! A record follows the data that it describes. The index ends before the first record that does not verify.
 
 use uuid::Uuid;
 
@@ -37,10 +38,10 @@ pub const RECORD_BYTES: usize = 128;
 /// The version written into every record.
 pub const VERSION: u8 = 1;
 
-/// The most frame lengths that one record holds.
+/// The largest number of frame lengths in one record.
 pub const LENGTHS: usize = (RECORD_BYTES - 24) / 2;
 
-/// The most checksums of rows that one record holds.
+/// The largest number of row checksums in one record.
 pub const ROWS: usize = (RECORD_BYTES - 20) / 4;
 
 /// A block of a stream, as found in a chunk.
@@ -52,7 +53,7 @@ pub struct Block {
     pub offset: u64,
     /// Number of the chunk within the stream.
     pub chunk: u32,
-    /// Bytes of it; shorter than the stream's block size only at the end.
+    /// Its length; shorter than the stream's block size only at the end.
     pub bytes: u32,
     /// CRC32C of those bytes.
     pub crc: u32,
@@ -60,24 +61,25 @@ pub struct Block {
     pub frames: u32,
     /// Frames in it that were received.
     pub present: u32,
-    /// Of those, frames that their sender marked invalid.
+    /// Number of received frames that the sender marked invalid.
     pub invalid: u32,
     /// Index of the first frame.
     pub first: i64,
-    /// Time of the first frame, if the format tells it.
+    /// Time of the first frame, if the format has one.
     pub time: Option<Tai>,
-    /// When the first of its frames came, by the host's clock; of a PandA's samples, when the block was handed on.
+    /// Arrival time of its first frame, by the host's clock; for a PandA's samples, the time when the block was
+    /// dispatched.
     pub seen: Tai,
 }
 
-/// What one record says.
+/// The contents of one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Opens the file.
+    /// The start of the file.
     Header {
-        /// Whose index this is.
+        /// UUID of the member.
         member: Uuid,
-        /// Bytes of a frame; 0 when lengths vary.
+        /// Bytes of a frame; 0 if lengths vary.
         frame_bytes: u32,
         /// Bytes of a full block.
         block_bytes: u32,
@@ -95,24 +97,23 @@ pub enum Entry {
         /// Bytes of each.
         lengths: Vec<u16>,
     },
-    /// Frames that are not there; what of them lies within blocks is fill.
+    /// Missing frames. The part of them that is within blocks is fill.
     Gap(Gap),
-    /// Everything before this record was durable before it was written.
+    /// All data before this record was durable before the record was written.
     Mark {
-        /// Blocks of this file that are durable.
+        /// Number of durable blocks of this file.
         blocks: u64,
-        /// When.
+        /// The time.
         at: Tai,
     },
-    /// Blocks that `recover` found with no record of them: their checksums say what was found then,
-    /// not what was received.
+    /// Blocks that `recover` found without a record: their checksums cover the data found then, not the data received.
     Found {
         /// Sequence of the first.
         first: u64,
-        /// How many.
+        /// The number of blocks.
         count: u64,
     },
-    /// Opens the records of a parity chunk.
+    /// The start of the records of a parity chunk.
     Stripe(Stripe),
     /// Checksums of rows of a parity chunk.
     Rows {
@@ -123,33 +124,33 @@ pub enum Entry {
     },
 }
 
-/// A parity chunk, and the stripe that it is of.
+/// A parity chunk, and its stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
     /// Number of the stripe within its stream.
     pub number: u32,
     /// Bytes of each chunk that are computed and checked together.
     pub row_bytes: u32,
-    /// How many data chunks.
+    /// Number of data chunks.
     pub data: u16,
-    /// How many parity chunks.
+    /// Number of parity chunks.
     pub parity: u16,
-    /// Which of the parity chunks this is.
+    /// The number of this parity chunk.
     pub shard: u16,
-    /// Bytes of it.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// Records behind this one, so that a file that was cut is known.
+    /// Number of records after this one, to detect a truncated file.
     pub records: u64,
 }
 
-/// A record that cannot be trusted.
+/// An invalid record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Its checksum is wrong: torn, stale, or another scan's.
+    /// Its checksum is wrong: torn, stale, or of another scan.
     #[error("the record's checksum does not match this scan")]
     Checksum,
-    /// Its checksum is right and its content is not known.
-    #[error("a record of kind {kind} and version {version}, which this version does not know")]
+    /// Its checksum is right but its kind or version is unknown.
+    #[error("unknown record: kind {kind}, version {version}")]
     Unknown {
         /// The kind byte.
         kind: u8,
@@ -170,15 +171,15 @@ impl Codec {
         Self { seed: crc32c::crc32c(scan.as_bytes()) }
     }
 
-    /// The codec that this record was written by, if it is a record at all: of a scan whose UUID is not known any more.
-    /// A checksum can be undone, so that any bytes are a record to some codec.
+    /// Returns the codec that wrote this record, for a scan whose UUID is lost. A checksum can be inverted, so any
+    /// bytes are a valid record for some codec.
     pub fn of_record(record: &[u8; RECORD_BYTES]) -> Self {
         let stored = u32::from_le_bytes(record[..4].try_into().expect("four bytes"));
         let behind = stored ^ crc32c::crc32c_append(!0, &record[4..]);
         Self { seed: !before_zeroes(behind, RECORD_BYTES - 4) }
     }
 
-    /// The UUID of a scan that has this codec: `like` with other last bytes.
+    /// Returns a UUID that has this codec: `like` with other last bytes.
     pub fn scan_like(&self, like: Uuid) -> Uuid {
         let mut bytes = *like.as_bytes();
         let last = !crc32c::crc32c(&bytes[..12]) ^ before_zeroes(!self.seed, 4);
@@ -198,7 +199,7 @@ impl Codec {
         record
     }
 
-    /// What one record says, and of which stream.
+    /// Returns the contents of one record, and its stream.
     pub fn decode(&self, record: &[u8; RECORD_BYTES]) -> Result<(u16, Entry), Error> {
         let stored = u32::from_le_bytes(record[..4].try_into().expect("four bytes"));
         if stored != crc32c::crc32c_append(self.seed, &record[4..]) {
@@ -214,7 +215,7 @@ impl Codec {
         Ok((stream, entry))
     }
 
-    /// The entries of an index file up to the first record that cannot be trusted, and the bytes they take.
+    /// Returns the entries of an index file up to the first invalid record, and their bytes.
     pub fn decode_file(&self, bytes: &[u8]) -> (Vec<(u16, Entry)>, usize) {
         let mut entries = Vec::new();
         for record in bytes.chunks_exact(RECORD_BYTES) {
@@ -228,9 +229,9 @@ impl Codec {
     }
 }
 
-/// The register of a CRC32C as it was before so many zero bytes.
+/// Returns the register of a CRC32C before `bytes` zero bytes.
 fn before_zeroes(behind: u32, bytes: usize) -> u32 {
-    /// Highest power last, as the register has it.
+    /// Highest power last, as in the register.
     const POLYNOMIAL: u32 = 0x82F6_3B78;
     (0..8 * bytes).fold(behind, |register, _| match register >> 31 {
         0 => register << 1,

@@ -1,4 +1,4 @@
-//! Where frame *k* of a stream lies: blocks of whole frames, chunks of whole blocks.
+//! The position of frame *k* of a stream: blocks of whole frames, chunks of whole blocks.
 //!
 //! ```text
 //! frames   |0|1|2| … |511|512| …                    8032 bytes each
@@ -6,30 +6,30 @@
 //! chunks   |             0             |      1  …  one plain file each, on one member
 //! ```
 //!
-//! Direct I/O wants every block but the last to be a multiple of 4096 bytes long, and a block holds
-//! whole frames only, so the frames of a block are a multiple of 4096 ÷ gcd(4096, frame).
+//! Direct I/O needs blocks (except the last) of a multiple of 4096 bytes, and a block contains only whole frames. So
+//! the frames of a block are a multiple of 4096 ÷ gcd(4096, frame).
 
 use serde::{Deserialize, Serialize};
 
 /// Direct I/O lengths, offsets and addresses are multiples of this.
 pub const ALIGNMENT: u64 = 4096;
 
-/// About how large a block is: the rate of a disk is flat from 1 to 4 MiB, and fewer are cheaper.
+/// The default size of a block, approximately: the rate of a disk is flat from 1 to 4 MiB, and fewer blocks cost less.
 pub const BLOCK_BYTES: u64 = 4 << 20;
 
-/// The largest block that a frame length of its own may ask for.
+/// The largest block that a frame length may require.
 pub const LARGEST_BLOCK_BYTES: u64 = 64 << 20;
 
-/// About how large a chunk file is: what FlexBuff stations use.
+/// The default size of a chunk file, approximately: as at FlexBuff stations.
 pub const CHUNK_BYTES: u64 = 256_000_000;
 
 /// The largest datagram there is.
 pub const LONGEST_DATAGRAM: u32 = 65_507;
 
-/// How the bytes of a stream are cut into blocks and chunks.
+/// The division of a stream's bytes into blocks and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
-    /// Bytes of a frame as it is stored, header included; 0 when lengths vary.
+    /// Bytes of a stored frame, header included; 0 if lengths vary.
     pub frame_bytes: u32,
     /// Bytes of every block but the last.
     pub block_bytes: u32,
@@ -40,13 +40,13 @@ pub struct Geometry {
 /// A frame length or block size that cannot be laid out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Zero, or larger than a datagram.
+    /// The length is zero, or larger than a datagram.
     #[error("a frame of {frame_bytes} bytes: frames have 1 to {LONGEST_DATAGRAM} bytes")]
     Frame {
-        /// What was asked for.
+        /// The requested length.
         frame_bytes: u64,
     },
-    /// A length so odd and large that no block of reasonable size holds a whole aligned number of it.
+    /// No block of a reasonable size holds a whole aligned number of frames of this length.
     #[error(
         "frames of {frame_bytes} bytes need blocks of {block_bytes} bytes to stay aligned, \
          more than {LARGEST_BLOCK_BYTES}; record them with varying length (frame=varying)"
@@ -60,8 +60,8 @@ pub enum Error {
 }
 
 impl Geometry {
-    /// Blocks for frames of one length: the largest aligned multiple up to `block_bytes`, or the
-    /// smallest above it when there is none.
+    /// Returns blocks for frames of one length: the largest aligned multiple up to `block_bytes`, or the smallest above
+    /// it if there is none.
     pub fn of_frames(frame_bytes: u32, block_bytes: u64, chunk_bytes: u64) -> Result<Self, Error> {
         if frame_bytes == 0 || frame_bytes > LONGEST_DATAGRAM {
             return Err(Error::Frame { frame_bytes: frame_bytes.into() });
@@ -75,7 +75,7 @@ impl Geometry {
         Ok(Self::new(frame_bytes, block, chunk_bytes))
     }
 
-    /// Blocks for frames of varying length, which may straddle two blocks.
+    /// Returns blocks for frames of varying length, which may straddle two blocks.
     pub fn of_bytes(block_bytes: u64, chunk_bytes: u64) -> Self {
         let block = block_bytes.clamp(ALIGNMENT, LARGEST_BLOCK_BYTES) / ALIGNMENT * ALIGNMENT;
         Self::new(0, block, chunk_bytes)
@@ -89,7 +89,7 @@ impl Geometry {
         }
     }
 
-    /// Frames in a full block; 0 when lengths vary.
+    /// Returns the frames in a full block; 0 if lengths vary.
     pub fn frames_per_block(&self) -> u32 {
         self.block_bytes.checked_div(self.frame_bytes).unwrap_or(0)
     }
@@ -100,7 +100,7 @@ impl Geometry {
     }
 }
 
-/// The smallest number of frames that is a multiple of [`ALIGNMENT`] bytes.
+/// Returns the smallest number of frames that is a multiple of [`ALIGNMENT`] bytes.
 pub fn frames_per_alignment(frame_bytes: u32) -> u64 {
     ALIGNMENT >> u64::from(frame_bytes).trailing_zeros().min(ALIGNMENT.trailing_zeros())
 }
@@ -110,7 +110,7 @@ pub fn chunk_file(directory: &str, number: u32) -> String {
     format!("{directory}.{number:08}")
 }
 
-/// The number of a chunk file of `directory`, if `file` is one.
+/// Returns the number of a chunk file of `directory`, if `file` is one.
 pub fn chunk_number(directory: &str, file: &str) -> Option<u32> {
     let digits = file.strip_prefix(directory)?.strip_prefix('.')?;
     (digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_digit()))

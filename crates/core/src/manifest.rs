@@ -1,7 +1,7 @@
-//! What a scan says of itself: JSON that people read, one copy beside every stream on every member.
+//! The manifest of a scan: human-readable JSON, with one copy beside every stream on every member.
 //!
-//! The manifest is written when the scan is armed (`recording`) and again when it is sealed. The
-//! full account of each stream, with its gaps, stands beside it in `account.json`.
+//! The manifest is written when the scan is armed (`recording`) and again when it is sealed. The full account of each
+//! stream, with its gaps, is in `account.json` beside it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,21 +10,23 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
-use crate::completeness::{Beside, Planned};
+use crate::chunk_map::Renumbering;
+use crate::clock_check::ClockOffset;
+use crate::completeness::{OtherCounts, Planned};
+use crate::device::BytesStream;
+use crate::format::framed::{FrameCodec, FrameKind};
 use crate::format::panda::control::Settings;
-use crate::format::panda::{Ending, Tally};
+use crate::format::panda::{ConnectionTotals, Ending};
 use crate::layout::Geometry;
 use crate::marker::Marker;
 use crate::name::{Name, ScanName};
 use crate::redundancy::{Followed, Redundancy, Scheme};
-use crate::renamed::Renamed;
 use crate::time::Tai;
-use crate::wall::Wall;
 
-/// The version of the manifest's form; readers take this one and the one before.
+/// The version of the manifest's format; readers accept this one and the previous one.
 pub const VERSION: u32 = 1;
 
-/// The directory, inside a stream's directory, of all that is not data.
+/// The directory inside a stream's directory for everything except data.
 pub const SIDE_DIRECTORY: &str = ".fullbore";
 
 /// The manifest's file name in [`SIDE_DIRECTORY`].
@@ -36,7 +38,7 @@ pub const ACCOUNT_FILE: &str = "account.json";
 /// The index's file name in [`SIDE_DIRECTORY`].
 pub const INDEX_FILE: &str = "index";
 
-/// How far a scan has come.
+/// The state of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -44,7 +46,7 @@ pub enum State {
     Recording,
     /// Sealed by a stop.
     Sealed,
-    /// Sealed by an abort: what was held then is counted as overrun.
+    /// Sealed by an abort: data still in memory is counted as overrun.
     Aborted,
     /// Sealed by `recover` from index and chunks.
     Recovered,
@@ -53,103 +55,137 @@ pub enum State {
 /// A disk of the disk set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its identity, kept in `.fullbore/member.json` at its root.
+    /// Its UUID, stored in `.fullbore/member.json` at its root.
     pub uuid: Uuid,
-    /// Where it was mounted when the scan was recorded.
+    /// Its mount point when the scan was recorded.
     pub path: PathBuf,
-    /// Why it took no more data, if it stopped doing so.
+    /// The reason why it stopped accepting data, if it did.
     pub failure: Option<String>,
-    /// What direct I/O was not possible for, said aloud.
+    /// True if the member was written through the page cache because direct I/O is not supported.
     pub buffered: bool,
 }
 
-/// A disk of the disk set that took no part in the scan: nothing of it lies there.
+impl Member {
+    /// The identity of a plain file, of standard output, or of a device without a file system: none is in a store.
+    pub const PLAIN: Uuid = Uuid::max();
+
+    /// True if it is a plain file, standard output, or a device without a file system.
+    pub fn is_plain(&self) -> bool {
+        self.uuid == Self::PLAIN
+    }
+}
+
+/// A member of the disk set that is absent from the scan: it holds no data of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Away {
-    /// Its identity, if it was known which one it should have been.
+pub struct AbsentMember {
+    /// Its UUID, if the expected member was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
-    /// Where it was looked for.
+    /// Its expected path.
     pub path: PathBuf,
-    /// Why it took no part.
+    /// The reason for its absence.
     pub why: String,
 }
 
-/// In what a disk set fell short of what was asked of it, be every frame there or not.
+/// A degraded condition of the disk set, independent of frame loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanting {
-    /// A member took no part.
-    Away(Away),
-    /// A member stopped taking data.
+pub enum Degradation {
+    /// A member is absent.
+    Away(AbsentMember),
+    /// A member stopped accepting data.
     Failed {
-        /// Where it was mounted.
+        /// Its mount point.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Redundancy was asked for, and it is not known how much of it was made.
+    /// Redundancy was requested, but the completed part of it is unknown.
     Unfinished(Scheme),
-    /// Data chunks are in no stripe.
+    /// Some data chunks are in no stripe.
     Unprotected {
-        /// So many.
+        /// The number of chunks.
         chunks: u64,
     },
-    /// Stripes have fewer parity chunks than were asked for.
+    /// Some stripes have fewer parity chunks than requested.
     Narrow {
-        /// So many.
+        /// The number of stripes.
         stripes: u64,
-        /// What was asked for.
+        /// The requested scheme.
         scheme: Scheme,
     },
 }
 
-impl fmt::Display for Wanting {
+impl fmt::Display for Degradation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanting::Away(Away { path, why, .. }) => {
+            Degradation::Away(AbsentMember { path, why, .. }) => {
                 write!(f, "{} was away: {why}", path.display())
             }
-            Wanting::Failed { path, why } => write!(f, "{} failed: {why}", path.display()),
-            Wanting::Unfinished(scheme) => write!(f, "{scheme} is not complete"),
-            Wanting::Unprotected { chunks } => write!(f, "chunks without parity: {chunks}"),
-            Wanting::Narrow { stripes, scheme } => {
+            Degradation::Failed { path, why } => write!(f, "{} failed: {why}", path.display()),
+            Degradation::Unfinished(scheme) => write!(f, "{scheme} is not complete"),
+            Degradation::Unprotected { chunks } => write!(f, "chunks without parity: {chunks}"),
+            Degradation::Narrow { stripes, scheme } => {
                 write!(f, "stripes with fewer parity chunks than {scheme} asks for: {stripes}")
             }
         }
     }
 }
 
-/// How a stream's frames are laid out and counted.
+/// The layout and the numbering of a stream's frames. In JSON, `name` is that of the format of the frames, or of another
+/// format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "name")]
+#[serde(
+    rename_all = "kebab-case",
+    tag = "name",
+    expecting = "a format of a later version, or not a format"
+)]
 pub enum Format {
-    /// VDIF frames, headers kept.
-    Vdif {
-        /// Frames per second of each thread, given or learned.
-        frames_per_second: Option<u64>,
-        /// Whether that number was derived from the frames themselves.
-        derived: bool,
-        /// The threads that lie in the stream, in the order of their frames; empty: as they came.
-        threads: Vec<u16>,
-    },
-    /// Samples of a PandA, packed one after the other without the heads of their frames.
+    /// Samples of a PandA, packed one after the other without frame heads.
     Panda {
-        /// What the PandA said before the first of them, as it came: which columns they have.
+        /// The PandA's header before the first of them, as received: the columns.
         header: String,
-        /// How the acquisition ended, once it has.
+        /// The end of the acquisition, once it has ended.
         ending: Option<Ending>,
-        /// How many samples the PandA says it took, if it could be asked.
+        /// The number of samples that the PandA reports, if it could be asked.
         captured: Option<u64>,
-        /// What each connection brought.
-        connections: Vec<Tally>,
-        /// What was lost or is in doubt, in sentences.
+        /// The totals of each connection.
+        connections: Vec<ConnectionTotals>,
+        /// Sentences about losses and doubts.
         notes: Vec<String>,
-        /// What the PandA was set to, if it could be asked.
+        /// The settings of the PandA, if it could be asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<Box<Settings>>,
     },
     /// Datagrams of any other kind.
     Raw,
+    /// Frames that carry their own time, headers kept.
+    #[serde(untagged)]
+    Frames {
+        /// The format of each.
+        #[serde(rename = "name")]
+        kind: FrameKind,
+        /// Frames per second of each thread, given or learned.
+        frames_per_second: Option<u64>,
+        /// True if that number was derived from the frames themselves.
+        derived: bool,
+        /// The threads of the stream, in the order of their frames; empty: in order of arrival.
+        threads: Vec<u16>,
+    },
+}
+
+impl Format {
+    /// Returns the codec of its frames, if they carry their own time, for frames within 500 days of an instant.
+    pub fn codec(&self, near: Tai) -> Option<FrameCodec> {
+        match self {
+            Format::Frames { kind, .. } => Some(FrameCodec::new(*kind, near)),
+            Format::Panda { .. } | Format::Raw => None,
+        }
+    }
+
+    /// True if its frames carry their own time.
+    pub fn is_frames(&self) -> bool {
+        matches!(self, Format::Frames { .. })
+    }
 }
 
 /// One stream of the scan.
@@ -157,42 +193,48 @@ pub enum Format {
 pub struct Stream {
     /// Its name.
     pub name: Name,
-    /// The directory it has on every member.
+    /// Its directory on every member.
     pub directory: String,
-    /// The endpoint it was recorded from.
+    /// The endpoint of the recording.
     pub source: String,
-    /// What its frames are.
+    /// The format of its frames.
     pub format: Format,
     /// Bytes before each frame that were received and not kept (a VTP packet number has 8).
     pub stripped_bytes: u32,
-    /// How its bytes are cut; `None` while no frame has come.
+    /// The division of its bytes; `None` until the first frame arrives.
     pub geometry: Option<Geometry>,
-    /// Whether missing frames are filled.
+    /// The fill for missing frames.
     pub fill: Fill,
     /// Blocks written.
     pub blocks: u64,
     /// Bytes written, fill included.
     pub bytes: u64,
-    /// The account in short.
+    /// The summary of the account.
     pub account: Option<Summary>,
-    /// The numbers of its chunk files, if they are not those of the index.
+    /// The numbers of its chunk files, if they differ from those in the index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub renamed: Option<Renamed>,
+    pub renamed: Option<Renumbering>,
 }
 
 impl Stream {
-    /// Frames per second of each of its threads, where the rate is known.
+    /// Returns the frames per second of each of its threads, if the rate is known.
     pub fn frames_per_second_of_thread(&self) -> Option<u64> {
         match &self.format {
-            Format::Vdif { frames_per_second, .. } => *frames_per_second,
+            Format::Frames { frames_per_second, .. } => *frames_per_second,
             Format::Panda { .. } | Format::Raw => None,
         }
     }
 
-    /// Frames per second of all its threads together, where the rate is known.
+    /// True if it is bytes without frames: from a pattern, a file, a pipe or a device.
+    pub fn is_of_bytes(&self) -> bool {
+        let bytes = self.geometry.is_none_or(|geometry| geometry.frame_bytes == 1);
+        self.format == Format::Raw && bytes && BytesStream::is_meant(&self.source)
+    }
+
+    /// Returns the frames per second of all its threads together, if the rate is known.
     pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
         let listed = match &self.format {
-            Format::Vdif { threads, .. } => threads.len(),
+            Format::Frames { threads, .. } => threads.len(),
             Format::Panda { .. } | Format::Raw => 0,
         };
         let threads = listed.max(account.flows.len()).max(1);
@@ -200,38 +242,38 @@ impl Stream {
     }
 }
 
-/// What stands in the place of frames that are not there.
+/// The fill for missing frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "word")]
 pub enum Fill {
-    /// VDIF frames marked invalid that keep time, thread and station.
+    /// Frames that keep time, thread and station, and are marked invalid if their format can.
     Invalid,
     /// A 32-bit little-endian word repeated.
     Pattern(u32),
-    /// Nothing: frames lie as they came.
+    /// No fill: frames follow in order of arrival.
     Omit,
 }
 
 /// An account without its lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The balance.
+    /// The terms of the balance.
     pub terms: Terms,
-    /// By what frames were counted.
+    /// The number by which frames were counted.
     pub counted_by: CountedBy,
-    /// What the numbers alone cannot show.
+    /// Facts that the numbers alone cannot show.
     pub presence: Vec<Presence>,
     /// Time of the first frame (UTC).
     pub first: Option<Tai>,
     /// Time of the last frame (UTC).
     pub last: Option<Tai>,
-    /// What these times were against the host's clock.
+    /// The offset of these times from the host's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock: Option<Wall>,
-    /// What the balance does not tell; nothing in a manifest of an earlier version.
+    pub clock: Option<ClockOffset>,
+    /// Facts beside the balance; `None` in a manifest of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beside: Option<Beside>,
-    /// The end of it.
+    pub beside: Option<OtherCounts>,
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -244,67 +286,67 @@ impl From<&Account> for Summary {
             first: account.first.and_then(|edge| edge.time),
             last: account.last.and_then(|edge| edge.time),
             clock: account.clock,
-            beside: Some(Beside::from(account)),
+            beside: Some(OtherCounts::from(account)),
             verdict: account.verdict,
         }
     }
 }
 
-/// What tells when a scan was recorded, where its recorder's word of it is lost.
+/// The source of a scan's times, if the recorder's own times are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Times {
-    /// Its first frame and its last were received then, by the host's clock.
+    /// Arrival of its first and last frame, by the host's clock.
     Received,
-    /// They stand in its first frame and its last.
+    /// The times in its first and last frame.
     Frames,
-    /// Its first chunk file was made then, and the last one changed.
+    /// Creation of its first chunk file, and last change of the last one.
     Files,
 }
 
-/// How a thread of the recorder stood, as the kernel said.
+/// The CPU affinity and priority of a recorder thread, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
     /// Its name.
     pub name: String,
-    /// Cores that it could run on.
+    /// Cores that it may run on.
     pub cpus: Vec<usize>,
-    /// How it was scheduled: `other`, `fifo` and so on.
+    /// Its scheduling policy: `other`, `fifo` and so on.
     pub policy: String,
-    /// Its priority, if it was `fifo`.
+    /// Its priority under `fifo`.
     pub priority: i32,
-    /// Its niceness, if it was not.
+    /// Its niceness under other policies.
     pub nice: i32,
 }
 
-/// What block memory was, as the kernel said.
+/// The pages of the block memory, as reported by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pages {
-    /// Bytes of it.
+    /// Total bytes.
     pub bytes: u64,
-    /// Of them in huge pages that were set aside (`vm.nr_hugepages`).
+    /// Bytes in reserved huge pages (`vm.nr_hugepages`).
     pub reserved_bytes: u64,
-    /// Of them in huge pages that the kernel had made of ordinary memory.
+    /// Bytes in transparent huge pages.
     pub transparent_bytes: u64,
-    /// Of them locked, or never swapped for being set aside.
+    /// Bytes that are locked, or never swapped because they are reserved.
     pub locked_bytes: u64,
 }
 
 impl Pages {
-    /// Bytes in huge pages of either kind.
+    /// Returns the bytes in huge pages of either kind.
     pub fn huge_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_add(self.transparent_bytes)
     }
 }
 
-/// How the recorder stood when it was armed: what to look at where a scan has overruns and another has none.
+/// The state of the recorder when it was armed, for comparing a scan that has overruns with one that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rig {
-    /// Why threads ran where they did.
+    /// The reason for the placement of threads.
     pub why: String,
     /// Capture threads, then writers.
     pub threads: Vec<Thread>,
-    /// Block memory, if the kernel told of it.
+    /// Block memory, if the kernel reported it.
     pub pages: Option<Pages>,
 }
 
@@ -313,51 +355,51 @@ pub struct Rig {
 pub struct Manifest {
     /// [`VERSION`].
     pub version: u32,
-    /// Identity of the scan; its index records carry it in their checksums.
+    /// UUID of the scan; its index records carry it in their checksums.
     pub uuid: Uuid,
     /// Session and scan.
     pub scan: ScanName,
-    /// How far it has come.
+    /// The state of the scan.
     pub state: State,
-    /// Program and version that wrote it.
+    /// Program and version that wrote the manifest.
     pub software: String,
-    /// The host it was recorded on.
+    /// The host of the recording.
     pub host: String,
-    /// When it was to begin and to end, if that was said beforehand.
+    /// The planned start and end, if they were given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<Planned>,
-    /// When everything was mapped, faulted in and listening.
+    /// Time when all memory was mapped and faulted in and all sources were listening.
     pub armed: Tai,
-    /// When the last frame was taken.
+    /// Time when the last frame was taken.
     pub stopped: Option<Tai>,
-    /// What those two times are, if they are not the recorder's own words.
+    /// The source of those two times, if they are not the recorder's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
-    /// Where the recorder's threads and memory were, if it told.
+    /// The placement of the recorder's threads and memory, if it was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig: Option<Rig>,
-    /// What stands in for members that are lost, if anything.
+    /// The redundancy that replaces lost members, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Redundancy>,
     /// The disk set.
     pub members: Vec<Member>,
-    /// What of the disk set took no part.
+    /// The absent members of the disk set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub away: Vec<Away>,
-    /// The streams; a record's stream number in the index is the place here.
+    pub away: Vec<AbsentMember>,
+    /// The streams; a record's stream number in the index is the position here.
     pub streams: Vec<Stream>,
-    /// What somebody wanted to be remembered of it, in the order of time.
+    /// Markers that users set, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub markers: Vec<Marker>,
 }
 
-/// A manifest that cannot be used.
+/// An unusable manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not JSON, or not of this form.
+    /// The text is not JSON, or not a manifest.
     #[error("not a manifest: {0}")]
     Form(#[from] serde_json::Error),
-    /// Written by a later version.
+    /// A later version wrote the manifest.
     #[error("the manifest has version {found}, and this program reads up to {VERSION}")]
     Version {
         /// The version found.
@@ -366,7 +408,7 @@ pub enum Error {
 }
 
 impl Manifest {
-    /// Reads a manifest's JSON.
+    /// Parses a manifest's JSON.
     pub fn from_json(json: &[u8]) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -379,43 +421,43 @@ impl Manifest {
         Ok(serde_json::from_slice(json)?)
     }
 
-    /// The JSON that people and programs read.
+    /// Returns the manifest as formatted JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec_pretty(self).expect("a manifest has only plain fields");
         json.push(b'\n');
         json
     }
 
-    /// The worst verdict of its streams, once each has one.
+    /// Returns the worst verdict of its streams, once each has one.
     pub fn verdict(&self) -> Option<Verdict> {
         let verdicts = self.streams.iter().map(|s| s.account.as_ref().map(|a| a.verdict));
         verdicts.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// In what its disk set was found wanting. Of a scan that is being recorded, what is known by now.
-    pub fn wanting(&self) -> Vec<Wanting> {
-        let away = self.away.iter().cloned().map(Wanting::Away);
+    /// Returns the degraded conditions of its disk set. For a running scan, those known so far.
+    pub fn wanting(&self) -> Vec<Degradation> {
+        let away = self.away.iter().cloned().map(Degradation::Away);
         let failed = self.members.iter().filter_map(|member| {
             let (path, why) = (member.path.clone(), member.failure.clone()?);
-            Some(Wanting::Failed { path, why })
+            Some(Degradation::Failed { path, why })
         });
         away.chain(failed).chain(self.redundancy_wanting()).collect()
     }
 
-    fn redundancy_wanting(&self) -> Vec<Wanting> {
+    fn redundancy_wanting(&self) -> Vec<Degradation> {
         let Some(redundancy) = self.redundancy.filter(|_| self.state != State::Recording) else {
             return Vec::new();
         };
         let scheme = redundancy.scheme();
         let Some(Followed { unprotected, narrow, .. }) = redundancy.followed else {
-            return vec![Wanting::Unfinished(scheme)];
+            return vec![Degradation::Unfinished(scheme)];
         };
-        let chunks = (unprotected > 0).then_some(Wanting::Unprotected { chunks: unprotected });
-        let stripes = (narrow > 0).then_some(Wanting::Narrow { stripes: narrow, scheme });
+        let chunks = (unprotected > 0).then_some(Degradation::Unprotected { chunks: unprotected });
+        let stripes = (narrow > 0).then_some(Degradation::Narrow { stripes: narrow, scheme });
         chunks.into_iter().chain(stripes).collect()
     }
 
-    /// Bytes written in all streams.
+    /// Returns the bytes written in all streams.
     pub fn bytes(&self) -> u64 {
         self.streams.iter().fold(0, |sum, stream| sum.saturating_add(stream.bytes))
     }
@@ -432,7 +474,7 @@ mod tests {
             failure: failure.map(str::to_owned),
             buffered: false,
         };
-        let away = away.iter().map(|path| Away {
+        let away = away.iter().map(|path| AbsentMember {
             uuid: None,
             path: path.into(),
             why: "it is not mounted".to_owned(),
@@ -459,6 +501,21 @@ mod tests {
 
     fn told(manifest: &Manifest) -> Vec<String> {
         manifest.wanting().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn formats_keep_their_json() {
+        for json in [
+            r#"{"name":"vdif","frames_per_second":32000,"derived":true,"threads":[0,3]}"#,
+            r#"{"name":"vdif","frames_per_second":null,"derived":false,"threads":[]}"#,
+            r#"{"name":"panda","header":"a","ending":null,"captured":7,"connections":[],"notes":["b"]}"#,
+            r#"{"name":"raw"}"#,
+        ] {
+            let format: Format = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&format).unwrap(), json);
+        }
+        let error = serde_json::from_str::<Format>(r#"{"name":"vita49"}"#).unwrap_err();
+        assert!(error.to_string().contains("format"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Markers: what somebody wanted to be remembered of a moment of a scan.
+//! Markers: notes that users set on a moment of a scan.
 //!
-//! While a scan is recorded they lie in a file of their own beside it, a line of JSON each, so that neither the recorder
-//! nor whoever sets one waits for the other; sealing takes them into the manifest. A line with the same `uuid` as one
-//! before stands in its place: the positions may be known only when what was marked is on the disk.
+//! During a recording, markers are in a file of their own beside the scan, one line of JSON each, so that the recorder
+//! and the writers of markers do not wait for each other. Sealing copies them to the manifest. A line with the same
+//! `uuid` as an earlier one replaces it: the positions may be known only after the marked data is on disk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,56 +22,56 @@ pub const LONGEST_TEXT: usize = 500;
 /// A marker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
-    /// Identity of the marker.
+    /// UUID of the marker.
     pub uuid: Uuid,
-    /// The moment it speaks of, by the clock of the host that recorded the scan.
+    /// The marked moment, by the clock of the host that recorded the scan.
     pub time: Tai,
-    /// When it was set.
+    /// Time when it was set.
     pub set: Tai,
-    /// What is to be remembered.
+    /// The note.
     pub text: Text,
-    /// Where the streams were then; those are left out of which it is not known, or not yet.
+    /// The positions of the streams at that moment, except those that are unknown, or not known yet.
     pub positions: Vec<Position>,
 }
 
-/// Where a stream was at a moment: what had been received by then.
+/// The position of a stream at a moment: the end of the data received by then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The stream.
     pub stream: Name,
-    /// The next frame, as the stream counts: as gaps are told.
+    /// The next frame, in the stream's own count, as in gaps.
     pub frame: i64,
-    /// Where it begins, in bytes from the stream's beginning: as `cat` gives them.
+    /// Its start, in bytes from the start of the stream, as in the output of `cat`.
     pub byte: u64,
 }
 
-/// The words of a marker: one line, with nothing that moves a cursor.
+/// The text of a marker: one line without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Text(String);
 
-/// Words that no marker can have.
+/// The reason why a text cannot be a marker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There are none.
-    #[error("a marker says something: its text is empty")]
+    /// The text is empty.
+    #[error("the text of the marker is empty")]
     Empty,
-    /// They are too many.
-    #[error("the text has {bytes} bytes, and a marker {LONGEST_TEXT} at most")]
+    /// The text is too long.
+    #[error("the text has {bytes} bytes; the maximum is {LONGEST_TEXT}")]
     Long {
-        /// How long it is.
+        /// The length of the text.
         bytes: usize,
     },
-    /// A sign that is none.
-    #[error("the text has a control character in it (U+{:04X}): it is to be one line", *.sign as u32)]
+    /// The text contains a control character.
+    #[error("the text contains a control character (U+{:04X}); it must be one line", *.sign as u32)]
     Control {
-        /// Which.
+        /// The character.
         sign: char,
     },
 }
 
 impl Text {
-    /// What somebody typed, if it can be told again.
+    /// Checks a text that a user typed.
     pub fn typed(text: &str) -> Result<Self, Error> {
         let text = text.trim();
         match text.chars().find(|sign| moves_the_cursor(*sign)) {
@@ -83,13 +83,13 @@ impl Text {
     }
 }
 
-/// Control characters, and those that turn the direction of what follows.
+/// True for control characters, and for those that change the text direction.
 fn moves_the_cursor(sign: char) -> bool {
     sign.is_control() || matches!(sign, '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 impl From<String> for Text {
-    /// From a file, whoever wrote it: what may not be told is left out, so that the rest can be.
+    /// Converts a text from any file: characters that must not be printed are removed, the rest is kept.
     fn from(text: String) -> Self {
         let mut kept = String::new();
         for sign in text.chars().filter(|sign| !moves_the_cursor(*sign)) {
@@ -115,7 +115,7 @@ impl fmt::Display for Text {
 }
 
 impl Marker {
-    /// The line that is kept of it.
+    /// Returns the line that is stored.
     pub fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("a marker has only plain fields");
         line.push(b'\n');
@@ -123,14 +123,14 @@ impl Marker {
     }
 }
 
-/// The markers of a file. What is no whole line is left out: somebody may be writing it, or died then.
+/// Returns the markers of a file. Incomplete lines are skipped: a writer may be active, or may have died.
 pub fn of_lines(file: &[u8]) -> impl Iterator<Item = Marker> {
     let whole = file.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let lines = file[..whole].split(|&byte| byte == b'\n');
     lines.filter_map(|line| serde_json::from_slice(line).ok())
 }
 
-/// All markers that any copy knows, each once and with the most positions, in the order of their times.
+/// Returns all markers of all copies, each once and with the most positions, in the order of their times.
 pub fn joined(markers: impl IntoIterator<Item = Marker>) -> Vec<Marker> {
     let mut all: BTreeMap<Uuid, Marker> = BTreeMap::new();
     for marker in markers {
@@ -193,7 +193,7 @@ mod tests {
         let mut file = first.to_line();
         file.extend(&second.to_line()[..20]);
         assert_eq!(of_lines(&file).collect::<Vec<_>>(), std::slice::from_ref(&first));
-        // Whoever writes next begins a new line.
+        // The next writer begins a new line.
         file.push(b'\n');
         file.extend(second.to_line());
         assert_eq!(of_lines(&file).collect::<Vec<_>>(), [first, second]);

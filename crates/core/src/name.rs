@@ -1,7 +1,7 @@
-//! Names that users give to sessions, scans and streams, fit to be parts of directory names.
+//! Names that users give to sessions, scans and streams, valid as parts of directory names.
 //!
-//! They become `<session>_<scan>[_ds<stream>]`, the layout that FlexBuff's readers know, so a name
-//! never holds a dot, a slash or a blank, and a stream's name never begins with `ds`.
+//! They become `<session>_<scan>[_ds<stream>]`, the layout that FlexBuff's readers expect. So a name never contains a
+//! dot, a slash or a blank, and a stream's name never begins with `ds`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,29 +16,39 @@ pub const LONGEST: usize = 63;
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// Why a text cannot be a name.
+/// The reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Empty, or longer than [`LONGEST`].
-    #[error("a name has 1 to {LONGEST} characters, and `{text}` has {length}")]
+    /// The text is empty, or longer than [`LONGEST`].
+    #[error("a name has 1 to {LONGEST} characters, but `{text}` has {length}")]
     Length {
-        /// What was given, or its beginning.
+        /// The given text, or its start.
         text: String,
-        /// How many bytes were given.
+        /// The length of the text in bytes.
         length: usize,
     },
-    /// A character that the layout or a file system would read as something else.
-    #[error("`{text}` holds {character:?}; names are made of letters, digits, `-`, `+` and `_`")]
+    /// The text contains a character with a meaning in the layout or in a file system.
+    #[error("`{text}` contains {character:?}; names are made of letters, digits, `-`, `+` and `_`")]
     Character {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// The first character that may not be there.
+        /// The first invalid character.
         character: char,
     },
-    /// `_ds` divides scan and stream, so no name may hold it or make it with its neighbour.
-    #[error("`{text}` holds `_ds` or begins with `ds`, which marks a stream in directory names")]
+    /// The same for the name of a session, which permits one character less.
+    #[error(
+        "`{text}` contains {character:?}; the name of a session is made of letters, digits, `-` and `+`"
+    )]
+    SessionCharacter {
+        /// The given text.
+        text: String,
+        /// The first invalid character.
+        character: char,
+    },
+    /// `_ds` separates scan and stream, so no name may contain it or form it with its neighbour.
+    #[error("`{text}` contains `_ds` or begins with `ds`, which marks a stream in directory names")]
     StreamMark {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// A session ends at the first `_` of a directory name.
@@ -47,33 +57,36 @@ pub enum Error {
          session and scan there"
     )]
     SessionUnderscore {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// The name of a scan as a whole has no `_`.
-    #[error("`{text}` is no scan: it is called <session>_<scan>")]
+    /// The full name of a scan has no `_`.
+    #[error("`{text}` is not a scan name: write <session>_<scan>")]
     Undivided {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 }
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The same name checked as a session: without `_`, so that it can be told from the scan.
+    /// Checks a name as a session: without `_`, which separates it from the scan.
     pub fn session(text: &str) -> Result<Self, Error> {
         if text.contains('_') && text.len() <= LONGEST {
             return Err(Error::SessionUnderscore { text: text.to_owned() });
         }
-        text.parse()
+        text.parse().map_err(|error| match error {
+            Error::Character { text, character } => Error::SessionCharacter { text, character },
+            error => error,
+        })
     }
 }
 
-/// As much of a text as fits a message.
+/// Returns the part of a text that fits a message.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -129,7 +142,7 @@ pub struct ScanName {
 }
 
 impl ScanName {
-    /// The directory that holds a stream of this scan; `None` when the scan has one stream only.
+    /// Returns the directory of a stream of this scan; `stream` is `None` if the scan has one stream only.
     pub fn directory(&self, stream: Option<&Name>) -> String {
         match stream {
             None => self.to_string(),
@@ -137,7 +150,7 @@ impl ScanName {
         }
     }
 
-    /// Splits a directory name into scan and stream; `None` if it is no such name.
+    /// Splits a directory name into scan and stream; `None` if it is not such a name.
     pub fn of_directory(directory: &str) -> Option<(ScanName, Option<Name>)> {
         let (full, stream) = match directory.split_once("_ds") {
             Some((full, stream)) => (full, Some(stream.parse().ok()?)),
@@ -173,9 +186,11 @@ mod tests {
         assert!(long.contains("has 500") && long.contains('…') && long.len() < 200, "{long}");
         let session = Name::session("a_b").unwrap_err().to_string();
         assert!(session.contains("`_`, which is not allowed in a session"), "{session}");
+        let session = Name::session("s x").unwrap_err().to_string();
+        assert!(session.contains("' '") && !session.contains("`_`"), "{session}");
         let scan = "nodivision".parse::<ScanName>().unwrap_err().to_string();
         assert!(scan.contains("<session>_<scan>") && !scan.contains("characters"), "{scan}");
-        // A text that is too long is told first, whatever else is wrong with it.
+        // Excessive length is reported first, before other errors.
         let both = Name::session(&"a_".repeat(100)).unwrap_err().to_string();
         assert!(both.contains("has 200"), "{both}");
     }

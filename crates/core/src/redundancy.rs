@@ -1,4 +1,4 @@
-//! How much of a scan is stored twice, or in parity, so that members can be lost.
+//! The redundancy of a scan: copies or parity against the loss of members.
 //!
 //! ```text
 //! mirror        chunk │ copy                              any 1 member may be lost
@@ -10,39 +10,40 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The most chunks of a stripe, data and parity together.
+/// The largest number of chunks of a stripe, data and parity together.
 pub const MOST_SHARDS: usize = 64;
 
-/// So many parity chunks for so many data chunks, all on different members.
+/// A number of parity chunks for a number of data chunks, all on different members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// The most data chunks of a stripe.
+    /// The largest number of data chunks of a stripe.
     pub data: u16,
-    /// Parity chunks of each: so many members may be lost.
+    /// Parity chunks of each stripe: this many members may be lost.
     pub parity: u16,
 }
 
-/// Text that names no scheme.
+/// The error for a text that is not a scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no redundancy: it is `mirror` or `parity:K+M`, K and M from 1 on and {MOST_SHARDS} together"
+    "`{text}` is not a redundancy scheme: write `mirror` or `parity:K+M`, K, M ≥ 1, K + M ≤ {MOST_SHARDS}"
 )]
 pub struct Error {
     text: String,
 }
 
 impl Scheme {
-    /// Members that a stripe lies on.
+    /// Returns the number of members of a stripe.
     pub fn members(self) -> usize {
         usize::from(self.data) + usize::from(self.parity)
     }
 
-    /// The most data chunks of a stripe on so many members: no two of its chunks lie on one.
+    /// Returns the largest number of data chunks of a stripe on `members` members: all its chunks are on different
+    /// ones.
     pub fn widest(self, members: usize) -> usize {
         usize::from(self.data).min(members.saturating_sub(usize::from(self.parity))).max(1)
     }
 
-    /// Bytes of parity for so many bytes of data, where stripes are as wide as so many members allow.
+    /// Returns the bytes of parity for `bytes` bytes of data, with stripes as wide as `members` members allow.
     pub fn extra(self, bytes: u64, members: usize) -> u64 {
         let extra = u128::from(bytes) * u128::from(self.parity) / self.widest(members) as u128;
         u64::try_from(extra).unwrap_or(u64::MAX)
@@ -75,17 +76,17 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What a manifest says of its scan's redundancy.
+/// The redundancy in a scan's manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redundancy {
-    /// The most data chunks of a stripe.
+    /// The largest number of data chunks of a stripe.
     pub data: u16,
-    /// Parity chunks of each.
+    /// Parity chunks of each stripe.
     pub parity: u16,
-    /// How it came to be, once it is; a recorder that died leaves none.
+    /// The result, once it is complete; a recorder that died leaves none.
     #[serde(default)]
     pub followed: Option<Followed>,
-    /// How often it was rebuilt.
+    /// The number of rebuilds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rebuilt: u32,
 }
@@ -98,45 +99,45 @@ fn is_none(number: &u64) -> bool {
     *number == 0
 }
 
-/// How redundancy followed the recording. After a rebuild its sums are those of what there is now.
+/// The result of making redundancy during a recording. After a rebuild its sums are the current ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Followed {
     /// Stripes made.
     pub stripes: u64,
     /// Data chunks in them.
     pub chunks: u64,
-    /// Data chunks that are in none.
+    /// Data chunks that are in no stripe.
     pub unprotected: u64,
-    /// Of the stripes, those with fewer parity chunks than were asked for.
+    /// Stripes with fewer parity chunks than requested.
     #[serde(default, skip_serializing_if = "is_none")]
     pub narrow: u64,
     /// Bytes of parity.
     pub bytes: u64,
-    /// The most complete chunks of the scan that waited for their parity at one time while it was recorded.
+    /// The largest number of complete chunks that waited for their parity at one time during the recording.
     pub most_behind: u64,
-    /// How long after the last block was safe it was complete, in milliseconds.
+    /// The time from the durability of the last block to completion, in milliseconds.
     pub after_ms: u64,
 }
 
 impl Followed {
-    /// Bytes of data and parity for each byte of data.
+    /// Returns the bytes of data and parity for each byte of data.
     pub fn factor(&self, data_bytes: u64) -> f64 {
         1.0 + self.bytes as f64 / data_bytes.max(1) as f64
     }
 }
 
 impl Redundancy {
-    /// That of a scan that begins.
+    /// Returns the redundancy of a new scan.
     pub fn of(scheme: Scheme) -> Self {
         Self { data: scheme.data, parity: scheme.parity, followed: None, rebuilt: 0 }
     }
 
-    /// What was asked for.
+    /// Returns the requested scheme.
     pub fn scheme(&self) -> Scheme {
         Scheme { data: self.data, parity: self.parity }
     }
 
-    /// Whether what was read can be.
+    /// Checks that the values are valid.
     pub fn check(&self) -> Result<(), String> {
         let scheme = self.scheme();
         match scheme.data > 0 && scheme.parity > 0 && scheme.members() <= MOST_SHARDS {

@@ -1,26 +1,26 @@
-//! Sizes and rates as people write them: `4MiB`, `20GB`, `2Gbit/s`, `3.1GiB/s`.
+//! Sizes and rates in their usual notation: `4MiB`, `20GB`, `2Gbit/s`, `3.1GiB/s`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes. Reads `4096`, `4MiB`, `20 GB`, `1.5TB`; decimal and binary prefixes are told apart.
+/// A number of bytes. Parses `4096`, `4MiB`, `20 GB`, `1.5TB`; decimal and binary prefixes differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
 
-/// Bytes per second. Reads `2Gbit/s`, `250MB/s`, `3.1GiB/s`; a bare number is bytes per second.
+/// Bytes per second. Parses `2Gbit/s`, `250MB/s`, `3.1GiB/s`; a bare number is bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ByteRate(pub u64);
 
-/// A rate that a person asked for, and whether in bits per second: it is told in the same unit.
+/// A rate from user input. It is displayed in the unit of the input: bits or bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedRate {
     /// The rate.
     pub rate: ByteRate,
-    /// Whether it was typed in bits.
+    /// True if it was given in bits.
     pub in_bits: bool,
 }
 
@@ -33,23 +33,23 @@ impl FromStr for AskedRate {
     }
 }
 
-/// A size or rate that could not be read.
+/// The reason why a size or rate is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not a number, or one below zero or beyond 2^63.
+    /// The text is not a number, or one below zero or beyond 2^63.
     #[error("`{text}` does not begin with a number that fits")]
     Number {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// An unknown unit.
+    /// The unit is unknown.
     #[error("`{unit}` is not a unit of {what}; write for example {example}")]
     Unit {
-        /// The unit as given.
+        /// The given unit.
         unit: String,
         /// `size` or `rate`.
         what: &'static str,
-        /// A text that would have been read.
+        /// A valid text as an example.
         example: &'static str,
     },
 }
@@ -63,7 +63,7 @@ fn number_and_unit(text: &str) -> Result<(f64, &str), Error> {
     Ok((number, trimmed[end..].trim()))
 }
 
-/// The factor of a prefix: `G` is 10⁹ and `Gi` 2³⁰.
+/// Returns the factor of a prefix: `G` is 10⁹ and `Gi` 2³⁰.
 fn prefix(text: &str) -> Option<f64> {
     let power = |base: f64, letter: char| {
         "kmgtp".find(letter.to_ascii_lowercase()).map(|n| base.powi(n as i32 + 1))
@@ -121,7 +121,7 @@ impl FromStr for ByteRate {
     }
 }
 
-/// Three significant digits with a decimal prefix.
+/// Writes three significant digits with a decimal prefix.
 fn scaled(value: f64, unit: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (factor, prefix) =
@@ -144,7 +144,7 @@ impl fmt::Display for ByteSize {
 }
 
 impl fmt::Display for ByteRate {
-    /// In bits, as the network counts: `2.06 Gbit/s`.
+    /// Writes bits, as in networking: `2.06 Gbit/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         scaled(self.0 as f64 * 8.0, "bit/s", f)
     }

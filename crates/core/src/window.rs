@@ -1,8 +1,8 @@
-//! Which frames of a stream are there: the window in which order is repaired, and its books.
+//! The window of a stream: it restores order within a few pages and counts absent frames.
 //!
-//! Indices are cut into pages, one for each block. A page stays open while frames for it may still
-//! come; when the highest frame seen is `depth` pages further on, the page is closed, its absent
-//! frames are certain, and it leaves with its block:
+//! Indices are divided into pages, one for each block. A page stays open while its frames may still arrive. When the
+//! highest frame seen is `depth` pages ahead, the page is closed: its absent frames are certain, and it leaves with its
+//! block:
 //!
 //! ```text
 //!            closed          │        open (depth = 2)       │ ahead
@@ -11,22 +11,21 @@
 //!   late, duplicate  ◄───────┼──────── placed ───────────────►┼── a jump? wait for more of them
 //! ```
 //!
-//! The environment decides the order of arrivals and when memory is there; nothing here waits,
-//! allocates blocks or knows the time. Every index from the first to the last seen is in exactly one
-//! term of the balance.
+//! The environment determines the order of arrivals and the availability of memory. The window never waits, allocates
+//! no blocks and reads no clock. Every index from the first to the last seen is in exactly one term of the balance.
 
 use std::collections::VecDeque;
 
 use crate::account::Terms;
 use crate::gap::{Cause, Gap, Ranges};
 
-/// How many datagrams in a row must agree on a far-off place before it is believed.
+/// The number of consecutive datagrams that must agree on a distant index before it is accepted.
 pub const BELIEVED_AFTER: usize = 8;
 
-/// The most runs of absent frames that are remembered one by one, per cause.
+/// The largest number of runs of absent frames that are stored one by one, per cause.
 const RUNS_REMEMBERED: usize = 1 << 20;
 
-/// What became of a frame's place in an open page.
+/// The state of a slot in an open page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Absent,
@@ -35,50 +34,52 @@ enum Place {
     Damaged,
 }
 
-/// What an arrival turned out to be.
+/// The classification of an arriving frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A frame with a place: it belongs at this slot of this page's block.
+    /// A frame with a position: a slot of a page's block.
     Placed {
         /// Number of the page.
         page: i64,
-        /// Slot within it.
+        /// The slot.
         slot: u32,
     },
-    /// A frame with a place and no memory for it: counted as overrun.
+    /// A frame with a position but without memory: counted as overrun.
     NoBlock,
-    /// A damaged frame whose place was told.
+    /// A damaged frame with a known position.
     Damaged,
-    /// It was there already.
+    /// A damaged frame whose position is already taken.
+    Occupied,
+    /// The frame was already present.
     Duplicate,
-    /// Its page is closed, without it.
+    /// Its page was closed without it.
     Late,
-    /// It lies before the scan: an earlier one has counted its place.
+    /// Its index is before the scan: an earlier scan has counted it.
     BeforeScan,
-    /// So far from the last frames that it is believed only once more of its kind have come.
-    Far,
+    /// The frame is so far from the last frames that it is accepted only after more frames of the same kind.
+    OutOfWindow,
 }
 
-/// A page that was closed, with its block.
+/// A closed page with its block.
 #[derive(Debug)]
-pub struct Closed<B> {
-    /// Number of the page; pages that nothing came for are skipped.
+pub struct ClosedPage<B> {
+    /// Number of the page; pages without frames are skipped.
     pub page: i64,
     /// Index of its first slot.
     pub first: i64,
-    /// Slots of it, fewer than a page's only at the end.
+    /// Number of slots, fewer than a page's only at the end.
     pub slots: u32,
     /// Frames present.
     pub present: u32,
-    /// The memory, if any was had.
+    /// The memory, if it had any.
     pub block: Option<B>,
-    /// Which scan it belongs to: cuts before it.
+    /// Its scan: the number of cuts before it.
     pub scan: u32,
-    /// Runs of slots that are not there, and why.
+    /// Runs of absent slots, with causes.
     pub gaps: Vec<Gap>,
 }
 
-/// A page that is still open, as far as the stream has come.
+/// An open page.
 pub struct OpenPage<'a, B> {
     /// Number of the page.
     pub page: i64,
@@ -86,23 +87,23 @@ pub struct OpenPage<'a, B> {
     pub first: i64,
     /// Frames present.
     pub present: u32,
-    /// The memory, if any was had.
+    /// The memory, if it has any.
     pub block: Option<&'a B>,
     places: &'a [Place],
 }
 
 impl<B> OpenPage<'_, B> {
-    /// Slots of it, up to the highest frame seen.
+    /// Returns the number of slots, up to the highest frame seen.
     pub fn slots(&self) -> u32 {
         self.places.len() as u32
     }
 
-    /// Whether a frame lies in a slot.
+    /// True if a slot has a frame.
     pub fn is_present(&self, slot: u32) -> bool {
         self.places[slot as usize] == Place::Present
     }
 
-    /// Runs of slots that are not there so far, and why.
+    /// Returns the runs of absent slots so far, with causes.
     pub fn gaps(&self) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if self.present < self.slots() {
@@ -130,45 +131,46 @@ pub struct Window<B> {
     /// Index after the highest counted.
     next: i64,
     open: VecDeque<Page<B>>,
-    closed: VecDeque<Closed<B>>,
+    closed: VecDeque<ClosedPage<B>>,
     spare: Vec<Box<[Place]>>,
-    /// Nothing below belongs to this scan, once there was an earlier one.
+    /// The lowest index of this scan, if there was an earlier one.
     floor: Option<i64>,
-    /// The first page of the next scan, if one was asked for.
+    /// The first page of the next scan, if a cut was requested.
     cut: Option<i64>,
     scan: u32,
-    books: Books,
-    /// The most runs of absent frames that are remembered one by one, per cause.
+    counters: Counters,
+    /// The largest number of runs of absent frames that are stored one by one, per cause.
     remembered: usize,
-    finished: VecDeque<Finished>,
+    finished: VecDeque<ScanTotals>,
 }
 
-/// The books of the scan that is being counted.
+/// The counters of the current scan.
 #[derive(Default)]
-struct Books {
+struct Counters {
     terms: Terms,
     missing: Runs,
     overrun: Runs,
     damaged: Runs,
     late: Runs,
     duplicates: u64,
+    replaced: u64,
     reordered: u64,
     reorder_extent: u64,
 }
 
-/// Runs of frames that are not there for one reason. The terms count every frame; of the runs, only so many are
-/// remembered one by one that memory is spared.
+/// Runs of absent frames of one cause. The terms count every frame; the number of stored runs is bounded to limit
+/// memory.
 #[derive(Default)]
 struct Runs {
     known: Ranges,
-    /// How many more there are.
+    /// The number of further runs.
     unlisted: u64,
-    /// Where the last of those ends: what follows it at once is no other.
+    /// The end of the last of those: a run that begins there extends it.
     end: i64,
 }
 
 impl Runs {
-    /// Adds a run; of more than `most`, the highest is only counted.
+    /// Adds a run; beyond `most` runs, the highest is only counted.
     fn add(&mut self, run: std::ops::Range<i64>, most: usize) {
         self.known.insert(run);
         while self.known.runs() > most {
@@ -178,7 +180,7 @@ impl Runs {
         }
     }
 
-    /// Takes one index out of those remembered, which may make two runs of one; says whether it was there.
+    /// Removes one index of the stored runs, which may split a run in two; returns true if it was stored.
     fn remove(&mut self, index: i64, most: usize) -> bool {
         let was_there = self.known.remove(index);
         self.add(0..0, most);
@@ -186,38 +188,40 @@ impl Runs {
     }
 }
 
-/// The books of a scan that a cut ended.
+/// The totals of a scan that a cut ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// Its number, as in [`Closed::scan`].
+pub struct ScanTotals {
+    /// Its number, as in [`ClosedPage::scan`].
     pub scan: u32,
-    /// The sums.
-    pub tally: Tally,
+    /// The totals.
+    pub tally: WindowTotals,
     /// All frames that are not in the recording, in order of index.
     pub gaps: Vec<Gap>,
 }
 
-/// The sums of a scan.
+/// The totals of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// The balance.
+pub struct WindowTotals {
+    /// The terms of the balance.
     pub terms: Terms,
-    /// Frames that came more than once.
+    /// Frames that arrived more than once.
     pub duplicates: u64,
-    /// Frames that were overtaken and still put in place.
+    /// Damaged frames whose positions valid frames have taken since.
+    pub replaced: u64,
+    /// Frames that were overtaken and still written to their position.
     pub reordered: u64,
-    /// The furthest that one of them lay behind.
+    /// The largest distance that one of them was behind.
     pub reorder_extent: u64,
     /// Lowest index, if any frame was counted.
     pub low: Option<i64>,
     /// Highest index.
     pub high: Option<i64>,
-    /// Runs of absent frames that are in the terms, and in no list of gaps.
+    /// Runs of absent frames that are in the terms but in no list of gaps.
     pub gaps_unlisted: u64,
 }
 
 impl<B> Window<B> {
-    /// A window whose first page begins with `first`, the lowest index known so far.
+    /// Returns a window whose first page begins with `first`, the lowest index known so far.
     pub fn new(frames_per_page: u32, depth: usize, first: i64) -> Self {
         assert!(frames_per_page > 0 && depth > 0, "a window has at least one page of one frame");
         Self {
@@ -232,36 +236,36 @@ impl<B> Window<B> {
             floor: None,
             cut: None,
             scan: 0,
-            books: Books::default(),
+            counters: Counters::default(),
             remembered: RUNS_REMEMBERED,
             finished: VecDeque::new(),
         }
     }
 
-    /// Remembers only so many runs of absent frames.
+    /// Limits the number of stored runs of absent frames.
     #[cfg(test)]
     fn remembering(self, remembered: usize) -> Self {
         Self { remembered, ..self }
     }
 
-    /// Ends the scan with the current page: the next one begins the next scan.
+    /// Ends the scan with the current page; the next page begins the next scan.
     pub fn cut(&mut self) {
         let (current, _) = self.page_of(self.next - 1);
         self.cut.get_or_insert(current + 1);
     }
 
-    /// Whether a cut was asked for and pages before it are still open.
+    /// True if a cut was requested and pages before it are still open.
     pub fn cutting(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Whether an index belongs to the scan that waits for a cut to be reached.
+    /// True if an index belongs to the scan whose cut is not reached yet.
     pub fn is_before_cut(&self, index: i64) -> bool {
         self.cut.is_some_and(|cut| self.page_of(index).0 < cut)
     }
 
-    /// Ends the scan at once: at the cut that was asked for, if it has been reached, else with the highest
-    /// frame seen; then the page that it was in is closed short.
+    /// Ends the scan at once: at the requested cut if it has been reached, otherwise after the highest frame seen,
+    /// whose page is closed short.
     pub fn cut_short(&mut self) {
         if let Some(cut) = self.cut.filter(|&cut| self.first_of(cut) < self.next) {
             self.close_before(cut);
@@ -273,50 +277,55 @@ impl<B> Window<B> {
         self.finish();
         let next = self.next;
         self.begin_scan(next);
-        // Page numbers go on from here, each full again.
+        // Page numbers continue from here, each page full again.
         let (page, slot) = self.page_of(next);
         if slot > 0 {
             self.base = next - (page + 1) * i64::from(self.frames_per_page);
         }
     }
 
-    /// Whether the books of an ended scan wait to be taken.
+    /// True if the totals of an ended scan are available.
     pub fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }
 
-    /// The books of the oldest scan that has ended and was not yet taken.
-    pub fn take_finished(&mut self) -> Option<Finished> {
+    /// Returns the totals of the oldest ended scan that was not yet taken.
+    pub fn take_finished(&mut self) -> Option<ScanTotals> {
         self.finished.pop_front()
     }
 
-    /// Closes the books and opens new ones; everything from `first` on belongs to the next scan.
+    /// Ends the counters of a scan and starts new ones; everything from `first` on belongs to the next scan.
     fn begin_scan(&mut self, first: i64) {
         let tally = self.tally_until(first);
-        self.finished.push_back(Finished { scan: self.scan, tally, gaps: self.gaps() });
+        self.finished.push_back(ScanTotals { scan: self.scan, tally, gaps: self.gaps() });
         self.scan += 1;
-        self.books = Books::default();
+        self.counters = Counters::default();
         (self.low, self.floor) = (first, Some(first));
     }
 
-    /// The index that an orderly stream sends next.
+    /// The lowest index of the scan.
+    pub fn low(&self) -> i64 {
+        self.low
+    }
+
+    /// Returns the next index of an orderly stream.
     pub fn next(&self) -> i64 {
         self.next
     }
 
-    /// Page and slot of an index.
+    /// Returns page and slot of an index.
     pub fn page_of(&self, index: i64) -> (i64, u32) {
         let distance = index.saturating_sub(self.base);
         let frames = i64::from(self.frames_per_page);
         (distance.div_euclid(frames), distance.rem_euclid(frames) as u32)
     }
 
-    /// Index of the first slot of a page.
+    /// Returns the index of the first slot of a page.
     pub fn first_of(&self, page: i64) -> i64 {
         self.base + page * i64::from(self.frames_per_page)
     }
 
-    /// Pages that frames may still come to, in order, up to the one that the highest frame seen is in.
+    /// Returns the pages that may still receive frames, in order, up to the page of the highest frame seen.
     pub fn open_pages(&self) -> impl Iterator<Item = OpenPage<'_, B>> {
         let frames = i64::from(self.frames_per_page);
         let of_page =
@@ -330,9 +339,9 @@ impl<B> Window<B> {
         })
     }
 
-    /// The memory of `page`, opened if it is the current one or lies ahead of it and close by.
+    /// Returns the memory of `page`. Opens the page if it is the current one or a near one ahead.
     ///
-    /// `provide` is asked for memory where there is none yet. `None`: no such page, or no memory.
+    /// Calls `provide` if the page has no memory yet. `None`: no such page, or no memory.
     pub fn block(&mut self, page: i64, provide: impl FnOnce() -> Option<B>) -> Option<&mut B> {
         let place = self.open_page(page)?;
         let page = &mut self.open[place];
@@ -342,8 +351,8 @@ impl<B> Window<B> {
         page.block.as_mut()
     }
 
-    /// The memory from `index` on, page by page, up to the first page without: each with the slot that
-    /// the first page begins at.
+    /// Returns the memory from `index` on, page by page, up to the first page without: each with the slot at which the
+    /// range begins.
     pub fn blocks_from(&mut self, index: i64) -> impl Iterator<Item = (u32, &mut B)> {
         let (page, slot) = self.page_of(index);
         let place = usize::try_from(page - self.oldest_open()).unwrap_or(usize::MAX);
@@ -351,7 +360,7 @@ impl<B> Window<B> {
         pages.enumerate().map(move |(number, block)| (if number == 0 { slot } else { 0 }, block))
     }
 
-    /// Counts `count` frames that came in order, exactly at [`Window::next`], all with memory.
+    /// Counts `count` frames that arrived in order, exactly at [`Window::next`], all with memory.
     pub fn arrive_in_order(&mut self, count: u32) {
         let mut left = count;
         while left > 0 {
@@ -368,14 +377,13 @@ impl<B> Window<B> {
         }
     }
 
-    /// Counts one good frame at `index`, and says where it goes.
+    /// Counts one valid frame at `index`, and returns its position.
     pub fn arrive(&mut self, index: i64, provide: impl FnOnce() -> Option<B>) -> Arrival {
         match self.find(index) {
             Err(arrival) => arrival,
             Ok((place, slot)) => {
                 let page = &mut self.open[place];
-                if page.places[slot] == Place::Present {
-                    self.books.duplicates += 1;
+                if self.counters.comes_again(page.places[slot]) {
                     return Arrival::Duplicate;
                 }
                 if page.block.is_none() {
@@ -390,9 +398,9 @@ impl<B> Window<B> {
                 page.present += 1;
                 let page = page.number;
                 if index + 1 < self.next {
-                    self.books.reordered += 1;
-                    self.books.reorder_extent =
-                        self.books.reorder_extent.max((self.next - 1 - index) as u64);
+                    self.counters.reordered += 1;
+                    self.counters.reorder_extent =
+                        self.counters.reorder_extent.max((self.next - 1 - index) as u64);
                 }
                 self.reached(index);
                 Arrival::Placed { page, slot: slot as u32 }
@@ -400,14 +408,13 @@ impl<B> Window<B> {
         }
     }
 
-    /// Counts one good frame that finds no memory, though its page may have some.
+    /// Counts one valid frame without memory, though its page may have some.
     pub fn arrive_without_memory(&mut self, index: i64) -> Arrival {
         match self.find(index) {
             Err(arrival) => arrival,
             Ok((place, slot)) => {
                 let state = &mut self.open[place].places[slot];
-                if *state == Place::Present {
-                    self.books.duplicates += 1;
+                if self.counters.comes_again(*state) {
                     return Arrival::Duplicate;
                 }
                 *state = Place::Overrun;
@@ -417,30 +424,31 @@ impl<B> Window<B> {
         }
     }
 
-    /// Counts a frame that failed its own check, though its place could be read.
+    /// Counts a frame that failed its own check, though its index could be read.
     ///
-    /// What is damaged is not believed when it says that it lies before everything else.
+    /// An index of a damaged frame before all others is not accepted.
     pub fn arrive_damaged(&mut self, index: i64) -> Arrival {
-        if index < self.low && !self.is_far(index) {
+        if index < self.low && !self.is_out_of_window(index) {
             return Arrival::BeforeScan;
         }
         match self.find(index) {
             Err(arrival) => arrival,
             Ok((place, slot)) => {
                 let state = &mut self.open[place].places[slot];
-                if *state == Place::Absent {
-                    *state = Place::Damaged;
+                if *state != Place::Absent {
+                    return Arrival::Occupied;
                 }
+                *state = Place::Damaged;
                 self.reached(index);
                 Arrival::Damaged
             }
         }
     }
 
-    /// The page that an index may still go into, or what is wrong with it.
+    /// Returns the page and slot for an index, or the reason why it has none.
     fn find(&mut self, index: i64) -> Result<(usize, usize), Arrival> {
-        if self.is_far(index) {
-            return Err(Arrival::Far);
+        if self.is_out_of_window(index) {
+            return Err(Arrival::OutOfWindow);
         }
         let (number, slot) = self.page_of(index);
         if number < self.oldest_open() {
@@ -453,19 +461,19 @@ impl<B> Window<B> {
         Ok((place, slot as usize))
     }
 
-    /// Whether `index` is too far from the frames seen to be believed at once. A frame that fits a
-    /// known gap is not, however late it comes.
-    pub fn is_far(&self, index: i64) -> bool {
-        if index < self.next && self.books.missing.known.contains(index) {
+    /// True if `index` is too far from the frames seen to be accepted at once. A frame that fits a known gap is never
+    /// too far, at any delay.
+    pub fn is_out_of_window(&self, index: i64) -> bool {
+        if index < self.next && self.counters.missing.known.contains(index) {
             return false;
         }
         let reach = 8 * self.depth as i64 * i64::from(self.frames_per_page);
-        // One frame may open the page after the expected one, and so closes none that others still come to.
+        // One frame may open the page after the expected one, and so closes no page that may still receive frames.
         self.page_of(index).0 > self.page_of(self.next).0 + 1
             || index < self.next.saturating_sub(reach)
     }
 
-    /// Moves on to a far-off place that enough datagrams agreed on: what lies between is missing.
+    /// Moves to a distant index that enough datagrams agreed on: the frames in between are missing.
     pub fn jump_to(&mut self, index: i64) {
         assert!(index >= self.next, "a window only moves on");
         let (number, _) = self.page_of(index);
@@ -474,30 +482,30 @@ impl<B> Window<B> {
         self.next = self.next.max(index);
     }
 
-    /// A frame whose page is closed: missing no more, but late; or there already.
+    /// Handles a frame of a closed page: it was missing and becomes late, or it is a duplicate.
     fn arrive_late(&mut self, index: i64) -> Arrival {
         if self.floor.is_some_and(|floor| index < floor) {
             return Arrival::BeforeScan;
         }
         if index < self.low {
-            self.books.missing.add(index + 1..self.low, self.remembered);
-            self.books.terms.missing += (self.low - index - 1) as u64;
+            self.counters.missing.add(index + 1..self.low, self.remembered);
+            self.counters.terms.missing += (self.low - index - 1) as u64;
             self.low = index;
-        } else if self.books.missing.remove(index, self.remembered) {
-            self.books.terms.missing -= 1;
+        } else if self.counters.missing.remove(index, self.remembered) {
+            self.counters.terms.missing -= 1;
         } else {
-            self.books.duplicates += 1;
+            self.counters.duplicates += 1;
             return Arrival::Duplicate;
         }
-        self.books.late.add(index..index + 1, self.remembered);
-        self.books.terms.late += 1;
+        self.counters.late.add(index..index + 1, self.remembered);
+        self.counters.terms.late += 1;
         Arrival::Late
     }
 
-    /// A far-off frame was not believed: says whether its place had been counted, so that it came twice.
+    /// Drops an out-of-window frame. Returns true if its index had been counted, so that the frame is a duplicate.
     pub fn give_up(&mut self, index: i64) -> bool {
         let counted = (self.low..self.next).contains(&index);
-        self.books.duplicates += u64::from(counted);
+        self.counters.duplicates += u64::from(counted);
         counted
     }
 
@@ -505,7 +513,7 @@ impl<B> Window<B> {
         self.open.front().map_or_else(|| self.page_of(self.next).0, |page| page.number)
     }
 
-    /// Where in `open` a page is; pages up to it are opened, but not far beyond the current one.
+    /// Returns the position of a page in `open`. Opens pages up to it, but not far beyond the current one.
     fn open_page(&mut self, number: i64) -> Option<usize> {
         let oldest = self.oldest_open();
         let place = usize::try_from(number - oldest).ok()?;
@@ -522,7 +530,7 @@ impl<B> Window<B> {
         Some(place)
     }
 
-    /// Takes note that `index` was counted, and closes what has fallen behind.
+    /// Records that `index` was counted, and closes the pages that have fallen behind.
     fn reached(&mut self, index: i64) {
         if index >= self.next {
             self.next = index + 1;
@@ -540,7 +548,7 @@ impl<B> Window<B> {
         while self.open.front().is_some_and(|page| page.number < number) {
             let page = self.open.pop_front().expect("just seen");
             let end = self.first_of(page.number) + i64::from(self.frames_per_page);
-            // Whatever lies below a page that the stream has left is expected.
+            // All indices below a page that the stream has left are expected.
             self.next = self.next.max(end);
             self.close(page, self.frames_per_page);
         }
@@ -557,11 +565,11 @@ impl<B> Window<B> {
         }
     }
 
-    /// Everything up to `index` never came.
+    /// Counts everything up to `index` as missing.
     fn skip_to(&mut self, index: i64) {
         if index > self.next {
-            self.books.missing.add(self.next..index, self.remembered);
-            self.books.terms.missing += (index - self.next) as u64;
+            self.counters.missing.add(self.next..index, self.remembered);
+            self.counters.terms.missing += (index - self.next) as u64;
             self.next = index;
         }
     }
@@ -579,17 +587,17 @@ impl<B> Window<B> {
         for gap in &gaps {
             let run = gap.first..gap.first + gap.count as i64;
             let (term, runs) = match gap.cause {
-                Cause::Missing => (&mut self.books.terms.missing, &mut self.books.missing),
-                Cause::Overrun => (&mut self.books.terms.overrun, &mut self.books.overrun),
-                Cause::Damaged => (&mut self.books.terms.damaged, &mut self.books.damaged),
+                Cause::Missing => (&mut self.counters.terms.missing, &mut self.counters.missing),
+                Cause::Overrun => (&mut self.counters.terms.overrun, &mut self.counters.overrun),
+                Cause::Damaged => (&mut self.counters.terms.damaged, &mut self.counters.damaged),
                 Cause::Late => unreachable!("a late frame's page is closed already"),
             };
             *term += gap.count;
             runs.add(run, self.remembered);
         }
-        self.books.terms.written += u64::from(page.present);
+        self.counters.terms.written += u64::from(page.present);
         let block = page.block.take();
-        self.closed.push_back(Closed {
+        self.closed.push_back(ClosedPage {
             page: page.number,
             first,
             slots,
@@ -602,13 +610,13 @@ impl<B> Window<B> {
         self.spare.push(page.places);
     }
 
-    /// The oldest closed page not yet taken.
-    pub fn take_closed(&mut self) -> Option<Closed<B>> {
+    /// Returns the oldest closed page not yet taken.
+    pub fn take_closed(&mut self) -> Option<ClosedPage<B>> {
         self.closed.pop_front()
     }
 
-    /// Closes everything: the stream ends with the highest frame seen. Memory that lay ahead is
-    /// among the closed pages with no slots.
+    /// Closes all pages: the stream ends with the highest frame seen. Memory ahead of it is in closed pages with no
+    /// slots.
     pub fn finish(&mut self) {
         let next = self.next;
         while let Some(page) = self.open.pop_front() {
@@ -618,35 +626,58 @@ impl<B> Window<B> {
         }
     }
 
-    /// The sums of the scan being counted. They balance once every page is closed.
-    pub fn tally(&self) -> Tally {
+    /// True if a frame has taken an index; `None` if its page is closed.
+    pub fn is_taken(&self, index: i64) -> Option<bool> {
+        let (number, slot) = self.page_of(index);
+        let place = usize::try_from(number - self.oldest_open()).ok()?;
+        let page = self.open.get(place);
+        Some(page.is_some_and(|page| page.places[slot as usize] != Place::Absent))
+    }
+
+    /// Ends the stream before the highest frames seen: those from `end` on are not part of it. All of them are in open
+    /// pages.
+    pub fn end_at(&mut self, end: i64) {
+        let pages = self.open.iter_mut();
+        for page in pages {
+            let first = self.base + page.number * i64::from(self.frames_per_page);
+            let kept = (end - first).clamp(0, i64::from(self.frames_per_page)) as usize;
+            let gone = &mut page.places[kept..];
+            page.present -= gone.iter().filter(|place| **place == Place::Present).count() as u32;
+            gone.fill(Place::Absent);
+        }
+        self.next = self.next.min(end);
+    }
+
+    /// Returns the totals of the current scan. They balance once every page is closed.
+    pub fn tally(&self) -> WindowTotals {
         self.tally_until(self.next)
     }
 
-    fn tally_until(&self, end: i64) -> Tally {
-        let mut terms = self.books.terms;
+    fn tally_until(&self, end: i64) -> WindowTotals {
+        let mut terms = self.counters.terms;
         terms.expected = (end - self.low).max(0) as u64;
         let counted = terms.expected > 0;
-        Tally {
+        WindowTotals {
             terms,
-            duplicates: self.books.duplicates,
-            reordered: self.books.reordered,
-            reorder_extent: self.books.reorder_extent,
+            duplicates: self.counters.duplicates,
+            replaced: self.counters.replaced,
+            reordered: self.counters.reordered,
+            reorder_extent: self.counters.reorder_extent,
             low: counted.then_some(self.low),
             high: counted.then_some(end - 1),
-            gaps_unlisted: self.books.runs().map(|(_, runs)| runs.unlisted).sum(),
+            gaps_unlisted: self.counters.runs().map(|(_, runs)| runs.unlisted).sum(),
         }
     }
 
-    /// Terms as they stand, with what the open pages hold: for a screen.
+    /// Returns the current terms, including the open pages: for display.
     pub fn so_far(&self) -> Terms {
-        let mut terms = self.books.terms;
+        let mut terms = self.counters.terms;
         terms.written += self.open.iter().map(|page| u64::from(page.present)).sum::<u64>();
         terms.expected = (self.next - self.low) as u64;
         terms
     }
 
-    /// All frames that are not in the recording, in order of index, but for [`Tally::gaps_unlisted`].
+    /// Returns all frames that are not in the recording, in order of index, except [`WindowTotals::gaps_unlisted`].
     pub fn gaps(&self) -> Vec<Gap> {
         let listed = |(cause, runs): (Cause, &Runs)| {
             let gap = |run: std::ops::Range<i64>| Gap {
@@ -656,13 +687,23 @@ impl<B> Window<B> {
             };
             runs.known.iter().map(gap).collect::<Vec<_>>()
         };
-        let mut gaps: Vec<Gap> = self.books.runs().flat_map(listed).collect();
+        let mut gaps: Vec<Gap> = self.counters.runs().flat_map(listed).collect();
         gaps.sort_unstable();
         gaps
     }
 }
 
-impl Books {
+impl Counters {
+    /// Counts a valid frame by the state of its position. Returns true if the frame was already present.
+    fn comes_again(&mut self, place: Place) -> bool {
+        match place {
+            Place::Absent => {}
+            Place::Damaged => self.replaced += 1,
+            Place::Present | Place::Overrun => self.duplicates += 1,
+        }
+        place == Place::Present
+    }
+
     fn runs(&self) -> impl Iterator<Item = (Cause, &Runs)> {
         [
             (Cause::Missing, &self.missing),
@@ -674,8 +715,8 @@ impl Books {
     }
 }
 
-impl Finished {
-    /// Books a frame that came after the scan was cut off. `false`: it does not lie within the scan.
+impl ScanTotals {
+    /// Counts a frame that arrived after the scan was cut off. Returns false if it is not within the scan.
     pub fn came_late(&mut self, index: i64) -> bool {
         let within = self.tally.low.is_some_and(|low| low <= index)
             && self.tally.high.is_some_and(|high| index <= high);
@@ -706,7 +747,7 @@ impl Finished {
         true
     }
 
-    /// Turns the frames of a closed page into overrun: its block found no member.
+    /// Converts the frames of a closed page to overrun: no member accepted its block.
     pub fn lose_block(&mut self, first: i64, slots: u32, gaps: &[Gap]) {
         let mut at = first;
         let absent = gaps.iter().map(|gap| (gap.first, gap.first + gap.count as i64));
@@ -723,7 +764,7 @@ impl Finished {
     }
 }
 
-/// The runs of places that hold no frame.
+/// Lists the runs of positions without a frame.
 fn list_gaps(first: i64, places: &[Place], gaps: &mut Vec<Gap>) {
     let mut index = first;
     for run in places.chunk_by(|a, b| a == b) {
@@ -748,7 +789,7 @@ mod tests {
 
     use super::*;
 
-    /// What the network does next.
+    /// The next event of the network.
     #[derive(Clone, Debug)]
     enum Step {
         /// Frames in order, received as predicted.
@@ -759,7 +800,7 @@ mod tests {
         Damaged(i64),
         /// No memory for the following steps, or memory again.
         Memory(bool),
-        /// A silence that enough frames agree on.
+        /// A jump that enough frames agree on.
         Jump(i64),
     }
 
@@ -774,12 +815,12 @@ mod tests {
         prop::collection::vec(step, 1..120)
     }
 
-    /// Feeds the steps to a window and keeps, beside it, what each index is by the plain definition.
+    /// Feeds the steps to a window, and tracks the state of each index by the plain definition.
     fn play(
         steps: &[Step],
         pages: u32,
         depth: usize,
-    ) -> (Window<u32>, BTreeMap<i64, &'static str>, Vec<Closed<u32>>) {
+    ) -> (Window<u32>, BTreeMap<i64, &'static str>, Vec<ClosedPage<u32>>) {
         let mut window = Window::new(pages, depth, 1000);
         let mut truth: BTreeMap<i64, &'static str> = BTreeMap::new();
         let (mut memory, mut blocks) = (true, 0);
@@ -819,16 +860,16 @@ mod tests {
                             truth.insert(index, "late");
                         }
                         Arrival::Duplicate => assert!(before.is_some(), "{index} was never there"),
-                        Arrival::Far => assert!(window.is_far(index)),
+                        Arrival::OutOfWindow => assert!(window.is_out_of_window(index)),
                         Arrival::BeforeScan => unreachable!("one scan only"),
-                        Arrival::Damaged => unreachable!("a good frame"),
+                        Arrival::Damaged | Arrival::Occupied => unreachable!("a good frame"),
                     }
                 }
                 Step::Damaged(distance) => {
                     let index = window.next() + distance;
                     if window.arrive_damaged(index) == Arrival::Damaged {
                         truth.entry(index).or_insert("damaged");
-                    } else if window.books.late.known.contains(index) {
+                    } else if window.counters.late.known.contains(index) {
                         truth.entry(index).or_insert("late");
                     }
                 }
@@ -884,7 +925,7 @@ mod tests {
                 }
             }
             window.cut_short();
-            for Finished { tally, gaps, .. } in std::iter::from_fn(|| window.take_finished()) {
+            for ScanTotals { tally, gaps, .. } in std::iter::from_fn(|| window.take_finished()) {
                 prop_assert!(tally.terms.balance(), "{:?}", tally);
                 let absent = tally.terms.expected - tally.terms.written;
                 let listed: u64 = gaps.iter().map(|gap| gap.count).sum();
@@ -936,8 +977,8 @@ mod tests {
                 }
             }
             window.cut_short();
-            let scans: Vec<Finished> = std::iter::from_fn(|| window.take_finished()).collect();
-            let pages: Vec<Closed<u32>> = std::iter::from_fn(|| window.take_closed()).collect();
+            let scans: Vec<ScanTotals> = std::iter::from_fn(|| window.take_finished()).collect();
+            let pages: Vec<ClosedPage<u32>> = std::iter::from_fn(|| window.take_closed()).collect();
             for scan in &scans {
                 prop_assert!(scan.tally.terms.balance(), "{:?}", scan);
                 let written: u64 =
@@ -998,11 +1039,44 @@ mod tests {
     }
 
     #[test]
+    fn frames_behind_the_end_of_a_stream_are_no_part_of_it() {
+        let mut window: Window<()> = Window::new(4, 2, 0);
+        for index in [0, 1, 2, 3, 4, 6, 8] {
+            window.arrive(index, || Some(()));
+        }
+        assert_eq!(
+            [3, 5, 6, 7, 8].map(|index| window.is_taken(index)),
+            [None, Some(false), Some(true), Some(false), Some(true)]
+        );
+        window.end_at(5);
+        window.finish();
+        let tally = window.tally();
+        assert_eq!((tally.terms.expected, tally.terms.written, tally.high), (5, 5, Some(4)));
+        assert!(tally.terms.balance() && window.gaps().is_empty());
+        let present: u32 = std::iter::from_fn(|| window.take_closed()).map(|it| it.present).sum();
+        assert_eq!(present, 5);
+    }
+
+    #[test]
+    fn damaged_frames_that_share_a_place_with_others_are_counted() {
+        let mut window: Window<()> = Window::new(4, 2, 0);
+        window.arrive(0, || Some(()));
+        assert_eq!(window.arrive_damaged(0), Arrival::Occupied, "a good one has the place");
+        assert_eq!(window.arrive_damaged(1), Arrival::Damaged);
+        assert_eq!(window.arrive_damaged(1), Arrival::Occupied, "another damaged one has it");
+        assert!(matches!(window.arrive(1, || Some(())), Arrival::Placed { .. }));
+        assert_eq!(window.arrive(4, || None), Arrival::NoBlock);
+        assert!(matches!(window.arrive(4, || Some(())), Arrival::Placed { .. }));
+        let tally = window.tally();
+        assert_eq!((tally.replaced, tally.duplicates), (1, 1));
+    }
+
+    #[test]
     fn one_lying_header_does_not_move_the_window() {
         let mut window: Window<()> = Window::new(4, 2, 0);
         window.arrive(0, || Some(()));
-        assert_eq!(window.arrive(1_000_000, || Some(())), Arrival::Far);
-        assert_eq!(window.arrive(-1_000_000, || Some(())), Arrival::Far);
+        assert_eq!(window.arrive(1_000_000, || Some(())), Arrival::OutOfWindow);
+        assert_eq!(window.arrive(-1_000_000, || Some(())), Arrival::OutOfWindow);
         assert_eq!(window.next(), 1);
     }
 }

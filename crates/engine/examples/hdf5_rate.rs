@@ -1,12 +1,13 @@
-//! How fast HDF5 files are written, and for how much CPU; and, for tests, files of given samples.
+//! Measures the rate and the CPU time of writing HDF5 files; for tests, writes files of given samples.
 //!
 //! `hdf5_rate [--megabytes N] [--native] [--compression none|gzip|bitshuffle] [--flush-ms N] [--rate ROWS]
 //! [--not-live] [--numbered] [--samples FILE --header JSON] [--overwrite | --append] [--reason WORD] FILE.h5`
 //!
-//! Without `--samples` it writes samples of 60 bytes and 11 columns, those of a PandA with two means; with
-//! `--numbered` every 32-bit word of sample i is i. Each flush prints a line `visible ROWS`, the end one
-//! of JSON. `--recover FILE.h5` and `--clear FILE.h5` do just that; `--join MASTER NAME=FILE …` joins
-//! files; `--frames BYTES FILE.h5` makes a file of frames with times.
+//! Without `--samples` the program writes samples of 60 bytes and 11 columns, as a PandA with two means sends them.
+//! With `--numbered`, every 32-bit word of sample i is i.
+//! Each flush prints a line `visible ROWS`; the end prints one line of JSON.
+//! `--recover FILE.h5` and `--clear FILE.h5` only recover or clear the file. `--join MASTER NAME=FILE …` joins files.
+//! `--frames BYTES FILE.h5` makes a file of frames with times.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use fullbore_engine::sink::hdf5::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// What comes at a time from a PandA: a server block, cut to whole samples.
+/// Bytes that a PandA sends at a time: a server block, cut to whole samples.
 const FRAME_BYTES: usize = (2 << 20) / SAMPLE_BYTES * SAMPLE_BYTES;
 const SAMPLE_BYTES: usize = 60;
 
@@ -48,7 +49,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// With the hint, for what an error says is tested too.
+/// Appends the hint to the error text, so that tests can check both.
 fn told<T>(result: Result<T, hdf5::Error>) -> anyhow::Result<T> {
     result.map_err(|error| {
         let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
@@ -77,13 +78,14 @@ fn record(arguments: &Arguments) -> anyhow::Result<()> {
         missing: header.missed,
         verdict: Some(Verdict::Proven),
         account: Some("{}".to_owned()),
+        ..Ending::default()
     };
     let report = told(file.finish(&ending))?;
     print(&report, started.elapsed(), cpu_seconds() - cpu);
     Ok(())
 }
 
-/// In frames of odd lengths, with a flush after each.
+/// Writes the samples in frames of odd lengths, with a flush after each.
 fn give(file: &mut PandaFile, samples: &[u8], sample_bytes: usize) -> anyhow::Result<()> {
     let mut rest = samples;
     for frame in (1..).map(|n| n * 37 * sample_bytes) {
@@ -119,7 +121,7 @@ fn make(file: &mut PandaFile, arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every 32-bit word of sample i is i.
+/// Sets every 32-bit word of sample i to i.
 fn number(frame: &mut [u8], first: u32) {
     for (sample, i) in frame.chunks_exact_mut(SAMPLE_BYTES).zip(first..) {
         sample.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&i.to_le_bytes()));
@@ -151,7 +153,7 @@ fn join(master: &str, streams: &[&str]) -> anyhow::Result<()> {
     told(hdf5::join(Path::new(master), &pairs.collect::<anyhow::Result<Vec<_>>>()?))
 }
 
-/// Ten thousand frames a microsecond apart, the n-th full of the byte n.
+/// Writes 10,000 frames, one microsecond apart; every byte of frame n is n.
 fn frames(frame_bytes: usize, path: &Path) -> anyhow::Result<()> {
     let shape = Shape::Frames { frame_bytes };
     let mut file =
@@ -166,7 +168,7 @@ fn frames(frame_bytes: usize, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Eleven columns: two words, five positions, two times, two means.
+/// Returns a header of eleven columns: two words, five positions, two times, two means.
 fn made_up() -> Header {
     let plain = |name: &str, kind| (name.to_owned(), "Value", kind, None);
     let scaled = |name: &str, capture, kind, scale, offset, units: &str| {

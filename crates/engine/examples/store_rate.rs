@@ -1,11 +1,11 @@
-//! How fast the store writes, and for how much CPU: blocks of a pattern over one or more members.
+//! Measures the rate and the CPU time of the store: writes blocks of a pattern to one or more members.
 //!
 //! `store_rate [--gigabytes N] [--streams N] [--chunk-megabytes N] [--depth-megabytes N] [--pool-blocks N]
 //! [--round-megabytes N] [--round-milliseconds N] [--buffered] DIRECTORY…`
 //!
-//! Prints one line per run: rate with checksum, index and rounds of syncs included, from the first
-//! block to the last file closed, and the CPU time of the whole process, kernel threads of its rings
-//! included. What it wrote is removed afterwards.
+//! Each run prints one line: the rate from the first block to the last file closed, including checksums, index and
+//! rounds of syncs; and the CPU time of the whole process, including the kernel threads of its rings. The program
+//! removes the files that it wrote.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,12 +16,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use fullbore_core::layout::Geometry;
 use fullbore_core::time::Tai;
-use fullbore_engine::ring::{Command, Filled, Gauge, Pool, Report, Returned, Track, Wake};
-use fullbore_engine::store::{self, Lane, Member, Settings, Writer};
+use fullbore_engine::ring::{
+    FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+};
+use fullbore_engine::sink::WriterThread;
+use fullbore_engine::store::{self, CaptureQueue, Member, Settings};
 use fullbore_engine::sys::memory::Region;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A VDIF frame of the field.
+/// The bytes of a VDIF frame as used in the field.
 const FRAME_BYTES: u32 = 8032;
 
 struct Arguments {
@@ -38,11 +41,11 @@ struct Arguments {
 
 /// The capture side's view of one member.
 struct Link {
-    commands: rtrb::Producer<Command>,
-    returned: rtrb::Consumer<Returned>,
-    wake: Arc<Wake>,
-    gauge: Arc<Gauge>,
-    writer: Writer,
+    commands: rtrb::Producer<WriterCommand>,
+    returned: rtrb::Consumer<WriterReply>,
+    wake: Arc<Notifier>,
+    gauge: Arc<WriterMetrics>,
+    writer: WriterThread,
     root: PathBuf,
 }
 
@@ -56,26 +59,26 @@ fn main() -> anyhow::Result<()> {
     drop(sender);
     let frame = Geometry::of_frames(FRAME_BYTES, 4 << 20, arguments.chunk_bytes)?;
     let scan = uuid::Uuid::now_v7();
-    let track = |number| {
+    let stream_ref = |number| {
         let directory = format!("rate_{}_ds{number}", scan.simple());
-        Arc::new(Track { scan, number, directory, geometry: frame })
+        Arc::new(StreamRef { scan, number, directory, geometry: frame })
     };
-    let tracks: Vec<Arc<Track>> = (0..arguments.streams).map(track).collect();
+    let stream_refs: Vec<Arc<StreamRef>> = (0..arguments.streams).map(stream_ref).collect();
     let mut pool = pattern_pool(arguments.pool_blocks, frame.block_bytes as usize)?;
 
     let (begun, cpu) = (Instant::now(), cpu_seconds());
-    let bytes = feed(&arguments, &tracks, &mut links, &mut pool)?;
+    let bytes = feed(&arguments, &stream_refs, &mut links, &mut pool)?;
     for link in &mut links {
-        for track in &tracks {
-            let finish = Command::Finish { track: track.clone(), gaps: vec![] };
+        for stream_ref in &stream_refs {
+            let finish = WriterCommand::Finish { stream_ref: stream_ref.clone(), gaps: vec![] };
             link.commands.push(finish).ok().context("no room for the finish")?;
         }
         link.wake.wake();
     }
-    let durable = await_finish(&reports, tracks.len() * links.len())?;
+    let durable = await_finish(&reports, stream_refs.len() * links.len())?;
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let gigabytes = bytes as f64 / 1e9;
-    let longest = |of: fn(&Gauge) -> u64| {
+    let longest = |of: fn(&WriterMetrics) -> u64| {
         links.iter().map(|link| of(&link.gauge)).max().unwrap_or(0) as f64 / 1e6
     };
     println!(
@@ -87,7 +90,7 @@ fn main() -> anyhow::Result<()> {
         longest(|gauge| gauge.longest_sync_ns.load(Relaxed)),
     );
     anyhow::ensure!(durable == bytes, "{durable} of {bytes} bytes were reported durable");
-    finish(links, &tracks)
+    finish(links, &stream_refs)
 }
 
 fn parse() -> anyhow::Result<Arguments> {
@@ -129,7 +132,7 @@ fn link(
     number: usize,
     directory: &std::path::Path,
     arguments: &Arguments,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<WriterEvent>,
 ) -> anyhow::Result<Link> {
     let mut member = Member::open(directory)?;
     if arguments.buffered {
@@ -140,8 +143,8 @@ fn link(
     }
     let (commands, receiver) = rtrb::RingBuffer::new(256);
     let (sender, returned) = rtrb::RingBuffer::new(256);
-    let (wake, gauge) = (Arc::new(Wake::new()?), Arc::new(Gauge::default()));
-    let lane = Lane { commands: receiver, returned: sender };
+    let (wake, gauge) = (Arc::new(Notifier::new()?), Arc::new(WriterMetrics::default()));
+    let lane = CaptureQueue { commands: receiver, returned: sender };
     let settings = Settings {
         depth_bytes: arguments.depth_bytes,
         round_bytes: arguments.round_bytes,
@@ -153,7 +156,7 @@ fn link(
     Ok(Link { commands, returned, wake, gauge, writer, root })
 }
 
-/// Blocks full of something that is not zero; 64 of them are more than most caches hold.
+/// Returns a pool of non-zero blocks; 64 blocks are more than most caches hold.
 fn pattern_pool(blocks: usize, block_bytes: usize) -> anyhow::Result<Pool> {
     let region = Arc::new(Region::new(blocks * block_bytes)?);
     let mut pool = Pool::new(region, block_bytes, 0);
@@ -167,30 +170,30 @@ fn pattern_pool(blocks: usize, block_bytes: usize) -> anyhow::Result<Pool> {
     Ok(pool)
 }
 
-/// Deals blocks to the member with the least backlog, a chunk at a time, as fast as they come back.
+/// Sends blocks to the member with the least backlog, a chunk at a time, as fast as free blocks return.
 fn feed(
     arguments: &Arguments,
-    tracks: &[Arc<Track>],
+    stream_refs: &[Arc<StreamRef>],
     links: &mut [Link],
     pool: &mut Pool,
 ) -> anyhow::Result<u64> {
-    let geometry = tracks[0].geometry;
+    let geometry = stream_refs[0].geometry;
     let block_bytes = u64::from(geometry.block_bytes);
     let blocks = arguments.gigabytes * 1_000_000_000 / block_bytes;
     let mut dealt: BTreeMap<u16, usize> = BTreeMap::new();
     for number in 0..blocks {
-        let track = &tracks[(number % tracks.len() as u64) as usize];
-        let sequence = number / tracks.len() as u64;
+        let stream_ref = &stream_refs[(number % stream_refs.len() as u64) as usize];
+        let sequence = number / stream_refs.len() as u64;
         let place = sequence % u64::from(geometry.chunk_blocks);
         if place == 0 {
             let backlog = |link: &Link| link.gauge.backlog_bytes.load(Relaxed);
             let least = links.iter().enumerate().min_by_key(|(_, link)| backlog(link));
-            dealt.insert(track.number, least.map_or(0, |(n, _)| n));
+            dealt.insert(stream_ref.number, least.map_or(0, |(n, _)| n));
         }
         let block = take(pool, links)?;
-        let filled = Filled {
+        let filled = FullBlock {
             block,
-            track: track.clone(),
+            stream_ref: stream_ref.clone(),
             sequence,
             chunk: (sequence / u64::from(geometry.chunk_blocks)) as u32,
             offset: place * block_bytes,
@@ -205,9 +208,9 @@ fn feed(
             lengths: vec![],
             crc: None,
         };
-        let link = &mut links[dealt[&track.number]];
+        let link = &mut links[dealt[&stream_ref.number]];
         link.gauge.backlog_bytes.fetch_add(block_bytes, Relaxed);
-        link.commands.push(Command::Write(filled)).ok().context("no room for a block")?;
+        link.commands.push(WriterCommand::Write(filled)).ok().context("no room for a block")?;
         link.wake.wake();
     }
     while pool.free() < pool.blocks() {
@@ -225,7 +228,7 @@ fn take(pool: &mut Pool, links: &mut [Link]) -> anyhow::Result<fullbore_engine::
         if let Some(block) = pool.take() {
             return Ok(block);
         }
-        // A capture thread would wait for packets meanwhile.
+        // A capture thread waits for packets during this time.
         std::thread::sleep(Duration::from_micros(200));
     }
 }
@@ -234,34 +237,35 @@ fn collect(pool: &mut Pool, links: &mut [Link]) -> anyhow::Result<()> {
     for link in links {
         while let Ok(returned) = link.returned.pop() {
             match returned {
-                Returned::Written { block, .. } => pool.put(block),
-                Returned::Refused(_) => bail!("{} refuses", link.root.display()),
+                WriterReply::Written { block, .. } => pool.put(block),
+                WriterReply::Refused(_) => bail!("{} refuses", link.root.display()),
             }
         }
     }
     Ok(())
 }
 
-fn await_finish(reports: &mpsc::Receiver<Report>, mut finishes: usize) -> anyhow::Result<u64> {
+fn await_finish(reports: &mpsc::Receiver<WriterEvent>, mut finishes: usize) -> anyhow::Result<u64> {
     let mut durable = 0;
     while finishes > 0 {
         match reports.recv().context("a writer died")? {
-            Report::Durable { bytes, .. } => durable += bytes,
-            Report::Finished { .. } => finishes -= 1,
-            Report::Back { .. } => {}
-            Report::Failed { why, .. } => bail!("{why}"),
-            Report::Gone { .. } => bail!("a writer ended early"),
+            WriterEvent::Durable { bytes, .. } => durable += bytes,
+            WriterEvent::Finished { .. } => finishes -= 1,
+            WriterEvent::Full { .. } | WriterEvent::Back { .. } | WriterEvent::Alternate { .. } => {
+            }
+            WriterEvent::Failed { why, .. } => bail!("{why}"),
+            WriterEvent::Gone { .. } => bail!("a writer ended early"),
         }
     }
     Ok(durable)
 }
 
-fn finish(links: Vec<Link>, tracks: &[Arc<Track>]) -> anyhow::Result<()> {
+fn finish(links: Vec<Link>, stream_refs: &[Arc<StreamRef>]) -> anyhow::Result<()> {
     for link in links {
         drop((link.commands, link.returned));
         link.writer.join().ok().context("a writer panicked")?;
-        for track in tracks {
-            let directory = link.root.join(&track.directory);
+        for stream_ref in stream_refs {
+            let directory = link.root.join(&stream_ref.directory);
             if directory.exists() {
                 std::fs::remove_dir_all(&directory)?;
             }

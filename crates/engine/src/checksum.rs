@@ -1,15 +1,15 @@
-//! CRC32C of bytes that are in the cache: frames that the kernel has just copied.
+//! CRC32C of bytes that are in the CPU cache, such as frames that the kernel has just copied.
 //!
-//! Two crates share the work. `crc-fast` folds 256 bytes at a time and takes a fifth of the time of `crc32c` where
-//! the bytes are at hand; `crc32c` reads three places at once, and is the faster by a fifth where they come from
-//! memory, which is the limit then (decision 0009). So this is for what is being captured, and whoever reads blocks
-//! back, or writes what was not captured in order, calls `crc32c` itself.
+//! Two crates share the work. `crc-fast` folds 256 bytes at a time and takes a fifth of the time of `crc32c` for bytes
+//! in the cache. `crc32c` reads three places at once and is faster by a fifth for bytes in memory, where memory is the
+//! limit (decision 0009). Capture uses this module. Code that reads blocks back, or writes frames that were not
+//! captured in order, calls `crc32c` itself.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The checksum of what had `crc` with these bytes behind it; that of nothing is 0.
+/// Returns the checksum of the bytes that `crc` covers followed by these bytes. The checksum of no bytes is 0.
 pub fn append(crc: u32, bytes: &[u8]) -> u32 {
-    // A state is the checksum before its last inversion.
+    // The state is the checksum before its last inversion.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
     digest.update(bytes);
     digest.finalize() as u32

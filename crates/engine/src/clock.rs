@@ -1,4 +1,5 @@
-//! The host's clock, read once, and then the monotonic one: no step of it moves a recording.
+//! A clock that reads the host's clock once and then follows the monotonic clock. A step of the host's clock does not
+//! affect a recording.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +7,7 @@ use fullbore_core::time::Tai;
 
 use crate::sys::clock::is_leap_second;
 
-/// A clock that runs from when it was made.
+/// A clock that runs from its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Tai,
@@ -14,8 +15,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Reads the host's clock. In a leap second it shows the second before once more; the kernel says
-    /// which of the two it is.
+    /// Reads the host's clock. In a leap second the host's clock repeats the second before; the kernel reports which of
+    /// the two it is.
     pub fn new() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (time, instant) = (Tai::from_unix_ns(unix.as_nanos() as i128), Instant::now());
@@ -23,7 +24,7 @@ impl Clock {
         Self { start: time.plus_ns(more_ns), instant }
     }
 
-    /// The time now.
+    /// Returns the time now.
     pub fn now(&self) -> Tai {
         self.start.plus_ns(self.instant.elapsed().as_nanos() as i64)
     }

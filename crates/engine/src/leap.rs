@@ -1,22 +1,22 @@
-//! Where the table of leap seconds comes from: a file that was named, else the system's time zone
-//! data or the table built in, whichever is known to be complete for longer.
+//! Choice of the leap second table: the file that the environment names, or else the system's time zone data or the
+//! built-in table, whichever is complete for longer.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::time::leap::{self, Table};
 
-/// The environment variable that names a file.
+/// The environment variable that names a leap second file.
 pub const VARIABLE: &str = "FULLBORE_LEAP_SECONDS";
 
-/// Where systems keep theirs.
+/// The usual paths of the system's leap second file.
 const SYSTEM: [&str; 2] =
     ["/usr/share/zoneinfo/leap-seconds.list", "/usr/share/zoneinfo/leapseconds"];
 
-/// The longest file that is read.
+/// The largest file that is read.
 const LONGEST: u64 = 1 << 20;
 
-/// A file that was named and is of no use.
+/// The named leap second file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{VARIABLE} names {}: {why}", file.display())]
 pub struct Error {
@@ -24,17 +24,17 @@ pub struct Error {
     why: String,
 }
 
-/// Puts the table in force that all times of this process are converted by. To be called once, before
-/// the first time is read or written.
+/// Installs the leap second table for all time conversions of this process. Call it once, before the first time is read
+/// or written.
 pub fn install() -> Result<(), Error> {
     let named = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
     let table = choose(named.as_deref(), &SYSTEM.map(Path::new))?;
-    // A table that is in force already was chosen by the same rules.
+    // If a table is installed already, the same rules chose it.
     let _ = leap::install(table);
     Ok(())
 }
 
-/// The table of the named file, or the one that is complete for longest.
+/// Returns the table of the named file, or else the table that is complete for longest.
 fn choose(named: Option<&Path>, system: &[&Path]) -> Result<Table, Error> {
     if let Some(file) = named {
         return read(file).map_err(|why| Error { file: file.to_owned(), why });

@@ -1,44 +1,44 @@
-//! How far a scan has come: a pure machine that says when it may be sealed.
+//! Lifecycle of a scan: a pure state machine that decides when the scan may be sealed.
 //!
 //! ```text
 //! Recording ──close──► Draining ──all streams ended, all members finished──► Sealed
 //! ```
 //!
-//! Streams end in any order, members finish in any order, streams may be discovered late and members
-//! may be lost at any moment. The scan is sealed once, after the last of all that was awaited.
+//! Streams end in any order and members finish in any order. A stream may be discovered late, and a member may fail at
+//! any moment. The scan is sealed once, after the last awaited event.
 
 use std::collections::BTreeSet;
 
-/// What happens to a scan.
+/// An event of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No frame that comes from now on belongs to it: the capture threads are told.
+    /// The scan closes: the capture threads are ordered to assign later frames to the next scan.
     Close,
-    /// A capture thread was told, and has named every stream it will hand on of it.
+    /// A capture thread received the order and has named all of its streams in this scan.
     Closed,
     /// A stream was discovered.
     Opened(u16),
-    /// A stream has handed on its last block, and every member was told.
+    /// A stream has sent its last block, and every member has the end of the stream in its queue.
     Ended(u16),
-    /// Nothing came of a stream.
+    /// No packet of a stream arrived.
     Silent(u16),
-    /// All that a member has of a stream is durable.
+    /// All data that a member has of a stream is durable.
     Finished {
-        /// Place in the disk set.
+        /// The member's place in the disk set.
         member: usize,
-        /// Place in the manifest.
+        /// The stream's place in the manifest.
         stream: u16,
     },
-    /// A member's writer has gone and will answer nothing more.
+    /// A member's writer has ended and sends no more events.
     MemberGone(usize),
-    /// The capture threads have ended: of streams that have not ended, nothing will be heard.
+    /// The capture threads have ended. Streams that have not ended send no more events.
     CaptureGone,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write the account and the final manifest. Asked for once.
+    /// Write the account and the final manifest. Returned once.
     Seal,
 }
 
@@ -49,27 +49,28 @@ enum Phase {
     Sealed,
 }
 
-/// One scan.
+/// The state of one scan.
 #[derive(Debug)]
 pub struct Lifecycle {
     phase: Phase,
-    /// Capture threads that may still name a stream.
+    /// The number of capture threads that may still name a stream.
     captures: usize,
-    /// Members there were at first.
+    /// The number of members at the start.
     members_begun: usize,
-    /// Whether a capture thread ended before it had said what became of its streams.
+    /// True if a capture thread ended before it reported all of its streams.
     lost: bool,
     members: BTreeSet<usize>,
     /// Streams that have not ended.
     running: BTreeSet<u16>,
     /// Streams that have ended.
     ended: BTreeSet<u16>,
-    /// Streams that members have finished. A writer's word may come before the capture thread's.
+    /// Pairs of a stream and a member that has finished it. A writer's event may arrive before that of the capture
+    /// thread.
     finished: BTreeSet<(u16, usize)>,
 }
 
 impl Lifecycle {
-    /// A scan of these streams on so many members, received by so many capture threads.
+    /// A scan of these streams on `members` members, received by `captures` capture threads.
     pub fn new(streams: impl IntoIterator<Item = u16>, members: usize, captures: usize) -> Self {
         Self {
             phase: Phase::Recording,
@@ -83,12 +84,12 @@ impl Lifecycle {
         }
     }
 
-    /// Takes an event.
+    /// Processes an event.
     pub fn step(&mut self, event: Event) -> Option<Action> {
         match (self.phase, event) {
             (Phase::Sealed, _) => return None,
             (Phase::Recording, Event::Close) => self.phase = Phase::Draining,
-            // Asking twice is harmless.
+            // A second close has no effect.
             (Phase::Draining, Event::Close) => {}
             (_, Event::Opened(stream)) => {
                 if !self.ended.contains(&stream) {
@@ -130,14 +131,21 @@ impl Lifecycle {
         None
     }
 
-    /// Whether all that was awaited came: of every stream its end, and that each member has all of it.
+    /// True if all awaited events arrived: the end of each stream, and from each member that all of the stream is
+    /// durable.
     pub fn is_whole(&self) -> bool {
         let all =
             self.ended.iter().flat_map(|&stream| (0..self.members_begun).map(move |m| (stream, m)));
         !self.lost && all.into_iter().all(|both| self.finished.contains(&both))
     }
 
-    /// Members that have not said of every stream that ended that all of it is durable.
+    /// True if a member has not reported an ended stream as durable.
+    pub fn is_awaited(&self, stream: u16) -> bool {
+        let lacks = |&member: &usize| !self.finished.contains(&(stream, member));
+        self.ended.contains(&stream) && self.members.iter().any(lacks)
+    }
+
+    /// Members that have not reported every ended stream as durable.
     pub fn members_awaited(&self) -> impl Iterator<Item = usize> {
         let lacks = |member: &usize| {
             self.ended.iter().any(|&stream| !self.finished.contains(&(stream, *member)))
@@ -145,7 +153,7 @@ impl Lifecycle {
         self.members.iter().copied().filter(lacks)
     }
 
-    /// Whether it has been sealed.
+    /// True if the scan is sealed.
     pub fn is_sealed(&self) -> bool {
         self.phase == Phase::Sealed
     }
@@ -157,7 +165,8 @@ mod tests {
 
     use super::*;
 
-    /// Everything that must happen to a scan of some streams on some members, with what has to come first.
+    /// Returns all events that a scan of these streams on these members needs, each with the event that must precede
+    /// it.
     fn history(streams: u16, members: usize, silent: u16) -> Vec<(Event, Option<Event>)> {
         let mut events = vec![(Event::Close, None), (Event::Closed, Some(Event::Close))];
         for stream in 0..streams {
@@ -204,7 +213,7 @@ mod tests {
             let mut scan = Lifecycle::new(0..streams, members, 1);
             let mut left = history(streams, members, silent);
             if let Some(member) = gone.filter(|&member| member < members) {
-                // Its reports may or may not come before it goes; afterwards none will.
+                // The member's reports may arrive before it ends, and none arrives afterwards.
                 left.push((Event::MemberGone(member), None));
             }
             let mut seals = 0;
@@ -232,10 +241,10 @@ mod tests {
         }
     }
 
-    /// Somebody whose words come in his own order, while those of others come in between.
+    /// The events of one sender, in order. Events of other senders may come in between.
     type Actor = std::collections::VecDeque<Event>;
 
-    /// What each of those who speak of a scan will say, if he is let.
+    /// The events that each participant sends, in order.
     fn actors(streams: u16, found: u16, members: usize, captures: u16, silent: u16) -> Vec<Actor> {
         let all = streams + found;
         let of_capture = |capture: u16| {
@@ -245,7 +254,7 @@ mod tests {
                 true => Event::Silent(stream),
                 false => Event::Ended(stream),
             });
-            // A stream is named before the thread says that it has named all, and may end long after.
+            // A stream is named before the thread reports that it has named all, and may end long after.
             let mut said: Actor = found.collect();
             said.push_back(Event::Closed);
             said.extend(ends);
@@ -260,7 +269,7 @@ mod tests {
         actors
     }
 
-    /// What a scan waits for, told once more in other words.
+    /// A second, independent model of the events that a scan waits for.
     #[derive(Default)]
     struct Awaited {
         closed: bool,
@@ -329,7 +338,7 @@ mod tests {
             for (turn, pick) in order.iter().cycle().take(400).enumerate() {
                 let mut now: Vec<Event> = Vec::new();
                 if capture_dies == Some(turn) {
-                    // Whatever the threads would have said is never heard.
+                    // The remaining events of these threads never arrive.
                     actors[1..=usize::from(captures)].iter_mut().for_each(Actor::clear);
                     now.push(Event::CaptureGone);
                 }
@@ -358,7 +367,8 @@ mod tests {
                     prop_assert!(seals > 0 || waits == lacking.collect::<Vec<_>>());
                 }
             }
-            // When everybody has said what he has to say, or has gone, it is sealed, or said not to be whole.
+            // When every participant has sent all of its events, or has ended, the scan is sealed or reported as not
+            // whole.
             prop_assert_eq!(seals, 1);
             prop_assert_eq!(Some(scan.is_whole()), sealed_whole);
         }

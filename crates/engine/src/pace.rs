@@ -1,4 +1,4 @@
-//! When packets go out: due times, how many at once, how fast to catch up, and how well it went.
+//! Packet pacing: due times, group sizes, catch-up after a stall, and release statistics.
 //!
 //! ```text
 //! due      |    |    |    |    |    |    |    |    |    |    |
@@ -6,49 +6,49 @@
 //!                                        └── at most 5 % faster than nominal until caught up
 //! ```
 //!
-//! No packet is released before it is due; a group is released when its last packet is. A stall is
-//! made up for at a second, bounded rate, so that a receiver never sees a burst it was not promised.
-//! All of that is arithmetic on nanoseconds; only [`Monotonic`] knows a real clock.
+//! No packet is released before its due time. A group is released when its last packet is due. After a stall, packets
+//! go out at a second, bounded rate until the stream has caught up, so that a receiver never sees an unexpected burst.
+//! All of this is arithmetic on nanoseconds; only [`Monotonic`] reads a real clock.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// How much faster than nominal a late stream may be, unless asked otherwise.
+/// Default speed of a late stream, as a multiple of the nominal rate.
 pub const CATCH_UP: f64 = 1.05;
 
-/// Binary places below the nanosecond. A stream of 10⁷ packets a second drifts by 10 ns in a day.
+/// Binary places below the nanosecond. At 10⁷ packets per second a stream drifts by 10 ns in a day.
 const PLACES: u32 = 40;
 
-/// Beyond this many packets a product with a period could overflow; 10⁷ a second reach it in a year.
+/// Above this number of packets, a product with a period could overflow. At 10⁷ packets per second that takes a year.
 const MOST_PACKETS: u64 = 1 << 48;
 
-/// The time from one packet to the next, in far less than nanoseconds.
+/// The time from one packet to the next, with a resolution far below a nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period(u128);
 
 impl Period {
-    /// So many packets a second; none is taken as one.
+    /// The period of this number of packets per second; 0 is taken as 1.
     pub fn per_second(packets: u64) -> Self {
         Period((1_000_000_000 << PLACES) / u128::from(packets.max(1)))
     }
 
-    /// Packets of `bytes` each at `bytes_per_second`.
+    /// The period of packets of `bytes` each at `bytes_per_second`.
     pub fn of_rate(bytes: u64, bytes_per_second: u64) -> Self {
         let product = u128::from(bytes.clamp(1, 1 << 40)) * (1_000_000_000 << PLACES);
         Period((product / u128::from(bytes_per_second.max(1))).min(1 << 79))
     }
 
-    /// The length of so many periods.
+    /// The length of this number of periods.
     #[inline]
     pub fn times_ns(self, packets: u64) -> u64 {
         ((self.0 * u128::from(packets.min(MOST_PACKETS))) >> PLACES) as u64
     }
 }
 
-/// How many packets of a stream to release at once on a thread that sends `bytes_per_second`: the
-/// smallest number that one core holds out with.
+/// Returns the number of packets of a stream to release at once on a thread that sends `bytes_per_second`: the smallest
+/// number that one core sustains.
 pub fn group_size(bytes_per_second: u64) -> usize {
     const GBIT: u64 = 1_000_000_000 / 8;
     match bytes_per_second {
@@ -59,25 +59,25 @@ pub fn group_size(bytes_per_second: u64) -> usize {
     }
 }
 
-/// The time by which packets are released: the clock's, but behind it after a stall, and then faster
-/// until it has caught up. One for all streams of a thread keeps them in step.
+/// The release time: the time up to which due packets are released. It equals the clock, but falls behind after a stall
+/// and then runs faster until it has caught up. All streams of a thread share one and stay in step.
 #[derive(Clone, Copy, Debug)]
 pub struct Released {
-    /// How much faster than the clock, while behind it.
+    /// The speed while behind, as a multiple of the clock's.
     speed: f64,
-    /// Lateness that is made up for at once: what a group or a nap costs.
+    /// Lateness that is made up for at once: the cost of a group or a sleep.
     slack_ns: u64,
-    /// While behind: this time of the clock was taken for that time.
+    /// While behind: a time of the clock and the release time that belongs to it.
     behind: Option<(u64, u64)>,
 }
 
 impl Released {
-    /// Catches up `catch_up` times as fast (at least by one in a thousand) when late by more than `slack_ns`.
+    /// Catches up `catch_up` times as fast (faster by at least one in a thousand) when late by more than `slack_ns`.
     pub fn new(catch_up: f64, slack_ns: u64) -> Self {
         Released { speed: if catch_up >= 1.001 { catch_up } else { 1.001 }, slack_ns, behind: None }
     }
 
-    /// What is due up to this time may go when the clock says `now_ns`.
+    /// Returns the due time up to which packets may go when the clock reads `now_ns`.
     #[inline]
     pub fn at(&self, now_ns: u64) -> u64 {
         match self.behind {
@@ -89,7 +89,7 @@ impl Released {
         }
     }
 
-    /// What the clock will say when packets due at `due_ns` may go.
+    /// Returns the clock's reading at which packets due at `due_ns` may go.
     #[inline]
     pub fn clock_ns(&self, due_ns: u64) -> u64 {
         match self.behind {
@@ -101,7 +101,7 @@ impl Released {
         }
     }
 
-    /// At `now_ns` the earliest packet that has not gone is due at `due_ns`: notices stalls.
+    /// Detects stalls: at `now_ns`, the earliest unsent packet is due at `due_ns`.
     #[inline]
     pub fn next_is(&mut self, due_ns: u64, now_ns: u64) {
         let at_once = due_ns.saturating_add(self.slack_ns);
@@ -113,18 +113,18 @@ impl Released {
     }
 }
 
-/// How a thread waits for the next release.
+/// The way a thread waits for the next release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
-    /// Spins on the clock, and sleeps only when there is much time: needs a core of its own.
+    /// Spins on the clock, and sleeps only during long waits. Needs a core of its own.
     Exact,
-    /// Sleeps, and sends what has become due when it wakes: leaves the core to others.
+    /// Sleeps, and sends all due packets when it wakes. Leaves the core to other threads.
     Gentle,
 }
 
 impl Waiting {
-    /// The shortest time between two wakings.
+    /// The shortest time between two wake-ups.
     pub fn nap_ns(self) -> u64 {
         match self {
             Waiting::Exact => 0,
@@ -141,15 +141,15 @@ impl Waiting {
     }
 }
 
-/// A clock that can be waited on.
+/// A clock with a wait function.
 pub trait Clock {
     /// Nanoseconds since some instant.
     fn now_ns(&self) -> u64;
-    /// Returns at `ns` or later.
+    /// Waits until `ns` or later.
     fn wait_until(&mut self, ns: u64);
 }
 
-/// The host's monotonic clock, from 0 when it is made.
+/// The host's monotonic clock, which starts at 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Monotonic {
     origin: Instant,
@@ -157,14 +157,14 @@ pub struct Monotonic {
 }
 
 impl Monotonic {
-    /// More time than this is slept through,
+    /// A wait longer than this sleeps first,
     const SLEEP_NS: u64 = 200_000;
-    /// up to this much before the end, which is spun.
+    /// and spins for this long at the end.
     const SPIN_NS: u64 = 100_000;
 
     /// Starts the clock. Shortens the calling thread's timer slack, so that short sleeps end in time.
     pub fn start(waiting: Waiting) -> Self {
-        // Refused nowhere that is known; without it naps last 50 µs longer.
+        // No known kernel refuses this. Without it, sleeps last 50 µs longer.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         Monotonic { origin: Instant::now(), waiting }
     }
@@ -192,28 +192,28 @@ impl Clock for Monotonic {
     }
 }
 
-/// Where packets wait until they may go. What has become due when the wait ends goes together; what
-/// becomes due while that is being sent waits for the next time, so that a gentle thread gets its naps.
+/// A gate that holds packets until they may go. Packets that are due when the wait ends go together. Packets that
+/// become due during that send wait for the next round, so that a gentle thread gets its sleep.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<C> {
     clock: C,
     released: Released,
     nap_ns: u64,
-    /// What is due up to this time may go.
+    /// Packets due up to this time may go.
     open_until_ns: u64,
-    /// No waiting ends before this time.
+    /// No wait ends before this time.
     awake_ns: u64,
 }
 
 impl<C: Clock> Gate<C> {
-    /// Closed until something is due.
+    /// A gate that is closed until the first packet is due.
     pub fn new(clock: C, waiting: Waiting, catch_up: f64) -> Self {
         let released = Released::new(catch_up, waiting.slack_ns());
         Gate { clock, released, nap_ns: waiting.nap_ns(), open_until_ns: 0, awake_ns: 0 }
     }
 
-    /// Waits until packets due at `due_ns` may go, the earliest of those that have not gone. Gives up to
-    /// which due time others may go with them, and what the clock says.
+    /// Waits until packets due at `due_ns`, the earliest of the unsent packets, may go. Returns the due time up to
+    /// which others may go with them, and the clock's reading.
     #[inline]
     pub fn pass(&mut self, due_ns: u64) -> (u64, u64) {
         let mut now_ns = self.clock.now_ns();
@@ -230,19 +230,19 @@ impl<C: Clock> Gate<C> {
         (self.open_until_ns - 1, now_ns)
     }
 
-    /// What the clock says.
+    /// Returns the clock's reading.
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
 }
 
-/// How far after their due times packets were released.
+/// A histogram of the delay between due time and release.
 #[derive(Clone, Debug)]
 pub struct Lateness {
     histogram: Histogram<u64>,
 }
 
-/// The longest lateness told apart: one minute.
+/// The longest lateness that the histogram resolves: one minute.
 const LATEST_NS: u64 = 60_000_000_000;
 
 /// A packet later than this is a late release.
@@ -256,13 +256,13 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// One packet went out `ns` after it was due.
+    /// Records a packet that went out `ns` after it was due.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
     }
 
-    /// The figures that are reported.
+    /// Returns the statistics for the report.
     pub fn summary(&self) -> LatenessSummary {
         let at = |quantile| self.histogram.value_at_quantile(quantile);
         let late = self.histogram.count_between(LATE_NS, LATEST_NS);
@@ -289,21 +289,22 @@ impl Lateness {
 /// The distance between due and actual release, all packets of a run together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatenessSummary {
-    /// Packets that had a due time.
+    /// The number of packets that had a due time.
     pub packets: u64,
-    /// Half of them were at most this late.
+    /// The median lateness.
     pub median_ns: u64,
-    /// Nine of ten.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// All but one in a hundred.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// All but one in a thousand.
+    /// The 99.9th percentile.
     pub p999_ns: u64,
-    /// The latest.
+    /// The largest lateness.
     pub max_ns: u64,
-    /// Packets more than a millisecond late.
+    /// The number of packets more than a millisecond late.
     pub late: u64,
-    /// The histogram: below so many nanoseconds (and not below the line before), so many packets.
+    /// The histogram: an upper bound in nanoseconds (the lower bound is that of the row before), and the number of
+    /// packets.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -317,7 +318,7 @@ mod tests {
     fn a_day_of_frames_ends_on_the_nanosecond() {
         let period = Period::per_second(32_000);
         assert_eq!(period.times_ns(32_000 * 86_400), 86_400_000_000_000);
-        // 10⁷ a second for a day, and a rate whose period is no whole number of nanoseconds.
+        // 10⁷ packets per second for a day, and a rate whose period is not a whole number of nanoseconds.
         assert!(
             86_400_000_000_000 - Period::per_second(9_999_991).times_ns(9_999_991 * 86_400) < 20
         );
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(group_size(8 * 257_024_000), 2);
     }
 
-    /// Sends packets over a clock that jumps forward before some of them, and gives due times and releases.
+    /// Sends packets over a clock that jumps forward before some of them. Returns due times and release times.
     fn releases(period_ns: u64, stalls: &[(u64, u64)], count: u64) -> Vec<(u64, u64)> {
         let mut released = Released::new(CATCH_UP, 0);
         let mut now = 0;
@@ -373,7 +374,7 @@ mod tests {
         }
     }
 
-    /// A clock that stands still but when waited on.
+    /// A clock that moves only during waits.
     struct Fake(std::cell::Cell<u64>);
 
     impl Clock for Fake {
@@ -390,7 +391,7 @@ mod tests {
     fn a_gentle_gate_naps_and_lets_through_what_became_due() {
         let mut gate = Gate::new(Fake(0.into()), Waiting::Gentle, CATCH_UP);
         assert_eq!(gate.pass(10), (10, 10));
-        // What becomes due while sending waits for the end of the nap.
+        // A packet that becomes due during a send waits for the end of the sleep.
         gate.clock.0.set(50_000);
         assert_eq!(gate.pass(20_000), (250_010, 250_010));
         assert_eq!(gate.pass(240_000), (250_010, 250_010));

@@ -1,5 +1,5 @@
-//! The writer of a member on real file systems: what it leaves on disk, and what it does when the
-//! disk is full, turns read-only or vanishes.
+//! Tests the writer of a member on real file systems: the files it leaves, and its behaviour when the disk is full,
+//! turns read-only or vanishes.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -14,9 +14,13 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::{Codec, Entry};
 use fullbore_core::layout::{Geometry, chunk_file};
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
-use fullbore_engine::ring::{Block, Command, Filled, Gauge, Pool, Report, Returned, Track, Wake};
+use fullbore_engine::ring::{
+    Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
+    WriterReply,
+};
+use fullbore_engine::sink::WriterThread;
 use fullbore_engine::store::inventory::PART_SUFFIX;
-use fullbore_engine::store::{self, Lane, Member, Settings, Writer};
+use fullbore_engine::store::{self, CaptureQueue, Member, Settings};
 use fullbore_engine::sys::memory::Region;
 use uuid::Uuid;
 
@@ -24,15 +28,15 @@ const BLOCK: u32 = 1 << 20;
 
 /// A capture thread and a supervisor in one.
 struct Recorder {
-    commands: rtrb::Producer<Command>,
-    returned: rtrb::Consumer<Returned>,
-    reports: mpsc::Receiver<Report>,
-    wake: Arc<Wake>,
-    gauge: Arc<Gauge>,
-    writer: Writer,
+    commands: rtrb::Producer<WriterCommand>,
+    returned: rtrb::Consumer<WriterReply>,
+    reports: mpsc::Receiver<WriterEvent>,
+    wake: Arc<Notifier>,
+    gauge: Arc<WriterMetrics>,
+    writer: WriterThread,
     pool: Pool,
     written: usize,
-    refused: Vec<Filled>,
+    refused: Vec<FullBlock>,
     durable: Vec<(u16, u64)>,
     failures: Vec<String>,
     finished: Vec<u16>,
@@ -44,8 +48,9 @@ impl Recorder {
         let (commands, receiver) = rtrb::RingBuffer::new(64);
         let (sender, returned) = rtrb::RingBuffer::new(64);
         let (report, reports) = mpsc::channel();
-        let (wake, gauge) = (Arc::new(Wake::new().unwrap()), Arc::new(Gauge::default()));
-        let lane = Lane { commands: receiver, returned: sender };
+        let (wake, gauge) =
+            (Arc::new(Notifier::new().unwrap()), Arc::new(WriterMetrics::default()));
+        let lane = CaptureQueue { commands: receiver, returned: sender };
         let settings = Settings::of_member(0);
         let writer =
             store::spawn(member, vec![lane], gauge.clone(), report, wake.clone(), settings)
@@ -83,11 +88,11 @@ impl Recorder {
     fn collect(&mut self) {
         while let Ok(returned) = self.returned.pop() {
             match returned {
-                Returned::Written { block, .. } => {
+                WriterReply::Written { block, .. } => {
                     self.written += 1;
                     self.pool.put(block);
                 }
-                Returned::Refused(filled) => self.refused.push(filled),
+                WriterReply::Refused(filled) => self.refused.push(filled),
             }
         }
         while let Ok(report) = self.reports.try_recv() {
@@ -95,28 +100,31 @@ impl Recorder {
         }
     }
 
-    fn note(&mut self, report: Report) {
+    fn note(&mut self, report: WriterEvent) {
         match report {
-            Report::Durable { track, sequences, .. } => {
-                self.durable.extend(sequences.iter().map(|&sequence| (track.number, sequence)));
+            WriterEvent::Durable { stream_ref, sequences, .. } => {
+                self.durable
+                    .extend(sequences.iter().map(|&sequence| (stream_ref.number, sequence)));
             }
-            Report::Failed { why, .. } => self.failures.push(why),
-            Report::Finished { track, .. } => self.finished.push(track.number),
-            Report::Back { .. } => self.returns += 1,
-            Report::Gone { member } => panic!("the writer of member {member} ended early"),
+            WriterEvent::Failed { why, .. } => self.failures.push(why),
+            WriterEvent::Finished { stream_ref, .. } => self.finished.push(stream_ref.number),
+            WriterEvent::Full { .. } => unreachable!("a member fails when it is full"),
+            WriterEvent::Back { .. } => self.returns += 1,
+            WriterEvent::Alternate { .. } => panic!("a member has no files with other names"),
+            WriterEvent::Gone { member } => panic!("the writer of member {member} ended early"),
         }
     }
 
     /// Sends block `sequence` of a stream, of `bytes` bytes.
-    fn send(&mut self, track: &Arc<Track>, sequence: u64, bytes: u32) {
-        let geometry = track.geometry;
+    fn send(&mut self, stream_ref: &Arc<StreamRef>, sequence: u64, bytes: u32) {
+        let geometry = stream_ref.geometry;
         let mut block = self.take();
-        content(track.number, sequence, &mut block[..bytes as usize]);
+        content(stream_ref.number, sequence, &mut block[..bytes as usize]);
         let place = sequence % u64::from(geometry.chunk_blocks);
         self.gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
-        let filled = Filled {
+        let filled = FullBlock {
             block,
-            track: track.clone(),
+            stream_ref: stream_ref.clone(),
             sequence,
             chunk: (sequence / u64::from(geometry.chunk_blocks)) as u32,
             offset: place * u64::from(geometry.block_bytes),
@@ -131,18 +139,20 @@ impl Recorder {
             lengths: vec![],
             crc: None,
         };
-        self.commands.push(Command::Write(filled)).expect("room for every block");
+        self.commands.push(WriterCommand::Write(filled)).expect("room for every block");
         self.wake.wake();
     }
 
-    /// Finishes the streams, waits for everything to come home, and ends the writer.
-    fn finish(&mut self, tracks: &[Arc<Track>]) {
-        for track in tracks {
+    /// Finishes the streams, waits until all blocks are returned, and ends the writer.
+    fn finish(&mut self, stream_refs: &[Arc<StreamRef>]) {
+        for stream_ref in stream_refs {
             let gaps = vec![];
-            self.commands.push(Command::Finish { track: track.clone(), gaps }).unwrap();
+            self.commands
+                .push(WriterCommand::Finish { stream_ref: stream_ref.clone(), gaps })
+                .unwrap();
             self.wake.wake();
         }
-        while self.finished.len() < tracks.len() {
+        while self.finished.len() < stream_refs.len() {
             let report = self.reports.recv_timeout(Duration::from_secs(60));
             self.note(report.expect("an answer to every finish"));
         }
@@ -153,7 +163,7 @@ impl Recorder {
         }
     }
 
-    fn end(self) -> (usize, Vec<Filled>, Vec<String>) {
+    fn end(self) -> (usize, Vec<FullBlock>, Vec<String>) {
         assert_eq!(self.gauge.backlog_bytes.load(Relaxed), 0);
         drop((self.commands, self.returned));
         self.writer.join().expect("a writer that does not panic");
@@ -168,17 +178,17 @@ fn content(number: u16, sequence: u64, bytes: &mut [u8]) {
     }
 }
 
-fn track(number: u16, chunk_blocks: u32) -> Arc<Track> {
+fn stream_ref(number: u16, chunk_blocks: u32) -> Arc<StreamRef> {
     let geometry = Geometry { frame_bytes: 0, block_bytes: BLOCK, chunk_blocks };
     let directory = format!("s_a_ds{number}");
-    Arc::new(Track { scan: Uuid::from_u128(7), number, directory, geometry })
+    Arc::new(StreamRef { scan: Uuid::from_u128(7), number, directory, geometry })
 }
 
-/// Blocks of one stream as its index and its chunk files tell: sequence → bytes, every CRC checked.
-fn read_back(root: &Path, track: &Track) -> BTreeMap<u64, u32> {
-    let directory = root.join(&track.directory);
+/// Returns the blocks of one stream by its index and its chunk files: sequence → bytes, every CRC checked.
+fn read_back(root: &Path, stream_ref: &StreamRef) -> BTreeMap<u64, u32> {
+    let directory = root.join(&stream_ref.directory);
     let index = std::fs::read(directory.join(SIDE_DIRECTORY).join(INDEX_FILE)).unwrap();
-    let (entries, used) = Codec::of_scan(track.scan).decode_file(&index);
+    let (entries, used) = Codec::of_scan(stream_ref.scan).decode_file(&index);
     assert_eq!(used, index.len(), "the index ends with its last record");
     let mut chunks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     let mut blocks = BTreeMap::new();
@@ -186,14 +196,14 @@ fn read_back(root: &Path, track: &Track) -> BTreeMap<u64, u32> {
     for (_, entry) in entries {
         match entry {
             Entry::Block(block) => {
-                let name = chunk_file(&track.directory, block.chunk);
+                let name = chunk_file(&stream_ref.directory, block.chunk);
                 let read = || std::fs::read(directory.join(name)).unwrap();
                 let chunk = chunks.entry(block.chunk).or_insert_with(read);
                 let start = block.offset as usize;
                 let bytes = &chunk[start..start + block.bytes as usize];
                 assert_eq!(crc32c::crc32c(bytes), block.crc, "block {}", block.sequence);
                 let mut expected = vec![0; bytes.len()];
-                content(track.number, block.sequence, &mut expected);
+                content(stream_ref.number, block.sequence, &mut expected);
                 assert!(bytes == expected, "block {} is not what was sent", block.sequence);
                 blocks.insert(block.sequence, block.bytes);
             }
@@ -209,17 +219,22 @@ fn read_back(root: &Path, track: &Track) -> BTreeMap<u64, u32> {
     blocks
 }
 
-fn files_beside(root: &Path, track: &Track) -> Vec<String> {
-    let side = root.join(&track.directory).join(SIDE_DIRECTORY);
+fn files_beside(root: &Path, stream_ref: &StreamRef) -> Vec<String> {
+    let side = root.join(&stream_ref.directory).join(SIDE_DIRECTORY);
     let entries = std::fs::read_dir(side).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// A track of another scan.
-fn track_of(scan: u128, directory: &str) -> Arc<Track> {
-    let like = track(0, 4);
+/// Returns a stream of another scan.
+fn track_of(scan: u128, directory: &str) -> Arc<StreamRef> {
+    let like = stream_ref(0, 4);
     let directory = directory.to_owned();
-    Arc::new(Track { scan: Uuid::from_u128(scan), number: 0, directory, geometry: like.geometry })
+    Arc::new(StreamRef {
+        scan: Uuid::from_u128(scan),
+        number: 0,
+        directory,
+        geometry: like.geometry,
+    })
 }
 
 #[test]
@@ -229,7 +244,7 @@ fn a_member_that_was_away_takes_data_again_when_it_is_recalled_and_not_before() 
     std::fs::create_dir(&root).unwrap();
     let member = Member::open(&root).unwrap();
     let mut recorder = Recorder::new(&member);
-    // Its file system goes, and its mount point stays.
+    // The file system is unmounted, and the mount point stays.
     std::fs::rename(&root, &aside).unwrap();
     std::fs::create_dir(&root).unwrap();
     let away = track_of(1, "s_away");
@@ -238,7 +253,7 @@ fn a_member_that_was_away_takes_data_again_when_it_is_recalled_and_not_before() 
     assert_eq!((recorder.refused.len(), recorder.failures.len()), (1, 1));
     assert!(recorder.failures[0].contains("not mounted"), "{:?}", recorder.failures);
     assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "nothing is written below");
-    // It comes back, and that alone changes nothing.
+    // The file system is mounted again; that alone changes nothing.
     std::fs::remove_dir(&root).unwrap();
     std::fs::rename(&aside, &root).unwrap();
     let ignored = track_of(2, "s_ignored");
@@ -261,25 +276,25 @@ fn a_member_that_was_away_takes_data_again_when_it_is_recalled_and_not_before() 
 }
 
 fn streams_come_back_whole(member: &Member) {
-    let tracks = [track(0, 4), track(1, 1), track(2, 100)];
+    let stream_refs = [stream_ref(0, 4), stream_ref(1, 1), stream_ref(2, 100)];
     let mut recorder = Recorder::new(member);
     for sequence in 0..30 {
-        for track in &tracks {
-            recorder.send(track, sequence, BLOCK);
+        for stream_ref in &stream_refs {
+            recorder.send(stream_ref, sequence, BLOCK);
         }
     }
-    for track in &tracks {
-        recorder.send(track, 30, 12_345);
+    for stream_ref in &stream_refs {
+        recorder.send(stream_ref, 30, 12_345);
     }
-    recorder.finish(&tracks);
+    recorder.finish(&stream_refs);
     assert_eq!(recorder.durable.len(), 93);
     let (written, refused, failures) = recorder.end();
     assert_eq!((written, refused.len(), failures), (93, 0, vec![]));
-    for track in &tracks {
-        let blocks = read_back(member.root(), track);
+    for stream_ref in &stream_refs {
+        let blocks = read_back(member.root(), stream_ref);
         assert_eq!(blocks.len(), 31);
         assert_eq!(blocks[&30], 12_345);
-        assert_eq!(files_beside(member.root(), track), [INDEX_FILE], "nothing is left over");
+        assert_eq!(files_beside(member.root(), stream_ref), [INDEX_FILE], "nothing is left over");
     }
 }
 
@@ -312,20 +327,20 @@ fn streams_come_back_whole_from_tmpfs() {
 fn a_chunk_that_exists_is_never_written_over() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let member = Member::open(directory.path()).unwrap();
-    let track = track(0, 1);
-    let inner = member.root().join(&track.directory);
+    let stream_ref = stream_ref(0, 1);
+    let inner = member.root().join(&stream_ref.directory);
     std::fs::create_dir(&inner).unwrap();
-    std::fs::write(inner.join(chunk_file(&track.directory, 0)), "older").unwrap();
+    std::fs::write(inner.join(chunk_file(&stream_ref.directory, 0)), "older").unwrap();
     let mut recorder = Recorder::new(&member);
-    recorder.send(&track, 0, BLOCK);
-    recorder.finish(std::slice::from_ref(&track));
+    recorder.send(&stream_ref, 0, BLOCK);
+    recorder.finish(std::slice::from_ref(&stream_ref));
     let (written, _, failures) = recorder.end();
     assert_eq!(written, 1, "it is written, and stays under .fullbore/");
     assert!(failures[0].contains("File exists"), "{failures:?}");
-    let older = std::fs::read(inner.join(chunk_file(&track.directory, 0))).unwrap();
+    let older = std::fs::read(inner.join(chunk_file(&stream_ref.directory, 0))).unwrap();
     assert_eq!(older, b"older");
-    let part = format!("{}{PART_SUFFIX}", chunk_file(&track.directory, 0));
-    assert!(files_beside(member.root(), &track).contains(&part));
+    let part = format!("{}{PART_SUFFIX}", chunk_file(&stream_ref.directory, 0));
+    assert!(files_beside(member.root(), &stream_ref).contains(&part));
 }
 
 #[test]
@@ -333,12 +348,12 @@ fn a_directory_that_vanishes_ends_in_refused_blocks() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let member = Member::open(directory.path()).unwrap();
     directory.close().unwrap();
-    let track = track(0, 4);
+    let stream_ref = stream_ref(0, 4);
     let mut recorder = Recorder::new(&member);
     for sequence in 0..3 {
-        recorder.send(&track, sequence, BLOCK);
+        recorder.send(&stream_ref, sequence, BLOCK);
     }
-    recorder.finish(std::slice::from_ref(&track));
+    recorder.finish(std::slice::from_ref(&stream_ref));
     assert!(recorder.gauge.refusing.load(Relaxed));
     let (written, refused, failures) = recorder.end();
     assert_eq!((written, refused.len(), failures.len()), (0, 3, 1));
@@ -353,7 +368,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None`, with the reason printed, where one cannot be had.
+    /// Returns `None`, with the reason printed, if the system does not allow one.
     fn new(megabytes: u64) -> Option<Self> {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (image, mount) = (directory.path().join("image"), directory.path().join("mount"));
@@ -373,7 +388,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // The kernel holds files of a ring for a moment after it is gone.
+        // The kernel holds files of a ring for a moment after it is closed.
         for _ in 0..100 {
             if run("umount", &[self.mount.to_str().unwrap()]).is_some() {
                 break;
@@ -407,48 +422,48 @@ fn a_full_disk_takes_no_new_chunk_and_keeps_every_block_it_has() {
     let Some(disk) = Loop::new(64) else { return };
     let member = Member::open(&disk.mount).unwrap();
     assert_eq!(member.file_system(), "ext4");
-    let track = track(0, 8);
+    let stream_ref = stream_ref(0, 8);
     let mut recorder = Recorder::new(&member);
     let mut sent = 0;
     while recorder.refused.is_empty() && sent < 100 {
         recorder.collect();
         if recorder.pool.free() > 0 {
-            recorder.send(&track, sent, BLOCK);
+            recorder.send(&stream_ref, sent, BLOCK);
             sent += 1;
         }
     }
-    recorder.finish(std::slice::from_ref(&track));
+    recorder.finish(std::slice::from_ref(&stream_ref));
     assert!(recorder.gauge.refusing.load(Relaxed));
     let durable = recorder.durable.len();
     let (written, refused, failures) = recorder.end();
     assert_eq!(failures.len(), 1, "{failures:?}");
-    assert!(failures[0].contains("No space left"), "{failures:?}");
+    assert!(failures[0].contains("the disk is full"), "{failures:?}");
     assert_eq!(written as u64 + refused.len() as u64, sent);
     assert_eq!(written, durable);
     assert!(written >= 32, "half of the disk at least: {written}");
-    assert_eq!(read_back(member.root(), &track).len(), written);
-    assert_eq!(files_beside(member.root(), &track), [INDEX_FILE], "nothing is left over");
+    assert_eq!(read_back(member.root(), &stream_ref).len(), written);
+    assert_eq!(files_beside(member.root(), &stream_ref), [INDEX_FILE], "nothing is left over");
 }
 
 #[test]
 fn nothing_is_called_durable_on_a_file_system_that_turned_read_only() {
     let Some(disk) = Loop::new(64) else { return };
     let member = Member::open(&disk.mount).unwrap();
-    let track = track(0, 8);
+    let stream_ref = stream_ref(0, 8);
     let mut recorder = Recorder::new(&member);
     for sequence in 0..3 {
-        recorder.send(&track, sequence, BLOCK);
+        recorder.send(&stream_ref, sequence, BLOCK);
     }
     while recorder.durable.len() < 3 {
         recorder.collect();
         std::thread::yield_now();
     }
-    // What ext4 does to itself after an error of its journal.
+    // ext4 does the same to itself after an error of its journal.
     let aborted = run("mount", &["-o", "remount,abort", disk.mount.to_str().unwrap()]).is_some();
     for sequence in 3..6 {
-        recorder.send(&track, sequence, BLOCK);
+        recorder.send(&stream_ref, sequence, BLOCK);
     }
-    recorder.finish(std::slice::from_ref(&track));
+    recorder.finish(std::slice::from_ref(&stream_ref));
     let durable = recorder.durable.len();
     let (written, refused, failures) = recorder.end();
     assert_eq!(written + refused.len(), 6);
@@ -458,7 +473,7 @@ fn nothing_is_called_durable_on_a_file_system_that_turned_read_only() {
     }
 }
 
-/// Says to the child of a crash test where to record.
+/// The variable with the directory for the child of a crash test.
 const CRASH_DIRECTORY: &str = "FULLBORE_CRASH_DIRECTORY";
 
 /// Not a test of its own: records without end, printing what is durable, until it is killed.
@@ -466,12 +481,12 @@ const CRASH_DIRECTORY: &str = "FULLBORE_CRASH_DIRECTORY";
 fn child_of_the_crash_test() {
     let Some(directory) = std::env::var_os(CRASH_DIRECTORY) else { return };
     let member = Member::open(Path::new(&directory)).unwrap();
-    let tracks = [track(0, 4), track(1, 9)];
+    let stream_refs = [stream_ref(0, 4), stream_ref(1, 9)];
     let mut recorder = Recorder::new(&member);
     let mut told = 0;
     for sequence in 0.. {
-        for track in &tracks {
-            recorder.send(track, sequence, BLOCK);
+        for stream_ref in &stream_refs {
+            recorder.send(stream_ref, sequence, BLOCK);
         }
         recorder.collect();
         for (number, sequence) in &recorder.durable[told..] {
@@ -499,26 +514,30 @@ fn what_was_durable_is_found_after_a_sigkill() {
                 durable.push((number.parse().unwrap(), sequence.parse().unwrap()));
             }
             if durable.len() >= lines {
-                // Whatever else it has printed by then was durable, too, and is left unread.
+                // Later output was durable, too, and is left unread.
                 break;
             }
         }
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(durable.len() >= lines, "the child ended on its own");
-        for track in [track(0, 4), track(1, 9)] {
-            let sequences = durable.iter().filter(|(number, _)| *number == track.number);
-            found_after_crash(directory.path(), &track, sequences.map(|(_, sequence)| *sequence));
+        for stream_ref in [stream_ref(0, 4), stream_ref(1, 9)] {
+            let sequences = durable.iter().filter(|(number, _)| *number == stream_ref.number);
+            found_after_crash(
+                directory.path(),
+                &stream_ref,
+                sequences.map(|(_, sequence)| *sequence),
+            );
         }
     }
 }
 
-/// Looks for blocks as `recover` would: by the index, in the chunk's place or where it was being filled.
-fn found_after_crash(root: &Path, track: &Track, sequences: impl Iterator<Item = u64>) {
-    let directory = root.join(&track.directory);
+/// Finds blocks as `recover` does: by the index, in the chunk's final or working file.
+fn found_after_crash(root: &Path, stream_ref: &StreamRef, sequences: impl Iterator<Item = u64>) {
+    let directory = root.join(&stream_ref.directory);
     let side = directory.join(SIDE_DIRECTORY);
     let index = std::fs::read(side.join(INDEX_FILE)).unwrap_or_default();
-    let (entries, _) = Codec::of_scan(track.scan).decode_file(&index);
+    let (entries, _) = Codec::of_scan(stream_ref.scan).decode_file(&index);
     let found: BTreeMap<u64, _> = entries
         .into_iter()
         .filter_map(|(_, entry)| match entry {
@@ -528,7 +547,7 @@ fn found_after_crash(root: &Path, track: &Track, sequences: impl Iterator<Item =
         .collect();
     for sequence in sequences {
         let block = found.get(&sequence).unwrap_or_else(|| panic!("no record of {sequence}"));
-        let name = chunk_file(&track.directory, block.chunk);
+        let name = chunk_file(&stream_ref.directory, block.chunk);
         let file = std::fs::File::open(directory.join(&name))
             .or_else(|_| std::fs::File::open(side.join(format!("{name}{PART_SUFFIX}"))))
             .unwrap_or_else(|error| panic!("the chunk of {sequence}: {error}"));

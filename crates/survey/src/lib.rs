@@ -1,10 +1,10 @@
-//! What this machine can really do, measured with the code that records.
+//! Measures the real performance of this machine with the recorder's code.
 //!
-//! - [`mod@bench`]: rates, stalls and the ring they ask for, stage by stage and as a whole
-//! - [`report`]: the same for people, on a screen and as a page
+//! - [`mod@bench`]: rates, stalls and the ring that they need, for each stage and for the whole path
+//! - [`report`]: the results as text on a screen and as a page
 //! - [`selftest`]: twelve tests of a target, each of which can fail
 //!
-//! Nothing here judges by a data sheet: every figure was measured, and says by which command.
+//! No result relies on a data sheet: every figure is measured, and names its command.
 
 pub mod bench;
 pub mod report;

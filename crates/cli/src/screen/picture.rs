@@ -1,11 +1,11 @@
-//! The picture of a running recording: what comes in, what goes out, and how long there is room for it.
+//! The live table of a running recording: input, output, and remaining time and space.
 //!
 //! ```text
 //! r1234_no0001  12 s  nothing lost so far, 614 MB (590 MB durable), 28 s left, 1.20 TB free, full in 6h 31m
-//! stream        rate  frames  missing  overrun  high water
-//! 46220   205 Mbit/s   38400        0        0        3/64
-//! 46221       silent       0        0        0           -
-//! all 2   205 Mbit/s   38400        0        0        3/64
+//! stream        rate  frames  missing  overrun  damaged  other  high water
+//! 46221       silent       0        0        0        0      0           -
+//! 46220   205 Mbit/s   38400        0        0        0      0        3/64
+//! all 2   205 Mbit/s   38400        0        0        0      0        3/64
 //!
 //! member         rate  backlog     free  longest write
 //! /data/0  102 Mbit/s  4.19 MB   600 GB        12.3 ms
@@ -13,18 +13,18 @@
 //! all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms
 //! ```
 //!
-//! It fits the terminal. Where there is no room for all rows, those stand in it first that something is
-//! wrong with, and the sums speak for the others. Where there is none for all columns, those are left out
-//! in which nothing has happened.
+//! The table fits the terminal. Rows with problems come first. If not all rows fit, the sum below them includes the
+//! hidden ones. If not all columns fit, those that are zero everywhere are left out. `other` is late and foreign
+//! together while both are zero; then each has a column of its own.
 
 use console::{Style, truncate_str};
-use fullbore_core::completeness::Completeness;
+use fullbore_core::completeness::SoFar;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::{MemberState, Progress, StreamState};
 
 use super::sheet::plain;
 
-/// The lines of the picture, none longer than `width` and no more than `height`.
+/// The lines of the picture, at most `height` lines of at most `width` columns.
 pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> {
     let head = headline(progress, width);
     let mut streams = streams(&progress.streams);
@@ -47,15 +47,19 @@ pub fn picture(progress: &Progress, width: usize, height: usize) -> Vec<String> 
     lines
 }
 
-/// What is recorded, how much of it is safe, and how much time and space are left; on two lines if need be.
+/// The headline: the scan, its durable size, and the time and space left; on two lines if necessary.
 fn headline(progress: &Progress, width: usize) -> Vec<String> {
-    let lost = progress.streams.iter().map(|it| it.missing + it.overrun + it.damaged + it.late);
-    let not_frames = progress.streams.iter().filter(|it| it.silent).map(|it| it.foreign);
+    let sum = |of: fn(&StreamState) -> u64| progress.streams.iter().map(of).sum();
+    let so_far = SoFar {
+        lost: sum(|it| it.missing + it.overrun + it.damaged + it.late),
+        not_kept: sum(not_kept),
+        not_frames: sum(|it| it.foreign),
+        left_out: sum(|it| if it.silent { it.excluded } else { 0 }),
+    };
     let done = format!(
-        "{}  {:.0} s  {}, {} ({} durable)",
+        "{}  {:.0} s  {so_far}, {} ({} durable)",
         progress.scan,
         progress.seconds,
-        Completeness::so_far(lost.sum(), not_frames.sum()),
         ByteSize(progress.bytes),
         ByteSize(progress.durable_bytes)
     );
@@ -73,14 +77,14 @@ fn headline(progress: &Progress, width: usize) -> Vec<String> {
     lines.iter().map(|line| bold.apply_to(truncate_str(line, width, "…")).to_string()).collect()
 }
 
-/// A length of time as people say it: to the second when it is short, to the minute else.
+/// A duration in the usual form: to the second if it is short, else to the minute.
 fn span(seconds: f64) -> String {
     let step = if seconds < 120.0 { 1 } else { 60 };
     let seconds = seconds.max(0.0) as u64 / step * step;
     humantime::format_duration(std::time::Duration::from_secs(seconds)).to_string()
 }
 
-/// How a cell stands out.
+/// The style of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tone {
     Plain,
@@ -89,10 +93,10 @@ enum Tone {
     Failure,
 }
 
-/// A cell, and how it stands out.
+/// A cell and its style.
 type Cell = (String, Tone);
 
-/// A column: its name, its cells, and whether it can be spared while nothing is in it.
+/// A column: its name, its cells, and a flag that allows leaving it out while it is empty.
 struct Column {
     name: &'static str,
     cells: Vec<Cell>,
@@ -110,11 +114,11 @@ impl Column {
     }
 }
 
-/// A table with the sum of its rows below them, if there are several.
+/// A table with the sum below its rows, if there are several.
 struct Table {
-    /// The first holds names.
+    /// The columns; the first holds names.
     columns: Vec<Column>,
-    /// Rows that something is wrong with.
+    /// Flags of rows with problems.
     amiss: Vec<bool>,
     /// The sum, a cell for each column.
     sum: Vec<String>,
@@ -136,7 +140,7 @@ impl Table {
         self.amiss.len() + usize::from(!self.sum.is_empty())
     }
 
-    /// Leaves so many lines below the heading, of which one is the sum.
+    /// Reduces the table to this number of lines below the heading, one of which is the sum.
     fn shorten(&mut self, rows: usize) {
         if self.rows() <= rows {
             return;
@@ -171,7 +175,7 @@ impl Table {
         std::iter::once(heading).chain((0..self.columns[0].cells.len()).map(row)).collect()
     }
 
-    /// Leaves out columns, shortens names, and draws columns nearer together until all fit. Gives the blanks
+    /// Leaves out columns, shortens names, and reduces the distance of columns until all fit. Returns the blanks
     /// between columns.
     fn fit(&mut self, width: usize) -> usize {
         let total = |columns: &[Column], gap: usize| {
@@ -195,7 +199,7 @@ impl Table {
         gap
     }
 
-    /// Names to the left, numbers to the right.
+    /// A line with names left-aligned, numbers right-aligned.
     fn line(&self, gap: usize, width: usize, cell: impl Fn(&Column) -> (&str, Tone)) -> String {
         let mut line = String::new();
         for (number, column) in self.columns.iter().enumerate() {
@@ -210,10 +214,10 @@ impl Table {
     }
 }
 
-/// Names are not shortened below this.
+/// The shortest width of names.
 const SHORTEST_NAME: usize = 8;
 
-/// The end of a name tells more than its beginning: `…/disk3`.
+/// Shortens a name at its beginning, because its end is more specific: `…/disk3`.
 fn shortened(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
@@ -234,20 +238,51 @@ fn styled(text: &str, tone: Tone) -> String {
     style.apply_to(text).to_string()
 }
 
-/// A column of the streams' table beyond the first two: its name, what stands in it, whether it is a loss,
-/// and whether it can be spared.
+/// A counter column of the streams' table: name, value, loss flag, and a flag that allows leaving it out.
 type Counter = (&'static str, fn(&StreamState) -> u64, bool, bool);
 
-const COUNTERS: [Counter; 6] = [
+const COUNTERS: [Counter; 4] = [
     ("frames", |stream| stream.frames, false, false),
     ("missing", |stream| stream.missing, true, false),
     ("overrun", |stream| stream.overrun, true, false),
     ("damaged", |stream| stream.damaged, true, true),
-    ("late", |stream| stream.late, true, true),
-    ("foreign", |stream| stream.foreign, true, true),
 ];
 
+/// Counters that are usually zero.
+const RARE: [Counter; 3] = [
+    ("late", |stream| stream.late, true, true),
+    ("foreign", |stream| stream.foreign, true, true),
+    ("not kept", not_kept, true, true),
+];
+
+/// Whole frames that arrived and are in no recording.
+fn not_kept(stream: &StreamState) -> u64 {
+    stream.astray + stream.unrecorded
+}
+
+/// The column that the two share while both are zero.
+const OTHER: Counter =
+    ("other", |stream| stream.late + stream.foreign + not_kept(stream), true, true);
+
+/// The columns of counters.
+fn counters(streams: &[StreamState]) -> Vec<Counter> {
+    let (_, other, ..) = OTHER;
+    match streams.iter().any(|stream| other(stream) > 0) {
+        true => [&COUNTERS[..], &RARE[..]].concat(),
+        false => [&COUNTERS[..], &[OTHER]].concat(),
+    }
+}
+
+/// True if a stream has a problem.
+fn is_amiss(stream: &StreamState) -> bool {
+    let StreamState { silent, missing, overrun, damaged, late, foreign, .. } = *stream;
+    silent || missing + overrun + damaged + late + foreign + not_kept(stream) > 0
+}
+
 fn streams(streams: &[StreamState]) -> Table {
+    let mut sorted: Vec<StreamState> = streams.to_vec();
+    sorted.sort_by_key(|stream| !is_amiss(stream));
+    let streams = &sorted;
     let column = |name, cell: &dyn Fn(&StreamState) -> Cell| Column {
         name,
         cells: streams.iter().map(cell).collect(),
@@ -258,12 +293,13 @@ fn streams(streams: &[StreamState]) -> Table {
         column("stream", &|stream| (stream.name.to_string(), of_silent(stream))),
         column("rate", &|stream| match stream.silent {
             true if stream.foreign > 0 => ("no frames".to_owned(), Tone::Loss),
+            true if stream.excluded > 0 => ("left out".to_owned(), Tone::Loss),
             true => ("silent".to_owned(), Tone::Loss),
             false => (ByteRate(stream.rate).to_string(), Tone::Plain),
         }),
     ];
     let mut sum = vec![String::new(), ByteRate(streams.iter().map(|it| it.rate).sum()).to_string()];
-    for (name, of, loss, spare) in COUNTERS {
+    for (name, of, loss, spare) in counters(streams) {
         let cell = |stream: &StreamState| {
             let tone = if loss && of(stream) > 0 { Tone::Loss } else { of_silent(stream) };
             (of(stream).to_string(), tone)
@@ -283,14 +319,10 @@ fn streams(streams: &[StreamState]) -> Table {
     let fullest = streams.iter().map(|stream| stream.high_water);
     let fullest = fullest.max_by_key(|(used, blocks)| used * 1000 / (*blocks).max(1));
     sum.push(marks(fullest.unwrap_or_default()));
-    let amiss = |stream: &StreamState| {
-        let losses = COUNTERS.iter().filter(|(_, _, loss, _)| *loss);
-        stream.silent || losses.map(|(_, of, ..)| of(stream)).any(|frames| frames > 0)
-    };
-    Table::new(columns, streams.iter().map(amiss).collect(), sum)
+    Table::new(columns, streams.iter().map(is_amiss).collect(), sum)
 }
 
-/// A table of members, which have so many bytes free together.
+/// The table of members, which share this free space.
 fn members(members: &[MemberState], free: u64) -> Table {
     let column = |name, cell: &dyn Fn(&MemberState) -> Cell| Column {
         name,
@@ -323,10 +355,13 @@ fn members(members: &[MemberState], free: u64) -> Table {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use fullbore_engine::recorder::Phase;
+
     use super::*;
 
     pub fn progress(seconds: f64, streams: &[StreamState], members: &[MemberState]) -> Progress {
         Progress {
+            phase: Phase::Recording,
             scan: "r1234_no0001".parse().unwrap(),
             seconds,
             bytes: 614_000_000,
@@ -351,9 +386,13 @@ pub(super) mod tests {
             damaged: 0,
             late: 0,
             foreign: 0,
+            astray: 0,
+            unrecorded: 0,
+            excluded: 0,
             high_water: (3, 64),
             used_blocks: 1,
             durable_bytes: 0,
+            held_seconds: 0.0,
         }
     }
 
@@ -364,6 +403,7 @@ pub(super) mod tests {
 
     fn member(path: &str) -> MemberState {
         MemberState {
+            span: None,
             path: path.into(),
             buffered: false,
             written_bytes: 0,
@@ -390,10 +430,10 @@ pub(super) mod tests {
         let expected = "\
 r1234_no0001  12 s  nothing lost so far, 614 MB (590 MB durable)
 28 s left, 1.20 TB free, full in 6h 31m
-stream        rate  frames  missing  overrun  damaged  late  foreign  high water
-46220   206 Mbit/s   38400        0        0        0     0        0        3/64
-46221       silent       0        0        0        0     0        0           -
-all 2   206 Mbit/s   38400        0        0        0     0        0        3/64
+stream        rate  frames  missing  overrun  damaged  other  high water
+46221       silent       0        0        0        0      0           -
+46220   206 Mbit/s   38400        0        0        0      0        3/64
+all 2   206 Mbit/s   38400        0        0        0      0        3/64
 
 member         rate  backlog     free  longest write
 /data/0  102 Mbit/s  4.19 MB   600 GB        12.3 ms
@@ -406,8 +446,24 @@ all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
     fn datagrams_that_are_no_frames_are_told_where_nothing_else_comes() {
         let strange = StreamState { foreign: 65_690, ..silent(0) };
         let text = drawn(&[strange], &[member("/data/0")], (80, 23));
-        assert!(text.contains("65 690 datagrams came that are no frames"), "{text}");
+        assert!(text.contains("65 690 datagrams received that are not frames"), "{text}");
         assert!(text.contains("no frames    ") && !text.contains("silent"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_recorded_is_told_beside_frames_that_are() {
+        let beside = StreamState { foreign: 300, astray: 20, unrecorded: 10, ..stream(0) };
+        let text = drawn(&[beside], &[member("/data/0")], (120, 23));
+        let told = "30 frames came and were not kept, 300 datagrams received that are not frames";
+        assert!(text.contains(told) && !text.contains("nothing lost"), "{text}");
+        assert!(text.contains("not kept"), "{text}");
+        let left_out = StreamState { excluded: 400, ..silent(0) };
+        let text = drawn(&[left_out], &[member("/data/0")], (80, 23));
+        assert!(text.contains("400 datagrams came, all left out by the filter"), "{text}");
+        assert!(text.contains("left out  ") && !text.contains("silent"), "{text}");
+        let filtered = StreamState { excluded: 400, ..stream(0) };
+        let text = drawn(&[filtered], &[member("/data/0")], (80, 23));
+        assert!(text.contains("nothing lost so far"), "{text}");
     }
 
     #[test]
@@ -422,8 +478,8 @@ all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
     #[test]
     fn where_there_is_no_room_for_all_columns_those_stand_aside_in_which_nothing_happened() {
         let long = StreamState { frames: 9_876_543_210, missing: 1_234_567, ..stream(0) };
-        let text = drawn(std::slice::from_ref(&long), &[member("/data/0")], (80, 23));
-        assert!(!text.contains("foreign") && text.contains("high water"), "{text}");
+        let text = drawn(std::slice::from_ref(&long), &[member("/data/0")], (72, 23));
+        assert!(!text.contains("other") && text.contains("high water"), "{text}");
         assert!(text.contains("1234567") && text.contains("9876543210"), "{text}");
         let late = StreamState { foreign: 7, late: 12, ..long };
         let text = drawn(&[late], &[member("/data/0")], (80, 23));
@@ -451,11 +507,22 @@ all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
                 assert!(text.contains(wanted), "{height}: no {wanted}\n{text}");
             }
         }
-        // The order of names stays, whatever is chosen.
         let text = drawn(&streams, &members, (80, 23));
-        assert!(text.find("46220") < text.find("46231"), "{text}");
+        assert!(text.find("46231") < text.find("46220"), "{text}");
+        assert!(text.find("46220") < text.find("46221"), "{text}");
         let text = drawn(&streams, &members, (80, 40));
         assert!(!text.contains("shown") && text.contains("46235") && text.contains("/data/7"));
+    }
+
+    #[test]
+    fn sixty_four_streams_fit_a_screen_of_24_lines_and_begin_with_the_lossy_ones() {
+        let mut streams: Vec<StreamState> = (0..64).map(stream).collect();
+        [5, 17, 60].iter().for_each(|&lossy| streams[lossy].missing = 3);
+        let members: Vec<MemberState> = (0..4).map(|n| member(&format!("/data/{n}"))).collect();
+        let text = drawn(&streams, &members, (80, 23));
+        let names: Vec<&str> = text.lines().skip(3).take(4).map(|line| &line[..5]).collect();
+        assert_eq!(names, ["46225", "46237", "46280", "46220"], "{text}");
+        assert!(text.contains("all 64, 13 shown") && text.contains("all 4"), "{text}");
     }
 
     #[test]

@@ -1,39 +1,41 @@
-//! What events are written on: lines that stay, and on a terminal the picture below them.
+//! Writes events as permanent lines and, on a terminal, draws the picture below them.
 //!
-//! The picture is taken away and drawn again a few lines lower or in place. Nothing is ever asked of the
-//! terminal and no mode of it is changed, so a recorder that is killed leaves it as it was, and one in the
-//! background of a shell is not halted by it.
+//! The picture is erased and redrawn, in place or a few lines lower. The program neither queries the terminal nor
+//! changes its modes. A killed recorder therefore leaves it unchanged, and a recorder in the background of a shell is
+//! not stopped by it.
 
 use std::io::{self, IsTerminal, Write};
 
 use console::{Term, measure_text_width};
-use fullbore_core::manifest::State;
-use fullbore_core::place::in_words;
+use fullbore_core::affinity::in_words;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed};
+use fullbore_engine::panda::capture::SourceEvent;
+use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SourceReport};
 
+use super::device;
 use super::picture::picture;
 use crate::account_table;
-use crate::output::{Output, count, wrapped};
+use crate::glance::{Glance, Paper, Stream};
+use crate::output::{Output, count, print_on, wrapped};
 
-/// The size of a terminal that does not tell: lines and columns.
+/// The size assumed for a terminal that does not report it: lines and columns.
 const USUAL_SIZE: (u16, u16) = (24, 80);
 
-/// The most lines of one event: a warning may quote what others sent.
+/// The most lines of one event: a warning may quote external text.
 const MOST_LINES: usize = 20;
 
-/// Lines for people, or JSON.
+/// The output: lines of text, or JSON.
 pub struct Sheet {
     output: Output,
     live: bool,
     terminal: Term,
-    /// How wide each line of the picture is that stands there.
+    /// The width of each line of the current picture.
     drawn: Vec<usize>,
     latest: Option<Progress>,
 }
 
 impl Sheet {
-    /// A picture is drawn if a person is watching and has not asked for quiet.
+    /// Draws a picture if standard error is a terminal and `quiet` is not set.
     pub fn new(output: Output, quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
         Self {
@@ -45,7 +47,7 @@ impl Sheet {
         }
     }
 
-    /// Shows an event. A terminal that has gone away does not end a recording.
+    /// Shows an event. A closed terminal does not end a recording.
     pub fn show(&mut self, event: &Event) {
         if self.output.event(event) {
             return;
@@ -58,33 +60,41 @@ impl Sheet {
             Event::Progress(_) | Event::Awaiting { .. } => {}
             Event::Sealed(books) | Event::Unsealed { books, .. } => {
                 self.clear();
-                let _ = io::stdout().write_all(told(books).as_bytes());
+                print_on(&told(books, Paper::of_stdout()));
             }
             Event::Memory(_)
             | Event::Armed(_)
             | Event::Opened { .. }
+            | Event::Missed { .. }
             | Event::Warning { .. }
-            | Event::Note { .. } => self.say(lines(event)),
+            | Event::Note { .. }
+            | Event::Alternate { .. }
+            | Event::Source(_) => {
+                // The log has the same, on the same stream.
+                if !self.output.logs {
+                    self.say(lines(event));
+                }
+            }
         }
     }
 
-    /// Tells of events for which there was no room.
+    /// Reports events that did not fit in the queue.
     pub fn unread(&mut self, events: u64) {
         let text = match events {
-            1 => "1 event came while nobody read, and is not shown".to_owned(),
-            _ => format!("{events} events came while nobody read, and are not shown"),
+            1 => "1 event is not shown: the terminal was too slow".to_owned(),
+            _ => format!("{events} events are not shown: the terminal was too slow"),
         };
         self.show(&Event::Warning { text });
     }
 
-    /// Takes the picture away.
+    /// Erases the picture.
     pub fn clear(&mut self) {
         let erase = self.erase();
         let _ = io::stderr().write_all(erase.as_bytes());
         self.latest = None;
     }
 
-    /// Lines that stay, above the picture if there is one.
+    /// Prints permanent lines, above the picture if there is one.
     fn say(&mut self, texts: Vec<String>) {
         let width = if io::stderr().is_terminal() { self.size().1 } else { usize::MAX };
         let lines =
@@ -106,10 +116,11 @@ impl Sheet {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
-    /// What takes the picture away, however many lines it has by now: the terminal may be narrower.
+    /// The control sequence that erases the picture, even if it takes more lines on a terminal that has become
+    /// narrower.
     fn erase(&mut self) -> String {
         if !in_foreground() {
-            // By now others have written there.
+            // Other programs have written there since.
             self.drawn.clear();
         }
         let width = self.size().1;
@@ -124,17 +135,17 @@ impl Sheet {
     }
 }
 
-/// Whether the terminal is ours to draw on. In the background of a shell it is another's.
+/// True if the program is in the foreground of the terminal and may draw on it.
 fn in_foreground() -> bool {
-    // It is no shell's either if it is not the one that we were started from.
+    // The terminal must also be the one that started this program.
     rustix::termios::tcgetpgrp(io::stderr())
         .map_or(true, |group| group == rustix::process::getpgrp())
 }
 
-/// What an event says, a line each.
+/// The lines of an event.
 fn lines(event: &Event) -> Vec<String> {
     match event {
-        // Getting it takes seconds, so the line says what is under way.
+        // Allocating takes seconds, so the line states the current step.
         Event::Memory(memory) => vec![format!("arming: {}", reckoned(memory))],
         Event::Armed(armed) => {
             let memory = memory_of(armed);
@@ -145,39 +156,69 @@ fn lines(event: &Event) -> Vec<String> {
                 ByteSize(armed.pool_bytes),
                 count(armed.members.len(), "member")
             )];
+            lines.extend(armed.members.iter().filter_map(device::span));
             lines.extend(placed(armed));
-            lines.extend(armed.begins.map(|begins| format!("  it begins at {begins:.1}")));
-            let buffered = armed.members.iter().filter(|member| member.buffered);
-            lines.extend(buffered.map(|member| {
-                format!(
-                    "  {} refuses direct I/O: writing through the page cache, which costs far more",
-                    member.path.display()
-                )
-            }));
+            lines.extend(armed.begins.map(|begins| format!("  recording starts at {begins:.1}")));
             lines
         }
         Event::Opened { stream, frame_bytes, frames_per_second, .. } => {
             let frames = match frame_bytes {
                 0 => "frames of varying length".to_owned(),
+                1 => "bytes".to_owned(),
                 bytes => format!("frames of {bytes} bytes"),
             };
             let rate = frames_per_second.map_or(String::new(), |n| format!(", {n} a second"));
             vec![format!("  {stream}: {frames}{rate}")]
         }
+        Event::Missed { scan, end, .. } => {
+            vec![format!(
+                "MISSED {scan}: it was over at {end:.1}, before it could begin; nothing was recorded"
+            )]
+        }
         Event::Warning { text } => vec![format!("warning: {text}")],
         Event::Note { text } => vec![text.clone()],
+        Event::Alternate { stream, meant, file, why, .. } => vec![format!(
+            "warning: {stream} goes into {}: {} stays as it is, because {why}",
+            file.display(),
+            meant.display()
+        )],
+        Event::Source(SourceReport { stream, event }) => {
+            vec![format!("{stream}: {}", report(event))]
+        }
         Event::Awaiting { .. } | Event::Progress(_) | Event::Sealed(_) | Event::Unsealed { .. } => {
             Vec::new()
         }
     }
 }
 
-/// What block memory is like: in which pages, and whether it is locked.
+/// A report of a PandA.
+fn report(event: &SourceEvent) -> String {
+    match event {
+        SourceEvent::Connected { connection: 1 } => "connected".to_owned(),
+        SourceEvent::Connected { .. } => "connected again".to_owned(),
+        SourceEvent::PandaArmed => "armed".to_owned(),
+        SourceEvent::Rejoined { gap } => {
+            format!("the acquisition continues, {gap} samples later")
+        }
+        SourceEvent::Lost { why } => format!("connection lost: {why}"),
+        SourceEvent::Unseen { samples: Some(samples) } => format!(
+            "nothing came of the acquisition: the PandA took {samples} samples, and none of them is recorded"
+        ),
+        SourceEvent::Unseen { samples: None } => {
+            "nothing came of the acquisition, and the number of samples that the PandA took is unknown".to_owned()
+        }
+        SourceEvent::StaysArmed { why } => format!(
+            "the PandA could not be disarmed, and continues: {why}\n  `fullbore panda disarm` ends it"
+        ),
+    }
+}
+
+/// The properties of block memory: page size, and locking.
 fn memory_of(armed: &Armed) -> String {
     let locked = if armed.locked { "locked" } else { "not locked" };
     match &armed.pages {
         Some(pages) if pages.reserved_bytes == pages.bytes => {
-            format!("huge pages set aside, {locked}")
+            format!("reserved huge pages, {locked}")
         }
         Some(pages) if pages.huge_bytes() == pages.bytes => format!("huge pages, {locked}"),
         Some(pages) => format!("{} of it in huge pages, {locked}", ByteSize(pages.huge_bytes())),
@@ -185,7 +226,7 @@ fn memory_of(armed: &Armed) -> String {
     }
 }
 
-/// Where threads run and how urgently, as they do, and why there: threads that are alike on one line.
+/// The cores and priorities of threads, and the reasons: threads with equal settings share a line.
 fn placed(armed: &Armed) -> Vec<String> {
     let placement = &armed.placement;
     if placement.why.is_empty() {
@@ -209,77 +250,64 @@ fn placed(armed: &Armed) -> Vec<String> {
         }
     }
     lines.extend(alike.iter().map(|(text, names)| format!("  {}: {text}", names.join(", "))));
-    lines.extend(armed.autogroup.map(|nice| {
-        format!(
-            "  this session runs at nice {nice} while recording: the kernel schedules sessions as groups (autogroup)"
-        )
-    }));
     lines
 }
 
-/// A text without what a terminal would obey: it may quote what others sent, or name a strange path.
+/// A text without control characters: it may quote external text, or contain an unusual path.
 pub fn plain(text: &str) -> String {
     let harmless = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
     text.chars().map(harmless).collect()
 }
 
-/// How much block memory there will be, and why.
+/// The size of the block memory, and the reason.
 fn reckoned(memory: &Memory) -> String {
     let bytes = ByteSize(memory.bytes);
     let text = match (memory.asked, &memory.sum, memory.rides_out_ms) {
         (false, Some(sum), _) => sum.to_string(),
         (true, Some(sum), Some(ms)) => format!(
-            "{bytes} of block memory, as asked: it rides out a stall of {ms} ms at {}; by its sum it would be {}",
+            "{bytes} of block memory (--buffer): enough for a stall of {ms} ms at {}; computed from the rate: {}",
             sum.rate,
             ByteSize(sum.bytes)
         ),
-        (true, ..) => format!("{bytes} of block memory, as asked"),
+        (true, ..) => format!("{bytes} of block memory (--buffer)"),
         (false, ..) => format!(
-            "{bytes} of block memory, the default: give fps= and frame= of every source, and it is computed from the rate"
+            "{bytes} of block memory (default). Give fps= and frame= for every source, and it is computed from the rate"
         ),
     };
-    match (memory.of_pandas, memory.asked || memory.sum.is_none()) {
+    match (memory.of_waiting, memory.asked || memory.sum.is_none()) {
         (0, _) => text,
-        (of_pandas, true) => format!("{text}; {} of it for PandAs", ByteSize(of_pandas)),
-        (of_pandas, false) => format!("{text}; PandAs get {} more", ByteSize(of_pandas)),
+        (bytes, true) => format!("{text}; {} of it for sources that can wait", ByteSize(bytes)),
+        (bytes, false) => format!("{text}; sources that can wait get {} more", ByteSize(bytes)),
     }
 }
 
-/// Gaps of each stream that are shown at the end of a recording.
-const GAPS: usize = 5;
+/// The short summary of a finished scan.
+fn told(sealed: &Sealed, paper: Paper) -> String {
+    let Sealed { manifest, accounts, completeness, devices, files } = sealed;
+    let named = manifest.streams.iter().zip(accounts);
+    let streams = named.map(|(stream, account)| Stream {
+        name: stream.name.as_str(),
+        account,
+        time_of: Box::new(account_table::time_between(account)),
+    });
+    let glance = Glance { manifest, completeness, streams: streams.collect() };
+    let on_devices: String = devices.iter().map(device::lines).collect();
+    let files: Vec<String> = files.iter().map(file_line).collect();
+    format!("\n{}{on_devices}", glance.text(paper, &files))
+}
 
-/// Lines that are shown below the table; `info` tells the rest.
-const MOST_DETAILS: usize = 24;
-
-/// A scan that is over, for people: whether it is complete, how sure that is, and where it is not.
-fn told(sealed: &Sealed) -> String {
-    let Sealed { manifest, accounts, completeness } = sealed;
-    let end = match manifest.state {
-        State::Aborted if completeness.lost > 0 => "aborted",
-        State::Aborted => "aborted, and nothing that had come was lost by it",
-        State::Recording => "not sealed",
-        _ => "sealed",
+/// A container file, with how long its flushes took.
+fn file_line(file: &SealedFile) -> String {
+    let path = file.path.display();
+    let Some(stream) = &file.stream else { return format!("{path} shows all streams") };
+    let Some(written) = &file.written else {
+        return format!("{stream} in {path}: {}", file.reason);
     };
-    let mut size = ByteSize(manifest.bytes()).to_string();
-    if let Some(followed) = manifest.redundancy.and_then(|it| it.followed) {
-        let (parity, factor) = (ByteSize(followed.bytes), followed.factor(manifest.bytes()));
-        size += &format!(" and {parity} of parity ({factor:.2}×)");
-    }
-    let mut text = format!(
-        "\n{}\n  {}\n  {} {end}, {size}\n\n",
-        completeness.headline, completeness.explanation, manifest.scan
-    );
-    let streams = || manifest.streams.iter().map(|stream| stream.name.as_str()).zip(accounts);
-    text += &account_table::table(streams());
-    let details: String =
-        streams().map(|(name, account)| account_table::at_the_end(name, account, GAPS)).collect();
-    let lines: Vec<&str> = details.lines().collect();
-    lines.iter().take(MOST_DETAILS).for_each(|line| text += &format!("{line}\n"));
-    if lines.len() > MOST_DETAILS {
-        let more = count(lines.len() - MOST_DETAILS, "line");
-        text += &format!("  and {more} more: `fullbore info {}`\n", manifest.scan);
-    }
-    text
+    let [half, most, longest] = written.flush_us.map(|us| us as f64 / 1000.0);
+    format!(
+        "{stream} in {path}, {}; flushes: half within {half:.1} ms, 99 of 100 within {most:.1} ms, the longest {longest:.1} ms",
+        ByteSize(written.file_bytes)
+    )
 }
 
 #[cfg(test)]

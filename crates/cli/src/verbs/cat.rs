@@ -9,10 +9,10 @@ use clap::Args as ClapArgs;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::finding::Finding;
-use fullbore_engine::store::follow::{Flow, Follower, Standing};
+use fullbore_engine::store::diagnostics::Diagnostic;
+use fullbore_engine::store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Delivered, Item, Scan, Stream};
+use fullbore_engine::store::reader::{Delivered, Item, Scan, StoredStream};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
@@ -20,57 +20,58 @@ use serde::Serialize;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::place::At;
-use crate::verbs::{following, scan_arg};
+use crate::verbs::position::Position;
+use crate::verbs::{live_scan, scan_arg};
 
 /// Write a stream's bytes, in order, to standard output.
 ///
-/// Every block is checked before its bytes are written. A block that is damaged
-/// or missing ends it with exit code 1, unless damage is allowed: then what is
-/// there is written, and what is wrong is told on standard error. So is, with
-/// `--json`, what was written, as standard output is taken by the stream.
+/// cat checks every block before it writes the block. At a damaged or missing
+/// block it stops with exit code 1. With --allow-damaged it continues, and reports
+/// the problems on standard error. With --json, the report is on standard error
+/// too, because standard output carries the stream.
 ///
 ///   fullbore cat r1234_no0001 > no0001.vdif
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
 ///   fullbore cat device:/dev/nvme0n1?scan=r1234_no0001 > no0001.vdif
 ///   fullbore cat device:/dev/nvme0n1?first=0x20000&last=0x40000 > two-chunks
 ///
-/// Of a scan that is being recorded, what is durable until now is written, which is
-/// said on standard error. --follow goes on as it grows, as `tail -f` would, and
-/// ends when the scan is sealed, or with exit code 1 when its recorder died:
+/// If the scan is still being recorded, cat writes the data that is durable now,
+/// and says so on standard error. --follow continues as the scan grows, like
+/// `tail -f`. It ends when the scan is sealed, or with exit code 1 if the recorder
+/// dies:
 ///
 ///   fullbore cat r1234_no0001/46220 --follow | my-quicklook
 ///
-/// The recorder does not wait for it: who reads slowly falls behind, and loses nothing.
+/// The recorder does not wait for cat: a slow reader falls behind, and loses nothing.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The scan: `session_scan`, or `session_scan/stream`; or a device.
     #[arg(value_name = "SCAN")]
     scan: String,
-    /// Which stream, of a scan of several.
+    /// The stream, if the scan has several.
     #[arg(long, value_name = "NAME")]
     stream: Option<Name>,
-    /// Begin with this frame: a UTC time, an offset from the start (`+2.5s`), or an index.
+    /// Start at this frame: a UTC time, an offset from the start (`+2.5s`), or an index.
     #[arg(long, value_name = "TIME|FRAME")]
-    from: Option<At>,
-    /// End before this frame.
+    from: Option<Position>,
+    /// Stop before this frame.
     #[arg(long, value_name = "TIME|FRAME", alias = "to")]
-    until: Option<At>,
-    /// Leave out fill: only frames that were received.
+    until: Option<Position>,
+    /// Leave out fill: write only frames that were received.
     #[arg(long)]
     no_fill: bool,
-    /// Go on over damaged and missing blocks, and write damaged bytes too.
+    /// Continue past damaged and missing blocks, and write damaged bytes too.
     #[arg(long)]
     allow_damaged: bool,
-    /// Go on with what a scan that is being recorded gets, until it is sealed.
+    /// Continue as the scan grows, until it is sealed.
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
 
-/// Writes.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         let part = args.from.is_some() || args.until.is_some() || args.no_fill;
@@ -83,9 +84,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     anyhow::ensure!(
         !io::stdout().is_terminal(),
-        "a stream's bytes are not for a terminal: send them to a pipe or a file"
+        "refusing to write a stream's bytes to a terminal: use a pipe or a file"
     );
-    let (follower, named) = following::open(&args.store.members()?, &args.scan)?;
+    let (follower, named) = live_scan::open(&args.store.members()?, &args.scan)?;
     let named = args.stream.clone().or(named);
     let bar = match args.follow {
         true => scan_arg::meter(output, &follower.scan().manifest.scan),
@@ -111,60 +112,60 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let Writing { wrong, out, .. } = writing;
     if !output.json && !wrong.is_empty() && !args.allow_damaged {
-        eprintln!("  --allow-damaged goes on without it");
+        output::say("  --allow-damaged continues without it");
     }
-    let died = args.follow && standing == Standing::Died;
+    let died = args.follow && standing == FollowState::Died;
     if !output.json {
         if died {
-            eprintln!("fullbore: {}", following::died(&scan));
+            output::say(format_args!("fullbore: {}", live_scan::died(&scan)));
         } else if !standing.is_over() && !args.follow {
-            eprintln!(
+            output::say(format_args!(
                 "fullbore: {scan} is still being recorded: {} were durable, and are written\n  \
                  --follow goes on as it grows",
                 ByteSize(out.bytes)
-            );
+            ));
         }
     }
     let found = if wrong.is_empty() && !died { output::GOOD } else { output::FOUND };
     if output.json {
-        let told = Told { scan, stream, standing, bytes: out.bytes, wrong };
-        eprintln!("{}", serde_json::to_string(&told)?);
+        let told = CatJson { scan, stream, standing, bytes: out.bytes, wrong };
+        output::say(serde_json::to_string(&told)?);
     }
     Ok(ExitCode::from(found))
 }
 
-/// What was written, for scripts.
+/// The report on the bytes written, for scripts.
 #[derive(Serialize)]
-struct Told {
+struct CatJson {
     scan: ScanName,
     stream: String,
-    standing: Standing,
+    standing: FollowState,
     bytes: u64,
-    /// Blocks that are damaged or not there.
-    wrong: Vec<Finding>,
+    /// Blocks that are damaged or missing.
+    wrong: Vec<Diagnostic>,
 }
 
-/// Of what something was written, and how that stands now.
+/// The stream that was written, and its current state.
 struct Written {
     scan: ScanName,
     stream: String,
-    standing: Standing,
+    standing: FollowState,
 }
 
-/// A stream on its way out.
+/// The state of writing a stream.
 struct Writing<'a> {
     frames: Range<i64>,
     no_fill: bool,
     allow_damaged: bool,
     json: bool,
     out: Counted<io::StdoutLock<'a>>,
-    wrong: Vec<Finding>,
+    wrong: Vec<Diagnostic>,
     bar: ProgressBar,
 }
 
 impl Writing<'_> {
-    /// Writes what comes next. `false`: it ends here.
-    fn take(&mut self, stream: &Stream, item: Item) -> anyhow::Result<bool> {
+    /// Writes the next item. `false`: the end.
+    fn take(&mut self, stream: &StoredStream, item: Item) -> anyhow::Result<bool> {
         let finding = match item {
             Item::Block(block) => {
                 write_block(&mut self.out, stream, &block, &self.frames, self.no_fill)?;
@@ -175,14 +176,14 @@ impl Writing<'_> {
         };
         let Some(finding) = finding else { return Ok(true) };
         if !self.json {
-            self.bar.suspend(|| eprintln!("fullbore: {finding}"));
+            self.bar.suspend(|| output::say(format_args!("fullbore: {finding}")));
         }
         self.wrong.push(finding);
         Ok(self.allow_damaged)
     }
 }
 
-/// Writes a scan that nobody records. Nothing of a stream that never came.
+/// Writes a scan that is not being recorded. A stream that never came gives no bytes.
 fn whole(
     args: &Args,
     follower: Follower,
@@ -210,13 +211,13 @@ fn whole(
     Ok(Some(Written { scan, stream, standing }))
 }
 
-fn ensure_fillable(args: &Args, stream: &Stream) -> anyhow::Result<()> {
+fn ensure_fillable(args: &Args, stream: &StoredStream) -> anyhow::Result<()> {
     let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
     anyhow::ensure!(!args.no_fill || fixed, "--no-fill: frames of varying length are never filled");
     Ok(())
 }
 
-/// Writes what is durable of a scan that is being recorded; followed, until it is sealed.
+/// Writes the durable data of a scan that is being recorded; with --follow, until it is sealed.
 fn while_recorded(
     args: &Args,
     mut follower: Follower,
@@ -224,18 +225,18 @@ fn while_recorded(
     writing: &mut Writing<'_>,
 ) -> anyhow::Result<Option<Written>> {
     let number = loop {
-        // A scan whose files are just put in order is waited for by everybody.
-        let waits = args.follow || follower.standing() == Standing::Sealing;
+        // While a scan's files are being put in order, every reader waits.
+        let waits = args.follow || follower.standing() == FollowState::Sealing;
         let unnamed = follower.scan().streams.is_empty();
         match choose(follower.scan(), named) {
-            Ok(stream) if follower.standing() != Standing::Sealing => break stream.number,
+            Ok(stream) if follower.standing() != FollowState::Sealing => break stream.number,
             Err(error) if !waits || follower.standing().is_over() => return Err(error),
             Err(error) if named.is_none() && !unnamed => return Err(error),
-            Ok(_) | Err(_) => following::pause(&mut follower)?,
+            Ok(_) | Err(_) => live_scan::pause(&mut follower)?,
         }
     };
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::beside_a_recorder() };
-    let mut flow = Flow::new(number, settings);
+    let mut flow = FollowCursor::new(number, settings);
     let mut wanted = Wanted { from: args.from, until: args.until, start: None, end: None };
     loop {
         let standing = follower.standing();
@@ -247,7 +248,7 @@ fn while_recorded(
         let ends = wanted.resolve(stream, standing.is_over() || !args.follow)?;
         writing.frames = wanted.frames();
         if wanted.start.is_none() {
-            // All of it lies before what is wanted.
+            // The wanted range begins after all of it.
             flow.skip_to(stream, stream.blocks.len());
         } else if flow.position() == 0 && wanted.start > Some(i64::MIN) {
             let first = positions(stream, &writing.frames).start;
@@ -262,24 +263,24 @@ fn while_recorded(
             };
         }
         writing.out.flush()?;
-        if goes_on && follower.standing() == Standing::Sealing {
-            following::pause(&mut follower)?;
+        if goes_on && follower.standing() == FollowState::Sealing {
+            live_scan::pause(&mut follower)?;
             continue;
         }
         let over = !goes_on || standing.is_over() || !args.follow || ends;
         if over || is_unread(&io::stdout()) {
             if !writing.wrong.is_empty() && follower.is_removed() {
-                eprintln!("fullbore: {} was removed while it was read", args.scan);
+                output::say(format_args!("fullbore: {} was removed while it was read", args.scan));
             }
             let scan = follower.scan();
             let stream = scan.streams[number].name.clone();
             return Ok(Some(Written { scan: scan.manifest.scan.clone(), stream, standing }));
         }
-        following::pause(&mut follower)?;
+        live_scan::pause(&mut follower)?;
     }
 }
 
-/// Whether whoever read our output has gone: nothing need be written to find that out.
+/// True if the reader of the output has closed the pipe, which is detected without writing.
 fn is_unread(out: &io::Stdout) -> bool {
     let mut ends = [PollFd::new(out, PollFlags::empty())];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -287,19 +288,20 @@ fn is_unread(out: &io::Stdout) -> bool {
         && ends[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// A part of a stream that grows: what its ends mean may be known only later.
+/// A range of a growing stream, whose ends may be known only later.
 struct Wanted {
-    from: Option<At>,
-    until: Option<At>,
+    from: Option<Position>,
+    until: Option<Position>,
     /// Index of the first frame, once it is known.
     start: Option<i64>,
-    /// Index behind the last, once it is known.
+    /// Index after the last frame, once it is known.
     end: Option<i64>,
 }
 
 impl Wanted {
-    /// Finds out what can be known. With `whole`, no more comes. Whether all that is wanted is there.
-    fn resolve(&mut self, stream: &Stream, whole: bool) -> anyhow::Result<bool> {
+    /// Resolves the ends as far as possible. With `whole`, no more data follows. Returns true if the whole range is
+    /// available.
+    fn resolve(&mut self, stream: &StoredStream, whole: bool) -> anyhow::Result<bool> {
         if whole && (self.start.is_none() || self.end.is_none()) {
             if stream.blocks.is_empty() {
                 (self.start, self.end) = (Some(i64::MIN), Some(i64::MAX));
@@ -324,26 +326,26 @@ impl Wanted {
     }
 }
 
-/// The index of a frame that is meant, if it is certain while more comes.
-fn bound(stream: &Stream, at: Option<At>, without: i64) -> Option<i64> {
+/// The index of a frame, if it is certain while more data follows.
+fn bound(stream: &StoredStream, at: Option<Position>, without: i64) -> Option<i64> {
     let (first, last) = match (at, stream.blocks.first(), stream.blocks.last()) {
         (None, ..) => return Some(without),
-        (Some(At::Frame(index)), ..) => return Some(index),
+        (Some(Position::Frame(index)), ..) => return Some(index),
         (Some(_), Some(first), Some(last)) => (first, last),
         _ => return None,
     };
     let time = match at {
-        Some(At::After(offset)) => {
+        Some(Position::After(offset)) => {
             let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
             stream.time_of_block(&first.block).plus_ns(ns)
         }
-        Some(At::Time(time)) => time,
+        Some(Position::Time(time)) => time,
         _ => return None,
     };
     stream.index_at(time).filter(|index| *index < stream.end_of(&last.block))
 }
 
-/// Counts what goes through.
+/// Counts the bytes written.
 struct Counted<W> {
     out: W,
     bytes: u64,
@@ -361,7 +363,7 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream> {
+fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a StoredStream> {
     let names: Vec<&str> = scan.streams.iter().map(|stream| stream.name.as_str()).collect();
     match (name, scan.streams.as_slice()) {
         (Some(name), _) => scan_arg::stream(scan, name.as_str()),
@@ -374,24 +376,28 @@ fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a Stream>
     }
 }
 
-/// The frames that were asked for.
-fn range(stream: &Stream, from: Option<At>, until: Option<At>) -> anyhow::Result<Range<i64>> {
+/// The requested frames.
+fn range(
+    stream: &StoredStream,
+    from: Option<Position>,
+    until: Option<Position>,
+) -> anyhow::Result<Range<i64>> {
     if from.is_none() && until.is_none() {
         return Ok(i64::MIN..i64::MAX);
     }
     let (Some(first), Some(last)) = (stream.blocks.first(), stream.blocks.last()) else {
         anyhow::bail!("the stream has no blocks")
     };
-    let index = |at: At| -> anyhow::Result<i64> {
+    let index = |at: Position| -> anyhow::Result<i64> {
         let time = match at {
-            At::Frame(index) => return Ok(index),
+            Position::Frame(index) => return Ok(index),
             _ if !stream.is_timed() => anyhow::bail!(
                 "nothing tells when the frames of {} were but that they came at once\n  \
                  --from and --until can name frames by their index",
                 stream.name
             ),
-            At::Time(time) => time,
-            At::After(offset) => {
+            Position::Time(time) => time,
+            Position::After(offset) => {
                 let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
                 stream.time_of_block(&first.block).plus_ns(ns)
             }
@@ -415,8 +421,8 @@ fn range(stream: &Stream, from: Option<At>, until: Option<At>) -> anyhow::Result
     Ok(start..end)
 }
 
-/// The blocks that hold them.
-fn positions(stream: &Stream, frames: &Range<i64>) -> Range<usize> {
+/// The blocks that contain them.
+fn positions(stream: &StoredStream, frames: &Range<i64>) -> Range<usize> {
     if frames.is_empty() {
         return 0..0;
     }
@@ -433,7 +439,7 @@ fn positions(stream: &Stream, frames: &Range<i64>) -> Range<usize> {
 
 fn write_block(
     out: &mut impl Write,
-    stream: &Stream,
+    stream: &StoredStream,
     delivered: &Delivered,
     frames: &Range<i64>,
     no_fill: bool,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::endpoint::{UdpTarget, thread_list};
+use fullbore_core::format::framed::{FrameCodec, FrameKind};
 use fullbore_core::format::sequence::Field;
 use fullbore_core::format::vdif::{Header, Mode, station_number};
 use fullbore_core::pattern::PatternSource;
@@ -18,43 +19,47 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
 use fullbore_engine::generate::{
     Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, at_rate,
+    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
 
 use super::sending;
 use crate::hint::explained;
-use crate::output::{FOUND, GOOD, Output};
+use crate::output::{FOUND, GOOD, Output, count};
 
-/// Send test streams to the network: VDIF with true headers, or any datagrams.
+/// Send test streams to the network: VDIF with valid headers, or any datagrams.
 ///
 /// One stream goes to each port:
 ///
 ///   fullbore generate --to udp://127.0.0.1:46220-46227 --duration 10s
 ///
-/// sends eight streams of 32000 frames of 8032 bytes a second (the mode
-/// VDIF_8000-2048-16-2) for ten seconds. Frames can be dropped, duplicated,
-/// reordered, held back and damaged, by shares and a seed; what was really done
-/// is written to --truth, so that a recorder's account can be compared with it:
+/// sends eight streams of 32000 frames of 8032 bytes a second (mode
+/// VDIF_8000-2048-16-2) for ten seconds. It can drop, duplicate, reorder, delay
+/// and damage a share of the frames, chosen by a seed. --truth writes what was
+/// sent, to compare a recorder's account with:
 ///
 ///   fullbore generate --to udp://127.0.0.1:46220 --frames 100000 \
 ///     --drop 1e-4 --reorder 1e-3 --seed 7 --truth truth.json
 ///
 /// --gentle leaves the core to a recorder on the same machine. Ctrl-C ends it
-/// early, with the report. The exit code is 1 if the kernel refused to send
-/// something.
+/// early and prints the report. The exit code is 1 if the kernel refused to send
+/// a datagram.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
+    /// The destination: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
     #[arg(long, required = true, value_name = "ENDPOINT")]
     to: Vec<String>,
 
-    /// What the datagrams are.
+    /// The format of the datagrams.
     #[arg(long, value_enum, default_value_t = Format::Vdif, help_heading = "Streams")]
     format: Format,
-    /// Frame length, rate, channels and bits at once, as VLBI recorders say them; VDIFL_ for legacy
-    /// headers, VDIFC_ for complex samples. [default: VDIF_8000-2048-16-2]
+    /// A packet number of 8 bytes precedes each frame.
+    #[arg(long, help_heading = "Streams")]
+    psn: bool,
+    /// Frame length, rate, channels and bits in one word, in the notation of VLBI recorders; VDIFL_ for legacy
+    /// headers, VDIFC_ for complex samples. [default: VDIF_8000-2048-16-2, with --edv 0xAB
+    /// VDIF_10000-2048-16-2]
     #[arg(long, value_name = "MODE", help_heading = "Streams")]
     mode: Option<Mode>,
     /// Bytes of each frame, header included.
@@ -63,11 +68,11 @@ pub struct Args {
     /// Frames per second of each thread.
     #[arg(long, value_name = "N", conflicts_with = "rate", help_heading = "Streams")]
     fps: Option<u64>,
-    /// Payload rate of each stream, all its threads together, such as 2Gbit/s; the nearest whole
-    /// number of frames per second is taken.
+    /// Payload rate of each stream, all its threads together, for example 2Gbit/s; rounded to a whole
+    /// number of frames per second.
     #[arg(long, value_name = "RATE", help_heading = "Streams")]
     rate: Option<ByteRate>,
-    /// VDIF threads that take turns in each stream, such as 0-7,9.
+    /// VDIF threads interleaved in each stream, for example 0-7,9.
     #[arg(long, value_name = "LIST", default_value = "0", help_heading = "Streams")]
     threads: String,
     /// Station of the first stream: two letters, or a number.
@@ -77,7 +82,7 @@ pub struct Args {
     /// valid channels) or 0xAB (Mark 5B inside, frames of 10032 bytes).
     #[arg(long, value_name = "EDV", value_parser = edv, default_value = "0", help_heading = "Streams")]
     edv: u8,
-    /// Headers of 16 bytes.
+    /// Use legacy headers of 16 bytes.
     #[arg(long, help_heading = "Streams")]
     legacy: bool,
     /// Bits of a sample.
@@ -89,7 +94,7 @@ pub struct Args {
     /// Samples are complex.
     #[arg(long, help_heading = "Streams")]
     complex: bool,
-    /// Where raw datagrams carry their number: offset, width in bytes, le or be, such as 0:8:le.
+    /// The sequence number in raw datagrams: offset, width in bytes, le or be, for example 0:8:le.
     #[arg(long, value_name = "FIELD", help_heading = "Streams")]
     seq: Option<Field>,
     /// Packet or sequence number of frame 0 of the first second.
@@ -102,8 +107,8 @@ pub struct Args {
     )]
     first_number: i64,
 
-    /// Payload: prbs7, prbs15, prbs23, prbs31, random, noise (Gaussian, 2 bits; these with a seed, if
-    /// wanted: prbs31:7), counter, or a word such as 0x11223344. As an endpoint it can tell its rate:
+    /// Payload: prbs7, prbs15, prbs23, prbs31, random, noise (Gaussian, 2 bits), each optionally with a
+    /// seed (prbs31:7); counter; or a word such as 0x11223344. An endpoint can also set the rate:
     /// pattern:prbs31?rate=2Gbit/s&seed=7.
     #[arg(
         long,
@@ -114,17 +119,17 @@ pub struct Args {
         help_heading = "Payload"
     )]
     payload: PatternSource,
-    /// Take payloads, and all of the header but time, thread and rate, from this file of VDIF frames,
-    /// again and again; at its own rate, where its headers tell one and no other is asked for.
+    /// Take payloads and headers, except time, thread and rate, from this file of VDIF frames, again and
+    /// again. Uses the rate in its headers, if they have one and no other rate is given.
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
     sample: Option<PathBuf>,
 
-    /// The time that the first frames carry (UTC); `now`: the next second, which is waited for, as if the frames came
-    /// from a sampler that keeps the time. [default: the present moment, so that they begin at once, in the middle of a
-    /// second; raw datagrams, which carry no time, with --first-number]
+    /// The time in the first frames (UTC). `now` waits for the next full second, like a sampler that keeps time.
+    /// [default: the present moment, so that sending starts at once, in the middle of a second; for raw datagrams, which
+    /// carry no time, --first-number]
     #[arg(long, value_name = "TIME|now", help_heading = "Time")]
     start: Option<Start>,
-    /// Go too fast by so many parts in a million of the host's clock, or too slow: -200.
+    /// Run fast by this many parts per million of the host's clock, or slow if negative: -200.
     #[arg(
         long,
         value_name = "PPM",
@@ -134,69 +139,69 @@ pub struct Args {
         help_heading = "Faults"
     )]
     drift: f64,
-    /// End after so many frames of each thread.
+    /// Stop after this many frames of each thread.
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = at_least_one(), help_heading = "Time")]
     frames: Option<u64>,
-    /// End after this time, such as 40s. [default: until Ctrl-C]
+    /// Stop after this time, for example 40s. [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = sending::duration, help_heading = "Time")]
     duration: Option<Duration>,
     /// Send as fast as possible.
     #[arg(long, help_heading = "Time")]
     flat_out: bool,
-    /// Sleep between bursts of a quarter of a millisecond instead of spinning: leaves the core to
+    /// Sleep between bursts of a quarter of a millisecond instead of spinning, to leave the core to
     /// others, such as a recorder on the same machine.
     #[arg(long, conflicts_with = "flat_out", help_heading = "Time")]
     gentle: bool,
-    /// How much faster than nominal to go after a stall.
+    /// Factor over the nominal rate after a stall.
     #[arg(long, value_name = "FACTOR", default_value_t = CATCH_UP, help_heading = "Time")]
     catch_up: f64,
 
-    /// Chooses which frames suffer.
+    /// Seed that selects the frames for these faults.
     #[arg(long, default_value_t = 0, help_heading = "Faults")]
     seed: u64,
     /// Share of frames that are not sent.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     drop: f64,
-    /// Drop so many frames in a row each time.
+    /// Number of frames to drop in a row each time.
     #[arg(long, value_name = "FRAMES", default_value_t = 1, value_parser = at_least_one(), help_heading = "Faults")]
     drop_run: u64,
     /// Share of frames that are sent twice.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     duplicate: f64,
-    /// Share of frames that are overtaken.
+    /// Share of frames that are reordered.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     reorder: f64,
-    /// By how many frames at most.
+    /// Maximum distance of a reordered frame, in frames.
     #[arg(long, value_name = "FRAMES", default_value_t = 8, value_parser = at_least_one(), help_heading = "Faults")]
     reorder_distance: u64,
     /// Share of frames that are damaged: truncated, extended, with a wrong length field, with a zeroed
     /// header, or followed by rubbish.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     damage: f64,
-    /// Share of frames that are held back beyond any window.
+    /// Share of frames that are delayed beyond the reordering window.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     late: f64,
-    /// By how many frames.
+    /// Delay of late frames, in frames.
     #[arg(long, value_name = "FRAMES", default_value_t = 20_000, value_parser = at_least_one(), help_heading = "Faults")]
     late_distance: u64,
-    /// Share of frames whose second count is wrong: the packet number of EDV 2, the time in the Mark 5B header of EDV
+    /// Share of frames whose second counter is wrong: the packet number of EDV 2, the time in the Mark 5B header of EDV
     /// 0xAB, or an empty mask of EDV 4 in a frame not marked invalid.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Faults")]
     miscount: f64,
-    /// Send nothing in this time: [STREAM@]FROM..TO, such as 2s..3s or 46221@5s.. (for ever).
+    /// Send nothing in this interval: [STREAM@]FROM..TO, for example 2s..3s or 46221@5s.. (to the end).
     #[arg(long, value_name = "TIMES", value_parser = silence, help_heading = "Faults")]
     silence: Vec<Silence>,
-    /// Write what was really sent to this file, as JSON.
+    /// Write what was sent to this file, as JSON.
     #[arg(long, value_name = "FILE", help_heading = "Faults")]
     truth: Option<PathBuf>,
 }
 
-/// When the first frames were, by their time stamps.
+/// The time of the first frames.
 #[derive(Clone, Copy, Debug)]
 enum Start {
-    /// Then.
+    /// A given time.
     At(Tai),
-    /// When they are sent.
+    /// The time of sending.
     Now,
 }
 
@@ -211,21 +216,25 @@ impl FromStr for Start {
     }
 }
 
-/// What datagrams are.
+/// The format of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// A VDIF frame each.
     Vdif,
     /// A VDIF frame behind a packet number of 8 bytes.
     Vtp,
+    /// A Mark 5B frame each.
+    Mark5b,
     /// Anything, with a sequence number if asked for.
     Raw,
 }
 
-/// The mode of the VLBI streams that this was first made for.
+/// The default mode, common in VLBI.
 const USUAL_MODE: &str = "VDIF_8000-2048-16-2";
+/// The usual rate and channels in frames that carry Mark 5B.
+const MARK5B_MODE: &str = "VDIF_10000-2048-16-2";
 
-/// Its rate, of payload alone.
+/// Its payload rate.
 const USUAL_RATE: ByteRate = ByteRate(256_000_000);
 
 /// Reads `[STREAM@]FROM..TO`.
@@ -261,7 +270,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..)
 }
 
-/// Sends, tells how it went, and writes the truth.
+/// Sends, prints the report, and writes the truth.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let plan = plan(&args)?;
     let begins = plan.start;
@@ -285,7 +294,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 fn write_truth(file: std::fs::File, truth: &Truth) -> anyhow::Result<()> {
     let mut file = BufWriter::new(file);
     serde_json::to_writer_pretty(&mut file, truth)?;
-    // What is still held at the end would be lost without a word.
+    // Without the flush, an error of the last write would be ignored.
     Ok(file.flush()?)
 }
 
@@ -293,7 +302,7 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
 }
 
-/// A pattern, with or without `pattern:` before it.
+/// A pattern, with or without the prefix `pattern:`.
 fn payload(text: &str) -> Result<PatternSource, String> {
     let source = match text.starts_with("pattern:") {
         true => PatternSource::parse(text),
@@ -306,7 +315,7 @@ fn payload(text: &str) -> Result<PatternSource, String> {
     }
 }
 
-/// From what was typed to what is meant.
+/// Converts arguments to a plan.
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let targets = sending::targets(&args.to)?;
     let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
@@ -361,10 +370,10 @@ fn present_second() -> Tai {
     Tai(now.0 - now.0.rem_euclid(1_000_000_000))
 }
 
-/// From the present second to one that there is time to prepare for.
+/// The time from now to a second for which there is time to prepare.
 const AHEAD_NS: i64 = 2_000_000_000;
 
-/// Sleeps, in naps after which an end that was asked for is seen.
+/// Sleeps in short naps, so that a stop request is noticed.
 fn wait_until(time: Tai, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let left = time.since(Clock::new().now());
@@ -375,7 +384,7 @@ fn wait_until(time: Tai, stop: &AtomicBool) {
     }
 }
 
-/// The longest of them.
+/// The longest nap.
 const NAP: Duration = Duration::from_millis(50);
 
 fn faults(args: &Args) -> Faults {
@@ -395,25 +404,37 @@ fn faults(args: &Args) -> Faults {
     }
 }
 
-/// What datagrams are, and how many of each thread go in a second.
+/// The form of the datagrams, and the frames per second of each thread.
 fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
-    if args.format == Format::Raw {
-        return raw_form(args);
-    }
+    let kind = match args.format {
+        Format::Raw => return raw_form(args),
+        Format::Vdif | Format::Vtp => FrameKind::Vdif,
+        Format::Mark5b => FrameKind::Mark5b,
+    };
     ensure!(args.seq.is_none(), "--seq is for --format raw; VDIF frames are counted by their time");
-    let packet_number = args.format == Format::Vtp;
+    let packet_number = args.psn || args.format == Format::Vtp;
     if let Some(path) = &args.sample {
-        let template = sample_template(args, path)?;
+        let (own, template) = sample_template(args, path)?;
+        ensure!(own == kind, "{} has {} frames, not {}", path.display(), own.title(), kind.title());
         let payload = template.payload_bytes();
         let given = rate_of(args, payload, threads)?;
-        // The sample's own rate, where nobody asks for another and its headers tell it.
+        // The sample's own rate, if its headers contain it and no other rate is given.
         let own = || template.frames_per_second();
         let frames_per_second = given.or_else(own).unwrap_or(nearest(USUAL_RATE, payload, threads));
         let template = at_rate(template, frames_per_second)
             .map_err(|why| anyhow!("{}: {why}; choose another --fps", path.display()))?;
-        return Ok((Form::Vdif { template, packet_number }, frames_per_second));
+        return Ok((Form::Frames { kind, template, packet_number }, frames_per_second));
     }
-    let mode = args.mode.map_or_else(|| Mode::parse(USUAL_MODE), Ok)?;
+    if kind == FrameKind::Mark5b {
+        ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of --format mark5b");
+        let template = mark5b_template();
+        let payload = template.payload_bytes();
+        let given = rate_of(args, payload, threads)?;
+        let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, payload, threads));
+        return Ok((Form::Frames { kind, template, packet_number }, frames_per_second));
+    }
+    let usual = if args.edv == 0xAB { MARK5B_MODE } else { USUAL_MODE };
+    let mode = args.mode.map_or_else(|| Mode::parse(usual), Ok)?;
     let legacy = args.legacy || mode.legacy;
     let header = if legacy { Header::LEGACY_BYTES } else { Header::BYTES } as u32;
     let frame_bytes = args.frame.unwrap_or(mode.payload + header);
@@ -444,12 +465,13 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
     }
     .template()
     .map_err(|why| anyhow!(why))?;
-    Ok((Form::Vdif { template, packet_number }, frames_per_second))
+    Ok((Form::Frames { kind, template, packet_number }, frames_per_second))
 }
 
 fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of --format raw");
     ensure!(args.sample.is_none(), "--sample is for VDIF, and not for --format raw");
+    ensure!(!args.psn, "--psn precedes VDIF and Mark 5B frames; with --format raw give --seq");
     let frame_bytes = args.frame.unwrap_or(8000);
     ensure!(frame_bytes > 0, "datagrams without a byte carry nothing");
     let given = rate_of(args, frame_bytes, 1)?;
@@ -457,47 +479,49 @@ fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     Ok((Form::Raw { frame_bytes, sequence: args.seq }, frames_per_second))
 }
 
-/// Frames per second as asked for.
+/// The requested frames per second.
 fn rate_of(args: &Args, payload: u32, threads: u64) -> anyhow::Result<Option<u64>> {
     match (args.fps, args.rate.or(args.payload.rate)) {
         (Some(0), _) => bail!("--fps 0 sends nothing"),
-        (None, Some(ByteRate(0))) => bail!("--rate 0 sends nothing"),
+        (None, Some(ByteRate(0))) => {
+            bail!("--rate is less than a byte a second: it sends nothing")
+        }
         (Some(fps), _) => Ok(Some(fps)),
         (None, Some(rate)) => Ok(Some(nearest(rate, payload, threads))),
         (None, None) => Ok(None),
     }
 }
 
-/// The whole number of frames per second of each thread that comes nearest to a payload rate.
+/// The number of frames per second of each thread that comes closest to a payload rate.
 fn nearest(rate: ByteRate, payload: u32, threads: u64) -> u64 {
     let each = u64::from(payload) * threads;
     ((rate.0 + each / 2) / each.max(1)).max(1)
 }
 
-/// The header of a sample; a frame length that was asked for must be its own.
-fn sample_template(args: &Args, path: &Path) -> anyhow::Result<Header> {
+/// The header of a sample. A requested frame length must match it.
+fn sample_template(args: &Args, path: &Path) -> anyhow::Result<(FrameKind, Header)> {
     let sample = Payloads::of_sample(path)
         .map_err(|error| explained(fullbore_engine::generate::Error::from(error)))?;
-    let template = sample.template().context("a sample without a header")?;
+    let (kind, template) = sample.template().context("a sample without a header")?;
+    let frame_bytes = FrameCodec::any_day(kind).frame_bytes(&template);
     if let Some(asked) = args.frame {
         ensure!(
-            template.frame_bytes() == asked,
-            "{} has frames of {} bytes, not {asked}",
+            frame_bytes == asked,
+            "{} has frames of {frame_bytes} bytes, not {asked}",
             path.display(),
-            template.frame_bytes()
         );
     }
-    Ok(template)
+    Ok((kind, template))
 }
 
-/// The report for people.
+/// The report as text.
 fn told(report: &Report, stopped: bool) -> String {
     let streams = &report.truth.streams;
     let ports =
         if streams.len() == 1 { "1 port".into() } else { format!("{} ports", streams.len()) };
     let done = if stopped { "stopped" } else { "sent" };
     let bytes = ByteSize(report.sent.bytes);
-    let what = format!("{} datagrams, {bytes}, to {ports}", report.datagrams);
+    let what = format!("{}, {bytes}, to {ports}", count(report.datagrams as usize, "datagram"));
     let mut text = sending::summary(done, &what, &report.sent);
     let sum = |of: fn(&Tally) -> u64| streams.iter().map(|stream| of(&stream.port)).sum::<u64>();
     let kinds: [(&str, u64); 8] = [
@@ -555,7 +579,7 @@ mod tests {
         assert_eq!(plan.streams.len(), 8);
         assert_eq!((plan.streams[7].name.as_str(), plan.frames), ("46227", None));
         assert_eq!(plan.streams[0].frames_per_second, 32_000);
-        let Form::Vdif { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
+        let Form::Frames { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
         assert_eq!((template.frame_bytes(), template.channels()), (8032, 16));
         assert_eq!(plan.start, None);
         let plan = typed("--to udp://127.0.0.1:46220 --start now").unwrap();
@@ -568,7 +592,7 @@ mod tests {
         assert_eq!((plan.streams[0].frames_per_second, plan.frames), (10_000, Some(20_000)));
         let plan = typed("--to udp://[::1]:1 --threads 0-3 --mode VDIFL_5000-1024-8-2").unwrap();
         assert_eq!(plan.streams[0].frames_per_second, 6400);
-        let Form::Vdif { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
+        let Form::Frames { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
         assert_eq!((template.legacy(), template.frame_bytes()), (true, 5016));
         let raw = typed("--to udp://[::1]:1 --format raw --seq 0:8:le --frame 1312").unwrap();
         assert!(matches!(raw.streams[0].form, Form::Raw { frame_bytes: 1312, sequence: Some(_) }));
@@ -592,6 +616,7 @@ mod tests {
             ("--to udp://[::1]:1 --frame 8", "no room"),
             ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
             ("--to udp://[::1]:1 --edv 7", "EDV 0, 1, 2, 3, 4 or 0xAB"),
+            ("--to udp://[::1]:1 --edv 0xAB --frame 8032", "10032 bytes"),
             ("--to udp://[::1]:1 --seq 0:8:le", "--format raw"),
             ("--to udp://[::1]:1 --format raw --sample /x", "--sample is for VDIF"),
             ("--to udp://[::1]:1 --threads 0-2", "cannot share"),

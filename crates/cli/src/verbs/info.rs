@@ -1,7 +1,7 @@
-//! `fullbore info`: what a scan is, where it lies, and what its account says.
+//! `fullbore info`: describes a scan, its places, and its account.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
@@ -9,99 +9,106 @@ use fullbore_core::account::Account;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::format::panda::control::Settings;
-use fullbore_core::manifest::{Away, Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::manifest::{AbsentMember, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::clock::Clock;
-use fullbore_engine::store::finding::Finding;
-use fullbore_engine::store::follow::{Durable, Follower, Share, Standing};
+use fullbore_engine::store::diagnostics::Diagnostic;
+use fullbore_engine::store::follow::{Durable, FollowState, Follower, Share};
 use fullbore_engine::store::markers;
-use fullbore_engine::store::reader::{Scan, Stream as Stored};
+use fullbore_engine::store::reader::{Scan, StoredStream as Stored};
 use fullbore_engine::store::verify;
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
+use crate::glance::{self, Glance, Paper, Tone};
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
-use crate::verbs::{following, scan_arg};
+use crate::verbs::verify::findings;
+use crate::verbs::{live_scan, scan_arg};
 
-/// Tell what a scan is, when it was, where it lies, and what its account says.
+/// Show a scan: whether it is complete, when and where it was recorded, its account.
+///
+/// The first line says whether the recording is complete: COMPLETE, LOST (how many
+/// frames, and why), INCOMPLETE (a stream never came, began late or ended early, or
+/// does not cover the plan), or UNKNOWN (the frames cannot show a loss). Streams
+/// that are not complete follow, the worst first, each with its first gaps. The
+/// other streams share a line. --full prints everything.
 ///
 /// The account balances: expected = written + missing + overrun + damaged + late,
 /// in frames.
 ///
-///   missing     never reached this host
-///   overrun     reached it with no block free, or no member would take its block
+///   missing     did not reach this host
+///   overrun     arrived when no block was free, or no member took its block
 ///   damaged     failed its own check
-///   late        came after its place was written
-///   filled      in the recording, in the place of those that are not there
+///   late        arrived after its place was written
+///   filled      fill frames in place of frames that are not recorded
 ///
-/// Of each stream it also tells which counters of this host moved, how full the
-/// block memory was at most, the longest write, the gaps with their cause, and
-/// whether the stream was there all the time.
-///
-/// The first line says whether the recording is complete: COMPLETE, LOST so many
-/// frames and why, INCOMPLETE (a stream never came, lacks an end, or does not cover
-/// what was planned), or UNKNOWN (nobody can say). The second line says how well
-/// that is explained:
+/// The verdict says how well the account is explained:
 ///
 ///   proven        nothing is missing, and no loss counter of this host moved
-///   consistent    each frame that is not recorded is counted with its cause, or
-///                 none is missing and a loss counter moved all the same
-///   unexplained   something is missing, and nothing on this host says why
-///   unproven      there is nothing to count by
+///   consistent    every frame that is not recorded is counted with its cause, or
+///                 nothing is missing although a loss counter moved
+///   unexplained   frames are missing, and no counter of this host explains it
+///   unproven      the frames carry nothing to count by
 ///
-/// Of a device without a file system, device:PATH?scan=SCAN or all scans of device:PATH, what its index says.
+/// For a device without a file system, give device:PATH?scan=SCAN, or device:PATH
+/// for all its scans: info shows their entries in its index.
 ///
-/// Of a scan that is being recorded it tells what of each stream is durable, at which rate it comes, for how long it
-/// has been running, and what each member has got. --follow tells it again whenever it has changed (with --json, a
-/// line for each change), until the scan is sealed.
+/// For a scan that is being recorded, info shows the durable data and the rate of
+/// each stream, the running time, and the data on each member. --follow prints this
+/// again at every change (with --json, one line per change) until the scan is
+/// sealed.
 ///
-/// Exit codes: 0 it was told, whatever the verdict; 1 it was followed, and its recorder died; 2 it could not be.
+/// Exit codes: 0 the scan was shown, whatever its verdict; 1 the recorder of a scan
+/// that was followed died; 2 the scan could not be shown.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scan: `session_scan`, or as much of its name as tells it from others; or one stream of it,
+    /// The scan: `session_scan`, or an unambiguous beginning of the name; or one stream of it,
     /// `session_scan/stream`; or a device.
     #[arg(value_name = "SCAN")]
     scan: String,
-    /// How many gaps of each stream to show.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    gaps: usize,
-    /// Tell it again as a scan that is being recorded grows, until it is sealed.
+    /// Print everything: each stream's counters, clock, gaps and directories.
+    #[arg(long)]
+    full: bool,
+    /// Number of gaps of each stream to print [default: 10]. Implies --full
+    #[arg(long, value_name = "N")]
+    gaps: Option<usize>,
+    /// Print again as the scan grows, until it is sealed.
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Info<'a> {
     manifest: &'a Manifest,
     accounts: Vec<Option<&'a Account>>,
-    /// Whether it is complete, once each stream has an account.
+    /// The completeness, once each stream has an account.
     #[serde(flatten)]
     completeness: Option<Completeness>,
     places: Vec<Place>,
     recording: bool,
-    /// What was marked, also what is not yet in the manifest, with where the streams were.
+    /// All markers, including those not yet in the manifest, with the positions of the streams.
     markers: &'a [Marker],
-    /// What is durable, while it is recorded.
+    /// The durable data of a scan that is being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
-    /// Where the members were that are not given.
+    /// The former directories of members that are not given.
     absent: Vec<&'a PathBuf>,
-    findings: &'a [Finding],
+    findings: &'a [Diagnostic],
 }
 
 /// A scan that is being recorded.
 #[derive(Clone, Serialize)]
 struct Live {
-    standing: Standing,
-    /// For how long.
+    standing: FollowState,
+    /// The running time in seconds.
     running_seconds: f64,
     streams: Vec<Durable>,
     members: Vec<Share>,
@@ -120,13 +127,13 @@ impl Live {
         }
     }
 
-    /// Whether something is another than it was; that time goes by is none.
+    /// True if anything other than the running time has changed.
     fn differs(&self, before: &Live) -> bool {
         self.standing != before.standing || self.streams != before.streams
     }
 }
 
-/// What a member holds of a stream.
+/// The data of a stream on a member.
 #[derive(Serialize)]
 struct Place {
     stream: String,
@@ -135,12 +142,12 @@ struct Place {
     bytes: u64,
 }
 
-/// Tells.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         return super::device::info(&args.scan, output);
     }
-    let (mut follower, stream) = following::open(&args.store.members()?, &args.scan)?;
+    let (mut follower, stream) = live_scan::open(&args.store.members()?, &args.scan)?;
     if args.follow {
         follow(&mut follower, stream.as_ref(), output)?;
     }
@@ -162,9 +169,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
-    output.tell(&info, || text(&scan, &info, args.gaps))?;
-    if args.follow && standing == Standing::Died {
-        eprintln!("fullbore: {}", following::died(&scan.manifest.scan));
+    let full = args.full || args.gaps.is_some();
+    output.tell(&info, || match full {
+        true => in_full(&scan, &info, args.gaps.unwrap_or(GAPS)),
+        false => in_short(&scan, &info, Paper::of_stdout()),
+    })?;
+    if args.follow && standing == FollowState::Died {
+        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest.scan)));
         return Ok(ExitCode::from(output::FOUND));
     }
     Ok(ExitCode::from(output::GOOD))
@@ -179,7 +190,7 @@ struct Change<'a> {
     live: &'a Live,
 }
 
-/// Tells how a scan grows, until it is over: on a terminal in one place, else one text behind the other.
+/// Prints the state of a growing scan until it is over: in place on a terminal, else one text after another.
 fn follow(follower: &mut Follower, only: Option<&Name>, output: Output) -> anyhow::Result<()> {
     let in_place = io::stdout().is_terminal() && !output.json;
     let (mut told, mut lines): (Option<Live>, usize) = (None, 0);
@@ -196,26 +207,26 @@ fn follow(follower: &mut Follower, only: Option<&Name>, output: Output) -> anyho
             output.tell(&change, || above + &text)?;
             told = Some(live);
         }
-        following::pause(follower)?;
+        live_scan::pause(follower)?;
     }
     if in_place && lines > 0 {
-        print!("{}", back_over(lines));
+        output::print(&back_over(lines))?;
     }
     Ok(())
 }
 
-/// Changes are told so far apart at least.
+/// The shortest time between two updates.
 const REFRESH_SECONDS: f64 = 0.2;
 
-/// Takes the cursor back to where so many lines began, and wipes them.
+/// The control sequence that moves the cursor up by this number of lines and erases them.
 fn back_over(lines: usize) -> String {
     format!("\x1b[{lines}F\x1b[J")
 }
 
-/// How far a scan is that is being recorded.
+/// The progress of a scan that is being recorded.
 fn growing(live: &Live) -> String {
     let what =
-        if live.standing == Standing::Sealing { "is being sealed" } else { "is being recorded" };
+        if live.standing == FollowState::Sealing { "is being sealed" } else { "is being recorded" };
     let bytes: u64 = live.streams.iter().map(|it| it.bytes).sum();
     let rate: u64 = live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum();
     let mut text = format!(
@@ -254,7 +265,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Leaves out all streams but one. The manifest's list and the scan's are of one order.
+/// Leaves out all streams but one. The lists of the manifest and of the scan have the same order.
 fn keep_only(scan: &mut Scan, name: &str) -> anyhow::Result<()> {
     scan_arg::stream(scan, name)?;
     scan.manifest.streams.retain(|stream| stream.name.as_str() == name);
@@ -276,12 +287,126 @@ fn places(scan: &Scan) -> Vec<Place> {
     scan.streams.iter().flat_map(place).collect()
 }
 
-fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
+/// The default number of gaps printed for each stream.
+const GAPS: usize = 10;
+
+/// Markers and findings printed; further ones are only counted.
+const LISTED: usize = 5;
+
+/// The short form: completeness, problems, place.
+fn in_short(scan: &Scan, info: &Info<'_>, paper: Paper) -> String {
+    let manifest = &scan.manifest;
+    let facts = facts(scan, info);
+    let listed = |facts: &[String]| -> String {
+        let lines = facts.iter().flat_map(|fact| paper.fact(fact));
+        lines.map(|line| line + "\n").collect()
+    };
+    let mut text = match (&info.live, &info.completeness) {
+        (Some(live), _) => format!("{} {}{}", manifest.scan, growing(live), listed(&facts)),
+        (None, Some(completeness)) => {
+            let streams = scan.streams.iter().filter_map(|stream| {
+                let account = stream.account.as_ref()?;
+                let time_of = Box::new(|index| stream.time_of(index));
+                Some(glance::Stream { name: &stream.name, account, time_of })
+            });
+            let glance = Glance { manifest, completeness, streams: streams.collect() };
+            glance.text(paper, &facts)
+        }
+        (None, None) => format!("{} {}\n{}", manifest.scan, standing(info), listed(&facts)),
+    };
+    let findings = findings::lines(&scan.findings, None, false);
+    for finding in findings.iter().take(LISTED) {
+        for line in paper.hanging("! ", finding, Tone::Doubt) {
+            text += &format!("{line}\n");
+        }
+    }
+    if findings.len() > LISTED {
+        let more = count(findings.len() - LISTED, "more finding");
+        text += &format!("! {more}: `fullbore verify {}` checks the scan\n", manifest.scan);
+    }
+    text
+}
+
+/// The facts about streams, times, places and markers; equal facts are printed once.
+fn facts(scan: &Scan, info: &Info<'_>) -> Vec<String> {
+    let manifest = &scan.manifest;
+    let each: Vec<(&str, String)> =
+        manifest.streams.iter().map(|it| (it.name.as_str(), layout(it))).collect();
+    let mut facts = glance::folded(&each);
+    facts.extend(sources(manifest));
+    let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
+    let by = manifest.times.map_or("", times);
+    facts.push(format!(
+        "recorded {:.3} – {stopped} on {} by {}{by}",
+        manifest.armed, manifest.host, manifest.software
+    ));
+    facts.extend(members(manifest, info));
+    if info.live.is_some() {
+        // Chunk files have their full size from the beginning, so sizes come from the index.
+        let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
+        facts.push(format!("{} of disk space set aside", ByteSize(bytes)));
+    }
+    facts.extend(manifest.away.iter().map(|it| format!("away: {}: {}", it.path.display(), it.why)));
+    let parity = manifest.redundancy.map(|it| redundancy(&it, manifest.bytes()));
+    facts.extend(parity.map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")));
+    let marks = info.markers.iter().take(LISTED);
+    facts.extend(marks.map(|it| format!("mark {:.3} {}", it.time, it.text)));
+    if info.markers.len() > LISTED {
+        facts.push(format!("{} are in --full", count(info.markers.len() - LISTED, "more mark")));
+    }
+    facts
+}
+
+/// The sources of the streams; sources that differ only in the stream's name are printed once.
+fn sources(manifest: &Manifest) -> Vec<String> {
+    const NAME: char = '\u{0}';
+    let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
+    for stream in &manifest.streams {
+        let name = stream.name.as_str();
+        let source = stream.source.replacen(name, &NAME.to_string(), 1);
+        match alike.iter_mut().find(|(other, _)| *other == source) {
+            Some((_, names)) => names.push(name),
+            None => alike.push((source, vec![name])),
+        }
+    }
+    let told = |(source, names): (String, Vec<&str>)| {
+        format!("from {}", source.replace(NAME, &glance::ranges(&names, LISTED)))
+    };
+    alike.into_iter().map(told).collect()
+}
+
+/// The place of the data, and each member with a problem.
+fn members(manifest: &Manifest, info: &Info<'_>) -> Vec<String> {
+    let mut roots: Vec<(&Path, u64)> = Vec::new();
+    for Place { directory, bytes, .. } in &info.places {
+        let root = directory.parent().unwrap_or(directory);
+        match roots.iter_mut().find(|(known, _)| *known == root) {
+            Some((_, sum)) => *sum += bytes,
+            None => roots.push((root, *bytes)),
+        }
+    }
+    let size = |(root, bytes): &(&Path, u64)| format!("{} ({})", root.display(), ByteSize(*bytes));
+    let each: Vec<String> = roots.iter().map(size).collect();
+    let mut facts = vec![format!("on {}: {}", count(each.len(), "member"), each.join(", "))];
+    for member in &manifest.members {
+        let absent = info.absent.contains(&&member.path).then(|| "NOT ATTACHED".to_owned());
+        let buffered = member.buffered.then(|| "through the page cache".to_owned());
+        let problems: Vec<String> =
+            absent.into_iter().chain(member.failure.clone()).chain(buffered).collect();
+        if !problems.is_empty() {
+            facts.push(format!("member {}: {}", member.path.display(), problems.join(", ")));
+        }
+    }
+    facts
+}
+
+/// The full form: everything known about a scan.
+fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     let manifest = &scan.manifest;
     let mut text = String::new();
     if let Some(completeness) = info.completeness.as_ref() {
-        let Completeness { headline, explanation, .. } = completeness;
-        text += &format!("{}: {headline}\n  {explanation}\n", manifest.scan);
+        text += &glance::coloured(completeness);
+        text += &format!("\n  {}\n", completeness.explanation);
     }
     text += &match &info.live {
         Some(live) => format!("{} {}", manifest.scan, growing(live)),
@@ -301,6 +426,11 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
             let (durable, bytes) = (ByteSize(durable), ByteSize(bytes));
             format!("  size      {durable} durable in {streams}, {bytes} of disk space set aside\n")
         }
+        None if manifest.state == State::Recording => {
+            let written = ByteSize(scan.streams.iter().map(Stored::bytes).sum());
+            let bytes = ByteSize(bytes);
+            format!("  size      {written} written in {streams}, {bytes} of disk space set aside\n")
+        }
         None => format!("  size      {} in {streams}\n", ByteSize(bytes)),
     };
     for member in &manifest.members {
@@ -313,7 +443,7 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
             member.path.display()
         );
     }
-    for Away { path, why, .. } in &manifest.away {
+    for AbsentMember { path, why, .. } in &manifest.away {
         text += &format!("  away      {}: {why}\n", path.display());
     }
     text += &manifest.redundancy.map_or(String::new(), |it| redundancy(&it, manifest.bytes()));
@@ -333,7 +463,7 @@ fn text(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text
 }
 
-/// All markers, with where the streams were as far as that is known by now; of the streams that are shown.
+/// All markers of the shown streams, with the positions of the streams as far as they are known.
 fn placed(scan: &Scan, recording: bool) -> Vec<Marker> {
     let mut markers = scan.inventory.markers.clone();
     for marker in &mut markers {
@@ -344,7 +474,7 @@ fn placed(scan: &Scan, recording: bool) -> Vec<Marker> {
     markers
 }
 
-/// A marker: when, what, and where each stream was.
+/// A marker: time, text, and the position of each stream.
 fn marked(marker: &Marker) -> String {
     let mut text = format!("mark {:.3} {}\n", marker.time, marker.text);
     for Position { stream, frame, byte } in &marker.positions {
@@ -363,12 +493,12 @@ fn standing(info: &Info<'_>) -> &'static str {
     }
 }
 
-/// What stands in for members that are lost.
+/// The redundancy of a scan.
 fn redundancy(redundancy: &Redundancy, data_bytes: u64) -> String {
     let scheme = redundancy.scheme();
     let Some(followed) = redundancy.followed else {
         return format!(
-            "  parity    {scheme}, not complete: `fullbore verify` tells how much there is\n"
+            "  parity    {scheme}, not complete: `fullbore verify` shows how much of it exists\n"
         );
     };
     let factor = followed.factor(data_bytes);
@@ -396,23 +526,25 @@ fn redundancy(redundancy: &Redundancy, data_bytes: u64) -> String {
     )
 }
 
-/// What tells when it was recorded, where its recorder's word of it is lost.
+/// The origin of the recording times, if the recorder's own record is lost.
 fn times(times: Times) -> &'static str {
     match times {
-        Times::Received => ", when its first frame and its last were received",
-        Times::Frames => ", by the times in its first frame and its last",
-        Times::Files => ", by the times of its chunk files: nothing else tells",
+        Times::Received => ", times of arrival of the first and the last frame",
+        Times::Frames => ", times in the first and the last frame",
+        Times::Files => ", times of the chunk files (no other source)",
     }
 }
 
-fn described(stream: &Stream) -> String {
+/// The format of a stream's frames, and of their fill.
+fn layout(stream: &Stream) -> String {
     let frames = match stream.geometry.map(|geometry| geometry.frame_bytes) {
         None => "no frames".to_owned(),
         Some(0) => "frames of varying length".to_owned(),
+        Some(1) if stream.is_of_bytes() => "bytes".to_owned(),
         Some(bytes) => format!("frames of {bytes} bytes"),
     };
     let format = match &stream.format {
-        Format::Vdif { frames_per_second, derived, threads } => {
+        Format::Frames { kind, frames_per_second, derived, threads } => {
             let rate = match frames_per_second {
                 Some(rate) if *derived => format!(", {rate} a second (derived)"),
                 Some(rate) => format!(", {rate} a second"),
@@ -420,16 +552,17 @@ fn described(stream: &Stream) -> String {
             };
             let threads: Vec<String> = threads.iter().map(u16::to_string).collect();
             let threads = match threads.is_empty() {
-                true => "threads as they came".to_owned(),
+                true => "threads in order of arrival".to_owned(),
                 false => format!("threads {}", threads.join(" ")),
             };
-            format!("VDIF, {frames}{rate}, {threads}")
+            format!("{}, {frames}{rate}, {threads}", kind.title())
         }
         Format::Panda { ending, captured, .. } => {
             let samples = stream.geometry.map_or(0, |geometry| geometry.frame_bytes);
             let ending =
                 ending.as_ref().map_or_else(|| "not ended".to_owned(), ToString::to_string);
-            let captured = captured.map_or_else(String::new, |n| format!(", {n} taken by it"));
+            let captured =
+                captured.map_or_else(String::new, |n| format!(", {n} taken by the PandA"));
             format!("PandA, samples of {samples} bytes, {ending}{captured}")
         }
         Format::Raw => format!("raw, {frames}"),
@@ -437,17 +570,22 @@ fn described(stream: &Stream) -> String {
     let fill = match stream.fill {
         Fill::Invalid => "filled with invalid frames".to_owned(),
         Fill::Pattern(word) => format!("filled with 0x{word:08x}"),
-        Fill::Omit => "as they came, nothing filled".to_owned(),
+        Fill::Omit => "in order of arrival, not filled".to_owned(),
     };
+    format!("{format}, {fill}")
+}
+
+fn described(stream: &Stream) -> String {
     let settings = match &stream.format {
         Format::Panda { settings: Some(settings), .. } => set_to(settings),
         _ => String::new(),
     };
-    format!("  {}: {format}, {fill}\n    from {}\n{settings}", stream.name, stream.source)
+    let layout = layout(stream);
+    format!("  {}: {layout}\n    from {}\n{settings}", stream.name, stream.source)
 }
 
-/// When its first frame and its last one reached this host: beside the times of the scan they show a stream that came
-/// late or went early.
+/// The arrival of its first and last frame at this host. Compared with the scan's times, they show a stream that came
+/// late or ended early.
 fn came(stream: &Stored) -> String {
     let account = stream.account.as_ref();
     match account.and_then(|it| Some((it.first?.seen, it.last?.seen))) {
@@ -456,20 +594,20 @@ fn came(stream: &Stored) -> String {
     }
 }
 
-/// The settings in short: who it is, what it captures, and how much there is to know.
+/// A summary of the settings: identity, captured fields, and the number of settings.
 fn set_to(settings: &Settings) -> String {
     let Settings { identity, capture, config, attributes, tables, left_out, .. } = settings;
     let left_out = match left_out.as_slice() {
         [] => String::new(),
-        names => format!("; {} were too long to be kept", names.join(", ")),
+        names => format!("; {} were too long to keep", names.join(", ")),
     };
     let text = format!(
-        "    {identity}\n    captures {}\n    {} and {} of it are kept{left_out}: --json tells them\n",
+        "    {identity}\n    captures {}\n    {} and {} are kept{left_out}: --json lists them\n",
         capture.join(", "),
         count(config.len() + attributes.len(), "setting"),
         count(tables.len(), "table")
     );
-    // Whatever a PandA says of itself, it moves no cursor.
+    // Removes control characters from a PandA's text.
     text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
@@ -480,7 +618,8 @@ fn places_table(places: &[Place]) -> Vec<Vec<String>> {
         let size = ByteSize(place.bytes).to_string();
         vec![place.stream.clone(), directory, place.chunks.to_string(), size]
     };
-    std::iter::once(heading).chain(places.iter().map(row)).collect()
+    let used = places.iter().filter(|place| place.chunks > 0);
+    std::iter::once(heading).chain(used.map(row)).collect()
 }
 
 fn accounts(scan: &Scan, gaps: usize) -> String {

@@ -16,27 +16,27 @@ use crate::verbs::scan_arg;
 
 /// List the scans of a store.
 ///
-/// A line for each scan: its name; how far it has come (recording, sealed, aborted, recovered;
-/// unsealed: its recorder died; broken: no manifest can be read; run `fullbore recover` for both); when its
-/// first frame was; how long it is; its size; how many streams; whether it is complete, or how many frames
-/// it LOST; and the verdict of its account, which says how well that is explained, with how many of its
-/// members are not attached. Those are named below: nothing is known of what they hold. Members that were
-/// away or failed during the recording, and redundancy that could not be made, are named there too.
+/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died;
+/// broken: no manifest can be read; run `fullbore recover` for the last two); the time of its first frame; its
+/// length; its size; the number of streams; whether it is complete, or how many frames it LOST; and the verdict of
+/// its account, with the number of members that are not attached. Below the table, ls names those members, members
+/// that were away or failed during the recording, and redundancy that could not be made.
 ///
-/// Of a device without a file system, `fullbore ls device:/dev/nvme0n1`, the scans of its index, with the
-/// addresses at which they lie.
+/// For a device without a file system, `fullbore ls device:/dev/nvme0n1` lists the scans of its index, with their
+/// addresses.
 ///
-/// The exit code is 1 if a member of the store could not be read; the others are listed.
+/// The exit code is 1 if a member of the store could not be read; ls lists the others. It says nothing about the
+/// scans: ls lists a scan whose member is absent as such.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// Only scans whose names begin like this; or a device, device:PATH.
+    /// List only scans whose name starts with this; or a device, device:PATH.
     #[arg(value_name = "PREFIX|DEVICE")]
     prefix: Option<String>,
     #[command(flatten)]
     store: StoreArg,
 }
 
-/// Lists.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(text) = args.prefix.as_ref().filter(|text| DeviceEnd::is_meant(text)) {
         return super::device::ls(text, output);
@@ -47,7 +47,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
     let catalogue = catalogue::list(&roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
-        eprintln!("fullbore: {failed}");
+        output::say(format_args!("fullbore: {failed}"));
     }
     let mut entries = catalogue.entries;
     if let Some(prefix) = &args.prefix {
@@ -69,14 +69,14 @@ fn text(entries: &[Entry]) -> String {
     let mut text = columns(&rows, 3);
     for entry in entries {
         for path in &entry.absent {
-            text += &format!("{}: {} is absent\n", entry.name, path.display());
+            text += &format!("{}: {} is not attached\n", entry.name, path.display());
         }
         for wanting in &entry.wanting {
             text += &format!("{}: {wanting}\n", entry.name);
         }
         for path in &entry.leftover {
             text += &format!(
-                "{}: {} holds what is left over from before it was rebuilt\n",
+                "{}: {} has leftover data from before the rebuild\n",
                 entry.name,
                 path.display()
             );
@@ -107,12 +107,12 @@ fn state(entry: &Entry) -> String {
     format!("{}{protected}", entry.state.as_str())
 }
 
-/// The verdict is of the whole scan: where a part of it is not there, that is said with it.
+/// The verdict on the whole scan, with a remark if a part of it is not available.
 fn verdict(entry: &Entry) -> String {
     let verdict = entry.verdict.map_or("-".into(), |verdict| verdict.to_string());
     match entry.absent.len() {
         0 => verdict,
-        1 => format!("{verdict}, 1 member absent"),
-        absent => format!("{verdict}, {absent} members absent"),
+        1 => format!("{verdict}, 1 member not attached"),
+        absent => format!("{verdict}, {absent} members not attached"),
     }
 }

@@ -1,4 +1,4 @@
-//! `fullbore mark`: something to be remembered of a moment of a scan.
+//! `fullbore mark`: marks a moment of a scan.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::marker::{Marker, Position, Text};
 use fullbore_core::name::ScanName;
 use fullbore_core::time::Tai;
-use fullbore_engine::store::catalogue::{self, Standing};
+use fullbore_engine::store::catalogue::{self, ScanState};
 use fullbore_engine::store::markers::{self, Moment, Set};
 use serde::Serialize;
 
@@ -23,26 +23,25 @@ use crate::verbs::scan_arg;
 ///   fullbore mark r1234_no0001 'the wind rises' --time 2026-11-22T18:00:12
 ///   fullbore mark r1234_no0001 'first fringe' --position 46220:1028096000
 ///
-/// The marker is kept with the scan: its time, its text, and where each stream was
-/// then, as frame and byte. `fullbore info` shows it, the manifest has it. The
-/// recording is not disturbed, and a marker that was set outlives a recorder that
-/// dies.
+/// The scan keeps the marker: its time, its text, and the frame and byte of each
+/// stream at that time. `fullbore info` shows it, and it is in the manifest. Marking
+/// does not disturb the recording, and the marker survives a crash of the recorder.
 ///
-/// Exit codes: 0 it is set; 1 it is set, and a member did not take it or is not attached; 2 it is not.
+/// Exit codes: 0 the marker is set; 1 it is set, but a member refused it or is not attached; 2 it is not set.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scan (`session_scan`, or as much of its name as tells it from others), unless --last chooses it; and the
-    /// text, a line of 500 bytes at most.
+    /// The scan (`session_scan`, or an unambiguous beginning of the name) unless --last is given, and the text, a line of
+    /// at most 500 bytes.
     #[arg(value_names = ["SCAN", "TEXT"], num_args = 1..=2, required = true)]
     words: Vec<String>,
-    /// The scan that is being recorded, or else the newest.
+    /// The scan that is being recorded, or else the newest one.
     #[arg(long)]
     last: bool,
-    /// The moment, in UTC by the clock of the host that recorded it [default: now; of a scan that is over, its end]
+    /// The moment, in UTC by the clock of the recording host [default: now, or the end of a scan that is over]
     #[arg(long, value_name = "UTC", conflicts_with = "position")]
     time: Option<Tai>,
-    /// The moment when so many bytes of a stream had come: 46220:1000000. Of the only stream: 1000000.
+    /// The moment at which a stream had this many bytes: 46220:1000000. For a scan of one stream: 1000000.
     #[arg(long, value_name = "[STREAM:]BYTES")]
     position: Option<String>,
     #[command(flatten)]
@@ -50,13 +49,13 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct MarkJson<'a> {
     scan: String,
     #[serde(flatten)]
     marker: &'a Marker,
-    /// Streams of which it is not known where they were.
+    /// Streams whose position is not known yet.
     open: &'a [String],
-    /// Members that did not take it.
+    /// Members that did not store it.
     failed: Vec<Failed<'a>>,
 }
 
@@ -66,7 +65,7 @@ struct Failed<'a> {
     why: &'a str,
 }
 
-/// Marks.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let (scan, words) = match (args.last, args.words.as_slice()) {
         (true, [words]) => (None, words),
@@ -92,7 +91,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let set = markers::set(&roots, &scan, moment, text).map_err(explained)?;
     let failed = set.failed.iter().map(|(member, why)| Failed { member, why }).collect();
-    let told = Told { scan: scan.to_string(), marker: &set.marker, open: &set.open, failed };
+    let told = MarkJson { scan: scan.to_string(), marker: &set.marker, open: &set.open, failed };
     output.tell(&told, || shown(&scan, &set))?;
     Ok(ExitCode::from(if set.failed.is_empty() { output::GOOD } else { output::FOUND }))
 }
@@ -100,13 +99,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 /// The scan that is being recorded, or else the one that began last.
 fn newest(roots: &[PathBuf]) -> anyhow::Result<ScanName> {
     let entries = catalogue::list(roots).map_err(explained)?.entries;
-    let whole = entries.iter().filter(|entry| entry.state != Standing::Broken);
-    let last = whole.max_by_key(|entry| (entry.state == Standing::Recording, entry.start));
+    let whole = entries.iter().filter(|entry| entry.state != ScanState::Broken);
+    let last = whole.max_by_key(|entry| (entry.state == ScanState::Recording, entry.start));
     let last = last.context("there is no scan to mark")?;
     Ok(last.name.parse()?)
 }
 
-/// `46220:1000000`, or the bytes alone.
+/// Parses `46220:1000000`, or the bytes alone.
 fn position(text: &str) -> anyhow::Result<(Option<String>, u64)> {
     let (stream, bytes) = match text.rsplit_once(':') {
         Some((stream, bytes)) => (Some(stream.to_owned()), bytes),
@@ -119,21 +118,22 @@ fn position(text: &str) -> anyhow::Result<(Option<String>, u64)> {
 }
 
 fn shown(scan: &ScanName, set: &Set) -> String {
-    let Set { marker, open, is_being_recorded, failed } = set;
+    let Set { marker, open, is_being_recorded, lacks_members, failed } = set;
     let mut text = format!("{scan} is marked at {:.3}: {}\n", marker.time, marker.text);
     for Position { stream, frame, byte } in &marker.positions {
         text += &format!("  {stream}: frame {frame}, byte {byte}\n");
     }
     if !open.is_empty() {
         let open = open.join(", ");
-        let why = match is_being_recorded {
-            true => "not on the disk yet; `fullbore info` tells later where",
-            false => "nobody knows where, without the members that are missing",
+        let why = match (is_being_recorded, lacks_members) {
+            (true, _) => "not on the disk yet; `fullbore info` shows the place later",
+            (false, true) => "the place is unknown without the missing members",
+            (false, false) => "no frame of it is recorded",
         };
         text += &format!("  {open}: {why}\n");
     }
     for (member, why) in failed {
-        text += &format!("  warning: {} did not take it: {why}\n", member.display());
+        text += &format!("  warning: {} did not take the marker: {why}\n", member.display());
     }
     text
 }

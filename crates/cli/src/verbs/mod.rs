@@ -1,6 +1,6 @@
-//! One file per verb: its arguments, what they mean, and how its result is told.
+//! One file per verb: its arguments, their meaning, and the output of its result.
 //!
-//! Each has `Args` (what was typed) and `run(Args, Output)`, which returns the exit code.
+//! Each has `Args` (the arguments) and `run(Args, Output)`, which returns the exit code.
 
 pub mod bench;
 pub mod cat;
@@ -8,15 +8,15 @@ pub mod cat;
 pub mod convert;
 pub mod demo;
 pub mod device;
-mod following;
 pub mod generate;
 pub mod info;
+mod live_scan;
 pub mod ls;
 pub mod mark;
 #[cfg(feature = "hdf5")]
 pub mod panda;
-pub mod place;
 pub mod play;
+pub mod position;
 pub mod protect;
 pub mod rebuild;
 pub mod record;
@@ -27,8 +27,9 @@ pub mod selftest;
 mod sending;
 pub mod simulate;
 pub mod verify;
+pub mod watch;
 
-/// Arguments as somebody types them behind a verb.
+/// Parses arguments as typed after a verb.
 #[cfg(test)]
 fn typed<A: clap::Args>(words: &str) -> Result<A, clap::Error> {
     #[derive(clap::Parser)]

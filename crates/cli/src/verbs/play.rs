@@ -1,4 +1,4 @@
-//! `fullbore play`: a recording sent to the network again.
+//! `fullbore play`: sends a recording to the network again.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,66 +14,68 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::generate::Progress;
 use fullbore_engine::pace::{CATCH_UP, LatenessSummary, Waiting};
 use fullbore_engine::replayer::{
-    Lag, Looking, Replay, Report, Settings, Speed, StoredFrames, Track, VdifFile, wait_for_delay,
+    FrameFile, Lag, Looking, PlaybackStream, Replay, Report, Settings, Speed, StoredFrames,
+    wait_for_delay,
 };
 use fullbore_engine::store::catalogue::Selected;
-use fullbore_engine::store::follow::{Follower, Standing};
+use fullbore_engine::store::follow::{FollowState, Follower};
 use fullbore_engine::store::read;
-use fullbore_engine::store::reader::{Scan, Stream};
+use fullbore_engine::store::reader::{Scan, StoredStream};
 
 use super::device::{self, Part};
-use super::place::At;
+use super::position::Position;
 use super::simulate::{self, Pace};
-use super::{following, scan_arg, sending};
+use super::{live_scan, scan_arg, sending};
 use crate::hint::{explained, explained_of};
-use crate::output::{FOUND, GOOD, Output, count};
+use crate::output::{self, FOUND, GOOD, Output, count};
 use crate::store_arg::StoreArg;
 
 /// Send a recording to the network again, with its timing.
 ///
 ///   fullbore play r1234_no0001 --to udp://192.0.2.7:46220-46227
 ///
-/// sends each stream of a scan to a port of its own, in the order of their names,
-/// at the pace at which it was recorded and the streams in step. If there is one
-/// port only, all streams go there. A plain file of VDIF frames can be played
-/// too: file:x.vdif; and what lies on a device without a file system:
+/// sends each stream of a scan to its own port, in the order of the stream names,
+/// at the recorded rate, with the streams in step. With a single port, all
+/// streams go to that port. play also accepts a plain file of VDIF frames
+/// (file:x.vdif), and data on a device without a file system:
 /// device:/dev/nvme0n1?scan=r1234_no0001, or its bare chunks.
 ///
 ///   fullbore play r1234_no0002 --to panda://127.0.0.1:8888
 ///
-/// is the PandA that was recorded, for any of its clients, until Ctrl-C: each time
-/// it is armed it sends the recording again.
+/// acts as the PandA that was recorded, for any PandA client, until Ctrl-C. Each
+/// time a client arms it, it sends the recording again.
 ///
-/// It spins to be exact; --gentle sleeps instead, which goes better where a
-/// machine has few cores.
+/// play spins to be exact. With --gentle it sleeps instead, which works better on
+/// machines with few cores.
 ///
-/// Streams take turns: with eight of them, the second goes an eighth of a frame
-/// later than the first, and so on, since frames of the same time cannot all be
-/// on the wire at once (--at-once lets them try).
+/// Streams are staggered: with eight of them, each sends an eighth of a frame
+/// time after the one before, because frames with the same time cannot all be on
+/// the wire at once. --at-once sends them together.
 ///
-/// When it is played several times (--loop), the times in VDIF frames go on from
-/// turn to turn by whole seconds, so that a receiver sees time pass;
-/// --as-recorded leaves them as they are.
+/// With --loop, the times in VDIF frames advance by whole seconds from pass to
+/// pass, so that a receiver sees time pass. --as-recorded leaves them unchanged.
 ///
-/// What is still being recorded is played as far as it is durable; with --follow it is played as it comes, --delay
-/// behind what is newest, until the scan is sealed:
+/// If the scan is still being recorded, play sends the data that is durable now.
+/// With --follow it continues as the scan grows, --delay behind the newest data,
+/// until the scan is sealed:
 ///
 ///   fullbore play r1234_no0001 --follow --to udp://127.0.0.1:50000-50007
 ///
-/// What was lost when recording has invalid frames in its place; they are left
-/// out unless --fills is given. Ctrl-C ends it early, with the report. The exit
-/// code is 1 if something could not be read or sent, or if the timing was not
-/// kept: more than one frame in a hundred went later than 1 ms, or all of it took
-/// longer than it should by as much.
+/// Lost frames are stored as invalid frames; play skips them unless --fills is
+/// given. Ctrl-C ends it early and prints the report. The exit code is 1 if data
+/// could not be read or sent, or if the timing was missed: more than one frame in
+/// a hundred was more than 1 ms late, or the total time was that much too long.
+/// It is also 1 if the scan has no frames, and 2 if none is between --from and
+/// --until.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What to play: a scan (SESSION_SCAN, or as much of it as tells it from others), one stream of it
-    /// (SESSION_SCAN/STREAM), a file (file:PATH), or what lies on a device (device:PATH?scan=SESSION_SCAN);
+    /// The recording: a scan (SESSION_SCAN, or an unambiguous beginning of it), one of its streams
+    /// (SESSION_SCAN/STREAM), a file (file:PATH), or a device (device:PATH?scan=SESSION_SCAN);
     /// several are played in step.
     #[arg(required = true, value_name = "SCAN")]
     scan: Vec<String>,
-    /// Where to send: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
+    /// The destination: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
     #[arg(long, required = true, value_name = "ENDPOINT")]
     to: Vec<String>,
     #[command(flatten)]
@@ -82,55 +84,59 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     stream: Vec<String>,
 
-    /// So many times the recorded speed.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Speed")]
+    /// Multiply the recorded speed by this factor.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor, help_heading = "Speed")]
     factor: f64,
-    /// At this rate, all streams together, such as 2Gbit/s.
+    /// The rate of all streams together, for example 2Gbit/s.
     #[arg(long, value_name = "RATE", conflicts_with = "factor", help_heading = "Speed")]
     rate: Option<ByteRate>,
     /// As fast as possible.
     #[arg(long, conflicts_with_all = ["factor", "rate"], help_heading = "Speed")]
     flat_out: bool,
-    /// Frames per second of each thread, where a file does not tell.
+    /// Frames per second of each thread, if the file does not contain it.
     #[arg(long, value_name = "N", help_heading = "Speed")]
     fps: Option<u64>,
-    /// Sleep between bursts of a quarter of a millisecond instead of spinning: leaves the core to others.
+    /// A UTC time within 500 days of the frames of a Mark 5B file, whose headers have no year. [default: the last change
+    /// of the file]
+    #[arg(long, value_name = "TIME")]
+    near: Option<Tai>,
+    /// Sleep between bursts of a quarter of a millisecond instead of spinning, to leave the core to others.
     #[arg(long, conflicts_with = "flat_out", help_heading = "Speed")]
     gentle: bool,
     /// Send frames of the same time in a burst, instead of spreading streams over the time of a frame.
     #[arg(long, help_heading = "Speed")]
     at_once: bool,
-    /// How much faster than nominal to go after a stall.
+    /// Factor over the nominal rate after a stall.
     #[arg(long, value_name = "SPEED", default_value_t = CATCH_UP, help_heading = "Speed")]
     catch_up: f64,
 
-    /// Begin with this frame: a UTC time, an offset from the start (`+2.5s`), or the index of a frame where
-    /// one stream is played.
+    /// Start at this frame: a UTC time, an offset from the start (`+2.5s`), or, for a single stream, the index of a
+    /// frame.
     #[arg(long, value_name = "TIME|FRAME", help_heading = "What to send")]
-    from: Option<At>,
-    /// End before this frame.
+    from: Option<Position>,
+    /// Stop before this frame.
     #[arg(long, value_name = "TIME|FRAME", help_heading = "What to send")]
-    until: Option<At>,
-    /// Play it so many times; 0 plays until Ctrl-C.
+    until: Option<Position>,
+    /// Number of passes; 0 plays until Ctrl-C.
     #[arg(long = "loop", value_name = "TIMES", default_value_t = 1, num_args = 0..=1, default_missing_value = "0", help_heading = "What to send")]
     times: u64,
-    /// In a loop, leave the times in the frames as they were recorded.
+    /// In a loop, keep the recorded times in the frames.
     #[arg(long, help_heading = "What to send")]
     as_recorded: bool,
-    /// Also send the frames that stand in the place of lost ones.
+    /// Also send the fill frames of lost frames.
     #[arg(long, help_heading = "What to send")]
     fills: bool,
     /// Put a packet number of 8 bytes before each frame (VTP).
     #[arg(long, help_heading = "What to send")]
     vtp: bool,
 
-    /// Play a scan while it is recorded, until it is sealed. Where nothing more is durable, that is waited for.
+    /// Play a scan while it is recorded, until it is sealed. Waits for data to become durable.
     #[arg(long, conflicts_with_all = ["times", "flat_out", "rate"], help_heading = "While it is recorded")]
     follow: bool,
-    /// Stay so far behind what is newest. What blocks and syncs take must fit in.
+    /// Time to stay behind the newest data. It must cover the time of a block and of a sync.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = sending::duration, requires = "follow", help_heading = "While it is recorded")]
     delay: std::time::Duration,
-    /// Begin with what is newest, --delay behind it, in the place of the first frame.
+    /// Start --delay behind the newest data instead of at the first frame.
     #[arg(
         long,
         requires = "follow",
@@ -140,7 +146,7 @@ pub struct Args {
     live: bool,
 }
 
-/// Plays, and tells how it went.
+/// Plays, and prints the report.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let ([to], [scan]) = (args.to.as_slice(), args.scan.as_slice())
         && to.starts_with("panda:")
@@ -163,14 +169,14 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         };
         let mut follower =
             Follower::open(&args.store.members()?, &selected.scan).map_err(explained)?;
-        following::settle(&mut follower)?;
+        live_scan::settle(&mut follower)?;
         if !follower.standing().is_over() {
             return follow(&args, follower, selected.stream.as_ref(), targets, settings, output);
         }
     }
     let scans = open_scans(&args, &inputs)?;
     let sources = sources(&args, &inputs, &scans)?;
-    // Those that never came are named; the others are played.
+    // Streams that never came are named; the others are played.
     let silent = sources.iter().filter(|(_, source)| source.never_came()).count();
     if silent == sources.len() {
         return Ok(ExitCode::from(FOUND));
@@ -184,7 +190,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
     if !report.in_time() {
-        eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
+        output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }
     Ok(ExitCode::from(if is_good(&report) { GOOD } else { FOUND }))
 }
@@ -207,9 +213,9 @@ fn follow(
     let stop = crate::signals::stop_flag()?;
     let delay_ns = i64::try_from(args.delay.as_nanos()).unwrap_or(i64::MAX);
     settings.delay_ns = delay_ns.unsigned_abs();
-    // The streams of a scan are known once it is armed; a PandA's is when it has begun.
+    // The streams of a scan are known once it is armed; a PandA's stream is known once it has begun.
     while follower.scan().streams.is_empty() && !follower.standing().is_over() {
-        following::pause(&mut follower)?;
+        live_scan::pause(&mut follower)?;
     }
     let streams = chosen(args, follower.scan(), stream)?;
     let numbers: Vec<usize> = streams.iter().map(|stream| stream.number).collect();
@@ -217,7 +223,7 @@ fn follow(
         return Ok(ExitCode::from(GOOD));
     }
     let scan = follower.scan();
-    let streams: Vec<&Stream> = numbers.iter().map(|number| &scan.streams[*number]).collect();
+    let streams: Vec<&StoredStream> = numbers.iter().map(|number| &scan.streams[*number]).collect();
     let sources: Vec<(String, Source<'_>)> =
         streams.iter().map(|it| (it.name.clone(), Source::Stored(scan, it))).collect();
     (settings.from, settings.to) = span(args, &sources)?;
@@ -236,10 +242,8 @@ fn follow(
     let (looking, frames) = Looking::begin(follower, &from, settings.to, reading)
         .context("starting a thread that looks at the scan")?;
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
-    let tracks = names.into_iter().zip(frames).enumerate().map(|(n, (name, frames))| Track {
-        name,
-        source: Box::new(frames),
-        target: target(n),
+    let tracks = names.into_iter().zip(frames).enumerate().map(|(n, (name, frames))| {
+        PlaybackStream { name, source: Box::new(frames), target: target(n) }
     });
     let progress = Progress::default();
     let replay = Replay::prepare(tracks.collect(), settings).map_err(explained)?;
@@ -247,31 +251,31 @@ fn follow(
         .map_err(explained)?;
     output.tell(&report, || told(&report, sending::stopped(&stop)))?;
     if !report.in_time() {
-        eprintln!("fullbore: {}", out_of_time(&report, args.gentle));
+        output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }
-    let died = looking.standing() == Standing::Died;
+    let died = looking.standing() == FollowState::Died;
     if died {
-        eprintln!("fullbore: {}", following::died(&name));
+        output::say(format_args!("fullbore: {}", live_scan::died(&name)));
     }
     Ok(ExitCode::from(if is_good(&report) && !died { GOOD } else { FOUND }))
 }
 
-/// When the newest frames of a stream were that are durable.
-fn newest(scan: &Scan, stream: &Stream) -> Option<Tai> {
+/// The time of the newest durable frames of a stream.
+fn newest(scan: &Scan, stream: &StoredStream) -> Option<Tai> {
     let last = &stream.blocks.last()?.block;
     Some(stream.time_of_block(last).plus_ns(scan.ahead_ns(stream)))
 }
 
-/// The position of the block that holds what was recorded then.
-fn position(scan: &Scan, stream: &Stream, from: Option<Tai>) -> usize {
+/// The position of the block recorded at that time.
+fn position(scan: &Scan, stream: &StoredStream, from: Option<Tai>) -> usize {
     let varying = stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
-    // Without the blocks before it, it is not known where a block's first whole frame begins.
+    // The first whole frame of a block can be located only with the blocks before it.
     let from = from.filter(|_| !varying && !stream.blocks.is_empty());
     let index = from.and_then(|from| stream.index_at(from.plus_ns(-scan.ahead_ns(stream))));
     index.and_then(|index| stream.position_of(index)).unwrap_or(0)
 }
 
-/// How fast a PandA is played.
+/// The pace of a PandA.
 fn pace(args: &Args) -> Pace {
     match (args.flat_out, args.rate) {
         (true, _) => Pace::FlatOut,
@@ -280,11 +284,12 @@ fn pace(args: &Args) -> Pace {
     }
 }
 
-/// Options that would change nothing were typed for something else.
+/// Refuses options that would have no effect.
 fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
     let files = inputs.iter().any(|input| matches!(input, Input::File(_) | Input::Device(_)));
     let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
     ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
+    ensure!(files || args.near.is_none(), "--near is for a file: a scan knows its own");
     ensure!(
         args.stream.is_empty() || inputs.iter().any(whole),
         "--stream chooses among the streams of a scan, and none is played whole"
@@ -293,10 +298,10 @@ fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Faster than this, a stall is made up for at once.
+/// Above this factor, a stall is made up for at once.
 const CATCH_UP_LIMIT: f64 = 1000.0;
 
-/// The most frames a second that 24 bits can number.
+/// The most frames per second that 24 bits can number.
 const FPS_LIMIT: u64 = 1 << 24;
 
 fn settings(args: &Args) -> anyhow::Result<Settings> {
@@ -326,7 +331,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
     })
 }
 
-/// One thing to play.
+/// An input to play.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Input {
     File(PathBuf),
@@ -334,7 +339,7 @@ enum Input {
     Scan(Selected),
 }
 
-/// What was meant by a text: `file:` and a path, or a scan as every verb takes it.
+/// Parses an input: `file:` and a path, or a scan as for every verb.
 fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
     if scheme.is_none_or(|scheme| scheme == "store") {
@@ -348,7 +353,7 @@ fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
     Ok(Input::File(endpoint::file_path(&end).map_err(error)?))
 }
 
-/// Opens every scan that is to be played, once.
+/// Opens every scan to play, once.
 fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName, Scan>> {
     let mut scans = HashMap::new();
     for input in inputs {
@@ -357,12 +362,12 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
         {
             let roots = args.store.members()?;
             let mut follower = Follower::open(&roots, name).map_err(explained)?;
-            following::settle(&mut follower)?;
+            live_scan::settle(&mut follower)?;
             if !follower.standing().is_over() {
-                eprintln!(
-                    "fullbore: {name} is still being recorded: what is durable now is played\n  \
+                output::say(format_args!(
+                    "fullbore: {name} is still being recorded: playing the data that is durable now\n  \
                      --follow goes on as it grows"
-                );
+                ));
             }
             scans.insert(name.clone(), follower.into_scan());
         }
@@ -370,7 +375,7 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
     Ok(scans)
 }
 
-/// What is played, by name.
+/// The sources by name.
 fn sources<'a>(
     args: &Args,
     inputs: &[Input],
@@ -394,7 +399,7 @@ fn sources<'a>(
     Ok(sources)
 }
 
-/// From when until when: the same for all streams, as they are played in step.
+/// The time range, which is the same for all streams because they are played in step.
 fn span(
     args: &Args,
     sources: &[(String, Source<'_>)],
@@ -402,7 +407,7 @@ fn span(
     if args.from.is_some() || args.until.is_some() {
         sources.iter().try_for_each(|(name, source)| source.ensure_timed(name))?;
     }
-    let time = |at: Option<At>| at.map(|at| time_of(at, args, sources)).transpose();
+    let time = |at: Option<Position>| at.map(|at| time_of(at, args, sources)).transpose();
     let (from, until) = (time(args.from)?, time(args.until)?);
     if let (Some(from), Some(until)) = (from, until) {
         ensure!(from < until, "--from {from} is not before --until {until}");
@@ -410,11 +415,11 @@ fn span(
     Ok((from, until))
 }
 
-/// The time of a place in what is played.
-fn time_of(at: At, args: &Args, sources: &[(String, Source<'_>)]) -> anyhow::Result<Tai> {
+/// The time of a position in the inputs.
+fn time_of(at: Position, args: &Args, sources: &[(String, Source<'_>)]) -> anyhow::Result<Tai> {
     match (at, sources) {
-        (At::Time(time), _) => Ok(time),
-        (At::After(offset), _) => {
+        (Position::Time(time), _) => Ok(time),
+        (Position::After(offset), _) => {
             let mut first = None;
             for (_, source) in sources {
                 first = [first, source.first(args)?].into_iter().flatten().min();
@@ -422,31 +427,31 @@ fn time_of(at: At, args: &Args, sources: &[(String, Source<'_>)]) -> anyhow::Res
             let ns = i64::try_from(offset.as_nanos()).unwrap_or(i64::MAX);
             Ok(first.context("no frame tells its time, to count an offset from")?.plus_ns(ns))
         }
-        (At::Frame(index), [(name, Source::Stored(scan, stream))]) => {
+        (Position::Frame(index), [(name, Source::Stored(scan, stream))]) => {
             let time = stream.time_near(index);
             let time = time.with_context(|| format!("{name} has no frame"))?;
             Ok(time.plus_ns(scan.ahead_ns(stream)))
         }
-        (At::Frame(index), _) => bail!(
+        (Position::Frame(index), _) => bail!(
             "frame {index} is a place in one stream of a scan\n  \
              name the stream, or give a time or an offset such as +2.5s"
         ),
     }
 }
 
-/// What is played to where: one target each, or one for all.
+/// The sources with their targets: one target each, or one for all.
 fn tracks<'a>(
     args: &Args,
     sources: Vec<(String, Source<'a>)>,
     targets: Vec<UdpTarget>,
     settings: &Settings,
-) -> anyhow::Result<Vec<Track<'a>>> {
+) -> anyhow::Result<Vec<PlaybackStream<'a>>> {
     ensure_ports(sources.len(), targets.len())?;
     let streams = sources.len();
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
     let open = |(n, (name, source)): (usize, (String, Source<'a>))| {
         let source = source.open(args, streams, settings)?;
-        Ok(Track { name, source, target: target(n) })
+        Ok(PlaybackStream { name, source, target: target(n) })
     };
     sources.into_iter().enumerate().map(open).collect()
 }
@@ -461,12 +466,12 @@ fn ensure_ports(streams: usize, ports: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The streams of a scan that are to be played.
+/// The streams of a scan to play.
 fn chosen<'a>(
     args: &Args,
     scan: &'a Scan,
     stream: Option<&Name>,
-) -> anyhow::Result<Vec<&'a Stream>> {
+) -> anyhow::Result<Vec<&'a StoredStream>> {
     let wanted: Vec<&str> = match stream {
         Some(stream) => vec![stream.as_str()],
         None if args.stream.is_empty() => return Ok(scan.streams.iter().collect()),
@@ -475,14 +480,14 @@ fn chosen<'a>(
     wanted.into_iter().map(|name| scan_arg::stream(scan, name)).collect()
 }
 
-/// Where frames come from.
+/// A source of frames.
 enum Source<'a> {
     File(PathBuf),
     Device(Part),
-    Stored(&'a Scan, &'a Stream),
+    Stored(&'a Scan, &'a StoredStream),
 }
 
-/// Memory that all streams of a replay read ahead into.
+/// Memory for the read-ahead of all streams of a replay.
 const AHEAD_BYTES: usize = 128 << 20;
 
 impl<'a> Source<'a> {
@@ -490,10 +495,10 @@ impl<'a> Source<'a> {
         matches!(self, Source::Stored(scan, stream) if scan_arg::never_came(scan, stream))
     }
 
-    /// When its first frame is from, if that is known.
+    /// The time of its first frame, if known.
     fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
         Ok(match self {
-            Source::File(path) => VdifFile::open(path, args.fps)?.first(),
+            Source::File(path) => FrameFile::open(path, args.fps, args.near)?.first(),
             Source::Device(part) => device::frames(part, args.fps)?.first(),
             Source::Stored(scan, stream) => stream
                 .blocks
@@ -502,12 +507,12 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A part of it can be named only if one frame can be told from another by its time.
+    /// Refuses a range of a stream whose frames have no times.
     fn ensure_timed(&self, name: &str) -> anyhow::Result<()> {
         if let Source::Stored(_, stream) = self {
             ensure!(
                 stream.blocks.is_empty() || stream.is_timed(),
-                "nothing tells when the frames of {name} were but that they came at once\n  \
+                "the frames of {name} have no time but that of their arrival, all at once\n  \
                  play all of it, without --from and --until"
             );
         }
@@ -521,7 +526,7 @@ impl<'a> Source<'a> {
         span: &Settings,
     ) -> anyhow::Result<Box<dyn fullbore_engine::replayer::FrameSource + 'a>> {
         Ok(match self {
-            Source::File(path) => Box::new(VdifFile::open(&path, args.fps)?),
+            Source::File(path) => Box::new(FrameFile::open(&path, args.fps, args.near)?),
             Source::Device(part) => Box::new(device::frames(&part, args.fps)?),
             Source::Stored(scan, stream) => {
                 let settings = read::Settings {
@@ -535,7 +540,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// What is to be said when the pace was not kept, and what to do about it.
+/// The message about a missed pace, with advice.
 fn out_of_time(report: &Report, gentle: bool) -> String {
     let LatenessSummary { late, packets, .. } = report.sent.lateness;
     let advice = match gentle {
@@ -550,7 +555,7 @@ fn out_of_time(report: &Report, gentle: bool) -> String {
     )
 }
 
-/// How long it took, beside what was planned where the two differ.
+/// The duration, and the planned one if it differs.
 fn total_time(took: f64, planned: Option<f64>) -> String {
     let (took, planned) = (format!("{took:.2}"), planned.map(|it| format!("{it:.2}")));
     match planned {
@@ -562,7 +567,7 @@ fn total_time(took: f64, planned: Option<f64>) -> String {
     }
 }
 
-/// The report for people.
+/// The report as text.
 fn told(report: &Report, stopped: bool) -> String {
     let done = if stopped { "stopped" } else { "played" };
     let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
@@ -570,7 +575,7 @@ fn told(report: &Report, stopped: bool) -> String {
     if report.waits > 0 {
         let waits = count(report.waits as usize, "time");
         text += &format!(
-            "waited   {waits} for what was being recorded, {:.2} s in all: all that followed went so much later\n",
+            "waited   {waits} for new data, {:.2} s in all: the rest was sent that much later\n",
             report.waited_seconds
         );
     }
@@ -578,11 +583,11 @@ fn told(report: &Report, stopped: bool) -> String {
         text +=
             &format!("stream   {:<12} to {}: {} frames", stream.name, stream.target, stream.frames);
         if stream.fills_left_out > 0 {
-            text += &format!(", {} in the place of lost ones left out", stream.fills_left_out);
+            text += &format!(", {} fill frames left out", stream.fills_left_out);
         }
         if let Some(Lag { least_seconds, most_seconds, last_seconds }) = stream.lag {
             text += &format!(
-                ", {last_seconds:.2} s behind what is durable ({least_seconds:.2} to {most_seconds:.2})"
+                ", {last_seconds:.2} s behind the durable data ({least_seconds:.2} to {most_seconds:.2})"
             );
         }
         text.push('\n');
@@ -591,6 +596,15 @@ fn told(report: &Report, stopped: bool) -> String {
         }
     }
     text
+}
+
+/// A factor of the recorded speed.
+fn factor(text: &str) -> Result<f64, String> {
+    let factor: f64 = text.parse().map_err(|error: std::num::ParseFloatError| error.to_string())?;
+    match factor.is_finite() && factor > 0.0 {
+        true => Ok(factor),
+        false => Err("a factor is a number above 0".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -644,8 +658,17 @@ mod tests {
         };
         assert!(!report.in_time());
         let told = out_of_time(&report, false);
-        assert!(told.contains("40 of 1000") && told.contains("12.50 s"), "{told}");
+        assert!(told.contains("40 of 1000"), "{told}");
+        assert!(told.contains("it took 12.50 s, and 10.00 s were planned"), "{told}");
         assert!(told.contains("--gentle") && !out_of_time(&report, true).contains("--gentle"));
+    }
+
+    #[test]
+    fn a_total_time_is_compared_only_if_it_differs_as_printed() {
+        assert_eq!(total_time(8.0, Some(8.0)), "; the total time was 8.00 s, as planned");
+        assert_eq!(total_time(8.004, Some(7.996)), "; the total time was 8.00 s, as planned");
+        assert_eq!(total_time(8.02, Some(8.0)), "; it took 8.02 s, and 8.00 s were planned");
+        assert_eq!(total_time(8.0, None), "");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! `fullbore protect`: scans that nothing may remove.
+//! `fullbore protect`: protects scans from removal.
 
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use fullbore_engine::store::keep;
+use fullbore_engine::store::retention;
 use serde::Serialize;
 
 use crate::hint::explained;
@@ -11,13 +11,13 @@ use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
 
-/// Protect scans of a store from being removed, by `rm` as well as by `record --keep`.
+/// Protect scans of a store from removal by `rm` and by `record --keep`.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    /// The scans: `session_scan`, or an unambiguous beginning of the name.
     #[arg(value_name = "SCAN", required = true)]
     scan: Vec<String>,
-    /// Protect them no longer.
+    /// Remove the protection.
     #[arg(long)]
     off: bool,
     #[command(flatten)]
@@ -25,13 +25,13 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct ProtectJson {
     scan: String,
     protected: bool,
     before: bool,
 }
 
-/// Protects.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let why = "their index has no such mark: what shall stay on a device is not given to `rm` or --overwrite";
     super::device::refuse(&args.scan, "protect", why)?;
@@ -39,14 +39,14 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let find = |text: &String| scan_arg::find_whole(&roots, text, "protected");
     let scans = args.scan.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
     for scan in scans {
-        let before = keep::protect(&roots, &scan, !args.off).map_err(explained)?;
-        let told = Told { scan: scan.to_string(), protected: !args.off, before };
+        let before = retention::protect(&roots, &scan, !args.off).map_err(explained)?;
+        let told = ProtectJson { scan: scan.to_string(), protected: !args.off, before };
         output.tell(&told, || text(&told))?;
     }
     Ok(ExitCode::from(output::GOOD))
 }
 
-fn text(told: &Told) -> String {
+fn text(told: &ProtectJson) -> String {
     let scan = &told.scan;
     match (told.protected, told.before) {
         (true, false) => format!("{scan} is protected\n"),

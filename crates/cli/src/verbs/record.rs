@@ -1,4 +1,4 @@
-//! `fullbore record`: streams from the network into a store, with an account.
+//! `fullbore record`: records streams from the network into a store, with an account.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,31 +7,36 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
+use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Planned;
-use fullbore_core::device::DeviceEnd;
-use fullbore_core::endpoint::{Parameter, UdpSource};
+use fullbore_core::device::{BytesStream, DeviceEnd};
+use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
-use fullbore_core::keep::Keep;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
-use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::redundancy::Scheme;
+use fullbore_core::retention::Retention;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{
-    Control, Event, Limit, PandaPlan, Plan, RecordError, Recorder, Sealed,
+    Event, EventHandler, Limit, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed,
+    SourceConfig, StopHandle,
 };
+use fullbore_engine::ring::Taps;
+use fullbore_engine::sink::device::DeviceResult;
+use fullbore_engine::sink::{SinkConfig, StoreConfig};
+use fullbore_recording::RetentionThread;
 
 mod clock;
 mod device;
-#[cfg(feature = "hdf5")]
-mod into;
-mod keeper;
+pub mod into;
+mod panda;
 mod schedule;
 mod stall;
 
-use keeper::Keeper;
+#[cfg(feature = "hdf5")]
+use into::container as record_to;
 
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
@@ -45,10 +50,10 @@ use crate::store_arg::StoreArg;
 ///     --store /mnt/disk0,/mnt/disk1 --session r1234 --scan no0001 --duration 40s
 ///
 /// records sixteen ports into the scan r1234_no0001 on two disks for forty
-/// seconds, shows meanwhile how each stream and each disk stands, and prints the
-/// account. Quote sources: a shell would read the ? and the &.
+/// seconds. It shows the state of each stream and each disk meanwhile, and prints
+/// the account at the end. Quote sources: a shell would interpret ? and &.
 ///
-/// Each SOURCE is a port, or a range of ports, that datagrams come to:
+/// Each SOURCE is a port, or a range of ports, that receives datagrams:
 ///
 ///   udp://0.0.0.0:46220?format=vdif                 a VDIF stream
 ///   udp://0.0.0.0:46220-46235?format=vdif           sixteen of them
@@ -57,58 +62,72 @@ use crate::store_arg::StoreArg;
 ///   udp://239.1.1.1:5000?interface=eth0             a multicast group
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
 ///   panda://172.23.252.201                          a PandA: its acquisitions
+///   pattern:prbs31?rate=2Gbit/s                     a test pattern
+///   file:x.vdif                                     a file, or a named pipe
+///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
+///   -                                               standard input
 ///
-/// Several sources are streams of one scan. With PandAs among them a scan is one
-/// acquisition of each, and ends when all of them have ended; --duration then ends
-/// the recording.
+/// The last four are bytes without frames: they are recorded as they come, and the
+/// account counts bytes. These sources wait while the sink is busy, and the
+/// recording ends when all sources have ended.
 ///
-/// With --to device:PATH, one stream goes straight onto a drive without a file
+/// Several sources become streams of one scan. With PandAs, a scan is one
+/// acquisition of each PandA, and ends when all of them have ended; --duration then
+/// ends the recording.
+///
+/// With --to device:PATH, one stream goes directly to a drive without a file
 /// system: as a scan of its index with --session and --scan, else as bare chunks:
 ///
 ///   fullbore record pattern:prbs31 --to 'device:/dev/nvme0n1?first=0&last=0x40000'
 ///
-/// Its source may also be a pattern, file:PATH, a device, or - for standard input.
+/// With --to file:PATH, or --to - for standard output, the bytes of one stream go into
+/// a plain file or a pipe, in order. The account is then printed on standard error:
 ///
-/// It says `armed` once everything is mapped and listening: what is sent before
-/// is not recorded. Ctrl-C stops: what is held is written and the scan is sealed.
-/// A second Ctrl-C aborts. A third one waits for no disk that does not answer: the
-/// scan is left for `fullbore recover`. A terminal that goes away stops too,
-/// unless it was started with nohup.
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to - | m5spec …
 ///
-/// Into an HDF5 file instead, for readers to see while it grows (SWMR):
+/// record prints `armed` when all memory is mapped and all ports listen. Data sent
+/// before that is not recorded. Ctrl-C stops: record writes the data it holds and
+/// seals the scan. A second Ctrl-C aborts. A third one does not wait for disks that
+/// do not respond, and leaves the scan for `fullbore recover`. If its terminal goes
+/// away, record stops too, unless it was started with nohup.
+/// A process whose disk does not respond stays in the list of processes until the
+/// disk responds: the kernel does not end a thread that waits for it.
+///
+/// To record into an HDF5 file that readers can follow (SWMR):
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to hdf5:now.h5
 ///
-/// A VDIF stream becomes its frames, one a row, and the time of each; others
-/// become their bytes, with the time at which each block came. Of several streams
-/// each has a file of its own, now_46220.h5, and now.h5 shows all of them. With
-/// ?existing=append the scan is added to those that the files have already, and
-/// /acquisitions in each says which rows are whose. PandAs are recorded so too,
-/// one or several (see `fullbore panda record --help`):
+/// A VDIF stream becomes its frames, one per row, and the time of each. Other
+/// streams become their bytes, with the arrival time of each block. With several
+/// streams, each gets its own file, now_46220.h5, and now.h5 shows all of them.
+/// ?existing=append adds the scan to existing files; /acquisitions in each says
+/// which rows belong to which scan. PandAs are recorded in the same way, one or
+/// several, alone or beside datagrams (see `fullbore panda record --help`):
 ///
 ///   fullbore record panda://A panda://B --arm --to hdf5:scan-%d.h5
 ///
-/// Several scans follow one another without a frame lost between them with
-/// --scans: of --scan no, --scans 10 and --duration 40s come no0001 to no0010.
+/// --scans records several scans without losing a frame between them: --scan no,
+/// --scans 10 and --duration 40s make no0001 to no0010.
 ///
-/// At the end the first line says whether the recording is complete: COMPLETE,
-/// LOST so many frames and why, INCOMPLETE (a stream never came, lacks an end,
-/// or does not cover what was planned) or UNKNOWN (nobody can say). The second
-/// line says how well that is explained.
+/// At the end, the first line says whether the recording is complete: COMPLETE,
+/// LOST (how many frames, and why), INCOMPLETE (a stream never came, began late or
+/// ended early, or does not cover the plan) or UNKNOWN (the frames cannot show a
+/// loss). Streams that are not complete follow, the worst first, then the verdict,
+/// the state of the recorder, and the next step. A planned scan that was over
+/// before it could begin is MISSED.
 ///
-/// Exit codes: 0 nothing is lost, and what was planned (--start, --until, a
-/// schedule) is covered; 1 frames are missing, overrun, damaged or late,
-/// explained or not, or came and were not kept; a stream never came, lacks an
-/// end that others have, or does not cover the plan; a sender restarted its
-/// count; a PandA could not be asked how many samples it took; a member failed
-/// or was away, or the redundancy that was asked for could not all be made; or
-/// it was aborted; 2 the recording could not be made, or not be ended properly.
-/// Where frames carry nothing to count by, 0 says that nothing is known to be
-/// lost.
+/// Exit codes: 0 nothing is lost, and the plan (--start, --until, a schedule) is
+/// covered; 1 frames are missing, overrun, damaged or late, explained or not, or
+/// arrived and were not kept; a stream never came, began late or ended early, or
+/// does not cover the plan; a planned scan was missed; a sender restarted its count; a PandA could not be asked
+/// how many samples it took; a member failed or was away, or the requested
+/// redundancy is incomplete; or the recording was aborted; 2 the recording could not
+/// be made, or could not end properly. If frames carry nothing to count by, 0 says
+/// that no loss is known.
 #[derive(ClapArgs, Clone)]
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
-    /// Where frames come from.
+    /// The sources of frames.
     #[arg(required = true, value_name = "SOURCE")]
     source: Vec<String>,
     #[command(flatten)]
@@ -122,8 +141,8 @@ pub struct Args {
         hide_default_value = true
     )]
     session: String,
-    /// Name of the scan: letters, digits, `-`, `+` and `_`. With --scans, a number is put behind it. Other
-    /// commands know it as SESSION_SCAN.
+    /// Name of the scan: letters, digits, `-`, `+` and `_`. --scans appends a number. Other commands call the scan
+    /// SESSION_SCAN.
     #[arg(
         long,
         value_name = "NAME",
@@ -139,18 +158,18 @@ pub struct Args {
         conflicts_with_all = ["scan", "scans", "duration", "bytes", "until", "to"]
     )]
     schedule: Option<PathBuf>,
-    /// Of a VEX file: the station whose scans are recorded.
-    #[arg(long, value_name = "CODE", requires = "schedule")]
+    /// For a VEX file: the station whose scans are recorded.
+    #[arg(long, value_name = "CODE")]
     station: Option<String>,
-    /// Of a schedule: how long before its start a scan is armed.
-    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "5s", requires = "schedule")]
-    lead: Duration,
-    /// Record so many scans one after the other, without losing a frame between them.
+    /// For a schedule: how long before its start a scan is armed [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    lead: Option<Duration>,
+    /// Record this many scans one after the other, without losing a frame between them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     scans: u32,
-    /// Begin at this time, in UTC: `2026-11-21T18:00:00`. With --duration or --until the scan is planned: what its
-    /// streams do not cover of it is told in seconds and frames, and the exit code is 1.
-    #[arg(long, value_name = "UTC", conflicts_with_all = ["to", "schedule"])]
+    /// Begin at this time, in UTC: `2026-11-21T18:00:00`. With --duration or --until this is a plan: record reports the
+    /// seconds and frames of it that a stream does not cover, and the exit code is 1.
+    #[arg(long, value_name = "UTC", conflicts_with_all = ["schedule"])]
     start: Option<Tai>,
     /// End each scan after this time, for example `40s` or `2h 30m` [default: at Ctrl-C]. Without --start, this is only a
     /// limit: senders may start and stop at any time
@@ -160,13 +179,13 @@ pub struct Args {
     /// first lasts 400 ms at least.
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteSize>,
-    /// End at this time, in UTC: `2026-11-21T18:00:00`. It is a planned end: a stream that ends before it does not cover
-    /// the scan.
+    /// End at this time, in UTC: `2026-11-21T18:00:00`. This is a plan: a stream that ends earlier does not cover the
+    /// scan.
     #[arg(long, value_name = "UTC")]
     until: Option<Tai>,
-    /// Block memory for all sources together [default: where every source says its rate (fps= and frame=), the
-    /// sum of what is being filled, in the kernel's hands, and queued while a member stands still for as long as
-    /// `fullbore bench disk` has measured twice over, else 1 s; without a rate 2 GiB, or a quarter of what is free]
+    /// Block memory for all sources together [default: if every source gives its rate (fps= and frame=), the sum of
+    /// blocks being filled, blocks being written, and blocks queued while a member stalls for twice the longest stall
+    /// that `fullbore bench disk` measured, or 1 s; without a rate 2 GiB, or a quarter of the free memory]
     #[arg(long, value_name = "SIZE")]
     buffer: Option<ByteSize>,
     /// The size of chunk files, rounded down to whole blocks [default: 256 MB]. May be larger than the disk: with 10GB, a
@@ -176,61 +195,97 @@ pub struct Args {
     /// Capture threads, at most one for each source [default: one for every four cores]
     #[arg(long, value_name = "N")]
     capture_threads: Option<usize>,
-    /// Cores to stay on: first those of the capture threads, then those of the writers.
+    /// Cores to run on: first those of the capture threads, then those of the writers.
     #[arg(long, value_name = "CPU[,CPU…]", value_delimiter = ',')]
     cpus: Vec<usize>,
-    /// Where capture threads and writers run: `auto`, by the machine's cores, nodes and interrupts, and nowhere in
-    /// particular where there are too few cores; `off`; or cores for either: capture=2-3,writers=4-7
+    /// Cores of capture threads and writers: `auto` chooses by the machine's cores, nodes and interrupts, and pins nothing
+    /// if there are too few cores; `off`; or cores for either: capture=2-3,writers=4-7
     #[arg(
         long,
         value_name = "auto|off|capture=CPUS,writers=CPUS",
         default_value = "auto",
-        conflicts_with_all = ["cpus", "to"]
+        conflicts_with = "cpus"
     )]
-    place: Wish,
-    /// How urgently they run: `auto`, first (SCHED_FIFO) where capture threads have cores of their own, else with more
-    /// than their share for these; `off`; or `fifo:N` on any machine, with N from 1 to 49
-    #[arg(long, value_name = "auto|off|fifo:N", default_value = "auto", conflicts_with = "to")]
-    priority: Urgency,
-    /// How often what was written is made durable at the latest [default: 250ms]. A block is written when it is
-    /// full; what a slow stream has in blocks that are not is kept beside them once a second, for `recover`
+    place: AffinityPolicy,
+    /// Priority of these threads: `auto` uses SCHED_FIFO if capture threads have their own cores, else a lower nice value;
+    /// `off`; or `fifo:N` on any machine, with N from 1 to 49
+    #[arg(long, value_name = "auto|off|fifo:N", default_value = "auto")]
+    priority: SchedulingPolicy,
+    /// Longest time until written data is durable [default: 250ms]. A block is written when it is full. Once a second, the
+    /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Instead of into a store record onto a device, device:PATH, or into a container, for example
-    /// hdf5:capture-%d.h5: what PandAs send, or datagrams of any number of ports, as `convert` lays them down.
-    /// With several devices (--to once for each, or device:A,device:B) each takes one stream, in the order typed
-    #[arg(long, value_name = "DEVICE|HDF5", conflicts_with = "chunk")]
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, or to
+    /// standard output, -, instead of a store. A container takes PandAs and any number of other sources, in the layout of
+    /// `convert`. A file takes one stream, and so does each of several devices (one --to each, or device:A,device:B)
+    #[arg(long, value_name = "DEVICE|HDF5|FILE|-", conflicts_with = "chunk")]
     to: Vec<String>,
     #[command(flatten)]
     device: device::Options,
-    /// Of a PandA: arm it when all is ready, and again after each acquisition.
+    /// For a PandA: arm it when all is ready, and again after each acquisition.
     #[arg(long)]
     arm: bool,
-    /// Of a PandA: how long a connection that was lost is tried again.
-    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration, default_value = "30s")]
-    reconnect: Duration,
-    /// After each scan remove the oldest ones, so that what is kept is not larger than a size or older than an
-    /// age: 500GB, 2d. Scans that are not sealed, or protected, or partly on a member that is away, always stay, and
-    /// no newer one goes in their place; so does the newest.
+    /// For a PandA: how long to retry a lost connection [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    reconnect: Option<Duration>,
+    /// After each scan, remove the oldest ones, to keep no more than a size or an age: 500GB, 2d. The newest scan always
+    /// stays, and so do scans that are unsealed, protected, or partly on a member that is away; no newer scan is removed in
+    /// their place.
     #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
-    keep: Option<Keep>,
-    /// Make up for members that are lost: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
-    /// chunks for K chunks, all on different members, so that any M of these can be lost. Chunks stay the plain files
-    /// that they are; parity follows as they are complete, and all of it is there when a scan is sealed.
+    keep: Option<Retention>,
+    /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
+    /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
+    /// follows as chunks are complete, and is complete when the scan is sealed.
     #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
     redundancy: Option<Scheme>,
-    /// Directories of --store that become new members, though this store had others there before: a new disk was mounted in
-    /// the place of an old one. Without it, such a directory is taken for a mount point without its disk, and left out.
+    /// Directories of --store that become new members although the store had others there before, because a new disk is
+    /// mounted in place of an old one. Without this, such a directory counts as a mount point without its disk, and is left
+    /// out.
     #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
     new_member: Vec<PathBuf>,
     #[command(flatten)]
-    clock: clock::ClockLimits,
+    clock: clock::ClockArgs,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
 }
 
-/// What a source's endpoint may say, for the help.
+impl Args {
+    fn lead(&self) -> Duration {
+        self.lead.unwrap_or(Duration::from_secs(5))
+    }
+
+    fn sources(&self) -> anyhow::Result<Vec<SourceConfig>> {
+        sources_of(&self.source, self.arm, self.reconnect())
+    }
+
+    fn reconnect(&self) -> Duration {
+        self.reconnect.unwrap_or(Duration::from_secs(30))
+    }
+
+    /// Refuses options of another kind of recording, which would have no effect. (The parser does not enforce their
+    /// requirement of --schedule if an argument conflicts with --schedule.)
+    fn refuse_idle(&self) -> anyhow::Result<()> {
+        let (schedule, panda) =
+            (self.schedule.is_some(), self.source.iter().any(|it| is_panda(it)));
+        let idle = [
+            ("--lead", "it is for --schedule", self.lead.is_some() && !schedule),
+            ("--station", "it is for --schedule", self.station.is_some() && !schedule),
+            ("--arm", "it is for a PandA, and none is a source", self.arm && !panda),
+            (
+                "--reconnect",
+                "it is for a PandA, and none is a source",
+                self.reconnect.is_some() && !panda,
+            ),
+        ];
+        match idle.into_iter().find(|(.., idle)| *idle) {
+            Some((option, why, _)) => anyhow::bail!("{option}: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The parameters of a source's endpoint, for the help.
 fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
@@ -249,9 +304,10 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
     text
 }
 
-/// Records.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
+    args.refuse_idle()?;
     if !args.to.is_empty() {
         device::refuse_store(&args)?;
     }
@@ -260,41 +316,81 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let others = ends.iter().find(|end| !DeviceEnd::is_meant(end));
         anyhow::ensure!(
             others.is_none(),
-            "--to: devices and containers are not recorded to together"
+            "--to: a recording goes to devices or to a container, not to both"
         );
         return device::run(args, ends, output);
     }
     if let [to, more @ ..] = args.to.as_slice() {
-        anyhow::ensure!(more.is_empty(), "--to: a recording goes into one container");
-        device::refuse_options(&args)?;
-        return record_to(to, &args, output);
+        anyhow::ensure!(more.is_empty(), "--to: a recording goes into one container or file");
+        if FileTarget::is_meant(to) {
+            device::refuse_options(&args, "a file", false)?;
+            let target = FileTarget::parse(to).map_err(|error| explained_of(to, error))?;
+            return into::file(&args, target, output);
+        }
+        device::refuse_options(&args, "a container", true)?;
+        return record_to(&args, to, output);
     }
     if let Some(file) = args.schedule.clone() {
         return schedule::run(&args, &file, output);
     }
     let keep = args.keep;
     let plan = resolve(args)?;
-    let keeper = keep.map(|keep| Keeper::start(plan.members.clone(), keep)).transpose()?;
-    let control = Arc::new(Control::default());
+    let retention =
+        keep.map(|keep| RetentionThread::start(plan.members().to_vec(), keep)).transpose();
+    let retention = retention.context("starting the retention thread")?;
+    record(plan, retention, output, quiet, |_| ())
+}
+
+/// Records, and shows the events. `armed` is called with the handler of events when the recording is armed.
+pub fn record(
+    plan: RecordingConfig,
+    retention: Option<RetentionThread>,
+    output: Output,
+    quiet: bool,
+    armed: impl FnOnce(&mut EventHandler<'_>),
+) -> anyhow::Result<ExitCode> {
+    let control = Arc::new(StopHandle::default());
     signals::stop_recording(&control)?;
     let mut screen = Screen::new(output, quiet)?;
     let (mut code, mut sealed_scans) = (output::GOOD, 0);
-    let (wanted, of_pandas) = (plan.scans.len(), !plan.pandas.is_empty());
+    let (wanted, of_pandas) = (plan.scan_count(), plan.has_acquisitions());
+    let mut advice = panda::OverrunAdvice::default();
     let mut tell = |event: &Event| {
-        if let Event::Sealed(sealed) = event {
-            code = code.max(judge(sealed));
-            sealed_scans += 1;
+        match event {
+            Event::Sealed(sealed) => {
+                code = code.max(judge(sealed));
+                sealed_scans += 1;
+            }
+            Event::Missed { .. } => code = code.max(output::FOUND),
+            Event::Source(report) if panda::is_loss(&report.event) => {
+                code = code.max(output::FOUND);
+            }
+            _ => {}
         }
         screen.event(event);
-        tell_of(keeper.as_ref(), event, &mut screen);
+        advice.after(event).iter().for_each(|event| screen.event(event));
+        tell_of(retention.as_ref(), event, &mut screen);
     };
-    let recorder = Recorder::arm(plan, &mut tell).map_err(explained)?;
+    let recorder = match Recorder::arm(plan, &mut tell) {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            screen.end();
+            device::tell_of_addresses(&error, output);
+            return Err(explained(error));
+        }
+    };
+    armed(&mut tell);
     let ended = recorder.run(&control, &mut tell);
     if !matches!(ended, Err(RecordError::Left { .. })) {
-        finish(keeper, &mut screen);
+        finish(retention, &mut screen);
     }
-    if ended.is_ok() && sealed_scans < wanted && of_pandas {
-        let text = format!("ended before its time: {sealed_scans} of {wanted} acquisitions came");
+    if ended.is_ok() && of_pandas && sealed_scans < wanted.unwrap_or(1) {
+        let text = match wanted {
+            None => "ended before any acquisition came: nothing is recorded".to_owned(),
+            Some(wanted) => {
+                format!("ended before its time: {sealed_scans} of {wanted} acquisitions came")
+            }
+        };
         screen.event(&Event::Warning { text });
         code = code.max(output::FOUND);
     }
@@ -303,56 +399,22 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Lets the keeper know of a sealed scan, and shows what it has done.
-fn tell_of(keeper: Option<&Keeper>, event: &Event, screen: &mut Screen) {
-    let Some(keeper) = keeper else { return };
+/// Notifies the retention thread of a sealed scan, and shows its events.
+fn tell_of(retention: Option<&RetentionThread>, event: &Event, screen: &mut Screen) {
+    let Some(retention) = retention else { return };
     if matches!(event, Event::Sealed(_)) {
-        keeper.scan_sealed();
+        retention.scan_sealed();
     }
-    keeper.told().iter().for_each(|event| screen.event(event));
+    retention.told().iter().for_each(|event| screen.event(event));
 }
 
-fn finish(keeper: Option<Keeper>, screen: &mut Screen) {
-    let told = keeper.map_or(Vec::new(), Keeper::finish);
+fn finish(retention: Option<RetentionThread>, screen: &mut Screen) {
+    let told = retention.map_or(Vec::new(), RetentionThread::finish);
     told.iter().for_each(|event| screen.event(event));
 }
 
-/// What PandAs send into containers, as `panda record` does it, or datagrams.
-#[cfg(feature = "hdf5")]
-fn record_to(to: &str, args: &Args, output: Output) -> anyhow::Result<ExitCode> {
-    use crate::verbs::panda::record;
-    let target = record::target(to)?;
-    if !args.source.iter().any(|text| is_panda(text)) {
-        return into::run(args, &target, output);
-    }
-    let pandas = pandas_of(&args.source)?;
-    anyhow::ensure!(
-        pandas.len() == args.source.len(),
-        "--to takes PandAs, or datagrams, and not both\n  \
-         record both into a store, and `fullbore convert --follow` the scan"
-    );
-    for (option, given) in [
-        ("--session", !args.session.is_empty()),
-        ("--scan", !args.scan.is_empty()),
-        ("--duration", args.duration.is_some()),
-        ("--bytes", args.bytes.is_some()),
-        ("--until", args.until.is_some()),
-        ("--capture-threads", args.capture_threads.is_some()),
-        ("--cpus", !args.cpus.is_empty()),
-    ] {
-        anyhow::ensure!(
-            !given,
-            "{option}: a container takes whole acquisitions of a PandA, and knows nothing of it"
-        );
-    }
-    let scans = u64::from(args.scans);
-    let buffer = args.buffer.map(|all| ByteSize(all.0 / pandas.len() as u64));
-    let plan = |panda| record::plan(panda, &target, scans, args.arm, args.reconnect, buffer);
-    record::run_plans(pandas.into_iter().map(plan).collect(), output, args.quiet)
-}
-
 #[cfg(not(feature = "hdf5"))]
-fn record_to(_: &str, _: &Args, _: Output) -> anyhow::Result<ExitCode> {
+fn record_to(_: &Args, _: &str, _: Output) -> anyhow::Result<ExitCode> {
     anyhow::bail!("--to: this program was built without HDF5")
 }
 
@@ -360,14 +422,42 @@ fn is_panda(text: &str) -> bool {
     text.trim_start().starts_with("panda:")
 }
 
-/// The PandAs among the sources. Several that were given no name are numbered.
+/// The sources in the order of the arguments.
+pub fn sources_of(
+    texts: &[String],
+    arm: bool,
+    reconnect: Duration,
+) -> anyhow::Result<Vec<SourceConfig>> {
+    let mut pandas = pandas_of(texts)?.into_iter();
+    let mut sources = Vec::new();
+    for text in texts {
+        if is_panda(text) {
+            let panda = |source| PandaConfig { source, arm, reconnect, dump: None };
+            sources.extend(pandas.next().map(panda).map(SourceConfig::Panda));
+        } else if BytesStream::is_meant(text) {
+            let stream = BytesStream::parse(text).map_err(|error| explained_of(text, error))?;
+            sources.push(SourceConfig::from(stream));
+        } else {
+            let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
+            sources.extend(ports.into_iter().map(SourceConfig::from));
+        }
+    }
+    Ok(sources)
+}
+
+/// The cores of --cpus, else of --place.
+fn place_of(cpus: Vec<usize>, place: AffinityPolicy) -> AffinityPolicy {
+    if cpus.is_empty() { place } else { AffinityPolicy::InTurn(cpus) }
+}
+
+/// The PandAs among the sources. If several have no name, they are numbered.
 fn pandas_of(sources: &[String]) -> anyhow::Result<Vec<PandaSource>> {
     let parse = |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
     let texts = sources.iter().filter(|text| is_panda(text));
     told_apart(texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?)
 }
 
-/// PandAs, of which several that were given no name are numbered.
+/// Numbers the PandAs without names, if there are several.
 pub fn told_apart(mut pandas: Vec<PandaSource>) -> anyhow::Result<Vec<PandaSource>> {
     let unnamed: Vec<&mut PandaSource> =
         pandas.iter_mut().filter(|panda| panda.name.as_str() == "panda").collect();
@@ -379,27 +469,23 @@ pub fn told_apart(mut pandas: Vec<PandaSource>) -> anyhow::Result<Vec<PandaSourc
     Ok(pandas)
 }
 
-/// Syncing more often is all that a disk would do.
+/// The shortest sync interval: more frequent syncs would occupy the disk completely.
 const SHORTEST_SYNC: Duration = Duration::from_millis(1);
 
-/// Data that is never synced is no recording.
+/// The longest sync interval.
 const LONGEST_SYNC: Duration = Duration::from_secs(3600);
 
-/// Scans of one series: a day of a scan every second.
+/// The most scans of one series: a day with a scan every second.
 const MOST_SCANS: u32 = 86_400;
 
-/// From what was typed to what was meant.
-fn resolve(args: Args) -> anyhow::Result<Plan> {
-    let pandas = pandas_of(&args.source)?;
-    let mut sources = Vec::new();
-    for text in args.source.iter().filter(|text| !is_panda(text)) {
-        let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
-        sources.extend(ports);
-    }
+/// Converts arguments to a recording's configuration.
+fn resolve(args: Args) -> anyhow::Result<RecordingConfig> {
+    let sources = args.sources()?;
+    let without_pandas = !args.source.iter().any(|text| is_panda(text));
     let session = Name::session(&args.session).context("--session")?;
     let scans = scan_names(&session, &args.scan, args.scans)?;
     check_limits(&args)?;
-    if args.scans > 1 && pandas.is_empty() {
+    if args.scans > 1 && without_pandas {
         if let Some(duration) = args.duration {
             check_series(duration)?;
         }
@@ -410,38 +496,40 @@ fn resolve(args: Args) -> anyhow::Result<Plan> {
             "--until ends all scans: use --duration with --scans"
         );
     }
-    let (limit, planned) = when(&args, pandas.is_empty())?;
+    let (limit, planned) = when(&args, without_pandas)?;
     let members = args.store.members_to_write()?;
     if let Some(other) = args.new_member.iter().find(|path| !members.contains(path)) {
-        anyhow::bail!("--new-member {} is none of the members in --store", other.display());
+        anyhow::bail!("--new-member {} is not a member in --store", other.display());
     }
-    let stall = stall::measured(&members);
-    Ok(Plan {
+    let stall::Measured { stall, disk_rate } = stall::measured(&members);
+    Ok(RecordingConfig {
         sources,
-        pandas: pandas
-            .into_iter()
-            .map(|source| PandaPlan { source, arm: args.arm, reconnect: args.reconnect })
-            .collect(),
-        members,
+        sink: SinkConfig::Store(StoreConfig {
+            members,
+            chunk: args.chunk,
+            redundancy: args.redundancy,
+            stall,
+            disk_rate,
+            degraded_start: None,
+            new_members: args.new_member,
+        }),
         scans,
+        further_scans: 0,
         start: args.start,
         limit,
         planned,
+        pause: None,
         buffer: args.buffer,
-        chunk: args.chunk,
         capture_threads: args.capture_threads,
-        place: if args.cpus.is_empty() { args.place } else { Wish::InTurn(args.cpus) },
+        place: place_of(args.cpus, args.place),
         priority: args.priority,
         sync_interval: args.sync,
-        redundancy: args.redundancy,
-        stall,
+        taps: Taps::default(),
         clock: args.clock.limits(),
-        goes_on_without: None,
-        new_members: args.new_member,
     })
 }
 
-/// When a scan ends, and what of that is a plan which its streams are to cover.
+/// The end of a scan, and the plan that its streams have to cover.
 fn when(args: &Args, without_pandas: bool) -> anyhow::Result<(Limit, Planned)> {
     let mut limit =
         Limit { duration: args.duration, bytes: args.bytes.map(|size| size.0), until: args.until };
@@ -452,7 +540,7 @@ fn when(args: &Args, without_pandas: bool) -> anyhow::Result<(Limit, Planned)> {
             args.until.is_none_or(|until| until > start),
             "--until is before --start: there would be nothing to record"
         );
-        // The end of a single scan is an instant; scans that follow one another are as long as they are to be.
+        // The end of a single scan is a time; consecutive scans have durations.
         if let (Some(duration), 1) = (limit.duration, args.scans) {
             let end = start.plus_ns(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));
             limit.until = Some(limit.until.map_or(end, |until| until.min(end)));
@@ -466,7 +554,7 @@ fn when(args: &Args, without_pandas: bool) -> anyhow::Result<(Limit, Planned)> {
     Ok((limit, planned))
 }
 
-/// Refuses sizes and times that cannot be.
+/// Refuses impossible sizes and times.
 fn check_limits(args: &Args) -> anyhow::Result<()> {
     for (name, size) in
         [("--bytes", args.bytes), ("--buffer", args.buffer), ("--chunk", args.chunk)]
@@ -488,7 +576,7 @@ fn check_limits(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By then every stream has gone on from one scan to the next.
+/// The shortest scan of a series: after this time, every stream has continued from one scan to the next.
 const SHORTEST_OF_SERIES: Duration = Duration::from_millis(400);
 
 fn check_series(duration: Duration) -> anyhow::Result<()> {
@@ -500,7 +588,7 @@ fn check_series(duration: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One name, or as many as there are scans: `no0001`, `no0002`, …
+/// One name, or a name for each scan: `no0001`, `no0002`, …
 fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<ScanName>> {
     anyhow::ensure!(count > 0, "--scans is zero: there would be nothing to record");
     anyhow::ensure!(count <= MOST_SCANS, "--scans {count} are more than {MOST_SCANS}");
@@ -513,11 +601,11 @@ fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<Scan
     (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
 }
 
-/// Good unless something was found: frames that are not there, a plan that is not covered, a disk set that lacked
-/// something, an abort.
+/// The exit code: not success for missing frames, a plan that is not covered, a degraded disk set, or an abort.
 pub(super) fn judge(sealed: &Sealed) -> u8 {
     let found = !sealed.completeness.is_good()
         || !sealed.manifest.wanting().is_empty()
+        || !sealed.devices.iter().all(DeviceResult::is_whole)
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
 }

@@ -1,18 +1,19 @@
-//! `fullbore recover`: a scan whose recorder died, made a sealed one.
+//! `fullbore recover`: seals a scan whose recorder died.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use fullbore_core::completeness::{Completeness, counted};
+use fullbore_core::completeness::counted;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::{Entry, Standing};
+use fullbore_engine::store::catalogue::{Entry, ScanState};
 use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
 use fullbore_engine::store::remove::{self, Removed};
 
+use crate::glance::{self, Paper, Tone};
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
@@ -20,59 +21,59 @@ use crate::verbs::scan_arg;
 
 /// Seal scans whose recorder died: by SIGKILL, power loss, or a crash.
 ///
-/// Everything that was reported durable is kept. Blocks written after the last
-/// durable mark are read and checked, and a chunk is cut at the first one that is
-/// not whole. What was written and not yet recorded in the index is kept as far
-/// as it can be recognised, and marked as unverified. What a slow stream had in
-/// blocks that were not full was kept beside them once a second, and becomes its
-/// end: two seconds of it are lost at most. The account is made anew
-/// from index and data, but for streams that have lost nothing: theirs stays, and
-/// its verdict. A lost index is rebuilt from the frames; where the scan is
-/// sealed, that is asked for (--reindex). Where no copy of the manifest can be
-/// read (`fullbore ls` calls such a scan broken), one is made from the names of
-/// directories, the indexes, the accounts and the frames, and what they do not
-/// tell is said.
+/// recover keeps all data that was reported durable. It reads and checks the blocks
+/// after the last durable mark, and cuts a chunk at the first block that is not
+/// whole. Data without an index record is kept if it can be recognised, and marked
+/// as unverified. The recorder saves the unfinished blocks of a slow stream once a
+/// second; they become the end of the stream, so at most two seconds are lost.
+/// recover counts the account again from index and data. A stream that lost nothing
+/// keeps its account and verdict.
 ///
-/// A scan may also be an HDF5 file whose writer died: its columns are cut to the
-/// length of the shortest, and it opens again as any other. One that another program
-/// has open is refused.
+/// recover rebuilds a lost index from the frames; for a sealed scan, only with
+/// --reindex. If no copy of the manifest can be read (`fullbore ls` shows such a
+/// scan as broken), recover makes one from directory names, indexes, accounts and
+/// frames, and lists what remains unknown.
 ///
-/// Of a device without a file system, device:PATH or device:PATH?scan=SCAN, scans
-/// are kept up to their durable mark, and what was written after it as far as its
+/// A scan can also be an HDF5 file whose writer died: recover cuts its columns to
+/// the length of the shortest, and the file opens again. It refuses a file that
+/// another program has open.
+///
+/// For a device without a file system, give device:PATH or device:PATH?scan=SCAN.
+/// recover keeps the scans up to their durable mark, and the data after it as far as
 /// records and checksums reach.
 ///
-/// With --all, a scan of which nothing had been written when its recorder died is
-/// taken away: it has empty directories only.
+/// With --all, recover removes a scan of which nothing was written before its
+/// recorder died: it has only empty directories.
 ///
-/// It can be interrupted and run again. A scan that is sealed, or being recorded,
-/// is left alone.
+/// You can interrupt recover and run it again. It does not touch a scan that is
+/// sealed or being recorded.
 ///
-/// Exit codes: 0 recovered, or nothing to do; 1 recovered, and blocks that had
-/// been numbered are nowhere or are damaged, or something was found that is left alone; 2 a scan
-/// could not be recovered.
+/// Exit codes: 0 recovered, or nothing to do; 1 recovered, but some recorded blocks
+/// are missing or damaged, or something was found and left alone; 2 a scan could not
+/// be recovered.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    /// The scans: `session_scan`, or an unambiguous beginning of the name.
     #[arg(value_name = "SCAN", required_unless_present = "all")]
     scan: Vec<String>,
-    /// Every scan of the store that its recorder left unsealed, or that has lost its manifest.
+    /// All scans of the store that are unsealed or have lost their manifest.
     #[arg(long, conflicts_with = "scan")]
     all: bool,
     /// Read and check every block, not only those after the last durable mark.
     #[arg(long)]
     deep: bool,
-    /// Build the index of a scan anew where it is lost or damaged, also if the scan is sealed.
+    /// Rebuild the index of a scan if it is lost or damaged, even if the scan is sealed.
     #[arg(long, conflicts_with = "all")]
     reindex: bool,
-    /// Do without members that are not given: what lies on them is lost to the scan.
+    /// Recover without the members that are not given: the scan loses the data on them.
     #[arg(long)]
     without_absent_members: bool,
     #[command(flatten)]
     store: StoreArg,
 }
 
-/// The HDF5 files among what was typed; then nothing else may be.
+/// The HDF5 files among the arguments; they cannot be mixed with others.
 fn hdf5_files(typed: &[String]) -> anyhow::Result<Option<Vec<PathBuf>>> {
     let is_file = |text: &String| {
         let path = Path::new(text.strip_prefix("hdf5:").unwrap_or(text));
@@ -90,7 +91,7 @@ fn hdf5_files(typed: &[String]) -> anyhow::Result<Option<Vec<PathBuf>>> {
 #[cfg(feature = "hdf5")]
 fn recover_files(files: &[PathBuf], output: Output) -> anyhow::Result<ExitCode> {
     #[derive(serde::Serialize)]
-    struct Told<'a> {
+    struct RecoverFileJson<'a> {
         file: &'a Path,
         rows: u64,
         cut: u64,
@@ -99,7 +100,7 @@ fn recover_files(files: &[PathBuf], output: Output) -> anyhow::Result<ExitCode> 
     for file in files {
         let found = fullbore_engine::sink::hdf5::recover(file).map_err(explained)?;
         let fullbore_engine::sink::hdf5::Recovered { rows, cut, ended } = found;
-        output.tell(&Told { file, rows, cut, ended }, || match ended {
+        output.tell(&RecoverFileJson { file, rows, cut, ended }, || match ended {
             true => format!("{}: {rows} rows, ended properly\n", file.display()),
             false => format!("{}: {rows} rows are there, {cut} were cut off\n", file.display()),
         })?;
@@ -112,7 +113,7 @@ fn recover_files(_: &[PathBuf], _: Output) -> anyhow::Result<ExitCode> {
     anyhow::bail!("this program was built without HDF5")
 }
 
-/// Recovers.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
         return super::device::recover(&args.scan, output);
@@ -128,58 +129,58 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let strangers = Cell::new(0);
     let unsealed = |entry: &Entry| match entry.state {
-        Standing::Unsealed => true,
-        Standing::Broken if entry.is_ours => true,
-        Standing::Broken => {
+        ScanState::Unsealed => true,
+        ScanState::Broken if entry.is_ours => true,
+        ScanState::Broken => {
             strangers.set(strangers.get() + 1);
-            eprintln!("fullbore: {}", is_no_scan(entry));
+            output::say(format_args!("fullbore: {}", is_no_scan(entry)));
             false
         }
         _ => false,
     };
     let scans = scan_arg::find_all(&roots, &args.scan, "recovered", unsealed)?;
     if scans.is_empty() && !output.json {
-        println!("no unsealed scans");
+        output::print("no unsealed scans\n")?;
     }
     let work = |scan: &ScanName| {
         let bar = scan_arg::meter(output, scan);
         let outcome = recover::recover(&roots, scan, options, &|read| bar.set_position(read));
         bar.finish_and_clear();
         match outcome {
-            // Its recorder died when it had made the directories and nothing in them yet.
+            // Its recorder died after creating the directories, before any file.
             Err(recover::Error::NothingLeft { .. }) if args.all => {
-                remove::remove(&roots, scan).map(Told::Nothing).map_err(explained)
+                remove::remove(&roots, scan).map(RecoverJson::Nothing).map_err(explained)
             }
-            outcome => outcome.map(Told::Recovered).map_err(explained),
+            outcome => outcome.map(RecoverJson::Recovered).map_err(explained),
         }
     };
-    let told = |told: &Told| match told {
-        Told::Recovered(outcome) => text(outcome),
-        Told::Nothing(removed) => {
+    let told = |told: &RecoverJson| match told {
+        RecoverJson::Recovered(outcome) => text(outcome),
+        RecoverJson::Nothing(removed) => {
             format!(
                 "{}: nothing of it was written; its empty directories are removed\n",
                 removed.scan
             )
         }
     };
-    let judged = |told: &Told| match told {
-        Told::Recovered(outcome) => judge(outcome),
-        Told::Nothing(_) => output::GOOD,
+    let judged = |told: &RecoverJson| match told {
+        RecoverJson::Recovered(outcome) => judge(outcome),
+        RecoverJson::Nothing(_) => output::GOOD,
     };
     let done = scan_arg::each(&scans, output, work, told, judged)?;
     let left_over = strangers.get() > 0 && done == ExitCode::from(output::GOOD);
     Ok(if left_over { ExitCode::from(output::FOUND) } else { done })
 }
 
-/// What came of a scan.
+/// The result of a scan.
 #[derive(serde::Serialize)]
 #[serde(untagged)]
-enum Told {
+enum RecoverJson {
     Recovered(Outcome),
     Nothing(Removed),
 }
 
-/// What --all leaves alone, and what could be done about it.
+/// The message about an entry that --all skips, with advice.
 fn is_no_scan(entry: &Entry) -> String {
     let (name, problem) = (&entry.name, entry.problem.as_deref().unwrap_or("no manifest"));
     match name.parse::<ScanName>() {
@@ -210,16 +211,17 @@ fn text(outcome: &Outcome) -> String {
             let state = format!("{state:?}").to_lowercase();
             let mut text = format!("{scan} is {state} already: nothing was done\n");
             for path in absent {
-                text +=
-                    &format!("  {} is absent: what lies there was not looked at\n", path.display());
+                text += &format!(
+                    "  {} is not attached: the data there was not checked\n",
+                    path.display()
+                );
             }
             for path in indexes {
                 text += &format!("  {} is lost or damaged\n", path.display());
             }
             if !indexes.is_empty() {
-                text += &format!(
-                    "  `fullbore recover {scan} --reindex` builds it anew from what lies in the chunks\n"
-                );
+                text +=
+                    &format!("  `fullbore recover {scan} --reindex` rebuilds it from the chunks\n");
             }
             text
         }
@@ -227,29 +229,36 @@ fn text(outcome: &Outcome) -> String {
             "{scan} had been sealed: its manifest was missing in some places, and was copied to them ({directories})\n"
         ),
         Outcome::Recovered(recovery) => {
-            let mut text = match recovery.state {
+            let paper = Paper::of_stdout();
+            let scan = match recovery.state {
                 State::Recovered => {
-                    format!("{} recovered in {:.1} s\n", recovery.scan, recovery.seconds)
+                    format!("{} recovered in {:.1} s", recovery.scan, recovery.seconds)
                 }
                 state => {
                     let state = format!("{state:?}").to_lowercase();
-                    format!("{} is {state}, and stays so: nothing of it was lost\n", recovery.scan)
+                    format!("{} stays {state}: it lost nothing", recovery.scan)
                 }
             };
-            if let Some(Completeness { headline, explanation, .. }) = &recovery.completeness {
-                text += &format!("  {headline}\n  {explanation}\n");
-            }
-            recovery.streams.iter().for_each(|stream| text += &of_stream(stream));
-            recovery.warnings.iter().for_each(|warning| text += &format!("  {warning}\n"));
-            text
+            let (mut lines, explanation) = match &recovery.completeness {
+                Some(it) => (glance::headline(paper, it, &scan), it.explanation.as_str()),
+                None => (vec![scan], ""),
+            };
+            let each: Vec<(&str, String)> =
+                recovery.streams.iter().map(|it| (it.name.as_str(), of_stream(it))).collect();
+            let facts = glance::folded(&each).into_iter().chain([explanation.to_owned()]);
+            let facts = facts.chain(recovery.warnings.iter().cloned());
+            let facts = facts.filter(|fact| !fact.is_empty());
+            lines.extend(facts.flat_map(|fact| paper.fact(&fact)));
+            let next = format!("`fullbore verify {}` reads it back", recovery.scan);
+            lines.extend(paper.hanging("  next: ", &next, Tone::Plain));
+            lines.into_iter().map(|line| line + "\n").collect()
         }
     }
 }
 
 fn of_stream(stream: &Recovered) -> String {
     let mut text = format!(
-        "  {}: {}, {}, {} written of {} expected",
-        stream.name,
+        "{}, {}, {} written of {} expected",
         output::count(stream.blocks as usize, "block"),
         ByteSize(stream.bytes),
         counted(stream.terms.written, "frame"),
@@ -269,7 +278,7 @@ fn of_stream(stream: &Recovered) -> String {
         (stream.superseded, "chunk", "on two members: one copy was moved out of sight"),
     ];
     for (number, one, fact) in facts.into_iter().filter(|(number, ..)| *number > 0) {
-        text += &format!("\n    {} {fact}", counted(number, one));
+        text += &format!("; {} {fact}", counted(number, one));
     }
     if let Some(verdict) = stream.verdict {
         text += &format!(", {verdict}");
@@ -277,6 +286,5 @@ fn of_stream(stream: &Recovered) -> String {
     if stream.intact {
         text += ": its account is as it was";
     }
-    text.push('\n');
     text
 }

@@ -1,8 +1,9 @@
-//! `fullbore rm`: scans taken away.
+//! `fullbore rm`: removes scans.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
@@ -15,17 +16,16 @@ use crate::verbs::scan_arg;
 
 /// Remove scans from all members, for good.
 ///
-/// Only files that the store itself made are removed; what else lies in a scan's directories stays, and
-/// is named. A scan that is being recorded is refused. A scan of a device, device:PATH?scan=SCAN, is taken out
-/// of the device's index. Nothing is removed without being asked for: where nobody can be asked, --yes must be
-/// given. The exit code is 1 if the answer was no.
+/// rm removes only files that the store made. Other files in a scan's directories stay, and rm names them. It refuses a
+/// scan that is being recorded. For a scan of a device, device:PATH?scan=SCAN, it removes the entry in the device's index.
+/// rm asks before it removes a scan; without a terminal, give --yes. The exit code is 1 if the answer was no.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// The scans: `session_scan`, or as much of each name as tells it from others.
+    /// The scans: `session_scan`, or an unambiguous beginning of the name.
     #[arg(value_name = "SCAN", required = true)]
     scan: Vec<String>,
-    /// Only what is left over of them on disks that `fullbore rebuild` has replaced and that came back. Refused as long
-    /// as the scan is not whole without it.
+    /// Remove only leftover data on disks that `fullbore rebuild` replaced and that came back. Refused while the scan is
+    /// not whole without it.
     #[arg(long)]
     leftovers: bool,
     /// Do not ask.
@@ -35,7 +35,7 @@ pub struct Args {
     store: StoreArg,
 }
 
-/// Removes.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
         anyhow::ensure!(
@@ -52,10 +52,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     scans.sort();
     scans.dedup();
-    let what = if args.leftovers { "what is left over of " } else { "" };
+    let what = if args.leftovers { "leftover data of " } else { "" };
     let names: Vec<String> = scans.iter().map(|scan| format!("{what}{scan}")).collect();
     if !args.yes && !agreed(&names, output)? {
-        println!("nothing was removed");
+        output::print("nothing was removed\n")?;
         return Ok(ExitCode::from(output::FOUND));
     }
     for scan in &scans {
@@ -79,11 +79,12 @@ fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {
     let asks = io::stdin().is_terminal() && !output.json;
     anyhow::ensure!(
         asks,
-        "removing {} for good needs --yes where nobody can be asked",
+        "removing {} for good: there is no terminal to ask on, so give --yes",
         names.join(", ")
     );
-    eprint!("remove {} for good? [y/N] ", names.join(", "));
-    io::stderr().flush()?;
+    // Without a visible question there can be no answer, so an error of writing it is returned.
+    write!(io::stderr(), "remove {} for good? [y/N] ", names.join(", "))
+        .context("asking on standard error")?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -1,6 +1,5 @@
-//! `SCAN`: from what was typed to the scan that was meant, the same for every verb:
-//! `session_scan`, or as much of it as tells it from others; `/stream` behind it where one stream is
-//! meant; `store:` may stand before it.
+//! `SCAN`: resolves a scan argument, the same for every verb: `session_scan`, or an unambiguous beginning of it;
+//! followed by `/stream` to select one stream; optionally preceded by `store:`.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::process::ExitCode;
 use fullbore_core::account::Account;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::store::catalogue::{self, Selected};
-use fullbore_engine::store::reader::{Scan, Stream};
+use fullbore_engine::store::reader::{Scan, StoredStream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -23,7 +22,7 @@ pub fn find(roots: &[PathBuf], text: &str) -> anyhow::Result<Selected> {
     catalogue::find(roots, name).map_err(explained)
 }
 
-/// Refuses what cannot be a scan of a store, whatever the store holds: addresses of other things, and paths.
+/// Refuses arguments that cannot be a scan of a store: other endpoints, and paths.
 pub fn must_name_a_scan(text: &str) -> anyhow::Result<()> {
     let advice = match text.split_once(':').map(|(scheme, _)| scheme) {
         None if text.starts_with(['/', '.']) => {
@@ -43,7 +42,7 @@ pub fn must_name_a_scan(text: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Finds a scan that can only be had whole; `what` says what is done to it.
+/// Finds a scan for a verb that works on whole scans; `what` describes its action.
 pub fn find_whole(roots: &[PathBuf], text: &str, what: &str) -> anyhow::Result<ScanName> {
     let Selected { scan, stream } = find(roots, text)?;
     anyhow::ensure!(
@@ -59,31 +58,33 @@ pub fn open(roots: &[PathBuf], text: &str) -> anyhow::Result<(Scan, Option<Name>
     Ok((open_scan(roots, &scan)?, stream))
 }
 
-/// Opens a scan that was found.
+/// Opens a found scan.
 pub fn open_scan(roots: &[PathBuf], scan: &ScanName) -> anyhow::Result<Scan> {
     Scan::open(roots, scan).map_err(explained)
 }
 
 /// A stream of a scan by its name.
-pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a Stream> {
+pub fn stream<'a>(scan: &'a Scan, name: &str) -> anyhow::Result<&'a StoredStream> {
     scan.stream(name).ok_or_else(|| {
         let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
         anyhow::anyhow!("{} has no stream {name}; it has {}", scan.manifest.scan, known.join(", "))
     })
 }
 
-/// Whether a stream never came, which is then said. The exit code is 1, as `record` had it.
-pub fn never_came(scan: &Scan, stream: &Stream) -> bool {
+/// True if a stream never came; prints a message. The exit code is 1, as for `record`.
+pub fn never_came(scan: &Scan, stream: &StoredStream) -> bool {
     let account = stream.account.as_ref();
     let never = account.is_some_and(Account::never_came);
     if never {
         let (scan, stream) = (&scan.manifest.scan, &stream.name);
-        eprintln!("fullbore: {scan}/{stream} never came: there are no frames of it");
+        output::say(format_args!(
+            "fullbore: {scan}/{stream} never came: there are no frames of it"
+        ));
     }
     never
 }
 
-/// The scans that were typed, whole, or all that `wanted` takes.
+/// The scans that were typed, whole, or all that `wanted` accepts.
 pub fn find_all(
     roots: &[PathBuf],
     typed: &[String],
@@ -91,18 +92,23 @@ pub fn find_all(
     wanted: impl Fn(&catalogue::Entry) -> bool,
 ) -> anyhow::Result<Vec<ScanName>> {
     if !typed.is_empty() {
+        for root in roots {
+            if let Err(error) = std::fs::read_dir(root) {
+                output::say(format_args!("fullbore: {}: {error}", root.display()));
+            }
+        }
         return typed.iter().map(|text| find_whole(roots, text, what)).collect();
     }
     let catalogue = catalogue::list(roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
-        eprintln!("fullbore: {failed}");
+        output::say(format_args!("fullbore: {failed}"));
     }
     let names = catalogue.entries.iter().filter(|entry| wanted(entry));
     Ok(names.filter_map(|entry| entry.name.parse().ok()).collect())
 }
 
-/// Does the same to each scan and tells what came of it. A scan with which it fails does not keep the others
-/// from it. The exit code is the worst.
+/// Does the same for each scan and prints the results. A failure with one scan does not stop the others. Returns the
+/// worst exit code.
 pub fn each<T: Serialize>(
     scans: &[ScanName],
     output: Output,
@@ -118,7 +124,7 @@ pub fn each<T: Serialize>(
                 worst = output::worse(worst, judge(&result));
             }
             Err(error) if scans.len() > 1 => {
-                eprintln!("fullbore: {}", told(&error));
+                output::say(format_args!("fullbore: {}", told(&error)));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),
@@ -127,7 +133,7 @@ pub fn each<T: Serialize>(
     Ok(ExitCode::from(worst))
 }
 
-/// The same where nobody knows how much there is to do.
+/// The same for an unknown total.
 pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
     if !output.progress() {
         return ProgressBar::hidden();
@@ -138,7 +144,7 @@ pub fn meter(output: Output, name: &ScanName) -> ProgressBar {
     ProgressBar::new_spinner().with_style(style).with_message(name.to_string())
 }
 
-/// Bytes, rate and time left on standard error, if somebody is watching.
+/// A progress bar with bytes, rate and time left on standard error, on a terminal only.
 pub fn bar(output: Output, name: &impl Display) -> ProgressBar {
     drawn(output, name, "{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
 }

@@ -17,37 +17,37 @@ use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, REFUSED};
 use crate::signals;
 
-/// Test a disk as a recorder: twelve tests, each PASS, FAIL or UNKNOWN, with what was seen on the way.
+/// Test a disk as a recorder: twelve tests, each PASS, FAIL or UNKNOWN, with details.
 ///
 ///   fullbore selftest /mnt/disk0              all free space but a twentieth
 ///   fullbore selftest /mnt/disk0 --quick      half a minute
 ///   fullbore selftest /dev/nvme1n1 --overwrite /dev/nvme1n1 --link gen3x4
 ///                                             a whole drive
 ///
-///   00  target and link                  06  stop: what is held is finished
-///   01  flush of what is left over       07  nothing written outside the addresses
+///   00  target and link                  06  stop: held data is written
+///   01  flush of leftover data           07  nothing written outside the addresses
 ///   02  the pattern checker itself       08  rate: sessions of 1 to 32768 chunks
 ///   03  flush after write, and sync      09  wrong addresses are refused by name
 ///   04  early end of data                10  whole target written and read back
-///   05  abort: what is held is dropped   11  target and link, once more
+///   05  abort: held data is dropped      11  target and link, once more
 ///
 /// A chunk is 128 KiB. Wrong data is named: damage, a stale block and the seed that wrote it, a shift, a
 /// repeated or missing block, a torn write, zeros.
 ///
-/// In a directory no file is overwritten. A drive or file is left alone unless its name is typed once more with
-/// --overwrite; one that is in use is left alone always.
+/// In a directory, selftest overwrites no file. It writes to a drive or file only if --overwrite repeats its name, and
+/// never if it is in use.
 ///
-/// Where the kernel tells of no PCI link, tests 00 and 11 are UNKNOWN: not passed, and not failed. With --link they
-/// fail there, and wherever the link has a lower generation or fewer lanes.
+/// If the kernel reports no PCI link, tests 00 and 11 are UNKNOWN: neither passed nor failed. With --link they fail in
+/// that case, and if the link has a lower generation or fewer lanes.
 ///
-/// A file has to exist, and to hold 8 MiB at least: fallocate -l 64M disk.img
+/// A file must exist and have at least 8 MiB: fallocate -l 64M disk.img
 ///
 /// Exit codes: 0 no test failed (the summary names those that are UNKNOWN); 1 a test failed; 2 the target could not
 /// be tested, or the tests were interrupted before one failed.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// A directory on the disk, a block device, or a file in the place of one.
+    /// A directory on the disk, a block device, or a file that serves as one.
     #[arg(value_name = "TARGET")]
     target: PathBuf,
     /// Short sessions, and no more than 256 MiB of the target.
@@ -56,35 +56,35 @@ pub struct Args {
     /// Use no more than this, from the beginning.
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
-    /// What stays free in a directory. [default: a twentieth of what is free]
+    /// Space to leave free in a directory. [default: a twentieth of the free space]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<ByteSize>,
-    /// Only these tests, such as 5,6.
+    /// Run only these tests, for example 5,6.
     #[arg(long = "tests", value_name = "LIST", value_delimiter = ',')]
     only: Vec<u8>,
-    /// How often the sessions of test 08 are run. [default: 3, and 1 with --quick]
+    /// Number of runs of the sessions of test 08. [default: 3, and 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
-    /// How often test 10 writes and reads all of the target; the summary prints the mean and the standard deviation of
-    /// the rates.
+    /// Number of times that test 10 writes and reads the whole target; the summary prints the mean and the standard
+    /// deviation of the rates.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     passes: u16,
-    /// The PCI link that the drive has to have, such as gen3x4: tests 00 and 11 fail with less, or without one.
+    /// The PCI link that the drive must have, for example gen3x4: tests 00 and 11 fail with less, or without one.
     #[arg(long, value_name = "LINK")]
     link: Option<ExpectedLink>,
-    /// What is written: prbs31, prbs23 or random, with a first seed if wanted (prbs31:7), else one that no
-    /// earlier run had.
+    /// The data pattern: prbs31, prbs23 or random, optionally with a first seed (prbs31:7). Without a seed, one that
+    /// no earlier run used.
     #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
     pattern: Pattern,
-    /// The very name of the target once more: all that it holds may go.
+    /// The name of the target again: all data on it may be overwritten.
     #[arg(long, value_name = "TARGET")]
     overwrite: Option<PathBuf>,
-    /// Read what the kernel says of the machine below here.
+    /// Read /sys of the machine from this directory.
     #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
     sysfs_root: PathBuf,
 }
 
-/// Tests.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let settings = Settings {
         limit: args.size.map(|size| size.0),
@@ -114,8 +114,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// A pattern without a seed gets that of the moment: what an earlier run has left in the same place would else be
-/// taken for what this one wrote, on a drive that writes nothing any more.
+/// Gives a pattern without a seed one from the current time. Otherwise data of an earlier run could be taken for this
+/// one's, on a drive that no longer writes.
 fn unlike_earlier_runs(pattern: Pattern) -> Pattern {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match pattern.seed() {
@@ -124,11 +124,11 @@ fn unlike_earlier_runs(pattern: Pattern) -> Pattern {
     }
 }
 
-/// The console log, as it comes, and a line that moves while there is nothing to tell.
+/// The console log, and a progress line below it.
 struct Screen {
     output: Output,
     bar: ProgressBar,
-    /// What went wrong with the output: most likely the reader has gone.
+    /// The error of writing output: most likely a closed pipe.
     broken: Option<anyhow::Error>,
 }
 
@@ -194,7 +194,7 @@ fn named(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What stands below the log.
+/// The lines after the log.
 fn ending(summary: &Summary) -> String {
     let mut text = String::new();
     if !summary.peaks.is_empty() {

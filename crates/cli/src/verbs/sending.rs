@@ -1,4 +1,4 @@
-//! What `generate` and `play` have in common: waiting, stopping, progress, and how the pace is told.
+//! Shared code of `generate` and `play`: waiting, stopping, progress, and the report on pacing.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use fullbore_engine::pace::LatenessSummary;
 use crate::hint::explained_of;
 use crate::output::{Output, count};
 
-/// Does `work` on this thread, with a line of progress once a second for whoever watches.
+/// Does `work` on this thread, with a progress line once a second on a terminal.
 pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce() -> T) -> T {
     if !output.progress() {
         return work();
@@ -26,7 +26,7 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
                 let bytes = progress.bytes();
                 let rate = ByteRate(bytes - before);
                 before = bytes;
-                // A terminal that has gone away ends nothing.
+                // A closed terminal ends nothing.
                 let mut err = std::io::stderr();
                 let _ = write!(err, "\r{}   ", line(start.elapsed(), rate, progress));
                 let _ = err.flush();
@@ -39,13 +39,13 @@ pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce()
     })
 }
 
-/// What is seen of a run while it lasts.
+/// The progress line of a run.
 fn line(elapsed: Duration, rate: ByteRate, progress: &Progress) -> String {
     let (frames, bytes) = (progress.frames(), ByteSize(progress.bytes()));
     let seconds = elapsed.as_secs();
     let mut line = format!("{seconds} s  {rate}  {frames} datagrams, {bytes}");
     if let Some(lag) = progress.lag() {
-        line += &format!(", {:.2} s behind what is durable", lag.as_secs_f64());
+        line += &format!(", {:.2} s behind the durable data", lag.as_secs_f64());
     }
     line
 }
@@ -60,11 +60,21 @@ pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
     Ok(targets)
 }
 
-/// A length of time as people write it: `40s`, `1m 30s`.
+/// A duration as typed: `40s`, `1m 30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| {
         "it is no length of time; write for example 40s, or `2h 30m`; leave the option out for no limit".to_owned()
     })
+}
+
+/// The same for a measurement, which cannot have zero duration.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    lasting(duration(text)?)
+}
+
+/// Refuses a duration of zero.
+pub fn lasting(time: Duration) -> Result<Duration, String> {
+    if time.is_zero() { Err("nothing is measured in no time".to_owned()) } else { Ok(time) }
 }
 
 /// `1.9 µs`, `31 ms`.
@@ -77,7 +87,7 @@ fn short_time(ns: u64) -> String {
     }
 }
 
-/// How it went, for people: what was done to how much, at what pace, and what the sockets had to say.
+/// The report as text: amount, pace, and counters of the sockets.
 pub fn summary(done: &str, what: &str, sent: &Sent) -> String {
     let mut text = format!(
         "{done:<8} {what} in {:.2} s: {}, {:.3} CPU s/GB\n",
@@ -90,7 +100,7 @@ pub fn summary(done: &str, what: &str, sent: &Sent) -> String {
     text
 }
 
-/// The distance from due times as lines of text.
+/// The lateness of frames as lines of text.
 fn pacing(lateness: &LatenessSummary) -> String {
     if lateness.packets == 0 {
         return String::new();
@@ -108,7 +118,7 @@ fn pacing(lateness: &LatenessSummary) -> String {
     text
 }
 
-/// What the sockets had to say, if anything.
+/// The counters of the sockets, if they are not zero.
 fn socket_notes(sent: &Sent) -> String {
     let Sent { refused, stalls, unreachable, .. } = *sent;
     let mut text = String::new();
@@ -129,7 +139,7 @@ fn socket_notes(sent: &Sent) -> String {
     text
 }
 
-/// Whether a stop was asked for.
+/// True if a stop was requested.
 pub fn stopped(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed)
 }

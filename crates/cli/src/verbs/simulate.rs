@@ -1,4 +1,4 @@
-//! `fullbore simulate`: instruments that are made up, for tests and for those who have none.
+//! `fullbore simulate`: simulated instruments for tests and demonstrations.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ use clap::{Args as Arguments, Subcommand};
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::manifest::Format;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::panda::server::{FIELDS, Fault, Notice, Plan, Replay, Server};
-use fullbore_engine::store::reader::Stream;
+use fullbore_engine::panda::server::{FIELDS, Fault, Plan, Replay, Server, ServerEvent};
+use fullbore_engine::store::reader::StoredStream;
 
 use crate::hint::{explained, explained_of, with_advice};
 use crate::output::{GOOD, Output};
@@ -32,25 +32,25 @@ enum Instrument {
     Panda(PandaArgs),
 }
 
-/// Be a PandA: control port, data port, samples of any fields at any rate.
+/// Simulate a PandA: control port, data port, samples of any fields at any rate.
 ///
 /// Any PandA client can use it:
 ///
 ///   fullbore simulate panda --rate 1e6 --samples 5e6
 ///   pandablocks hdf --arm 127.0.0.1 capture-%d.h5
 ///
-/// Every 32-bit word of raw sample i is i, so that what was recorded can be
-/// checked to the last word; scaled values follow from that (COUNTER2 has scale
-/// 0.5, offset 3 and mm). What is captured can be changed through the control
-/// port, as on a real PandA.
+/// Every 32-bit word of raw sample i is i, so that a recording can be checked to
+/// the last word. Scaled values follow from that (COUNTER2 has scale 0.5, offset 3
+/// and mm). Clients change the captured fields through the control port, as on a
+/// real PandA.
 ///
-/// Without --rate, samples are made as fast as readers take them, and none while
-/// nobody reads. With it, a reader that falls behind by more than the ring gets
-/// `Data overrun`, and unscaled samples of its last frame may be spoiled, as with
-/// a real PandA.
+/// Without --rate, the simulator makes samples as fast as readers take them, and
+/// none without a reader. With --rate, a reader that falls behind by more than the
+/// ring gets `Data overrun`, and unscaled samples of its last frame may be
+/// overwritten, as on a real PandA.
 ///
-/// Faults happen once in every acquisition. A fault at a sample that --samples
-/// leaves out is refused:
+/// Faults happen once in every acquisition. A fault at a sample beyond --samples
+/// is refused:
 ///
 ///   --fault overrun@1000000     the ring is overwritten at this sample, before the
 ///                               reader has it: END says `Data overrun`
@@ -59,46 +59,46 @@ enum Instrument {
 ///   --fault drop                the connection dies between ARM and header
 ///   --fault die@1000000         the connection dies within this sample
 ///   --fault rubbish@1000000     rubbish follows the frame with this sample
-///   --fault length@1000000      the frame with this sample lies about its length
+///   --fault length@1000000      the length field of this frame is wrong
 ///   --fault count               the end counts samples that were not sent
 ///   --fault 'end@1000000:DMA data error'   it ends there, for this reason
 ///
-/// A recording can be served in the place of made-up samples, raw or scaled as
-/// clients ask for it, with its own header, as often as it is armed for:
+/// The simulator can serve a recording instead of made-up samples: raw or scaled,
+/// as the client asks, with its own header, each time it is armed:
 ///
 ///   fullbore simulate panda --replay r1234_no0001 --store /data
 ///   fullbore play r1234_no0001 --to panda://127.0.0.1:8888   at its own rate
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 struct PandaArgs {
-    /// Where commands are taken; port 0 for any that is free. Other hosts reach 0.0.0.0:8888.
+    /// Address of the control port; port 0 takes any free one. Use 0.0.0.0:8888 for clients on other hosts.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8888")]
     control: SocketAddr,
-    /// Where data is sent; port 0 for any that is free.
+    /// Address of the data port; port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8889")]
     data: SocketAddr,
-    /// Samples a second, such as 1e6. [default: as fast as readers take them]
+    /// Samples per second, for example 1e6. [default: as fast as readers take them]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// Samples of each acquisition, such as 5e6. [default: until it is disarmed]
+    /// Samples of each acquisition, for example 5e6. [default: until it is disarmed]
     #[arg(long, value_name = "N", value_parser = count)]
     samples: Option<u64>,
-    /// What is captured to begin with: fields with what is taken of each, separated by commas.
+    /// Captured fields at the start, each with its capture modes, separated by commas.
     #[arg(long, value_name = "LIST", default_value = FIELDS, hide_default_value = true)]
     fields: String,
-    /// Memory for samples that were not yet sent, in 128 blocks.
+    /// Memory for unsent samples, in 128 blocks.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     ring: ByteSize,
-    /// Something that goes wrong; may be given several times.
+    /// A fault to inject; may be given several times.
     #[arg(long, value_name = "FAULT")]
     fault: Vec<Fault>,
     /// Send everything in pieces of any size, down to single bytes.
     #[arg(long)]
     split: bool,
-    /// Another seed makes other pieces and other rubbish.
+    /// Seed of the pieces and of the rubbish.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Send the bytes of this recorded stream to everybody who connects to the data port.
+    /// Send the bytes of this recorded stream to every client of the data port.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "samples", "fault"])]
     serve_dump: Option<PathBuf>,
     /// Send the samples of this scan, SESSION_SCAN or SESSION_SCAN/STREAM, which a PandA was recorded in.
@@ -111,13 +111,13 @@ struct PandaArgs {
     store: StoreArg,
 }
 
-/// How often the end of an acquisition is looked for.
+/// Time between two checks for the end of an acquisition.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The largest recorded stream that is served.
 const LARGEST_DUMP: u64 = 1 << 30;
 
-/// The ring of a PandA.
+/// The default ring of a PandA.
 const RING_BYTES: u64 = 256 << 20;
 
 /// Runs until Ctrl-C.
@@ -136,7 +136,7 @@ fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
     let stop = crate::signals::stop_flag()?;
     let hint = "another --control or --data can be given; port 0 takes any that is free";
     let server = Server::start(plan, move |notice| {
-        // A reader of our output that has gone is no reason to stop serving.
+        // A closed output does not stop the server.
         let _ = output.tell(&notice, || told(&notice));
     })
     .map_err(|error| {
@@ -150,12 +150,12 @@ fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(GOOD))
 }
 
-/// How fast a recording is played.
+/// The pace of a replayed recording.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// So many times as fast as it was recorded.
+    /// A multiple of the recorded speed.
     Recorded(f64),
-    /// So many bytes of it a second.
+    /// Bytes per second.
     Bytes(u64),
     /// As fast as readers take it.
     FlatOut,
@@ -197,10 +197,10 @@ pub fn play(
     )
 }
 
-/// What a PandA sent when the scan was recorded.
+/// The PandA recording of a scan.
 fn recorded(scan: &str, store: &StoreArg) -> anyhow::Result<Replay> {
     let (scan, named) = scan_arg::open(&store.members()?, scan)?;
-    let of_panda = |stream: &&Stream| matches!(stream.format, Format::Panda { .. });
+    let of_panda = |stream: &&StoredStream| matches!(stream.format, Format::Panda { .. });
     let pandas: Vec<&str> =
         scan.streams.iter().filter(of_panda).map(|stream| stream.name.as_str()).collect();
     let stream = match (&named, pandas.as_slice()) {
@@ -246,16 +246,16 @@ fn plan(args: PandaArgs) -> anyhow::Result<Plan> {
     })
 }
 
-fn told(notice: &Notice) -> String {
+fn told(notice: &ServerEvent) -> String {
     match notice {
-        Notice::Listening { control, data } => {
+        ServerEvent::Listening { control, data } => {
             format!("a PandA that is made up: commands on {control}, data on {data}\n")
         }
-        Notice::Begun { number } => format!("acquisition {number} armed\n"),
-        Notice::Ended { number, captured, reason } => {
+        ServerEvent::Begun { number } => format!("acquisition {number} armed\n"),
+        ServerEvent::Ended { number, captured, reason } => {
             format!("acquisition {number} ended: {captured} samples, {reason}\n")
         }
-        Notice::Reader { number, missed, samples, ending } => {
+        ServerEvent::Reader { number, missed, samples, ending } => {
             format!(
                 "  a reader of acquisition {number}: {samples} samples from {missed}, {ending}\n"
             )

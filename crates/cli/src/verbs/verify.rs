@@ -1,5 +1,6 @@
-//! `fullbore verify`: every block, chunk, index and account of a scan held against the others.
+//! `fullbore verify`: compares every block, chunk, index and account of a scan.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -10,101 +11,101 @@ use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::store::catalogue::{self, Entry};
-use fullbore_engine::store::finding::{Finding, What};
-use fullbore_engine::store::follow::{Flow, Follower, Standing};
+use fullbore_engine::store::diagnostics::{Diagnostic, DiagnosticKind};
+use fullbore_engine::store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::Item;
-use fullbore_engine::store::redundancy::check::Left;
+use fullbore_engine::store::redundancy::check::RedundancyStatus;
 use fullbore_engine::store::verify::{self, Checked, StreamResult, Verification};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-mod findings;
+pub(super) mod findings;
 
+use crate::glance::{self, Paper, Tone};
 use crate::hint::explained;
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
-use crate::verbs::{following, scan_arg};
+use crate::verbs::{live_scan, scan_arg};
 
-/// Verify scans: read every stored byte again, and compare it with checksums,
-/// index, account and manifest.
+/// Verify scans: read every stored byte, and check it against checksums and account.
 ///
 /// The first line says whether the recording is complete, in the words of
-/// `record`: COMPLETE, LOST so many frames and why, INCOMPLETE, UNKNOWN; or
-/// that what was recorded is not there any more: DAMAGED, or NOT ALL HERE where
-/// a member is not attached. The second line says whether what is stored is
-/// intact: as it was written.
+/// `record`: COMPLETE, LOST (how many frames, and why), INCOMPLETE, UNKNOWN. If
+/// recorded data is not there any more, it says DAMAGED instead, or NOT ALL HERE if
+/// a member is not attached. NOT SEALED means that its recorder died, and NOT INTACT
+/// that something else is wrong and every frame can be read. `intact` means that the
+/// stored data is as it was written.
 ///
-///   blocks      have the checksums they were written with
+///   blocks      match the checksums they were written with
 ///   chunks      are all there, of the right size, each once
-///   streams     go on from block to block without a hole that no gap tells of
-///   frames      are where their own time says (VDIF); what is called fill is fill
-///   account     says what index and data say when they are counted again
+///   streams     continue from block to block without a hole that is not in a gap
+///   frames      are in the place that their own time says (VDIF); fill is fill
+///   account     agrees with index and data when they are counted again
 ///   manifests   agree on every member
-///   parity      is there and has its checksums: how many more members may be lost
+///   parity      is there and matches its checksums: how many more members can fail
 ///
-/// What is wrong is named: stream, file, blocks, frames. Many findings of one
-/// kind are summed up; --verbose lists them.
+/// verify names each problem: stream, file, blocks, frames. It sums up many
+/// findings of one kind; --verbose lists them all.
 ///
-/// Of a device without a file system, device:PATH?scan=SCAN or all scans of
-/// device:PATH, every block is held against its checksum; bare chunks against a
-/// pattern, device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
+/// For a device without a file system, give device:PATH?scan=SCAN, or device:PATH
+/// for all its scans: verify checks every block against its checksum. It checks
+/// bare chunks against a pattern: device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
 ///
-/// Of a scan that is being recorded, the blocks that are durable until now are
-/// held against their checksums. With --follow so are those that come, as soon
-/// as they are durable; what is wrong is told at once, and when the scan is
-/// sealed the rest is verified without reading all of it again.
+/// For a scan that is being recorded, verify checks the blocks that are durable
+/// now. With --follow it also checks new blocks as they become durable, reports
+/// problems at once, and verifies the rest when the scan is sealed, without reading
+/// all of it again.
 ///
-/// Exit codes: 0 what is stored is intact, and the recording is complete (or
-/// nothing is known to be lost, where nobody can say more); 3 what is stored is
-/// intact, and the recording is not complete: frames were lost when it was
-/// made, or what was planned is not covered; 1 what is stored is damaged or not
-/// all here, or the recorder of a scan that was followed died; 2 a scan could
-/// not be verified. Of several scans the worst counts: 2, then 1, then 3.
+/// Exit codes: 0 the stored data is intact, and the recording is complete (or, if
+/// that cannot be known, no loss is known); 3 the stored data is intact, but the
+/// recording is not complete: frames were lost, or the plan is not covered; 1 stored
+/// data is damaged or not attached, or the recorder of a scan that was followed died;
+/// 2 a scan could not be verified. With several scans the worst counts: 2, 1, 3, 0.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans: `session_scan`, or as much of each name as tells it from others; or devices.
+    /// The scans: `session_scan`, or an unambiguous beginning of the name; or devices.
     #[arg(value_name = "SCAN", required_unless_present = "all")]
     scan: Vec<String>,
-    /// Every scan of the store but those being recorded.
+    /// All scans of the store that are not being recorded.
     #[arg(long, conflicts_with = "scan")]
     all: bool,
-    /// Reads under way at once on each device.
+    /// Concurrent reads on each device.
     #[arg(long, value_name = "N", default_value_t = Settings::default().reads_per_device)]
     reads: usize,
-    /// Verify a scan that is being recorded as it grows, until it is sealed.
+    /// Verify a scan as it grows, until it is sealed.
     #[arg(long, conflicts_with = "all")]
     follow: bool,
-    /// List every finding, also where many are of one kind.
+    /// List every finding, even if many are of one kind.
     #[arg(long)]
     verbose: bool,
     #[command(flatten)]
     store: StoreArg,
 }
 
-/// Reads on one device: each has a thread and a block of memory.
+/// The most concurrent reads on one device: each needs a thread and a block of memory.
 const MOST_READS: usize = 64;
 
-/// Verifies.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
         return super::device::verify(&args.scan, output);
     }
     let roots = args.store.members()?;
     anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");
-    let settled = |entry: &Entry| entry.state != catalogue::Standing::Recording;
+    let settled = |entry: &Entry| entry.state != catalogue::ScanState::Recording;
     let scans = scan_arg::find_all(&roots, &args.scan, "verified", settled)?;
     let settings = Settings { reads_per_device: args.reads, ..Settings::default() };
     if scans.is_empty() && !output.json {
-        println!("no scans");
+        output::print("no scans\n")?;
     }
     let work = |scan: &ScanName| one(&roots, scan, args.follow, settings, output);
-    let text = |it: &Verification| text(it, args.verbose);
+    let text = |it: &Verification| text(it, args.verbose, Paper::of_stdout());
     scan_arg::each(&scans, output, work, text, judge)
 }
 
-/// Whether what is stored is intact, and then whether it is all that should have been recorded.
+/// The exit code: first by the integrity of the stored data, then by the completeness of the recording.
 fn judge(it: &Verification) -> u8 {
     let incomplete = it.completeness.as_ref().is_some_and(|it| it.complete == Some(false));
     match (it.good, incomplete) {
@@ -122,7 +123,7 @@ fn one(
     output: Output,
 ) -> anyhow::Result<Verification> {
     let mut follower = Follower::open(roots, name).map_err(explained)?;
-    following::settle(&mut follower)?;
+    live_scan::settle(&mut follower)?;
     let mut checked = Checked::default();
     if !follower.standing().is_over() {
         let begun = Instant::now();
@@ -133,8 +134,8 @@ fn one(
             return Ok(checked.so_far(follower.scan(), begun.elapsed().as_secs_f64()));
         }
     }
-    if follow && follower.standing() == Standing::Died && !output.json {
-        eprintln!("fullbore: {}", following::died(name));
+    if follow && follower.standing() == FollowState::Died && !output.json {
+        output::say(format_args!("fullbore: {}", live_scan::died(name)));
     }
     let bar = scan_arg::bar(output, name);
     let scan = follower.into_scan();
@@ -146,7 +147,8 @@ fn one(
     Ok(verification?)
 }
 
-/// Checks what is durable of a scan that is being recorded; followed, until it is over. Gives whether it is.
+/// Checks the durable data of a scan that is being recorded; with `follow`, until it is over. Returns true if it is
+/// over.
 fn along(
     follower: &mut Follower,
     checked: &mut Checked,
@@ -154,10 +156,11 @@ fn along(
     bar: &ProgressBar,
     output: Output,
 ) -> anyhow::Result<bool> {
-    let mut flows: Vec<Flow> = Vec::new();
+    let mut flows: Vec<FollowCursor> = Vec::new();
     loop {
         let streams = flows.len()..follower.scan().streams.len();
-        flows.extend(streams.map(|number| Flow::new(number, Settings::beside_a_recorder())));
+        flows
+            .extend(streams.map(|number| FollowCursor::new(number, Settings::beside_a_recorder())));
         for flow in &mut flows {
             while let Some(item) = follower.next(flow).map_err(explained)? {
                 if let Item::Block(block) = &item {
@@ -169,33 +172,33 @@ fn along(
                 }
             }
         }
-        // What has come to rest now is verified as any other scan.
-        if follower.standing() == Standing::Recording && !follow {
+        // A scan that has ended now is verified like any other.
+        if follower.standing() == FollowState::Recording && !follow {
             return Ok(false);
         }
-        following::pause(follower)?;
+        live_scan::pause(follower)?;
         if follower.standing().is_over() {
             return Ok(true);
         }
     }
 }
 
-/// Something that was found while the scan is recorded.
+/// A finding on a scan that is being recorded.
 #[derive(Serialize)]
-struct Found<'a> {
+struct DiagnosticJson<'a> {
     event: &'static str,
     scan: &'a ScanName,
-    finding: &'a Finding,
+    finding: &'a Diagnostic,
 }
 
-fn tell(finding: &Finding, follower: &Follower, bar: &ProgressBar, output: Output) {
+fn tell(finding: &Diagnostic, follower: &Follower, bar: &ProgressBar, output: Output) {
     let scan = &follower.scan().manifest.scan;
-    if !output.event(&Found { event: "found", scan, finding }) {
-        bar.suspend(|| eprintln!("fullbore: {scan}: {finding}"));
+    if !output.event(&DiagnosticJson { event: "found", scan, finding }) {
+        bar.suspend(|| output::say(format_args!("fullbore: {scan}: {finding}")));
     }
 }
 
-fn text(verification: &Verification, verbose: bool) -> String {
+fn text(verification: &Verification, verbose: bool, paper: Paper) -> String {
     let rate = verification.bytes as f64 / verification.seconds.max(1e-9);
     let read = format!(
         "{} in {} of {}, {:.1} s, {}/s",
@@ -205,28 +208,55 @@ fn text(verification: &Verification, verbose: bool) -> String {
         verification.seconds,
         ByteSize(rate as u64),
     );
-    let recorded = verification.completeness.as_ref().map(|it| it.headline.as_str());
-    let mut text = format!("{}: ", verification.scan);
-    text += &match (verification.good, is_recording(verification), recorded) {
-        (true, true, _) => format!("being recorded, intact so far: {read}\n"),
-        (false, true, _) => format!("being recorded, and NOT INTACT: {read}\n"),
-        (true, false, Some(recorded)) => format!("{recorded}\n  intact: {read}\n"),
-        (true, false, None) => format!("UNKNOWN: it has no account\n  intact: {read}\n"),
+    let scan = &verification.scan;
+    let recorded = verification.completeness.as_ref();
+    let head = match (verification.good, is_recording(verification), recorded) {
+        (true, true, _) => vec![format!("{scan}: being recorded, intact so far: {read}")],
+        (false, true, _) => vec![format!("{scan}: being recorded, and NOT INTACT: {read}")],
+        (true, false, Some(recorded)) => {
+            glance::headline(paper, recorded, &format!("{scan} intact: {read}"))
+        }
+        (true, false, None) => {
+            let title = "UNKNOWN: the scan has no account";
+            glance::titled(paper, title, Tone::Doubt, &format!("{scan} intact: {read}"))
+        }
         (false, false, recorded) => {
-            let recorded = recorded.unwrap_or("it has no account");
-            format!("{}\n  read: {read}\n  recorded as: {recorded}\n", harm(verification))
+            let recorded =
+                recorded.map_or("UNKNOWN: the scan has no account", |it| it.headline.as_str());
+            let (title, tone) = harm(verification);
+            let mut head = glance::titled(paper, &title, tone, &format!("{scan} read: {read}"));
+            head.extend(paper.hanging("  recorded as: ", recorded, Tone::Plain));
+            head
         }
     };
-    verification.streams.iter().for_each(|stream| text += &of_stream(stream));
+    let mut text: String = head.into_iter().map(|line| line + "\n").collect();
+    text += &streams(&verification.streams, paper);
     text += &verification.redundancy.as_ref().map_or(String::new(), left);
-    let listed = findings::lines(&verification.findings, verbose);
-    listed.iter().for_each(|line| text += &format!("! {line}\n"));
+    let blocks = verification.streams.iter().map(|stream| stream.blocks).sum();
+    for finding in findings::lines(&verification.findings, Some(blocks), verbose) {
+        // Paths and numbers of findings may be copied: they are not wrapped.
+        text += &format!("! {finding}\n");
+    }
     text + &advice(verification)
 }
 
-/// What became of what was recorded, in the first line.
-fn harm(verification: &Verification) -> String {
-    let away = |it: &&Finding| matches!(it.what, What::MemberAbsent { .. });
+/// The streams: first those with damaged or absent data, then those that lost frames during recording, then the others.
+/// Streams with equal texts share a line.
+fn streams(streams: &[StreamResult], paper: Paper) -> String {
+    let mut sorted: Vec<&StreamResult> = streams.iter().collect();
+    let absent =
+        |it: &StreamResult| it.stored.map_or(0, |it| it.expected - it.written.min(it.expected));
+    sorted.sort_by_key(|it| Reverse((!it.good, it.lost, absent(it))));
+    let told: Vec<(&str, String)> =
+        sorted.iter().map(|stream| (stream.name.as_str(), of_stream(stream))).collect();
+    let lines = glance::folded(&told).into_iter();
+    let lines = lines.flat_map(|line| paper.fact(&line));
+    lines.map(|line| line + "\n").collect()
+}
+
+/// The first line: the state of the stored data.
+fn harm(verification: &Verification) -> (String, Tone) {
+    let away = |it: &&Diagnostic| matches!(it.what, DiagnosticKind::MemberAbsent { .. });
     let absent = verification.findings.iter().filter(away).count();
     let lost: u64 = verification.streams.iter().map(|stream| stream.lost).sum();
     let recorded = verification.completeness.as_ref().map_or(0, |it| it.recorded);
@@ -235,20 +265,27 @@ fn harm(verification: &Verification) -> String {
     let away = count(absent, "member");
     let is = if absent == 1 { "is" } else { "are" };
     match (absent, lost) {
-        (0, 0) => {
-            "NOT INTACT: every frame that was recorded can be read, and something else is wrong"
-                .to_owned()
+        (0, 0) if verification.state == State::Recording => {
+            let text = "NOT SEALED: its recorder died; all frames with an index record can be read";
+            (text.to_owned(), Tone::Doubt)
         }
-        (0, _) => format!("DAMAGED: {unreadable}"),
-        (_, 0) => format!(
-            "NOT ALL HERE: {away} {is} not attached; every frame that was recorded can be read without"
-        ),
-        (..) => format!("NOT ALL HERE: {away} {is} not attached; {unreadable}"),
+        (0, 0) => {
+            let text = "NOT INTACT: all recorded frames can be read, but the scan has other damage";
+            (text.to_owned(), Tone::Doubt)
+        }
+        (0, _) => (format!("DAMAGED: {unreadable}"), Tone::Bad),
+        (_, 0) => {
+            let text = format!(
+                "NOT ALL HERE: {away} {is} not attached; all recorded frames can be read without"
+            );
+            (text, Tone::Doubt)
+        }
+        (..) => (format!("NOT ALL HERE: {away} {is} not attached; {unreadable}"), Tone::Bad),
     }
 }
 
-/// How much redundancy is left.
-pub(super) fn left(left: &Left) -> String {
+/// The remaining redundancy.
+pub(super) fn left(left: &RedundancyStatus) -> String {
     let scheme = Scheme { data: left.data, parity: left.parity };
     let may_lose = match (left.beyond, left.may_lose) {
         (0, 0) => "no member may be lost".to_owned(),
@@ -271,34 +308,34 @@ pub(super) fn left(left: &Left) -> String {
     )
 }
 
-/// What can be done about what was found.
+/// Advice on the findings.
 fn advice(verification: &Verification) -> String {
     let scan = &verification.scan;
     let unsealed = verification.state == State::Recording;
     if is_recording(verification) {
-        "  --follow verifies what comes, and the account when it is sealed\n".to_owned()
+        "  --follow also verifies new blocks, and the account when the scan is sealed\n".to_owned()
     } else if unsealed {
         format!("  `fullbore recover {scan}` seals it\n")
-    } else if verification.findings.iter().any(Finding::is_of_index) {
-        format!("  `fullbore recover {scan} --reindex` builds a lost index anew from the chunks\n")
+    } else if verification.findings.iter().any(Diagnostic::is_of_index) {
+        format!("  `fullbore recover {scan} --reindex` rebuilds a lost index from the chunks\n")
     } else if verification.redundancy.as_ref().is_some_and(is_to_be_rebuilt) {
-        format!("  `fullbore rebuild {scan}` restores what redundancy makes up for\n")
+        format!("  `fullbore rebuild {scan}` restores the lost data from redundancy\n")
     } else {
         String::new()
     }
 }
 
-/// Whether somebody records it still: else that it is not sealed was found.
+/// True if the scan is still being recorded; otherwise being unsealed is a finding.
 fn is_recording(verification: &Verification) -> bool {
-    let unsealed = |finding: &Finding| finding.what == What::Unsealed;
+    let unsealed = |finding: &Diagnostic| finding.what == DiagnosticKind::Unsealed;
     verification.state == State::Recording && !verification.findings.iter().any(unsealed)
 }
 
-fn is_to_be_rebuilt(left: &Left) -> bool {
+fn is_to_be_rebuilt(left: &RedundancyStatus) -> bool {
     left.lost > 0 || left.unprotected > 0
 }
 
-/// A stream: its blocks as they are now, and its frames as they were recorded.
+/// A stream: the current state of its blocks, and the recorded frames.
 fn of_stream(stream: &StreamResult) -> String {
     let verdict = stream.verdict.map_or("no account".into(), |verdict| verdict.to_string());
     let written = stream.stored.map_or(stream.written, |terms| terms.written);
@@ -322,11 +359,11 @@ fn of_stream(stream: &StreamResult) -> String {
         lost => format!(", {} of them cannot be read now", grouped(lost)),
     };
     format!(
-        "  {}: {} of {} good; recorded {}{of_expected} frames{lost}{overrun}{unlisted}, {verdict}\n",
-        stream.name,
+        "{} of {} good; recorded {}{of_expected} {}s{lost}{overrun}{unlisted}, {verdict}",
         stream.good_blocks,
         count(stream.blocks as usize, "block"),
         grouped(written),
+        stream.unit,
     )
 }
 
@@ -351,11 +388,13 @@ mod tests {
             verdict: Some(Verdict::Proven),
             why_overrun: None,
             gaps_unlisted: 0,
+            unit: "frame",
         };
-        let text = "  a: 11 of 11 blocks good; recorded 1000 frames, proven\n";
+        let text = "11 of 11 blocks good; recorded 1000 frames, proven";
         assert_eq!(of_stream(&whole), text);
         let cut = StreamResult { good_blocks: 9, good: false, lost: 180, written: 820, ..whole };
-        let text = "  a: 9 of 11 blocks good; recorded 1000 frames, 180 of them cannot be read now, proven\n";
+        let text =
+            "9 of 11 blocks good; recorded 1000 frames, 180 of them cannot be read now, proven";
         assert_eq!(of_stream(&cut), text);
     }
 
@@ -374,9 +413,10 @@ mod tests {
             verdict: Some(Verdict::Consistent),
             why_overrun: Some("the disk is full".into()),
             gaps_unlisted: 3,
+            unit: "frame",
         };
-        let text = "  a: 11 of 11 blocks good; recorded 993 of 1000 frames, 7 overrun (the disk is full), \
-                    3 gaps counted and not listed, consistent\n";
+        let text = "11 of 11 blocks good; recorded 993 of 1000 frames, 7 overrun (the disk is full), \
+                    3 gaps counted and not listed, consistent";
         assert_eq!(of_stream(&full), text);
     }
 }

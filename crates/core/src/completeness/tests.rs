@@ -14,11 +14,11 @@ fn written(written: u64) -> Terms {
     Terms { written, ..Terms::default() }
 }
 
-fn part(name: &str, account: &Account) -> Part {
-    Part::of_account(name, account)
+fn part(name: &str, account: &Account) -> StreamCompleteness {
+    StreamCompleteness::of_account(name, account)
 }
 
-fn told(parts: Vec<Part>) -> Completeness {
+fn told(parts: Vec<StreamCompleteness>) -> Completeness {
     Completeness::judged(parts, None, State::Sealed, &[])
 }
 
@@ -26,7 +26,12 @@ fn full_disk() -> Account {
     let mut full = account(Terms { overrun: 8404, ..written(4096) }, Verdict::Consistent);
     let failure = Some("the disk is full (making u_a/.fullbore/spare in /tmp/x)".to_owned());
     let member = HostMember { path: "/data".into(), longest_write_ns: 1, failure };
-    full.host = Some(Host { pool_blocks: 64, high_water: 9, members: vec![member], tide: None });
+    full.host = Some(Host {
+        pool_blocks: 64,
+        high_water: 9,
+        members: vec![member],
+        high_water_history: None,
+    });
     full
 }
 
@@ -78,13 +83,51 @@ fn each_status_has_its_words() {
     assert!(anew.headline.starts_with("UNKNOWN: 1000 frames recorded; the sender restarted"));
     assert!(!anew.is_good());
     let mut astray = account(written(1000), Verdict::Consistent);
-    astray.astray = 3;
+    astray.out_of_window = 3;
     let astray = astray.completeness();
     assert_eq!(
         astray.headline,
         "INCOMPLETE: 1000 frames recorded, no loss among them; 3 frames came and were not kept"
     );
     assert!(!astray.is_good());
+}
+
+#[test]
+fn each_missing_frame_is_told_with_the_cause_that_its_own_counter_shows() {
+    let missing = |missing, verdict, explained| {
+        let mut account = account(Terms { missing, ..written(2300) }, verdict);
+        account.explained = explained;
+        account
+    };
+    let partly = missing(1573, Verdict::Unexplained, Some(1373));
+    let both = partly.completeness();
+    assert_eq!(
+        both.headline,
+        "LOST 1573 of 3873 frames (41 %): 200 lost before they reached this host, \
+         1373 dropped by this host before fullbore could read them"
+    );
+    assert_eq!(
+        both.explanation,
+        "unexplained: 200 frames were lost before this host, and no counter here accounts for them"
+    );
+    let summary = StreamCompleteness::of_summary("", &Summary::from(&partly));
+    assert_eq!(told(vec![summary]), both, "a manifest says the same");
+    // A thread of one frame makes the account unproven. This does not show a loss on this host.
+    let unproven = missing(20, Verdict::Unproven, Some(0)).completeness().headline;
+    assert!(
+        unproven.starts_with("LOST 20 of 2320 frames (0.86 %): where they were lost is not known"),
+        "{unproven}"
+    );
+    let some = missing(20, Verdict::Unproven, Some(15)).completeness().headline;
+    assert!(
+        some.contains(
+            "15 dropped by this host before fullbore could read them, 5 lost at an unknown place"
+        ),
+        "{some}"
+    );
+    // Earlier accounts do not have the number of frames that counters explain.
+    let before = missing(20, Verdict::Unproven, None).completeness().headline;
+    assert!(before.contains("where they were lost is not known"), "{before}");
 }
 
 #[test]
@@ -105,7 +148,7 @@ fn a_scan_names_the_streams_that_something_is_wrong_with() {
          stream c never delivered a frame"
     );
     let names = ["1", "2", "3", "4", "5"];
-    let mut parts: Vec<Part> = names.iter().map(|name| part(name, &silent)).collect();
+    let mut parts: Vec<StreamCompleteness> = names.iter().map(|name| part(name, &silent)).collect();
     parts.push(part("6", &good));
     let many = told(parts).headline;
     assert!(many.contains("streams 1, 2, 3 and 2 more never delivered a frame"), "{many}");
@@ -116,11 +159,11 @@ fn a_scan_names_the_streams_that_something_is_wrong_with() {
 #[test]
 fn a_scan_without_a_lost_frame_that_is_less_safe_says_so() {
     let good = account(written(1000), Verdict::Proven);
-    let wanting = [Wanting::Failed { path: "/b".into(), why: "it was unplugged".to_owned() }];
+    let wanting = [Degradation::Failed { path: "/b".into(), why: "it was unplugged".to_owned() }];
     let told = Completeness::judged(vec![part("a", &good)], None, State::Sealed, &wanting);
     assert_eq!(
         told.headline,
-        "COMPLETE: all 1000 frames; it is less safe than was asked for: /b failed: it was unplugged"
+        "COMPLETE: all 1000 frames; it is degraded: /b failed: it was unplugged"
     );
 }
 
@@ -130,6 +173,26 @@ fn what_is_recovered_is_not_called_complete() {
     let told = Completeness::judged(vec![part("a", &found)], None, State::Recovered, &[]);
     assert_eq!((told.status, told.complete), (Status::Unknown, None));
     assert!(told.headline.contains("recovered"), "{}", told.headline);
+}
+
+#[test]
+fn recovered_scan_says_that_no_loss_counter_survived() {
+    let lost = Terms { expected: 1000, written: 990, missing: 10, ..Terms::default() };
+    let found = account(lost, Verdict::Unexplained);
+    let of = |state| Completeness::judged(vec![part("a", &found)], None, state, &[]);
+    let (recovered, sealed) = (of(State::Recovered), of(State::Sealed));
+    assert!(sealed.headline.ends_with("lost before they reached this host"), "{}", sealed.headline);
+    assert!(
+        recovered.headline.contains(
+            "LOST 10 of 1000 frames (1.0 %): where is not known, since no loss counter survived the recorder"
+        ),
+        "{}",
+        recovered.headline
+    );
+    assert_eq!(
+        recovered.explanation,
+        "unexplained: 10 frames are missing, and no loss counter of this host survived the recorder"
+    );
 }
 
 fn planned() -> Planned {
@@ -164,7 +227,7 @@ fn a_scheduled_scan_of_four_seconds_with_one_second_of_data_is_not_complete() {
         "INCOMPLETE: 15 625 frames recorded, no loss among them; 3.0 s of the 4.0 s planned are not \
          covered (46 876 frames): it began 2.3 s late, it ended 0.70 s early"
     );
-    assert_eq!(told.short(), "INCOMPLETE, 3.0 s not covered");
+    assert_eq!(told.short(), "INCOMPLETE, 3.0 s not covered (46 876 frames)");
     assert_eq!(told.uncovered.unwrap().frames, Some(46_876));
     assert!(!told.is_good());
 }
@@ -207,7 +270,7 @@ fn a_slow_stream_may_lack_a_few_of_its_frames() {
     assert_eq!(slow(100 * S, 100 * S).len(), 1);
 }
 
-/// An account of two threads, of which the second ended three seconds before the first.
+/// Returns an account of two threads, of which the second ended three seconds before the first.
 fn two_threads() -> Account {
     let mut account = account(written(5000), Verdict::Proven);
     let flow = |thread, frames, last| {
@@ -237,7 +300,7 @@ fn each_of_several_threads_is_held_against_the_plan() {
         "INCOMPLETE: 5000 frames recorded, no loss among them; 3.0 s of the 4.0 s planned are not covered \
          (2999 frames): station 7, thread 1 ended 3.0 s early"
     );
-    let short = Part::of_summary("5000", &Summary::from(&account));
+    let short = StreamCompleteness::of_summary("5000", &Summary::from(&account));
     let of_manifest = Completeness::judged(vec![short], Some(planned()), State::Sealed, &[]);
     assert_eq!(of_manifest, told);
 }
@@ -291,7 +354,29 @@ fn what_came_and_is_not_of_the_format_is_the_explanation() {
         told.headline,
         "INCOMPLETE: nothing was recorded; stream 5000 got 65 690 datagrams, of which none is a frame of its format"
     );
-    assert_eq!(told.explanation, "unexplained: what came is not of the format that was expected");
+    assert_eq!(
+        told.explanation,
+        "unexplained: the received data is not of the format that was expected"
+    );
+}
+
+#[test]
+fn a_stream_without_a_name_is_it() {
+    let of_one = |presence| {
+        let mut only = Account::new(CountedBy::FrameTime);
+        (only.presence, only.verdict) = (vec![presence], Verdict::Unexplained);
+        only.completeness().headline
+    };
+    assert_eq!(
+        of_one(Presence::OnlyForeign { datagrams: 100 }),
+        "INCOMPLETE: nothing was recorded; it got 100 datagrams, of which none is a frame of its format"
+    );
+    let excluded = of_one(Presence::OnlyExcluded { datagrams: 1 });
+    assert!(excluded.contains("; it got 1 datagram, and the filter"), "{excluded}");
+    let mut threads = two_threads();
+    threads.flows[1].presence = vec![Presence::DiedEarly { ns: 3 * S }];
+    let headline = threads.completeness().headline;
+    assert!(headline.contains("; station 7, thread 1: ended 3.0 s before"), "{headline}");
 }
 
 #[test]
@@ -305,12 +390,18 @@ fn frames_without_a_number_are_not_said_to_have_lost_none() {
 }
 
 #[test]
-fn while_it_is_recorded_what_is_no_frame_is_told() {
-    let told =
-        [(0, 0), (0, 65_690), (3, 7)].map(|(lost, foreign)| Completeness::so_far(lost, foreign));
+fn while_it_is_recorded_all_that_is_not_well_is_told() {
+    let told = |lost, not_kept, not_frames, left_out| {
+        SoFar { lost, not_kept, not_frames, left_out }.to_string()
+    };
+    assert_eq!(told(0, 0, 0, 0), "nothing lost so far");
+    assert_eq!(told(0, 0, 65_690, 0), "65 690 datagrams received that are not frames");
+    assert_eq!(told(3, 0, 0, 0), "LOST 3 frames so far");
+    assert_eq!(told(0, 1, 0, 0), "1 frame came and was not kept");
+    assert_eq!(told(0, 0, 0, 400), "400 datagrams came, all left out by the filter");
     assert_eq!(
-        told,
-        ["nothing lost so far", "65 690 datagrams came that are no frames", "LOST 3 frames so far"]
+        told(3, 300, 7, 0),
+        "LOST 3 frames so far, 300 frames came and were not kept, 7 datagrams received that are not frames"
     );
 }
 
@@ -338,7 +429,12 @@ fn a_manifest_and_an_account_of_before_read_as_they_were() {
     let mut summary = serde_json::to_value(Summary::from(&full_disk())).unwrap();
     summary.as_object_mut().unwrap().remove("beside");
     let before: Summary = serde_json::from_value(summary).unwrap();
-    let told = Completeness::judged(vec![Part::of_summary("a", &before)], None, State::Sealed, &[]);
+    let told = Completeness::judged(
+        vec![StreamCompleteness::of_summary("a", &before)],
+        None,
+        State::Sealed,
+        &[],
+    );
     assert_eq!((told.status, told.lost), (Status::Lost, 8404));
 }
 
@@ -347,6 +443,7 @@ fn any_presence() -> impl Strategy<Value = Vec<Presence>> {
     let one = prop_oneof![
         Just(Presence::NeverCame),
         Just(Presence::NotKnown),
+        Just(Presence::NotExpected),
         ns.clone().prop_map(|ns| Presence::CameLate { ns }),
         ns.clone().prop_map(|ns| Presence::StartedLate { ns }),
         ns.clone().prop_map(|ns| Presence::DiedEarly { ns }),
@@ -369,7 +466,8 @@ fn any_account() -> impl Strategy<Value = Account> {
             let terms = Terms { expected: 0, written, missing, overrun, damaged, late };
             let mut account = account(terms, Verdict::Proven);
             account.counted_by = counted_by;
-            (account.presence, account.astray, account.restarts) = (presence, astray, restarts);
+            (account.presence, account.out_of_window, account.restarts) =
+                (presence, astray, restarts);
             account.verdict = account.judge();
             account
         },
@@ -377,19 +475,21 @@ fn any_account() -> impl Strategy<Value = Account> {
 }
 
 proptest! {
-    /// Nothing that is not whole is called complete, whatever else is said of it.
+    /// An incomplete recording is never called complete.
     #[test]
     fn the_first_word_hides_no_loss(
         accounts in prop::collection::vec(any_account(), 1..4),
         recovered in any::<bool>(),
     ) {
         let state = if recovered { State::Recovered } else { State::Sealed };
-        let parts = accounts.iter().map(|it| Part::of_account("a", it)).collect();
+        let parts = accounts.iter().map(|it| StreamCompleteness::of_account("a", it)).collect();
         let told = Completeness::judged(parts, Some(planned()), state, &[]);
         let lost: u64 = accounts.iter().map(|it| it.terms.expected - it.terms.written).sum();
         prop_assert_eq!(told.lost, lost);
         prop_assert_eq!(told.status == Status::Lost, lost > 0);
-        let of_it = |it: &Presence| !matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. });
+        let of_it = |it: &Presence| {
+            !matches!(it, Presence::CameLate { .. } | Presence::WentEarly { .. } | Presence::NotExpected)
+        };
         let lacks = accounts.iter().any(|it| it.presence.iter().any(of_it) || it.not_kept() > 0);
         let surely = accounts.iter().all(|it| it.verdict <= Verdict::Consistent && it.restarts == 0);
         let whole = lost == 0 && !lacks && surely && (!recovered || accounts.iter().all(|it| it.verdict == Verdict::Proven));
@@ -406,7 +506,7 @@ proptest! {
         prop_assert!(told.explanation.starts_with(&worst));
     }
 
-    /// Frames that are taken away at the ends of a plan are counted to the frame.
+    /// Frames removed at the ends of a plan are counted exactly.
     #[test]
     fn what_a_plan_lacks_is_counted_in_frames(
         rate in 100..50_000u64,
@@ -424,7 +524,7 @@ proptest! {
             Presence::LacksBeginning { frames, .. } => Some(*frames),
             _ => None,
         });
-        // The last frame ends when the next one would have begun.
+        // The last frame ends at the start of the next one.
         let ending = told(|it| match it {
             Presence::LacksEnd { frames, .. } => Some(*frames),
             _ => None,

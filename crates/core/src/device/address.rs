@@ -1,4 +1,4 @@
-//! Chunk addresses: where a session begins and ends, and nothing outside.
+//! Chunk addresses: the first and the last chunk of a session, with bounds checks.
 
 use std::fmt;
 use std::num::IntErrorKind;
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::layout::ALIGNMENT;
 use crate::units::ByteSize;
 
-/// What the recorders in hardware call a chunk.
+/// The chunk size of the hardware recorders.
 pub const CHUNK_BYTES: u32 = 128 << 10;
 
-/// The smallest chunk: what direct I/O takes on any drive.
+/// The smallest chunk: the alignment that direct I/O needs on any drive.
 pub const LEAST_CHUNK_BYTES: u64 = ALIGNMENT;
 
 /// The largest chunk.
 pub const LARGEST_CHUNK_BYTES: u64 = 1 << 30;
 
-/// No medium has it: what an address that 64 bits do not hold is read as.
+/// The value of an address that does not fit 64 bits: no medium has it.
 const TOO_LARGE: u64 = u64::MAX;
 
-/// The chunks of a session, the first and the last counted in.
+/// The chunks of a session, first and last included.
 ///
-/// Whoever has a `Span` has one that lies on the medium it was made for: there is no other way to make one.
+/// A `Span` always is within the medium that it was made for: its constructor is the only way to make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
     first: u64,
@@ -30,12 +30,12 @@ pub struct Span {
     chunk_bytes: u32,
 }
 
-/// Addresses that a session cannot have. Each has a name that scripts can rely on: [`AddressError::name`].
+/// Addresses that a session cannot have. Each error has a stable name for scripts: [`AddressError::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Not the beginning of a chunk.
+    /// The address is not the start of a chunk.
     #[error(
-        "address unaligned: {which} address {address:#x} is no multiple of a chunk, {chunk_bytes:#x}"
+        "address unaligned: {which} address {address:#x} is not a multiple of the chunk size {chunk_bytes:#x}"
     )]
     Unaligned {
         /// `first` or `last`.
@@ -45,7 +45,7 @@ pub enum AddressError {
         /// Bytes of a chunk.
         chunk_bytes: u32,
     },
-    /// The session would end before it begins.
+    /// The last address is before the first.
     #[error("address first greater than address last: {first:#x} and {last:#x}")]
     Reversed {
         /// The first address given.
@@ -53,7 +53,7 @@ pub enum AddressError {
         /// The last address given.
         last: u64,
     },
-    /// A chunk that is not, or not wholly, on the medium.
+    /// The chunk is not, or not wholly, on the medium.
     #[error(
         "address range greater than media size: the last whole chunk begins at {greatest:#x}, \
          and {} was given",
@@ -62,20 +62,22 @@ pub enum AddressError {
     BeyondMedia {
         /// The address given.
         address: u64,
-        /// The greatest that could have been given.
+        /// The greatest valid address.
         greatest: u64,
     },
-    /// A chunk that direct I/O does not take, or an absurd one.
+    /// The chunk size does not suit direct I/O, or is too large.
     #[error(
-        "chunk size: chunks of {chunk_bytes} bytes cannot be, they are multiples of \
+        "chunk size: {chunk_bytes} bytes is invalid; valid sizes are multiples of \
          {LEAST_CHUNK_BYTES}, up to {LARGEST_CHUNK_BYTES}"
     )]
     Chunk {
-        /// What was asked for.
+        /// The requested chunk size.
         chunk_bytes: u64,
     },
-    /// The medium does not hold one chunk.
-    #[error("media smaller than chunk: it has {media_bytes} bytes, and a chunk {chunk_bytes}")]
+    /// The medium is smaller than one chunk.
+    #[error(
+        "media smaller than chunk: the medium has {media_bytes} bytes, a chunk has {chunk_bytes}"
+    )]
     NoChunk {
         /// Bytes of the medium.
         media_bytes: u64,
@@ -84,20 +86,20 @@ pub enum AddressError {
     },
 }
 
-/// An address as it was given.
+/// An address in the notation that the user gave.
 struct Given(u64);
 
 impl fmt::Display for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            TOO_LARGE => f.write_str("one that 64 bits do not hold"),
+            TOO_LARGE => f.write_str("a number above 64 bits"),
             address => write!(f, "{address:#x}"),
         }
     }
 }
 
 impl AddressError {
-    /// The word for it in a status.
+    /// Returns the word for this error in a status.
     pub fn name(&self) -> &'static str {
         match self {
             AddressError::Unaligned { .. } => "address-unaligned",
@@ -108,14 +110,14 @@ impl AddressError {
         }
     }
 
-    /// What to give instead.
+    /// Returns a suggestion for the user.
     pub fn hint(&self) -> String {
         match *self {
             AddressError::Unaligned { address, chunk_bytes, .. } => {
                 let below = address / u64::from(chunk_bytes) * u64::from(chunk_bytes);
                 match below.checked_add(u64::from(chunk_bytes)) {
                     Some(above) => {
-                        format!("the chunks next to it begin at {below:#x} and {above:#x}")
+                        format!("the nearest chunks begin at {below:#x} and {above:#x}")
                     }
                     None => format!("the chunk before it begins at {below:#x}"),
                 }
@@ -124,7 +126,7 @@ impl AddressError {
                 "both are addresses of chunks; one chunk alone has the same first and last".into()
             }
             AddressError::BeyondMedia { greatest, .. } => {
-                format!("last is the address at which the last chunk begins: {greatest:#x} at most")
+                format!("`last` is the start address of the last chunk: at most {greatest:#x}")
             }
             AddressError::Chunk { .. } => "write for example chunk=128KiB".into(),
             AddressError::NoChunk { .. } => "give a smaller chunk, or a larger medium".into(),
@@ -133,7 +135,7 @@ impl AddressError {
 }
 
 impl Span {
-    /// The chunks from `first` to `last` of a medium; from its beginning and to its end where nothing is given.
+    /// Returns the chunks from `first` to `last` of a medium. The defaults are its first and its last chunk.
     pub fn new(
         first: Option<u64>,
         last: Option<u64>,
@@ -184,43 +186,42 @@ impl Span {
         self.chunk_bytes
     }
 
-    /// The first byte behind it.
+    /// Address of the first byte after the span.
     pub fn end(&self) -> u64 {
         self.last + u64::from(self.chunk_bytes)
     }
 
-    /// Bytes in it.
+    /// Bytes in the span.
     pub fn bytes(&self) -> u64 {
         self.end() - self.first
     }
 
-    /// Chunks in it.
+    /// Chunks in the span.
     pub fn chunks(&self) -> u64 {
         self.bytes() / u64::from(self.chunk_bytes)
     }
 
-    /// Where `bytes` bytes lie that begin `offset` bytes behind its beginning; `None` if any of them would lie
-    /// outside.
+    /// Returns the address of `bytes` bytes at `offset` from the start; `None` if any of them is outside.
     pub fn place(&self, offset: u64, bytes: u64) -> Option<u64> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes()).then(|| self.first + offset)
     }
 
-    /// The address of the chunk that the last of so many bytes lies in, counted from its beginning.
+    /// Returns the address of the chunk with the last of `bytes` bytes, counted from the start.
     pub fn last_of(&self, bytes: u64) -> Option<u64> {
         let chunk = u64::from(self.chunk_bytes);
         let last = bytes.min(self.bytes()).checked_sub(1)?;
         Some(self.first + last / chunk * chunk)
     }
 
-    /// Its beginning, as many whole chunks as so many bytes need; itself where they need more.
+    /// Returns the span shortened to the whole chunks that `bytes` bytes need, or unchanged if they need more.
     pub fn shortened(&self, bytes: u64) -> Self {
         let last = self.last_of(bytes.max(1)).unwrap_or(self.last);
         Self { last, ..*self }
     }
 }
 
-/// Bytes of a chunk; refuses those that direct I/O does not take.
+/// Returns the chunk size; refuses sizes that direct I/O does not accept.
 pub(super) fn checked_chunk(chunk_bytes: u64) -> Result<u32, AddressError> {
     let fits = (LEAST_CHUNK_BYTES..=LARGEST_CHUNK_BYTES).contains(&chunk_bytes)
         && chunk_bytes.is_multiple_of(LEAST_CHUNK_BYTES);
@@ -228,8 +229,8 @@ pub(super) fn checked_chunk(chunk_bytes: u64) -> Result<u32, AddressError> {
     if fits { Ok(chunk_bytes as u32) } else { Err(AddressError::Chunk { chunk_bytes }) }
 }
 
-/// Reads an address: `0xfffe0000`, `4294836224`, or a size such as `4GiB`. One that 64 bits do not hold is read as
-/// the greatest that they do, which no medium has: it is refused by the name that such addresses have.
+/// Reads an address: `0xfffe0000`, `4294836224`, or a size such as `4GiB`. A number above 64 bits is read as the
+/// greatest 64-bit number. No medium has that address, so it is refused under the name for such addresses.
 pub fn read_address(text: &str) -> Result<u64, String> {
     let read = |digits: &str, radix| match u64::from_str_radix(digits, radix) {
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(TOO_LARGE),

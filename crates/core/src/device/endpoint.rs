@@ -1,4 +1,4 @@
-//! `device:PATH?…`: a drive, or a file in the place of one, and which part of it is meant.
+//! `device:PATH?…`: a drive, or a file in place of one, and a part of it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,39 +10,39 @@ use crate::name::ScanName;
 use crate::pattern::Pattern;
 use crate::units::ByteSize;
 
-/// The least bytes of a write: what direct I/O takes on any drive.
+/// The smallest write: the alignment that direct I/O needs on any drive.
 const LEAST_BLOCK: u64 = crate::layout::ALIGNMENT;
 
-/// The most writes that are under way at once.
+/// The largest number of writes in flight.
 const MOST_DEPTH: u64 = 128;
 
-/// A drive, and which part of it is meant.
+/// A drive and the selected part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceEnd {
     /// The endpoint it was read from.
     pub endpoint: Endpoint,
-    /// The device, or the file that stands for one.
+    /// The device, or the file in place of one.
     pub path: PathBuf,
-    /// Address of the first chunk; `None`: the first there is.
+    /// Address of the first chunk; `None`: the first of the medium.
     pub first: Option<u64>,
-    /// Address of the last chunk; `None`: the last there is.
+    /// Address of the last chunk; `None`: the last of the medium.
     pub last: Option<u64>,
-    /// Bytes of a chunk, if it was said; not yet looked at.
+    /// Bytes of a chunk, if given; not yet checked.
     pub chunk: Option<u64>,
     /// A scan of the drive's index.
     pub scan: Option<ScanName>,
-    /// How large a file in the place of a drive is made, if it is not there.
+    /// The size of a new file in place of a drive, if the file does not exist.
     pub size: Option<ByteSize>,
     /// Bytes of one write.
     pub block: Option<ByteSize>,
-    /// Writes under way at once.
+    /// Writes in flight.
     pub depth: Option<u64>,
-    /// What lies there, for whoever verifies it.
+    /// The expected pattern, for verification.
     pub pattern: Option<Pattern>,
 }
 
 impl DeviceEnd {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
         parameter(
             "scan",
@@ -61,12 +61,12 @@ impl DeviceEnd {
         ),
         parameter("chunk", "128KiB", "bytes of a chunk, a multiple of 4096; default 128KiB"),
         parameter("block", "4MiB", "bytes of one write; default about 4MiB"),
-        parameter("depth", "8", "writes under way at once; default 8"),
-        parameter("size", "10GiB", "make the file so large, if it is not there"),
-        parameter("pattern", "prbs31", "what lies there: verify holds it against this"),
+        parameter("depth", "8", "writes in flight; default 8"),
+        parameter("size", "10GiB", "size of a new file"),
+        parameter("pattern", "prbs31", "expected contents, for verify"),
     ];
 
-    /// Whether a text names a device.
+    /// True if the text names a device.
     pub fn is_meant(text: &str) -> bool {
         text.trim_start().split_once(':').is_some_and(|(it, _)| it.eq_ignore_ascii_case("device"))
     }
@@ -113,14 +113,14 @@ impl DeviceEnd {
         };
         if end.scan.is_some() && (end.first.is_some() || end.last.is_some()) {
             return Err(Error::Together {
-                what: "`first` and `last` are for bare chunks; a scan lies where the index says"
+                what: "`first` and `last` are for bare chunks; the index has the address of a scan"
                     .into(),
             });
         }
         Ok(end)
     }
 
-    /// The chunks that are meant of a medium of so many bytes.
+    /// Returns the selected chunks of a medium of `media_bytes` bytes.
     pub fn span(&self, media_bytes: u64) -> Result<Span, AddressError> {
         Span::new(self.first, self.last, self.chunk_bytes()?, media_bytes)
     }
@@ -130,7 +130,7 @@ impl DeviceEnd {
         self.chunk.map_or(Ok(CHUNK_BYTES), checked_chunk)
     }
 
-    /// Bytes of one write: whole chunks of so many bytes, as many as come near to what was asked for.
+    /// Returns the bytes of one write: a whole number of chunks, near the requested size.
     pub fn block_bytes(&self, chunk_bytes: u32) -> u32 {
         let chunk = u64::from(chunk_bytes);
         let wanted = self.block.map_or(BLOCK_BYTES, |size| size.0);
@@ -138,7 +138,7 @@ impl DeviceEnd {
         ((wanted / chunk).max(1) * chunk) as u32
     }
 
-    /// Writes under way at once.
+    /// Writes in flight.
     pub fn depth(&self) -> u64 {
         self.depth.unwrap_or(8)
     }

@@ -5,11 +5,10 @@
 //! ├─ copy A ─┼─ zero ─┼─ records ─┼─ scan │ scan │ … │ free ────────┼───────────┼──┤
 //! ```
 //!
-//! A drive is written in *chunks*, and a place on it is named by the byte address of a chunk. A *bare*
-//! session writes from a first to a last chunk, both counted in, and touches nothing else ([`Span`]). On a
-//! drive with a scan index ([`Superblock`]) each scan is one run of chunks that lies plain, with a
-//! [`BlockRecord`] for each of its blocks in a region of their own, whose place is arithmetic ([`Volume`]).
-//! `docs/reference/device.md` has every byte.
+//! A drive is written in *chunks*; the byte address of a chunk identifies it. A *bare* session writes from a first to
+//! a last chunk, both included, and touches nothing else ([`Span`]). On a drive with a scan index ([`Superblock`]) each
+//! scan is one contiguous run of chunks. The [`BlockRecord`]s of its blocks are in a separate region, at computed
+//! addresses ([`Volume`]). `docs/reference/device.md` describes every byte.
 
 mod address;
 mod endpoint;
@@ -25,7 +24,7 @@ pub use address::{
 pub use endpoint::DeviceEnd;
 pub use record::{BlockRecord, RECORD_BYTES, RECORDS_PER_PAGE, checksum, tag_of};
 pub use session::{Action, Direction, End, Event, Session, Status, Word};
-pub use source::BytesSource;
-pub use superblock::{COPY_BYTES, Ending, Error as SuperblockError, Kind, MOST_SCANS};
-pub use superblock::{MAGIC, StoredScan, Superblock, find as find_index};
+pub use source::{BytesSource, BytesStream, Flush};
+pub use superblock::{COPY_BYTES, Ending, Error as SuperblockError, Extract, Kind, MAGIC};
+pub use superblock::{MOST_SCANS, NO_CHUNK_LEFT, StoredScan, Superblock, find as find_index};
 pub use volume::{Error as VolumeError, Gap, PAGE_BYTES, SCAN_CHUNKS, Volume};

@@ -1,4 +1,4 @@
-//! What the record region says of one block of a scan.
+//! The record of one block of a scan in the record region.
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,21 +8,21 @@ use crate::time::Tai;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 64;
 
-/// Records of a page of 4096 bytes.
+/// Records in a page of 4096 bytes.
 pub const RECORDS_PER_PAGE: usize = 4096 / RECORD_BYTES;
 
 /// The first word of every record: `FBbk`.
 const WORD: u32 = u32::from_le_bytes(*b"FBbk");
 
-/// A time that is not known.
+/// The value of an unknown time.
 const NO_TIME: i64 = i64::MIN;
 
-/// A record as it lies on the device.
+/// The layout of a record on the device.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
     word: U32,
-    /// CRC32C of all that follows.
+    /// CRC32C of all bytes after it.
     crc: U32,
     tag: U64,
     number: U32,
@@ -36,7 +36,7 @@ struct Raw {
     offset: U64,
 }
 
-// A page is read as records, so its size may not change.
+// A page is read as an array of records, so the size must not change.
 const _: () = assert!(size_of::<Raw>() == RECORD_BYTES);
 
 /// One block of a scan.
@@ -44,17 +44,17 @@ const _: () = assert!(size_of::<Raw>() == RECORD_BYTES);
 pub struct BlockRecord {
     /// Number of the block within the scan.
     pub number: u32,
-    /// The round of syncs that made it durable: of rounds before the newest one it is known that they ended.
+    /// The sync round that made the block durable: all rounds before the newest are known to have ended.
     pub round: u32,
-    /// How much of it counts.
+    /// Bytes of the block that are valid.
     pub bytes: u32,
     /// CRC32C of those bytes.
     pub crc: u32,
-    /// Index of its first frame; of bytes without frames, of its first byte.
+    /// Index of its first frame; for bytes without frames, of its first byte.
     pub first: i64,
     /// Frames in it, fill included.
     pub frames: u32,
-    /// Of those, received.
+    /// Number of received frames among them.
     pub present: u32,
     /// Time of its first frame.
     pub time: Option<Tai>,
@@ -67,14 +67,15 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// The part of a scan's identity that its records carry: those of another scan that lay here are told apart.
+/// Returns the part of a scan's identity that its records carry. It distinguishes them from records of an earlier scan
+/// in the same place.
 pub fn tag_of(uuid: uuid::Uuid) -> u64 {
-    // The last eight bytes of a version 7 identity are random; the first are the time.
+    // The last eight bytes of a version 7 UUID are random; the first are the time.
     uuid.as_u64_pair().1
 }
 
 impl BlockRecord {
-    /// The record as it lies on the device.
+    /// Returns the record in its layout on the device.
     pub fn encode(&self, tag: u64) -> [u8; RECORD_BYTES] {
         let mut raw = Raw {
             word: WORD.into(),
@@ -96,7 +97,8 @@ impl BlockRecord {
         bytes
     }
 
-    /// The record of block `number` of the scan with this tag; `None` if it is none, or another's.
+    /// Returns the record of block `number` of the scan with this tag; `None` if the bytes are invalid or belong to
+    /// another scan.
     pub fn decode(bytes: &[u8], tag: u64, number: u32) -> Option<Self> {
         let raw = Raw::read_from_bytes(bytes.get(..RECORD_BYTES)?).ok()?;
         let sound = raw.word.get() == WORD

@@ -1,19 +1,18 @@
-//! One session of writing or reading chunks: a pure machine, and the status it shows.
+//! One session of writing or reading chunks: a pure state machine, and its status.
 //!
 //! ```text
 //! Moving ──last chunk, source ended, stop──► Draining ──all held is written──► Closed, or Flushing
 //!    └──────────────── abort ─────────────► Dropping ──none is held─────────► Flushing ──► Closed
 //! ```
 //!
-//! *Stop* finishes what is held; what the source still has is left there until a flush is asked for. *Abort*
-//! drops what is held and flushes by itself. After either, the address of the last chunk that was written is
-//! in the status.
+//! *Stop* writes the held bytes; the rest stays in the source until a flush is requested. *Abort* drops the held bytes
+//! and then flushes. After either, the status has the address of the last chunk that was written.
 
 use serde::Serialize;
 
 use super::address::{AddressError, Span};
 
-/// Which way the bytes go.
+/// The direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -23,55 +22,68 @@ pub enum Direction {
     Read,
 }
 
-/// How a session came to its end.
+/// The reason for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// All that was wanted is written.
+    /// All requested bytes are written.
     Complete,
-    /// The source ended before that.
+    /// The source ended early.
     Early,
-    /// It was stopped.
+    /// The session was stopped.
     Stopped,
-    /// It was aborted.
+    /// The session was aborted.
     Aborted,
     /// The medium failed.
     Failed,
 }
 
-/// What happens.
+impl End {
+    /// The word for it in a status; none for a complete session.
+    fn word(self) -> Option<Word> {
+        match self {
+            End::Complete => None,
+            End::Early => Some(Word::EarlyEnd),
+            End::Stopped => Some(Word::Stopped),
+            End::Aborted => Some(Word::Aborted),
+            End::Failed => Some(Word::Failed),
+        }
+    }
+}
+
+/// An input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// So many bytes were taken from the source, and are held.
+    /// This many bytes were taken from the source, and are held.
     Taken(u64),
-    /// So many of those held are written, in their order.
+    /// This many of the held bytes are written, in order.
     Written(u64),
-    /// So many of those held will not be written.
+    /// This many of the held bytes will not be written.
     Dropped(u64),
-    /// The source has no more.
+    /// The source has no more data.
     SourceEnded,
-    /// Finish what is held, then end.
+    /// Request: write the held bytes, then end.
     Stop,
-    /// End now.
+    /// Request: end now.
     Abort,
-    /// The medium takes no more.
+    /// The medium accepts no more data.
     Failed,
-    /// Take what the source still has, and drop it.
+    /// Request: take the rest of the source, and drop it.
     Flush,
-    /// So many bytes of it were taken and dropped.
+    /// This many bytes of the source were taken and dropped.
     Flushed(u64),
-    /// The source has no more to flush.
+    /// The source has no more bytes to flush.
     Dry,
 }
 
-/// What is to be done. Each is asked for once.
+/// An output of the state machine. Each action is requested once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take nothing more; write what is held.
+    /// Take no more data; write the held bytes.
     Drain,
-    /// Take nothing more; drop what is held and not yet on its way to the medium.
+    /// Take no more data; drop the held bytes that are not being written yet.
     Drop,
-    /// Take what the source still has, and drop it.
+    /// Take the rest of the source, and drop it.
     Flush,
     /// Nothing is left to do.
     Close,
@@ -91,12 +103,12 @@ enum Phase {
 pub struct Session {
     direction: Direction,
     span: Span,
-    /// Bytes after which it is complete.
+    /// The number of bytes that completes the session.
     wanted: u64,
-    /// How it has ended when the source has.
+    /// The end reason if the source ends.
     source_ended: End,
     phase: Phase,
-    /// Whether it flushes by itself when its last chunk is written.
+    /// True if the session flushes after its last chunk is written.
     flush_after: bool,
     held: u64,
     taken: u64,
@@ -112,26 +124,26 @@ pub struct Session {
 pub enum Word {
     /// Bytes are moving.
     InProgress,
-    /// Nothing is moving any more.
+    /// The transfer is over.
     Finished,
-    /// The source ended before the last byte that was wanted.
+    /// The source ended before the last requested byte.
     EarlyEnd,
-    /// It was stopped.
+    /// The session was stopped.
     Stopped,
-    /// It was aborted.
+    /// The session was aborted.
     Aborted,
     /// The medium failed.
     Failed,
-    /// What the source still has is being dropped.
+    /// The rest of the source is being dropped.
     FlushInProgress,
-    /// What the source still had was dropped.
+    /// The rest of the source was dropped.
     FlushFinished,
-    /// What was read is not what was written.
+    /// The data read differs from the data written.
     DataError,
 }
 
 impl Word {
-    /// As JSON has it.
+    /// Returns the word as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Word::InProgress => "in-progress",
@@ -147,14 +159,14 @@ impl Word {
     }
 }
 
-/// What a session shows: the write status, or the read status, of the recorders in hardware.
+/// The status of a session: the write status, or the read status, of the hardware recorders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What holds of it.
+    /// The words that apply.
     pub words: Vec<Word>,
-    /// The name of the error for which its addresses were refused.
+    /// The name of the error, if its addresses were refused.
     pub error: Option<&'static str>,
     /// Address of the first chunk.
     pub address_first: Option<u64>,
@@ -164,14 +176,14 @@ pub struct Status {
     pub captured_last: Option<u64>,
     /// Bytes written or read.
     pub bytes: u64,
-    /// Bytes that were held and dropped.
+    /// Held bytes that were dropped.
     pub dropped_bytes: u64,
-    /// Bytes that the source still had, and that were dropped.
+    /// Bytes of the rest of the source that were dropped.
     pub flushed_bytes: u64,
 }
 
 impl Status {
-    /// The status of a session whose addresses were refused.
+    /// Returns the status of a session whose addresses were refused.
     pub fn refused(direction: Direction, error: &AddressError) -> Self {
         Self {
             direction,
@@ -186,14 +198,31 @@ impl Status {
         }
     }
 
-    /// Whether a word holds.
+    /// Returns the status of a session that has ended with this many bytes.
+    pub fn ended(direction: Direction, span: Span, end: End, bytes: u64) -> Self {
+        let mut words = vec![Word::Finished];
+        words.extend(end.word());
+        Self {
+            direction,
+            words,
+            error: None,
+            address_first: Some(span.first()),
+            address_last: Some(span.last()),
+            captured_last: span.last_of(bytes),
+            bytes,
+            dropped_bytes: 0,
+            flushed_bytes: 0,
+        }
+    }
+
+    /// True if a word applies.
     pub fn has(&self, word: Word) -> bool {
         self.words.contains(&word)
     }
 }
 
 impl Session {
-    /// A session over these chunks, of so many bytes or as many as the chunks hold.
+    /// Returns a session over these chunks, of `bytes` bytes or of all bytes of the chunks.
     pub fn new(direction: Direction, span: Span, bytes: Option<u64>, flush_after: bool) -> Self {
         Self {
             direction,
@@ -211,17 +240,17 @@ impl Session {
         }
     }
 
-    /// The same, with all that the source has wanted, and no more: it does not end early.
+    /// Makes the end of the source the complete end of the session, so that it does not end early.
     pub fn as_long_as_the_source(self) -> Self {
         Self { source_ended: End::Complete, ..self }
     }
 
-    /// The chunks it is about.
+    /// Returns the chunks of the session.
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// Bytes that may still be taken.
+    /// Returns the number of bytes that may still be taken.
     pub fn room(&self) -> u64 {
         match self.phase {
             Phase::Moving => self.wanted - self.taken,
@@ -229,12 +258,12 @@ impl Session {
         }
     }
 
-    /// Bytes written, in their order from the beginning.
+    /// Returns the number of bytes written, in order from the start.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// How it ended, once it has.
+    /// Returns the end reason, once the session has ended.
     pub fn end(&self) -> Option<End> {
         match self.phase {
             Phase::Closed(end) => Some(end),
@@ -242,7 +271,7 @@ impl Session {
         }
     }
 
-    /// Takes an event; says what is to be done.
+    /// Processes an event; returns the next action.
     pub fn step(&mut self, event: Event) -> Option<Action> {
         match (self.phase, event) {
             (Phase::Moving, Event::Taken(bytes)) => {
@@ -273,7 +302,7 @@ impl Session {
                 self.flushed += bytes;
                 None
             }
-            // Who asks for an end while leftovers are dropped has waited long enough.
+            // A request to end while the rest is being flushed cuts the flush short.
             (Phase::Flushing(end), Event::Dry | Event::Stop | Event::Abort | Event::Failed) => {
                 self.flush = Some(true);
                 self.phase = Phase::Closed(end);
@@ -283,7 +312,7 @@ impl Session {
                 self.phase = Phase::Dropping(End::Failed);
                 None
             }
-            // Asking twice is harmless, and so is the end of a source that nothing is taken of any more.
+            // A repeated request is harmless. So is the end of a source that is no longer read.
             (
                 Phase::Draining(_) | Phase::Dropping(_) | Phase::Flushing(_) | Phase::Closed(_),
                 Event::SourceEnded | Event::Stop | Event::Abort | Event::Failed,
@@ -310,7 +339,7 @@ impl Session {
 
     fn drain(&mut self, end: End) -> Option<Action> {
         self.phase = Phase::Draining(end);
-        // Nothing is held when a source ends at once.
+        // If a source ends at once, no bytes are held.
         self.go_on().or(Some(Action::Drain))
     }
 
@@ -325,7 +354,7 @@ impl Session {
         Some(Action::Flush)
     }
 
-    /// Once nothing is held any more: flushes, or ends.
+    /// When no more bytes are held: flushes, or ends.
     fn go_on(&mut self) -> Option<Action> {
         let end = match self.phase {
             Phase::Draining(end) | Phase::Dropping(end) if self.held == 0 => end,
@@ -339,7 +368,7 @@ impl Session {
         Some(Action::Close)
     }
 
-    /// What it shows now.
+    /// Returns the current status.
     pub fn status(&self) -> Status {
         let mut words = Vec::new();
         let end = match self.phase {
@@ -356,13 +385,7 @@ impl Session {
                 Some(end)
             }
         };
-        words.extend(end.and_then(|end| match end {
-            End::Complete => None,
-            End::Early => Some(Word::EarlyEnd),
-            End::Stopped => Some(Word::Stopped),
-            End::Aborted => Some(Word::Aborted),
-            End::Failed => Some(Word::Failed),
-        }));
+        words.extend(end.and_then(End::word));
         words.extend(self.flush.map(|done| match done {
             false => Word::FlushInProgress,
             true => Word::FlushFinished,
@@ -472,7 +495,7 @@ mod tests {
     }
 
     proptest! {
-        /// The environment chooses the order: source, medium, and whoever stops, aborts and flushes.
+        /// The environment chooses the order of events: source, medium, stop, abort and flush.
         #[test]
         fn whatever_happens_it_ends_and_every_byte_is_accounted_for(
             steps in proptest::collection::vec((0u8..8, 1u64..(2 * CHUNK)), 0..200),
@@ -508,7 +531,7 @@ mod tests {
             for (what, bytes) in steps {
                 drive(&mut it, what, bytes, &mut held);
             }
-            // At last the source ends, the medium writes, and nothing more is to be flushed.
+            // Finally the source ends, the medium writes, and nothing remains to be flushed.
             drive(&mut it, 4, 0, &mut held);
             while held > 0 {
                 drive(&mut it, 3, u64::MAX, &mut held);

@@ -1,9 +1,10 @@
-//! What is written to a device as it is: `-`, `file:PATH`, `pattern:NAME`, `device:PATH`.
+//! The sources of bytes: `-`, `file:PATH`, `pattern:NAME`, `device:PATH`.
 
 use std::path::PathBuf;
 
 use super::endpoint::DeviceEnd;
-use crate::endpoint::{Endpoint, Error, file_path};
+use crate::endpoint::{Endpoint, Error, Parameter, Query, file_path, parameter};
+use crate::name::Name;
 use crate::pattern::PatternSource;
 
 /// A source of bytes.
@@ -13,9 +14,9 @@ pub enum BytesSource {
     Standard,
     /// A file, or a named pipe.
     File(PathBuf),
-    /// Known bytes.
+    /// A test pattern.
     Pattern(PatternSource),
-    /// What lies on another device: a scan, or bare chunks.
+    /// The contents of another device: a scan, or bare chunks.
     Device(Box<DeviceEnd>),
 }
 
@@ -40,6 +41,85 @@ impl BytesSource {
     }
 }
 
+/// A source of bytes as a stream of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BytesStream {
+    /// The source.
+    pub source: BytesSource,
+    /// The name of the stream.
+    pub name: Name,
+    /// The endpoint, as given.
+    pub endpoint: String,
+    /// When the rest of the source is read and dropped.
+    pub flush: Flush,
+}
+
+/// When the rest of a source is read and dropped, so that its sender can end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flush {
+    /// Never: it stays in the source.
+    #[default]
+    Never,
+    /// After an abort, for a short time.
+    AfterAbort,
+    /// After any end.
+    Always,
+}
+
+impl BytesStream {
+    /// The parameters of a `file:` source.
+    pub const FILE_PARAMETERS: &'static [Parameter] = &[
+        parameter("name", "sky", "the name of the stream; default `file`"),
+        parameter("format", "raw", "bytes as they come, which is the only choice"),
+    ];
+
+    /// True if the text names a source of bytes, rightly or wrongly spelt.
+    pub fn is_meant(text: &str) -> bool {
+        let scheme = text.trim_start().split_once(':').map(|(scheme, _)| scheme);
+        let known = |scheme: &str| {
+            ["pattern", "file", "device"].iter().any(|it| scheme.eq_ignore_ascii_case(it))
+        };
+        text.trim() == "-" || scheme.is_some_and(known)
+    }
+
+    /// Reads `-`, `file:PATH`, `pattern:NAME` or `device:PATH`.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let endpoint = text.trim().to_owned();
+        let named = |source, name: &str| {
+            let name = name.parse().expect("it is a name");
+            Ok(Self { source, name, endpoint: endpoint.clone(), flush: Flush::Never })
+        };
+        if text.trim() == "-" {
+            return named(BytesSource::Standard, "stdin");
+        }
+        let parsed: Endpoint = text.parse()?;
+        if parsed.scheme == "file" {
+            let (path, name) = file_of(parsed)?;
+            let stream = named(BytesSource::File(path), "file")?;
+            return Ok(Self { name: name.unwrap_or(stream.name), ..stream });
+        }
+        match BytesSource::parse(text)? {
+            BytesSource::Pattern(pattern) => {
+                let name = pattern.name.clone();
+                named(BytesSource::Pattern(pattern), name.as_str())
+            }
+            source => named(source, "device"),
+        }
+    }
+}
+
+/// The path of a `file:` source, and the name of its stream, if given.
+fn file_of(mut endpoint: Endpoint) -> Result<(PathBuf, Option<Name>), Error> {
+    let query = Query::new(&endpoint, BytesStream::FILE_PARAMETERS)?;
+    let name = query.parsed::<Name>("name")?;
+    query.value("format", |format| match format {
+        "raw" => Ok(()),
+        _ => Err("frames in a file are not counted while it is recorded; its bytes are recorded as they come".into()),
+    })?;
+    endpoint.parameters.clear();
+    Ok((file_path(&endpoint)?, name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +134,19 @@ mod tests {
         let device = BytesSource::parse("device:/dev/sdb?scan=r1_a").unwrap();
         let BytesSource::Device(device) = device else { panic!("{device:?}") };
         assert_eq!(device.path, PathBuf::from("/dev/sdb"));
+    }
+
+    #[test]
+    fn a_stream_of_bytes_has_a_name() {
+        let name = |text: &str| BytesStream::parse(text).map(|it| it.name.to_string());
+        assert_eq!(name("-").unwrap(), "stdin");
+        assert_eq!(name("pattern:prbs31?name=test").unwrap(), "test");
+        assert_eq!(name("file:x.vdif").unwrap(), "file");
+        assert_eq!(name("file:x.vdif?name=sky&format=raw").unwrap(), "sky");
+        let error = BytesStream::parse("file:x.vdif?format=vdif").unwrap_err().to_string();
+        assert!(error.contains("format=vdif") && error.contains("not counted"), "{error}");
+        assert!(BytesStream::is_meant("-") && BytesStream::is_meant("File:x"));
+        assert!(!BytesStream::is_meant("udp://:5000") && !BytesStream::is_meant("x"));
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Where everything lies on a device with a scan index: arithmetic, so that nothing has to be looked up.
+//! The layout of a device with a scan index: all addresses are computed, none is looked up.
 //!
 //! ```text
 //! chunk c of the data            at  data_first + c × chunk
 //! record of block b of a scan    at  index_first + (c₀ + b) × 64, if the scan begins with chunk c₀
 //! ```
 //!
-//! There is room for one record for each chunk, and a block is a chunk or more, so records of two scans
-//! never meet. Scans begin at every 64th chunk, so they do not share a page of records either.
+//! There is one record per chunk, and a block has one chunk or more, so records of two scans never overlap. Scans begin
+//! at every 64th chunk, so they do not share a page of records either.
 
 use serde::Serialize;
 
@@ -15,25 +15,25 @@ use super::record::{RECORD_BYTES, RECORDS_PER_PAGE};
 use super::superblock::COPY_BYTES;
 use crate::layout::ALIGNMENT;
 
-/// What records are written by.
+/// The unit in which records are written.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Scans begin at a multiple of so many chunks of the data.
+/// Scans begin at a multiple of this many chunks of the data.
 pub const SCAN_CHUNKS: u64 = RECORDS_PER_PAGE as u64;
 
-/// Where the records begin: behind the first copy of the superblock, and what was wiped there.
+/// Address of the records: after the first copy of the superblock and the wiped bytes behind it.
 const INDEX_FIRST: u64 = 1 << 20;
 
-/// How a device is divided.
+/// The layout of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Volume {
     /// Bytes of the device when the index was made.
     pub media_bytes: u64,
     /// Bytes of a chunk.
     pub chunk_bytes: u32,
-    /// Where the records begin.
+    /// Address of the first record.
     pub index_first: u64,
-    /// Bytes of them.
+    /// Bytes of the record region.
     pub index_bytes: u64,
     /// Address of the first chunk of data.
     pub data_first: u64,
@@ -41,10 +41,10 @@ pub struct Volume {
     pub data_last: u64,
 }
 
-/// A device that cannot be divided.
+/// The error if a device cannot be laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No room for a scan beside the index.
+    /// There is no room for a scan beside the index.
     #[error(
         "{media_bytes} bytes are too few for a scan index and one chunk of {chunk_bytes} bytes"
     )]
@@ -54,15 +54,15 @@ pub enum Error {
         /// Bytes of a chunk.
         chunk_bytes: u32,
     },
-    /// A chunk that cannot be.
+    /// The chunk size is invalid.
     #[error(transparent)]
     Chunk(#[from] AddressError),
-    /// The numbers do not fit one another, so they are not ours.
-    #[error("the places that the superblock names do not follow from its sizes")]
+    /// The numbers contradict each other, so this is not a layout of this program.
+    #[error("the addresses in the superblock do not match its sizes")]
     Places,
 }
 
-/// Room for a scan.
+/// Free space for a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// Address of its first chunk.
@@ -72,14 +72,14 @@ pub struct Gap {
 }
 
 impl Volume {
-    /// Divides a device of so many bytes.
+    /// Returns the layout of a device of `media_bytes` bytes.
     pub fn of_media(media_bytes: u64, chunk_bytes: u32) -> Result<Self, Error> {
         checked_chunk(chunk_bytes.into())?;
         let small = Error::Small { media_bytes, chunk_bytes };
         let chunk = u64::from(chunk_bytes);
         let end = second_copy(media_bytes).ok_or(small)?;
         let room = end.checked_sub(INDEX_FIRST).ok_or(small)?;
-        // A little more than can be used once the records have taken their room.
+        // Slightly more than the usable number, which remains after the records are allocated.
         let most_chunks = room / chunk;
         let index_bytes = (most_chunks * RECORD_BYTES as u64).next_multiple_of(ALIGNMENT);
         let data_first = (INDEX_FIRST + index_bytes).next_multiple_of(chunk);
@@ -91,13 +91,13 @@ impl Volume {
         Ok(Self { media_bytes, chunk_bytes, index_first, index_bytes, data_first, data_last })
     }
 
-    /// Refuses places that do not follow from the sizes.
+    /// Refuses addresses that do not follow from the sizes.
     pub fn checked(self) -> Result<Self, Error> {
         let same = Self::of_media(self.media_bytes, self.chunk_bytes)? == self;
         if same { Ok(self) } else { Err(Error::Places) }
     }
 
-    /// Where the second copy of the superblock lies.
+    /// Returns the address of the second copy of the superblock.
     pub fn second_copy(&self) -> u64 {
         second_copy(self.media_bytes).expect("a device that was divided has room for it")
     }
@@ -106,40 +106,40 @@ impl Volume {
         self.chunk_bytes.into()
     }
 
-    /// Bytes between the places where scans may begin.
+    /// Returns the distance between two possible starts of scans, in bytes.
     fn step(&self) -> u64 {
         SCAN_CHUNKS * self.chunk()
     }
 
-    /// Whether a scan may begin there.
+    /// True if a scan may begin at this address.
     pub fn is_beginning(&self, address: u64) -> bool {
         (self.data_first..=self.data_last).contains(&address)
             && (address - self.data_first).is_multiple_of(self.step())
     }
 
-    /// The first place behind a chunk where a scan may begin, if there is one.
+    /// Returns the first possible start of a scan after a chunk, if there is one.
     fn beginning_behind(&self, last: u64) -> Option<u64> {
         let behind = (last + self.chunk()).checked_sub(self.data_first)?;
         let next = self.data_first.checked_add(behind.checked_next_multiple_of(self.step())?)?;
         (next <= self.data_last).then_some(next)
     }
 
-    /// The chunks from one address to another, which lie within the data.
+    /// Returns the chunks from one address to another, if they are within the data.
     pub fn span(&self, first: u64, last: u64) -> Option<Span> {
         let inside = self.is_beginning(first) && first <= last && last <= self.data_last;
         let span = Span::new(Some(first), Some(last), self.chunk_bytes, self.media_bytes).ok()?;
         inside.then_some(span)
     }
 
-    /// Where the record of a block lies whose scan begins at `first`; `None` for a block that no scan there can
-    /// have.
+    /// Returns the address of the record of a block of the scan that begins at `first`; `None` if no scan there can
+    /// have that block.
     pub fn record_place(&self, first: u64, number: u32) -> Option<u64> {
         let chunk = first.checked_sub(self.data_first)? / self.chunk();
         let place = (chunk + u64::from(number)) * RECORD_BYTES as u64;
         (place + RECORD_BYTES as u64 <= self.index_bytes).then(|| self.index_first + place)
     }
 
-    /// Room for scans, given the chunks that are taken (first and last address each), in any order.
+    /// Returns the free space for scans, given the used chunks (first and last address each), in any order.
     pub fn gaps(&self, taken: &[(u64, u64)]) -> Vec<Gap> {
         let mut taken = taken.to_vec();
         taken.sort_unstable();
@@ -166,7 +166,7 @@ impl Volume {
         gap.last - gap.first + self.chunk()
     }
 
-    /// The largest of the gaps; of several the first.
+    /// Returns the largest gap; the first of several equal ones.
     pub fn largest_gap(&self, taken: &[(u64, u64)]) -> Option<Gap> {
         let gaps = self.gaps(taken);
         let largest = gaps.iter().map(|&gap| self.bytes_of(gap)).max()?;
@@ -174,7 +174,8 @@ impl Volume {
     }
 }
 
-/// The second copy of the superblock lies at the end, where it takes what a partition table may have left there.
+/// Returns the address of the second copy of the superblock: at the end, where it also overwrites the remains of a
+/// partition table.
 pub(super) fn second_copy(media_bytes: u64) -> Option<u64> {
     let place = media_bytes.checked_sub(COPY_BYTES as u64)? / ALIGNMENT * ALIGNMENT;
     (place >= INDEX_FIRST).then_some(place)

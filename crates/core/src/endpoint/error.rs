@@ -1,108 +1,108 @@
-//! What is wrong with a text that is no endpoint, and what could stand there.
+//! Errors of endpoint texts, with suggestions.
 
 use super::text::LONGEST;
 
-/// A text that is no endpoint, or not one of the kind needed.
+/// The text is not an endpoint, or not an endpoint of the required kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Longer than [`LONGEST`].
-    #[error("an endpoint has at most {LONGEST} bytes, and this one has {bytes}")]
+    /// The text is longer than [`LONGEST`].
+    #[error("the endpoint has {bytes} bytes; the maximum is {LONGEST}")]
     Length {
-        /// How long it is.
+        /// The length of the text.
         bytes: usize,
     },
-    /// No scheme, or nothing behind it.
+    /// There is no scheme, or no text after it.
     #[error("`{text}` is not an endpoint")]
     Form {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A scheme that cannot stand here.
+    /// The scheme is not permitted here.
     #[error("`{scheme}:` cannot be used as a {wanted}")]
     Scheme {
         /// The scheme given.
         scheme: String,
-        /// What was looked for.
+        /// The expected kind of endpoint.
         wanted: &'static str,
-        /// An endpoint that could stand here.
+        /// A valid endpoint as an example.
         example: &'static str,
     },
-    /// No port, or not one from 1 to 65535, or a range from high to low.
+    /// The port is missing or not from 1 to 65535, or a range runs from high to low.
     #[error("`{text}` is not a port or a range of ports")]
     Ports {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// Not an IP address.
+    /// The host is not an IP address.
     #[error("`{host}` is not an IP address")]
     Address {
-        /// What was given.
+        /// The given text.
         host: String,
     },
-    /// A parameter nobody knows.
+    /// The parameter is unknown.
     #[error("`{name}` is not a parameter of {scheme}: endpoints; they are {known}")]
     Unknown {
         /// The parameter given.
         name: String,
         /// The scheme.
         scheme: String,
-        /// All that are known.
+        /// All known parameters.
         known: String,
     },
-    /// A parameter given twice.
+    /// A parameter is given twice.
     #[error("`{name}` is given twice")]
     Repeated {
         /// The parameter.
         name: String,
     },
-    /// A value that its parameter cannot have.
+    /// The value is invalid for its parameter.
     #[error("`{name}={value}`: {why}")]
     Value {
         /// The parameter.
         name: String,
         /// The value given.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
-        /// What would have been read.
+        /// A valid value as an example.
         example: &'static str,
     },
-    /// Two parameters that exclude one another, or one that lacks another.
+    /// Two parameters exclude each other, or one requires another.
     #[error("{what}")]
     Together {
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// A file's name that is no template of names.
-    #[error("`{name}` cannot name files: {why}")]
+    /// The name of a file is not a valid template.
+    #[error("`{name}` is not a valid file name template: {why}")]
     Template {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// Parameters behind the plain name of a file.
-    #[error("`{text}` has parameters, and only an endpoint has such")]
+    /// Parameters follow the plain name of a file.
+    #[error("`{text}` has parameters, which only an endpoint can have")]
     Unprefixed {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A file or an endpoint that is no HDF5 file.
+    /// The file or endpoint is not an HDF5 file.
     #[error("`{text}` names no container that can be written: there is HDF5")]
     Container {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// A percent escape that does not make UTF-8.
-    #[error("`{text}` does not spell UTF-8")]
+    /// A percent escape does not make UTF-8.
+    #[error("the escapes in `{text}` are not valid UTF-8")]
     Escape {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 }
 
 impl Error {
-    /// What to write instead, where there is more to say than the error itself does.
+    /// Returns a suggestion, if there is more to say than the error text.
     pub fn hint(&self) -> Option<String> {
         let for_example = |example: &str| Some(format!("write for example {example}"));
         match self {
@@ -132,7 +132,7 @@ impl Error {
     }
 }
 
-/// Parameters that do not go together.
+/// Returns the error for parameters that contradict each other.
 pub(super) fn together(what: impl Into<String>) -> Error {
     Error::Together { what: what.into() }
 }

@@ -1,4 +1,4 @@
-//! Where streams come from and go to, as one text: the same on the command line, in a file, over REST.
+//! Sources and targets of streams as one text: the same on the command line, in a file and over REST.
 //!
 //! ```text
 //! udp://0.0.0.0:46220-46235?format=vdif&fps=32000      sixteen ports, each a stream of its own
@@ -8,10 +8,9 @@
 //! store:r1234_no0001/46220                             a stream of a stored scan
 //! ```
 //!
-//! [`Endpoint`] is the text cut into its parts. What they mean, each scheme says in a file of its own:
-//! [`UdpSource`], [`UdpTarget`], [`file_path`] and [`stored`] here, others beside the format they belong
-//! to. Such a file begins with `Endpoint::must_be`, and reads what follows the `?` through a `Query`,
-//! by a table of [`Parameter`]s.
+//! [`Endpoint`] is the text, split into its parts. Each scheme interprets them in a file of its own: [`UdpSource`],
+//! [`UdpTarget`], [`file_path`] and [`stored`] here, others beside the format they belong to. Such a file begins with
+//! `Endpoint::must_be`, and reads the parameters after the `?` through a `Query`, by a table of [`Parameter`]s.
 
 mod error;
 mod file;
@@ -24,7 +23,7 @@ mod udp_source;
 mod udp_target;
 
 pub use error::Error;
-pub use file::file_path;
+pub use file::{FileTarget, file_path};
 pub use query::Parameter;
 pub(crate) use query::{Query, parameter};
 pub use store::stored;

@@ -1,4 +1,4 @@
-//! What follows the `?` of an endpoint, looked up by a table of the parameters known.
+//! The parameters after the `?` of an endpoint, looked up in a table of known parameters.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use super::{Endpoint, Error};
 
-/// One parameter, as help and errors tell of it.
+/// The description of one parameter, for help and errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// A value it can have.
+    /// A valid value.
     pub example: &'static str,
-    /// What it does, and what holds without it.
+    /// Its effect, and its default.
     pub meaning: &'static str,
 }
 
@@ -25,7 +25,7 @@ pub(crate) const fn parameter(
     Parameter { name, example, meaning }
 }
 
-/// The parameters of an endpoint, looked up by a table of those known.
+/// The parameters of an endpoint, with the table of known parameters.
 pub(crate) struct Query<'a> {
     endpoint: &'a Endpoint,
     known: &'static [Parameter],
@@ -52,7 +52,7 @@ impl<'a> Query<'a> {
         parameters.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value as `read` takes it; its error says what is wrong with the value.
+    /// Returns the value as parsed by `read`, whose error describes the problem.
     pub(crate) fn value<T>(
         &self,
         name: &str,

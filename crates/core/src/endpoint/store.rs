@@ -4,7 +4,7 @@ use super::query::Query;
 use super::{Endpoint, Error};
 use crate::name::{Name, ScanName};
 
-/// Scan and stream of a `store:` endpoint: `store:r1234_no0001` or `store:r1234_no0001/46220`.
+/// Returns scan and stream of a `store:` endpoint: `store:r1234_no0001` or `store:r1234_no0001/46220`.
 pub fn stored(endpoint: &Endpoint) -> Result<(ScanName, Option<Name>), Error> {
     const EXAMPLE: &str = "store:r1234_no0001/46220";
     endpoint.must_be("store", "scan", EXAMPLE)?;

@@ -1,11 +1,11 @@
-//! The text of an endpoint, cut into its parts and put together again.
+//! The text of an endpoint: parser and formatter.
 //!
 //! ```text
 //! scheme://host:ports/path?name=value&name=value
 //! scheme:path?name=value
 //! ```
 //!
-//! `%` and two hexadecimal digits stand for any byte, so a path may hold a `?`.
+//! `%` and two hexadecimal digits stand for any byte, so a path may contain a `?`.
 
 use std::fmt::{self, Write};
 use std::ops::RangeInclusive;
@@ -16,14 +16,14 @@ use super::Error;
 /// The longest text of an endpoint, in bytes.
 pub const LONGEST: usize = 4096;
 
-/// An endpoint cut into its parts. Displays as the text that reads back to the same parts.
+/// An endpoint, split into its parts. `Display` writes the text that parses to the same parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What comes before the first colon, in lower case.
+    /// The text before the first colon, in lower case.
     pub scheme: String,
     /// Host and ports, if `//` follows the scheme.
     pub authority: Option<Authority>,
-    /// What follows, up to the `?`.
+    /// The text after that, up to the `?`.
     pub path: String,
     /// `name=value` after the `?`, in the order given, no name twice.
     pub parameters: Vec<(String, String)>,
@@ -39,7 +39,7 @@ pub struct Authority {
 }
 
 impl Endpoint {
-    /// Refuses any other scheme: `wanted` is what stands here, as in `example`.
+    /// Returns an error for any other scheme: `wanted` names the expected kind, as in `example`.
     pub(crate) fn must_be(
         &self,
         scheme: &str,
@@ -140,7 +140,7 @@ fn parameters(query: &str) -> Result<Vec<(String, String)>, Error> {
     Ok(parameters)
 }
 
-/// `%41` becomes `A`; a `%` that no two hexadecimal digits follow stays.
+/// Replaces `%41` by `A`; a `%` without two hexadecimal digits stays.
 fn unescape(text: &str) -> Result<String, Error> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -161,7 +161,7 @@ fn unescape(text: &str) -> Result<String, Error> {
     String::from_utf8(plain).map_err(|_| Error::Escape { text: text.to_owned() })
 }
 
-/// The escapes that [`unescape`] takes away, for the bytes that would be read as something else.
+/// Writes the escapes that [`unescape`] reads, for bytes with a special meaning.
 fn escape(text: &str, special: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for c in text.chars() {
         if c == '%' || c.is_whitespace() || c.is_control() || special.contains(c) {
@@ -196,7 +196,7 @@ impl fmt::Display for Endpoint {
         if let Some(authority) = &self.authority {
             write!(f, "//{authority}")?;
         }
-        // Two slashes that open a path without a host would be read as the mark of one.
+        // Two slashes at the start of a path without a host would be parsed as a host.
         let path = match (&self.authority, self.path.strip_prefix("//")) {
             (None, Some(path)) => {
                 f.write_str("%2F/")?;

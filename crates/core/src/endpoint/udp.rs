@@ -1,4 +1,4 @@
-//! What sources and targets of datagrams have in common: an address, ports, an interface.
+//! The common parts of UDP sources and targets: address, ports, interface.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::ops::RangeInclusive;
@@ -23,7 +23,7 @@ pub(super) fn udp_authority<'a>(
     Ok((authority, authority.ports.clone().ok_or_else(no_ports)?))
 }
 
-/// An address of this host or a group; `any` is taken when no host is named.
+/// Returns an address of this host or a group; `any` if no host is named.
 pub(super) fn socket_address(host: &str, any: SocketAddr) -> Result<SocketAddr, Error> {
     match host {
         "" | "*" => Ok(any),

@@ -1,22 +1,23 @@
-//! How long the frames of a port are and how many come a second, by the parameters that speak of it.
+//! The parameters for the length and the rate of a port's frames.
 
 use super::Error;
 use super::error::together;
 use super::query::Query;
 use super::udp::LARGEST_DATAGRAM;
 use super::udp_source::{SourceFormat, Threads};
+use crate::format::framed::FrameKind;
 use crate::format::sequence::Field;
 use crate::format::vdif::Mode;
 use crate::units::ByteRate;
 
-/// What `frame=` said.
+/// The value of `frame=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameLength {
     Bytes(u32),
     Varying,
 }
 
-/// The parameters that speak of the length of frames.
+/// The parameters for the length of frames.
 pub(super) struct FrameSize {
     pub frame: Option<FrameLength>,
     pub strip: u32,
@@ -28,39 +29,45 @@ impl FrameSize {
     pub fn checked(&self) -> Result<Option<u32>, Error> {
         let of_mode = self.mode.map(|mode| mode.frame_bytes());
         let raw = self.format == SourceFormat::Raw;
+        let fixed = match self.format {
+            SourceFormat::Frames(kind) => kind.fixed_frame_bytes(),
+            SourceFormat::Raw => None,
+        };
         let bytes = match self.frame {
-            _ if raw && of_mode.is_some() => {
-                return Err(together("`mode` speaks of VDIF, and not of format=raw"));
+            _ if of_mode.is_some() && self.format != SourceFormat::Frames(FrameKind::Vdif) => {
+                return Err(together("`mode` is for VDIF, not for other formats"));
             }
-            None => of_mode,
+            None => of_mode.or(fixed),
             Some(FrameLength::Varying) if raw => None,
             Some(FrameLength::Varying) => {
                 return Err(together(
-                    "`frame=varying` is for format=raw; the VDIF frames of a stream have one length",
+                    "`frame=varying` is for format=raw; the other frames of a stream have one length",
                 ));
             }
             Some(FrameLength::Bytes(bytes)) => Some(bytes),
         };
         let Some(bytes) = bytes else { return Ok(None) };
         if of_mode.is_some_and(|of_mode| of_mode != bytes) {
-            return Err(together(format!("`mode` makes other frames than `frame={bytes}`")));
+            return Err(together(format!(
+                "`mode` and `frame={bytes}` give different frame lengths"
+            )));
         }
         if bytes.saturating_add(self.strip) > LARGEST_DATAGRAM {
             let strip = self.strip;
             return Err(together(format!(
-                "frames of {bytes} bytes behind {strip} that are stripped do not fit a datagram"
+                "frames of {bytes} bytes after {strip} stripped bytes do not fit a datagram"
             )));
         }
-        if !raw && (!bytes.is_multiple_of(8) || bytes <= 16) {
-            return Err(together(format!(
-                "VDIF frames are multiples of 8 bytes and longer than their header, which is in them and has \
-                 16 or 32, so `frame={bytes}` cannot be"
-            )));
+        if let SourceFormat::Frames(kind) = self.format
+            && let Some(why) = kind.refuse_length(bytes)
+        {
+            return Err(together(format!("{why}, so `frame={bytes}` cannot be")));
         }
         Ok(Some(bytes))
     }
 
-    /// From `fps`, or `rate` and the frame's length, or the mode, whose rate its threads share.
+    /// Returns the rate from `fps`, or from `rate` and the frame's length, or from the mode, whose rate its threads
+    /// share.
     pub fn frames_per_second(
         &self,
         query: &Query<'_>,
@@ -79,9 +86,12 @@ impl FrameSize {
 
     fn frames_of_rate(&self, rate: ByteRate) -> Result<u64, Error> {
         let Some(bytes) = self.checked()? else {
-            return Err(together("`rate` needs `frame`, to know how many frames it makes"));
+            return Err(together("`rate` needs `frame` to compute the frame rate"));
         };
-        let header = if self.format == SourceFormat::Vdif { 32 } else { 0 };
+        let header = match self.format {
+            SourceFormat::Frames(kind) => kind.usual_header_bytes(),
+            SourceFormat::Raw => 0,
+        };
         let payload = u64::from(bytes.saturating_sub(header).max(1));
         if rate.0 == 0 || !rate.0.is_multiple_of(payload) {
             return Err(together(format!(
@@ -92,7 +102,7 @@ impl FrameSize {
     }
 }
 
-/// A mode tells the rate of all threads together. Listed ones share it; otherwise one is assumed.
+/// A mode has the rate of all threads together. Listed threads share it; otherwise there is one thread.
 fn share_of_mode(mode: Mode, threads: &Threads) -> Result<u64, Error> {
     let threads = match threads {
         Threads::Listed(list) => list.len() as u64,
@@ -106,7 +116,7 @@ fn share_of_mode(mode: Mode, threads: &Threads) -> Result<u64, Error> {
     Ok(mode.frames_per_second() / threads)
 }
 
-/// A counter lies wholly in what is left out or wholly in the frame, and not beyond it.
+/// A counter must be wholly in the stripped bytes or wholly in the frame, and not after it.
 pub(super) fn check_sequence(
     sequence: Option<&Field>,
     strip: u32,

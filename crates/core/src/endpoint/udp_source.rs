@@ -1,4 +1,4 @@
-//! `udp://address:ports?…` as a source: which datagrams are taken, and what they hold.
+//! `udp://address:ports?…` as a source: the selection and the format of its datagrams.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,98 +10,99 @@ use super::udp_frames::{FrameLength, FrameSize, check_sequence, frame_bytes};
 use super::{Authority, Endpoint, Error};
 use crate::account::CountedBy;
 use crate::format::FILL;
+use crate::format::framed::FrameKind;
 use crate::format::sequence::Field;
 use crate::format::vdif::Mode;
 use crate::manifest::Fill;
 use crate::name::Name;
 use crate::units::ByteSize;
 
-/// The most bytes at the start of a datagram that can be left out.
+/// The largest number of bytes that can be stripped from the start of a datagram.
 pub const LONGEST_STRIP: u32 = 256;
 
-/// Bytes of the packet number that VTP puts before each frame.
+/// Bytes of the packet number before each VTP frame.
 pub const PACKET_NUMBER_BYTES: u32 = 8;
 
-/// What the datagrams of a source hold.
+/// The contents of a source's datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceFormat {
-    /// One VDIF frame each.
-    Vdif,
-    /// Anything else.
+    /// One frame in each, with its own time.
+    Frames(FrameKind),
+    /// Any other data.
     Raw,
 }
 
-/// What becomes of several VDIF threads that arrive on one port.
+/// The handling of several VDIF threads on one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// They lie in one stream, in the order they came in.
+    /// All threads in one stream, in order of arrival.
     Together,
-    /// Each becomes a stream of its own, `<name>t<thread>`.
+    /// One stream for each thread, `<name>t<thread>`.
     Split,
-    /// These lie side by side in one stream in this order, whatever order they came in.
+    /// These threads side by side in one stream, in this order, for any order of arrival.
     Listed(Vec<u16>),
 }
 
-/// Whether the kernel may merge packets before they are read.
+/// The policy for packet merging by the kernel (GRO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gro {
-    /// When it is seen to merge.
+    /// On if packets are seen to be merged.
     #[default]
     Auto,
-    /// Always.
+    /// Always on.
     On,
-    /// Never.
+    /// Always off.
     Off,
 }
 
-/// One port to receive datagrams on. [`UdpSource::expand`] makes one per port of the range.
+/// One receiving port. [`UdpSource::expand`] makes one per port of the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpSource {
     /// The endpoint of this port alone.
     pub endpoint: Endpoint,
-    /// Where to bind; for a multicast address, the group to join.
+    /// The address to bind to; for a multicast address, the group to join.
     pub address: SocketAddr,
     /// The network interface that datagrams must come through.
     pub interface: Option<String>,
-    /// The only sender whose datagrams count.
+    /// The only accepted sender of datagrams.
     pub sender: Option<IpAddr>,
-    /// What the datagrams hold.
+    /// The contents of the datagrams.
     pub format: SourceFormat,
-    /// Bytes of each frame, without what is stripped; `None`: as the first good frame says.
+    /// Bytes of each frame, without the stripped bytes; `None`: as the first good frame.
     pub frame_bytes: Option<u32>,
-    /// Frames differ in length.
+    /// True if frames differ in length.
     pub varying: bool,
     /// Frames per second of each thread; `None`: derived from the frames.
     pub frames_per_second: Option<u64>,
     /// The mode that frame length and rate were taken from.
     pub mode: Option<Mode>,
-    /// A packet number of eight bytes stands before each VDIF frame (VTP). It is not kept.
+    /// True if a packet number of eight bytes precedes each VDIF frame (VTP). It is not kept.
     pub packet_number: bool,
-    /// What becomes of several threads.
+    /// The handling of several threads.
     pub threads: Threads,
-    /// What raw datagrams are counted by; its offset counts from the start of the datagram.
+    /// The sequence field of raw datagrams; its offset counts from the start of the datagram.
     pub sequence: Option<Field>,
-    /// Bytes at the start of each datagram that are not kept.
+    /// Bytes to strip from the start of each datagram.
     pub strip: u32,
-    /// What stands in the place of frames that did not come.
+    /// The fill for missing frames.
     pub fill: Fill,
-    /// Socket buffer to ask for; `None`: 64 MiB.
+    /// The socket buffer to request; `None`: 64 MiB.
     pub receive_buffer: Option<ByteSize>,
-    /// Whether the kernel may merge packets.
+    /// The policy for packet merging by the kernel (GRO).
     pub gro: Gro,
     /// Name of the stream.
     pub name: Name,
-    /// Size of blocks to come near to; `None`: about 4 MiB.
+    /// The approximate size of blocks; `None`: about 4 MiB.
     pub block: Option<ByteSize>,
 }
 
 impl UdpSource {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
         parameter(
             "format",
             "vdif",
-            "vdif, vtp (vdif behind a packet number) or raw (any datagrams); default vdif",
+            "vdif, vtp (vdif behind a packet number), mark5b or raw (any datagrams); default vdif",
         ),
         parameter(
             "frame",
@@ -117,16 +118,16 @@ impl UdpSource {
         parameter(
             "mode",
             "VDIF_8000-2048-16-2",
-            "frame length and total rate as VLBI recorders say it",
+            "frame length and total rate in the notation of VLBI recorders",
         ),
-        parameter("psn", "true", "8 bytes of packet number stand before each frame; default false"),
+        parameter("psn", "true", "an 8-byte packet number precedes each frame; default false"),
         parameter(
             "threads",
             "split",
             "together, split into streams, or a list such as 0-7,9; default together, where a thread that begins late \
              gets a stream of its own",
         ),
-        parameter("seq", "0:8:le", "what raw datagrams are counted by: offset, width, le or be"),
+        parameter("seq", "0:8:le", "sequence field of raw datagrams: offset, width, le or be"),
         parameter(
             "strip",
             "8",
@@ -135,7 +136,7 @@ impl UdpSource {
         parameter(
             "fill",
             "invalid",
-            "for missing frames: invalid (vdif), pattern, a word such as 0x11223344, or omit",
+            "for missing frames: invalid (with their header), pattern, a word such as 0x11223344, or omit",
         ),
         parameter("source", "192.0.2.7", "take datagrams of this sender only"),
         parameter(
@@ -143,14 +144,14 @@ impl UdpSource {
             "eth0",
             "the network interface to listen on; for a group, to join it on",
         ),
-        parameter("rcvbuf", "64MiB", "socket buffer to ask for; default: 64MiB"),
+        parameter("rcvbuf", "64MiB", "socket buffer to request; default: 64MiB"),
         parameter("gro", "auto", "let the kernel merge packets: auto, on or off; default auto"),
         parameter(
             "name",
             "no0001",
             "name of the stream, with the port behind it if there are several; default the port",
         ),
-        parameter("block", "4MiB", "size of blocks to come near to; default about 4 MiB"),
+        parameter("block", "4MiB", "approximate block size; default about 4 MiB"),
     ];
 
     /// Reads one endpoint and makes a source of each of its ports.
@@ -158,10 +159,10 @@ impl UdpSource {
         Self::expand(&text.parse()?)
     }
 
-    /// By what its frames are counted.
+    /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Vdif => CountedBy::FrameTime,
+            SourceFormat::Frames(_) => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,
         }
@@ -198,19 +199,15 @@ impl UdpSource {
     fn of_port(endpoint: Endpoint, address: SocketAddr, name: &str) -> Result<Self, Error> {
         let query = Query::new(&endpoint, Self::PARAMETERS)?;
         let (format, vtp) = query
-            .value("format", |value| match value.to_ascii_lowercase().as_str() {
-                "vdif" => Ok((SourceFormat::Vdif, false)),
-                "vtp" => Ok((SourceFormat::Vdif, true)),
-                "raw" => Ok((SourceFormat::Raw, false)),
-                _ => Err("it is vdif, vtp or raw".to_owned()),
-            })?
-            .unwrap_or((SourceFormat::Vdif, false));
+            .value("format", source_format)?
+            .unwrap_or((SourceFormat::Frames(FrameKind::Vdif), false));
+        let framed = format != SourceFormat::Raw;
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
         if packet_number && format == SourceFormat::Raw {
             return Err(together("`psn` is for VDIF frames; for raw datagrams write seq=0:8:le"));
         }
         let sequence = query.parsed("seq")?;
-        if sequence.is_some() && format == SourceFormat::Vdif {
+        if sequence.is_some() && framed {
             return Err(together("`seq` is for format=raw; VDIF frames are counted by their time"));
         }
         let own_strip = if packet_number { PACKET_NUMBER_BYTES } else { 0 };
@@ -218,12 +215,18 @@ impl UdpSource {
         let strip = given_strip.map_or(own_strip, |strip| strip as u32);
         if packet_number && strip != PACKET_NUMBER_BYTES {
             return Err(together(format!(
-                "the packet number has {PACKET_NUMBER_BYTES} bytes, and they are left out: not `strip={strip}`"
+                "the packet number has {PACKET_NUMBER_BYTES} bytes, which are stripped: omit `strip={strip}`"
             )));
         }
         let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
         if threads != Threads::Together && format == SourceFormat::Raw {
             return Err(together("`threads` is for VDIF frames: not with format=raw"));
+        }
+        if let (SourceFormat::Frames(kind), Threads::Listed(list)) = (format, &threads)
+            && list.iter().any(|thread| *thread >= kind.threads())
+        {
+            let (title, threads) = (kind.title(), kind.threads());
+            return Err(together(format!("{title} has {threads} thread: leave out `threads`")));
         }
         let frame = query.value("frame", frame_bytes)?;
         check_sequence(sequence.as_ref(), strip, frame)?;
@@ -232,7 +235,7 @@ impl UdpSource {
         })?;
         let size = FrameSize { frame, strip, format, mode };
         let default_fill = match format {
-            SourceFormat::Vdif => Fill::Invalid,
+            SourceFormat::Frames(_) => Fill::Invalid,
             SourceFormat::Raw => Fill::Pattern(FILL),
         };
         let given_fill = query.value("fill", fill)?;
@@ -240,7 +243,7 @@ impl UdpSource {
         let unfilled = uncounted || frame == Some(FrameLength::Varying);
         if unfilled && matches!(given_fill, Some(Fill::Pattern(_))) {
             return Err(together(
-                "`fill` stands for frames of one length (`frame`) that are counted (`seq`); without, use omit",
+                "`fill` needs frames of one length (`frame`) and a sequence field (`seq`); without them, use omit",
             ));
         }
         let fill = given_fill.unwrap_or(default_fill);
@@ -250,7 +253,7 @@ impl UdpSource {
             ));
         }
         let sender = query.value("source", sender)?;
-        // The IPv6 wildcard takes both.
+        // The IPv6 wildcard accepts both families.
         let any = address.is_ipv6() && address.ip().is_unspecified();
         if sender.is_some_and(|sender| sender.is_ipv4() != address.is_ipv4() && !any) {
             return Err(together(
@@ -287,7 +290,7 @@ impl UdpSource {
 }
 
 impl fmt::Display for UdpSource {
-    /// The endpoint of this port, which reads back as the same source.
+    /// Writes the endpoint of this port, which parses to the same source.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.endpoint.fmt(f)
     }
@@ -317,6 +320,20 @@ pub fn thread_list(text: &str) -> Result<Vec<u16>, String> {
         }
     }
     Ok(threads)
+}
+
+/// Reads the name of a format, and whether a packet number precedes its frames.
+fn source_format(value: &str) -> Result<(SourceFormat, bool), String> {
+    let name = value.to_ascii_lowercase();
+    match (name.as_str(), FrameKind::named(&name)) {
+        ("vtp", _) => Ok((SourceFormat::Frames(FrameKind::Vdif), true)),
+        ("raw", _) => Ok((SourceFormat::Raw, false)),
+        (_, Some(kind)) => Ok((SourceFormat::Frames(kind), false)),
+        (_, None) => {
+            let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.name()).collect();
+            Err(format!("it is {}, vtp or raw", names.join(", ")))
+        }
+    }
 }
 
 fn threads(value: &str) -> Result<Threads, String> {
@@ -402,7 +419,7 @@ mod tests {
     fn nothing_said_means_vdif_learned_from_its_frames() {
         let source = one("udp://:46220");
         assert_eq!(source.address, "0.0.0.0:46220".parse().unwrap());
-        assert_eq!(source.format, SourceFormat::Vdif);
+        assert_eq!(source.format, SourceFormat::Frames(FrameKind::Vdif));
         assert_eq!((source.frame_bytes, source.frames_per_second), (None, None));
         assert_eq!(source.fill, Fill::Invalid);
         assert_eq!((source.strip, source.packet_number), (0, false));

@@ -1,4 +1,4 @@
-//! `udp://host:ports?…` as a target: where datagrams are sent.
+//! `udp://host:ports?…` as a target: the destination of datagrams.
 
 use std::fmt;
 
@@ -6,27 +6,23 @@ use super::query::{Parameter, Query, parameter};
 use super::udp::{interface, udp_authority};
 use super::{Authority, Endpoint, Error};
 
-/// One port to send datagrams to. [`UdpTarget::expand`] makes one per port of the range.
+/// One destination port. [`UdpTarget::expand`] makes one per port of the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpTarget {
     /// The address or host name.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// How many routers a datagram may pass; `None`: 1 for a group, else as the system has it.
+    /// The hop limit of a datagram; `None`: 1 for a group, otherwise the default of the system.
     pub ttl: Option<u8>,
     /// The network interface to send through.
     pub interface: Option<String>,
 }
 
 impl UdpTarget {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
-        parameter(
-            "ttl",
-            "8",
-            "how many routers a datagram may pass; default 1 for a multicast group",
-        ),
+        parameter("ttl", "8", "hop limit of datagrams; default 1 for a multicast group"),
         parameter("interface", "eth0", "the network interface to send through"),
     ];
 

@@ -1,64 +1,81 @@
-//! What arrives: formats that turn the bytes of one datagram into facts.
+//! Packet formats: each interprets the bytes of one datagram.
 //!
-//! A format answers three questions about a datagram, from its first 64 bytes at most, without I/O
-//! and without a clock: is it whole, which stream does it belong to, and which place has it there?
+//! A format determines three facts of a datagram from at most its first 64 bytes, without I/O and without a clock:
+//! whether it is whole, its stream, and its index there.
 //!
 //! ```text
 //! datagram ──► check      damaged, or a header that agrees with its own length
-//!          ──► stream     VDIF: station and thread; otherwise the sender alone
-//!          ──► index      VDIF: time and frame number, on a Timeline
+//!          ──► stream     frames with a time: station and thread; otherwise the sender alone
+//!          ──► index      frames with a time: second and frame number, on a Timeline
 //!                         any other: a counter somewhere in the datagram, by an Unwrapper
 //! ```
 //!
-//! The index is all that placement and account work with: two frames whose indices differ by one
-//! follow one another without a gap, whatever the format.
+//! Formats whose frames carry their own time are behind one interface: [`framed`].
+//!
+//! Placement and account use only the index: two frames whose indices differ by one are consecutive, in any format.
 
+pub mod framed;
+pub mod mark5b;
 pub mod panda;
 pub mod sequence;
 pub mod vdif;
 
-/// What the payload of a missing frame is filled with; correlators know this word and skip it.
+/// The fill word for the payload of a missing frame; correlators know this word and skip it.
 pub const FILL: u32 = 0x1122_3344;
 
-/// Why a datagram is not the frame that it should be.
+/// The reason why a datagram is not a valid frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Not even the header is there.
-    #[error("{is} bytes are too few for a header of {needs}")]
+    /// The datagram is shorter than the header.
+    #[error("{is} bytes are fewer than the {needs} bytes of a header")]
     TooShort {
-        /// Bytes that the header takes.
+        /// Bytes of the header.
         needs: usize,
-        /// Bytes that came.
+        /// Bytes received.
         is: usize,
     },
-    /// Longer or shorter than the frames of this stream.
-    #[error("{is} bytes came where a frame has {expected}")]
+    /// The datagram is longer or shorter than the frames of this stream.
+    #[error("received {is} bytes instead of a frame of {expected} bytes")]
     WrongLength {
         /// Bytes of a frame of this stream.
         expected: usize,
-        /// Bytes that came.
+        /// Bytes received.
         is: usize,
     },
-    /// The header's own length field speaks of another length.
-    #[error("the header says {says} bytes, and {is} came")]
+    /// The header's own length field differs from the length of the datagram.
+    #[error("the header states {says} bytes, but {is} were received")]
     LengthField {
-        /// Header and payload together, by the header.
+        /// Bytes of header and payload together, by the header.
         says: u32,
-        /// Bytes that came.
+        /// Bytes received.
         is: usize,
     },
-    /// A header and nothing behind it.
+    /// The datagram has a header and no payload.
     #[error("a header of {header_bytes} bytes without a payload")]
     NoPayload {
-        /// Bytes that the header takes.
+        /// Bytes of the header.
         header_bytes: usize,
     },
-    /// A Mark 5B header inside a VDIF header counts another frame than the VDIF header does.
-    #[error("the VDIF header counts frame {vdif}, and the Mark 5B header inside it {mark5b}")]
+    /// The bytes do not begin with the sync word of the format.
+    #[error("the sync word is {is:#010X} instead of {expected:#010X}")]
+    NoSync {
+        /// The sync word.
+        expected: u32,
+        /// The word received.
+        is: u32,
+    },
+    /// The time code has a digit above 9, or a second that no day has.
+    #[error("the time code {is:#010X} is no day and second")]
+    TimeCode {
+        /// The word received.
+        is: u32,
+    },
+    /// The Mark 5B header inside a VDIF header has another frame number than the VDIF header.
+    #[error("the VDIF header has frame number {vdif}, the Mark 5B header inside it {mark5b}")]
     FrameNumbers {
-        /// By the VDIF header.
+        /// The number in the VDIF header.
         vdif: u32,
-        /// By the Mark 5B header, which has 15 bits for it.
+        /// The number in the Mark 5B header, which has 15 bits for it.
         mark5b: u16,
     },
 }

@@ -1,14 +1,14 @@
-//! Counters in datagrams: where they stand, and how a counter that wraps becomes an index that does not.
+//! Counters in datagrams: their position, and the conversion of a wrapping counter to an index.
 //!
-//! A VTP or `udps` datagram begins with a 64-bit packet sequence number ([`Field::PSN`]); any other
-//! format can be counted too once it is known where its counter stands.
+//! A VTP or `udps` datagram begins with a 64-bit packet sequence number ([`Field::PSN`]). Any other format can be
+//! counted too if the position of its counter is known.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a counter stands in a datagram. Written `0:8:le`: offset, width, byte order.
+/// The position of a counter in a datagram. Written `0:8:le`: offset, width, byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Field {
@@ -16,35 +16,35 @@ pub struct Field {
     pub offset: usize,
     /// Its bytes, 1 to 8.
     pub width: usize,
-    /// The highest byte comes first.
+    /// True if the highest byte comes first.
     pub big_endian: bool,
 }
 
-/// Why a text does not say where a counter stands.
+/// The reason why a text is not a counter position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    /// Not of the form.
-    #[error("`{text}` does not say where a sequence number stands")]
+    /// The text has the wrong form.
+    #[error("`{text}` is not a position of a sequence number")]
     Form {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// No counter has that many bytes.
+    /// The width is invalid.
     #[error("a sequence number has 1 to 8 bytes, not {width}")]
     Width {
-        /// The bytes asked for.
+        /// The given width.
         width: usize,
     },
-    /// Behind the end of any datagram.
-    #[error("a sequence number begins within {} bytes, not after {offset}", Field::FURTHEST)]
+    /// The offset is after the end of any datagram.
+    #[error("a sequence number begins within {} bytes, not at byte {offset}", Field::FURTHEST)]
     Offset {
-        /// The offset asked for.
+        /// The given offset.
         offset: usize,
     },
 }
 
 impl FieldError {
-    /// What to write instead.
+    /// Returns a suggestion for the user.
     pub fn hint(&self) -> &'static str {
         "write offset, width in bytes and byte order, for example 0:8:le or 42:4:be"
     }
@@ -54,9 +54,9 @@ impl Field {
     /// The packet sequence number of VTP and `udps`: eight bytes, the lowest first.
     pub const PSN: Field = Field { offset: 0, width: 8, big_endian: false };
 
-    /// Where senders put the packet number in the 8 bytes before a VDIF frame: all eight, as VTP says it, or four beside
-    /// which the others stand still. FiLa10G counts in bytes 4 to 7. Eight bytes with the highest first are told by the
-    /// last four of them, which wrap as often.
+    /// The positions of the packet number in the 8 bytes before a VDIF frame: all eight bytes, as VTP defines it, or
+    /// four of them while the others are constant. FiLa10G counts in bytes 4 to 7. Eight bytes with the highest first
+    /// are recognised by their last four, which wrap as often.
     pub const PACKET_NUMBERS: [Field; 4] = [
         Field::PSN,
         Field { offset: 4, width: 4, big_endian: false },
@@ -64,10 +64,10 @@ impl Field {
         Field { offset: 0, width: 4, big_endian: true },
     ];
 
-    /// No datagram is longer.
+    /// The greatest length of a datagram.
     pub const FURTHEST: usize = 65_535;
 
-    /// The counter of this datagram, or nothing where the datagram ends before it.
+    /// Returns the counter of this datagram, or `None` if the datagram ends before it.
     #[inline]
     pub fn read(&self, datagram: &[u8]) -> Option<u64> {
         if self.width == 0 {
@@ -84,7 +84,7 @@ impl Field {
         }
     }
 
-    /// Writes a counter, cut to the field's width; false where the datagram ends before it.
+    /// Writes a counter, cut to the field's width; false if the datagram ends before it.
     pub fn write(&self, datagram: &mut [u8], value: u64) -> bool {
         let width = self.width;
         let place = datagram.get_mut(self.offset..).and_then(|rest| rest.get_mut(..width));
@@ -101,7 +101,7 @@ impl Field {
         }
     }
 
-    /// The first byte behind the field.
+    /// Returns the offset of the first byte after the field.
     pub fn end(&self) -> usize {
         self.offset.saturating_add(self.width)
     }
@@ -152,12 +152,12 @@ impl From<Field> for String {
     }
 }
 
-/// Makes one long index out of a counter of a few bytes.
+/// Converts a counter of a few bytes to a long index.
 ///
-/// Each value is taken as the nearest one to the last observed, so a counter of `width` bytes may jump
-/// or fall back by less than half its range. The first value is its own index; a 64-bit counter that
-/// starts so high that an `i64` would overflow loses its upper three bits, and still counts by ones.
-/// Indices stay within ±[`Unwrapper::FURTHEST`], so the difference of any two of them is an `i64` too.
+/// Each value is unwrapped to the one nearest to the last observed value, so a counter of `width` bytes may jump or
+/// fall back by less than half its range. The first value is its own index. A 64-bit counter that starts so high that
+/// an `i64` would overflow loses its upper three bits, and still counts by ones. Indices stay within
+/// ±[`Unwrapper::FURTHEST`], so the difference of any two of them is an `i64` too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unwrapper {
     width: usize,
@@ -171,15 +171,15 @@ struct Observed {
 }
 
 impl Unwrapper {
-    /// Rubbish can push a 64-bit counter as far as this, and no further.
+    /// The limit to which invalid data can push a 64-bit counter.
     pub const FURTHEST: i64 = i64::MAX / 2;
 
-    /// For a counter of so many bytes; more than 8 are taken as 8, none as 1.
+    /// Returns an unwrapper for a counter of `width` bytes; more than 8 are taken as 8, none as 1.
     pub fn new(width: usize) -> Self {
         Unwrapper { width: width.clamp(1, 8), last: None }
     }
 
-    /// The index that this value would have, without learning from it.
+    /// Returns the index of this value, without learning from it.
     #[inline]
     pub fn index(&self, raw: u64) -> i64 {
         let raw = raw & self.mask();
@@ -188,7 +188,7 @@ impl Unwrapper {
         index.clamp(-Self::FURTHEST, Self::FURTHEST)
     }
 
-    /// The same, and the next values are taken as near to this one.
+    /// Returns the index of this value, and makes it the reference for the next values.
     #[inline]
     pub fn observe(&mut self, raw: u64) -> i64 {
         let raw = raw & self.mask();
@@ -197,7 +197,7 @@ impl Unwrapper {
         index
     }
 
-    /// The counter's value at an index, as the datagram carries it (or would have, had it come).
+    /// Returns the counter's value at an index, as the datagram carries it (or would carry it).
     pub fn raw(&self, index: i64) -> u64 {
         let (raw, from) = self.last.map_or((0, 0), |last| (last.raw, last.index));
         raw.wrapping_add(index.wrapping_sub(from).cast_unsigned()) & self.mask()
@@ -211,14 +211,14 @@ impl Unwrapper {
         self.width * 8
     }
 
-    /// A difference of the counter as a step up or down, whichever is shorter.
+    /// Returns a difference of the counter as a step up or down, whichever is shorter.
     fn nearest(&self, difference: u64) -> i64 {
         let unused = 64 - self.bits();
         (difference << unused).cast_signed() >> unused
     }
 }
 
-/// Room is left for 2^61 further values.
+/// Leaves room for 2^61 further values.
 fn first_index(raw: u64) -> i64 {
     (raw & (u64::MAX >> 3)).cast_signed()
 }

@@ -1,4 +1,4 @@
-//! Blocks held against a pattern: the first wrong byte, how many are wrong, and what they are.
+//! Compares blocks with a pattern: the first wrong byte, the number of wrong bytes, and a diagnosis.
 
 use std::ops::Range;
 
@@ -7,11 +7,10 @@ use serde::Serialize;
 use super::diagnosis::{Diagnosis, Wrong};
 use super::{PIECE, Pattern};
 
-/// What is known of where bytes were, for naming what went wrong with them.
+/// A checker with the facts that it needs for a diagnosis.
 ///
-/// Only the pattern decides whether bytes are right; block, sector and older seeds give what is wrong its
-/// name. Among the sequences shorter than PRBS-31 much looks alike: a block of another seed may be called
-/// a shift.
+/// Only the pattern decides which bytes are right; block size, sector size and older seeds serve the diagnosis. The
+/// sequences shorter than PRBS-31 are ambiguous: a block of another seed may be diagnosed as a shift.
 #[derive(Clone, Debug)]
 pub struct Checker {
     pub(super) pattern: Pattern,
@@ -21,51 +20,52 @@ pub struct Checker {
     pub(super) span: u64,
 }
 
-/// Bytes that are not those of the pattern.
+/// Bytes that differ from the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{wrong_bytes} bytes ({wrong_bits} bits) wrong from {first:#x} to {last:#x}: {diagnosis}")]
 pub struct Mismatch {
     /// Offset of the first wrong byte in the pattern.
     pub first: u64,
-    /// Offset of the last.
+    /// Offset of the last wrong byte.
     pub last: u64,
-    /// How many bytes are wrong.
+    /// Number of wrong bytes.
     pub wrong_bytes: u64,
-    /// How many bits.
+    /// Number of wrong bits.
     pub wrong_bits: u64,
-    /// What the first wrong block is.
+    /// The diagnosis of the first wrong block.
     pub diagnosis: Diagnosis,
 }
 
 impl Checker {
-    /// Blocks of 128 KiB, sectors of 512 bytes, no older seeds, blocks from up to 1 TiB away.
+    /// Returns a checker with blocks of 128 KiB, sectors of 512 bytes, no older seeds, and blocks from up to 1 TiB
+    /// away.
     pub fn new(pattern: Pattern) -> Self {
         let (block_bytes, sector_bytes) = (128 << 10, 512);
         Self { pattern, block_bytes, sector_bytes, older: Vec::new(), span: 1 << 40 }
     }
 
-    /// Blocks of so many bytes, at multiples of it: what is lost, repeated or stale as one.
+    /// Sets the size of blocks, which start at its multiples: blocks are lost, repeated or stale as a unit.
     pub fn blocks(self, bytes: u64) -> Self {
         Self { block_bytes: bytes.max(1), ..self }
     }
 
-    /// Sectors of so many bytes, at multiples of it: where a write can be cut short.
+    /// Sets the size of sectors, which start at its multiples: an incomplete write ends at a sector.
     pub fn sectors(self, bytes: u64) -> Self {
         Self { sector_bytes: bytes.max(1), ..self }
     }
 
-    /// Seeds that were written to the same places before.
+    /// Sets the seeds that were written to the same places before.
     pub fn after(self, seeds: &[u64]) -> Self {
         Self { older: seeds.to_vec(), ..self }
     }
 
-    /// The pattern that everything is held against.
+    /// Returns the expected pattern.
     pub fn pattern(&self) -> Pattern {
         self.pattern
     }
 
-    /// Holds bytes against the pattern from `offset` on. The counts are of all bytes, the diagnosis is
-    /// that of the first wrong block.
+    /// Compares bytes with the pattern from `offset` on. The counts are of all bytes, the diagnosis is that of the
+    /// first wrong block.
     pub fn check(&self, bytes: &[u8], offset: u64) -> Result<(), Mismatch> {
         let Some(block) = self.next_wrong(bytes, offset, 0) else { return Ok(()) };
         let mut mismatch = self.mismatch(bytes, offset, block.clone());
@@ -79,7 +79,7 @@ impl Checker {
         Err(mismatch)
     }
 
-    /// The first block with a wrong byte, `from` a byte on; cut where the bytes are.
+    /// Returns the first block with a wrong byte at or after `from`, cut to the given bytes.
     fn next_wrong(&self, bytes: &[u8], offset: u64, from: usize) -> Option<Range<usize>> {
         let rest = &bytes[from..];
         let at = from + self.pattern.first_difference(rest, offset.wrapping_add(from as u64))?;
@@ -113,7 +113,7 @@ struct Tally {
     bits: u64,
 }
 
-/// Counts what is wrong.
+/// Counts the wrong bytes and bits.
 fn tally(pattern: &Pattern, bytes: &[u8], offset: u64) -> Tally {
     let mut tally = Tally::default();
     let mut expected = [0; PIECE];
@@ -136,41 +136,41 @@ fn tally(pattern: &Pattern, bytes: &[u8], offset: u64) -> Tally {
     tally
 }
 
-/// What checks of any number of blocks found. Only so much is kept, however much is wrong.
+/// The findings of any number of checks. Its size is bounded for any number of errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Bytes that were held against the pattern.
+    /// Checked bytes.
     pub checked_bytes: u64,
-    /// Bytes that are wrong.
+    /// Wrong bytes.
     pub wrong_bytes: u64,
-    /// Bits that are wrong.
+    /// Wrong bits.
     pub wrong_bits: u64,
     /// Blocks with a wrong byte.
     pub wrong_blocks: u64,
-    /// What was found, in the order of the checks; blocks in a row that are alike are one finding.
-    pub findings: Vec<Finding>,
+    /// The findings, in the order of the checks; consecutive blocks with the same error are one finding.
+    pub findings: Vec<MismatchRun>,
     /// Wrong blocks that are counted above, and in no finding.
     pub not_told: u64,
 }
 
-/// Blocks in a row that are wrong in the same way.
+/// Consecutive blocks with the same error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How many.
+pub struct MismatchRun {
+    /// The number of blocks.
     pub blocks: u64,
-    /// What is wrong: the counts are those of all of them.
+    /// The error: the counts are those of all of them.
     #[serde(flatten)]
     pub mismatch: Mismatch,
 }
 
 impl Report {
-    /// The most findings that are kept.
+    /// The largest number of findings that are kept.
     pub const MOST_FINDINGS: usize = 64;
 
-    /// The most blocks that are looked into; a block of another seed takes some milliseconds.
+    /// The largest number of blocks that are diagnosed; a block of another seed takes some milliseconds.
     pub const MOST_DIAGNOSES: u64 = 1024;
 
-    /// Checks some more bytes.
+    /// Checks further bytes.
     pub fn take(&mut self, checker: &Checker, bytes: &[u8], offset: u64) {
         self.checked_bytes += bytes.len() as u64;
         let mut from = 0;
@@ -181,12 +181,12 @@ impl Report {
         }
     }
 
-    /// Whether all was right so far.
+    /// True if no byte was wrong so far.
     pub fn good(&self) -> bool {
         self.wrong_blocks == 0
     }
 
-    /// The first thing that was wrong.
+    /// Returns the first error.
     pub fn first(&self) -> Option<&Mismatch> {
         self.findings.first().map(|finding| &finding.mismatch)
     }
@@ -216,7 +216,7 @@ impl Report {
                 last.mismatch.wrong_bytes += mismatch.wrong_bytes;
                 last.mismatch.wrong_bits += mismatch.wrong_bits;
             }
-            _ => self.findings.push(Finding { blocks: 1, mismatch }),
+            _ => self.findings.push(MismatchRun { blocks: 1, mismatch }),
         }
     }
 }
@@ -242,7 +242,7 @@ mod tests {
         bytes
     }
 
-    /// The patterns by which a place is known, all begun somewhere of their own.
+    /// The patterns that identify a position, each with an offset of its own.
     fn placing() -> impl Strategy<Value = Pattern> {
         let prbs31 = |seed| Pattern::Prbs(Prbs::PRBS31.with_seed(seed));
         prop_oneof![
@@ -261,12 +261,12 @@ mod tests {
         ]
     }
 
-    /// Offsets of a block, far enough from 0 for what lies before.
+    /// Offsets of a block, far enough from 0 for earlier data.
     fn offsets() -> impl Strategy<Value = u64> {
         (100u64..1 << 24).prop_map(|n| n * BLOCK as u64)
     }
 
-    /// What a check of the bytes says, after comparing its counts with a simple count.
+    /// Returns the result of a check, after comparing its counts with a simple count.
     fn told(checker: &Checker, bytes: &[u8], offset: u64) -> Mismatch {
         let should = made(checker.pattern, offset);
         let wrong: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != should[at]).collect();
@@ -409,7 +409,7 @@ mod tests {
 
         let mut report = Report::default();
         for round in 0..200u64 {
-            // Every second block, so that none are in a row.
+            // Every second block, so that none are consecutive.
             report.take(&checker, &bytes[6 * BLOCK..7 * BLOCK], 2 * round * BLOCK as u64);
         }
         assert_eq!(report.findings.len(), Report::MOST_FINDINGS);
@@ -425,7 +425,7 @@ mod tests {
         bytes[BLOCK] ^= 1;
         let mut report = Report::default();
         report.take(&checker(pattern), &bytes, 1000);
-        // The first block ends at 8192 of the pattern, which is 7192 bytes in: the two are neighbours.
+        // The first block ends at 8192 of the pattern, 7192 bytes into the data: the two are neighbours.
         assert_eq!(report.wrong_blocks, 2);
         assert_eq!(report.findings[0].blocks, 2);
     }

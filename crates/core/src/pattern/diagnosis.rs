@@ -1,8 +1,8 @@
-//! What wrong bytes are: from where else in the pattern, or by whom written before.
+//! Diagnoses wrong bytes: another position of the pattern, or an earlier write.
 //!
-//! What is wrong in a block is looked at by sectors, since that is how disks err. The sectors from the
-//! first wrong byte to the last are compared with zeros, with the pattern under older seeds, and with
-//! the pattern elsewhere; only what fits all of them is believed.
+//! Wrong bytes of a block are examined by sectors, because disks fail by sectors. The sectors from the first wrong byte
+//! to the last are compared with zeros, with the pattern under older seeds, and with the pattern at other positions. A
+//! diagnosis must fit all of them.
 
 use std::fmt;
 
@@ -10,54 +10,54 @@ use serde::Serialize;
 
 use super::{Checker, PAGE, Pattern, Prbs, STEP, STEP_INVERSE, unmixed};
 
-/// What bytes are that should be others.
+/// The diagnosis of wrong bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Diagnosis {
-    /// Single bits or bytes were changed; the rest is as it should be.
+    /// Single bits or bytes changed; the rest is correct.
     Damage,
-    /// Nothing that belongs to the pattern.
+    /// Bytes that do not belong to the pattern.
     Foreign,
     /// Zeros: never written, or lost and read as empty.
     Zeros,
-    /// The pattern, but from elsewhere, and not by whole blocks.
+    /// The pattern, shifted by a distance that is not a multiple of blocks.
     Shift {
-        /// How many bytes further on it belongs; further back, if negative.
+        /// The distance in bytes to the right position; negative: before this one.
         by: i64,
     },
-    /// A block that was here before is here again.
+    /// An earlier block is repeated here.
     Repeated {
-        /// How many bytes further back it belongs.
+        /// The distance in bytes to its right position, before this one.
         back: u64,
     },
-    /// Blocks have been left out, so that later ones are here.
+    /// Blocks are missing, so later blocks are here.
     Missing {
-        /// How many bytes further on the data belongs.
+        /// The distance in bytes to the right position, after this one.
         bytes: u64,
     },
-    /// What an earlier run wrote in this very place.
+    /// Data of an earlier run at the same position.
     Stale {
-        /// With which seed; `None`, if it is none that is known or small.
+        /// The seed of that run; `None` if it is neither known nor small.
         seed: Option<u64>,
     },
     /// The write ended before the end of the block.
     Torn {
-        /// Bytes of the block that are as they should be.
+        /// Bytes of the block that are correct.
         good_bytes: u64,
-        /// What follows them.
+        /// The data after them.
         older: Older,
     },
 }
 
-/// What lies behind the end of a write that was cut short.
+/// The data after the end of an incomplete write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Older {
-    /// Nothing was ever written there.
+    /// Zeros: no earlier data.
     Zeros,
-    /// What an earlier run wrote there, with its seed if that is known.
+    /// Data of an earlier run, with its seed if known.
     Seed(Option<u64>),
-    /// Something else.
+    /// Other data.
     Foreign,
 }
 
@@ -96,33 +96,33 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// Where bytes are from.
+/// The origin of bytes.
 enum Origin {
     Nowhere,
-    /// From here, but with another seed.
+    /// This position, but with another seed.
     Here(Older),
-    /// From so many bytes further on, with the right seed.
+    /// Another position at this distance, with the right seed.
     Away(i64),
 }
 
-/// A block with wrong bytes in it.
+/// A block with wrong bytes.
 pub(super) struct Wrong<'a> {
     /// All of its bytes.
     pub(super) bytes: &'a [u8],
-    /// Where it lies.
+    /// Its offset.
     pub(super) offset: u64,
     /// Its first and last wrong byte.
     pub(super) ends: (usize, usize),
-    /// How many are wrong.
+    /// The number of wrong bytes.
     pub(super) count: u64,
 }
 
 impl Checker {
-    /// Says what the wrong bytes of a block are.
+    /// Diagnoses the wrong bytes of a block.
     pub(super) fn diagnose(&self, wrong: &Wrong<'_>) -> Diagnosis {
         let (from, to) = self.wrong_sectors(wrong);
         let (part, at) = (&wrong.bytes[from..to], wrong.offset.wrapping_add(from as u64));
-        // Even a counter that is shifted differs in a byte of eight.
+        // Even a shifted counter differs in one byte of eight.
         if wrong.count * 16 < part.len() as u64 {
             return Diagnosis::Damage;
         }
@@ -146,7 +146,7 @@ impl Checker {
         }
     }
 
-    /// From the beginning of the first wrong sector to the end of the last.
+    /// Returns the range from the start of the first wrong sector to the end of the last.
     fn wrong_sectors(&self, wrong: &Wrong<'_>) -> (usize, usize) {
         let (first, last) = wrong.ends;
         let into = |at: usize| wrong.offset.wrapping_add(at as u64) % self.sector_bytes;
@@ -180,7 +180,7 @@ impl Checker {
         }
     }
 
-    /// Whether the bytes are those of another place. In a sequence that repeats, so does the place.
+    /// True if the bytes are those of another position. In a periodic sequence, positions are periodic too.
     fn holds_away(&self, part: &[u8], at: u64, by: i64) -> bool {
         let Some(place) = at.checked_add_signed(by) else {
             return matches!(self.pattern, Pattern::Prbs(_));
@@ -188,13 +188,13 @@ impl Checker {
         by != 0 && holds(self.pattern, part, place)
     }
 
-    /// Where in a pseudo-random sequence the bytes are, and what that means.
+    /// Returns the position of the bytes in a pseudo-random sequence, and its interpretation.
     fn in_sequence(&self, prbs: Prbs, part: &[u8], at: u64) -> Option<Origin> {
         let place = prbs.place_of(part)?;
         if prbs.first_difference_at(place, part).is_some() {
             return None;
         }
-        // Among short sequences a seed cannot be told from a shift.
+        // In short sequences a seed cannot be distinguished from a shift.
         if prbs.order() == 31 {
             let mut small = (0..=LARGEST_GUESS).filter(|&guess| guess != prbs.seed());
             if let Some(seed) = small.find(|&guess| prbs.with_seed(guess).place(at) == place) {
@@ -202,10 +202,11 @@ impl Checker {
             }
         }
         let bytes = prbs.bytes_between(prbs.place(at), place);
-        // The way round can be told in any unit; the one that needs the fewest is the likeliest.
+        // The distance can be expressed in any unit; the unit with the smallest number is the most probable.
         let units = [1, self.sector_bytes, self.block_bytes];
         let counts = units.map(|unit| (prbs.in_units(bytes, unit), unit));
-        // By sectors any place of the sequence would lie within a large disk, so far ones are not believed.
+        // With sectors as unit, any position of the sequence would be within a large disk, so distant ones are
+        // rejected.
         let likely = |&(count, unit): &(i64, u64)| {
             let far = count.unsigned_abs().saturating_mul(unit) > self.span;
             !far && (unit == self.block_bytes || count.unsigned_abs() <= LONGEST_SLIP)
@@ -218,7 +219,7 @@ impl Checker {
         }
     }
 
-    /// Where random bytes are from: a page begins with words from which both seed and place can be had.
+    /// Returns the origin of random bytes: the first words of a page determine both seed and position.
     fn in_pages(&self, seed: u64, part: &[u8], at: u64) -> Option<Origin> {
         let (&[first, second], _) = part.as_chunks::<8>().0.split_first_chunk::<2>()?;
         let (first, second) =
@@ -236,7 +237,7 @@ impl Checker {
         same.then_some(Origin::Here(Older::Seed(Some(seed))))
     }
 
-    /// Looks for the bytes around the place where they were found, and some blocks away.
+    /// Searches for the bytes near their position, and some blocks away.
     fn nearby(&self, part: &[u8], at: u64) -> Option<i64> {
         let needle = part.first_chunk::<NEEDLE>()?;
         let mut here = vec![0; 2 * AROUND + NEEDLE];
@@ -259,13 +260,13 @@ impl Checker {
     }
 }
 
-/// Seeds that people choose are no larger.
+/// The largest seed that is tried: people choose small ones.
 const LARGEST_GUESS: u64 = 65_535;
 
-/// A shift that is not by blocks is no longer, in bytes or in sectors.
+/// The longest shift that is not a multiple of blocks, in bytes or in sectors.
 const LONGEST_SLIP: u64 = 1 << 20;
 
-/// What is looked for, how far to either side, and how many blocks away.
+/// The size of the search key, the distance to either side, and the number of blocks.
 const NEEDLE: usize = 32;
 const AROUND: usize = 64 << 10;
 const BLOCKS_AROUND: i64 = 64;
@@ -274,7 +275,7 @@ fn holds(pattern: Pattern, bytes: &[u8], offset: u64) -> bool {
     pattern.first_difference(bytes, offset).is_none()
 }
 
-/// The offset at which a counter has these bytes: two numbers follow one another at one of eight places.
+/// Returns the offset at which a counter has these bytes: two consecutive numbers at one of eight alignments.
 fn counted(bytes: &[u8]) -> Option<u64> {
     let number = |at: usize| bytes.get(at..)?.first_chunk::<8>().map(|it| u64::from_le_bytes(*it));
     (0..8).find_map(|skip| {

@@ -1,8 +1,8 @@
 //! Bytes that follow from earlier ones, made and checked many at a time.
 //!
-//! A pseudo-random binary sequence obeys `b[n] = b[n − long] ^ b[n − short]`. Squaring a polynomial over
-//! GF(2) squares each of its terms, so the same holds with both lags doubled, any number of times: for
-//! bytes as it does for bits, and for bytes that lie kilobytes apart. Wide lags are what makes it fast:
+//! A pseudo-random binary sequence obeys `b[n] = b[n − long] ^ b[n − short]`. Squaring a polynomial over GF(2) squares
+//! each of its terms, so the same holds with both lags doubled any number of times: for bytes as for bits, and for
+//! bytes that are kilobytes apart. Wide lags make it fast:
 //!
 //! ```text
 //! made so far                                      │ made at once, in vectors
@@ -11,14 +11,13 @@
 //!                              ◄───── short ──────►│
 //! ```
 //!
-//! The loops are plain ones over words, which the compiler turns into vectors. No lag is wider than
-//! [`FARTHEST`], so what is read again is in the first level of cache, and behind the stores that are
-//! still under way.
+//! The loops are plain loops over words, which the compiler vectorises. No lag is wider than [`FARTHEST`], so the
+//! source bytes are in the first-level cache, and the stores to them are complete.
 
 /// The widest lag, in bytes.
 const FARTHEST: usize = 4096;
 
-/// Pieces end at multiples of so many bytes, so that vectors do not straddle cache lines.
+/// Pieces end at multiples of this, so that vectors do not straddle cache lines.
 const LINE: usize = 64;
 
 /// Two lags in bytes; the longer one comes first.
@@ -29,7 +28,7 @@ pub(super) struct Lags {
 }
 
 impl Lags {
-    /// Makes all of `bytes` from those that the longer lag reaches back to, which are there already.
+    /// Makes all of `bytes` from the earlier bytes within the longer lag.
     pub(super) fn extend(mut self, bytes: &mut [u8]) {
         let mut made = self.long;
         while made < bytes.len() {
@@ -41,8 +40,8 @@ impl Lags {
         }
     }
 
-    /// The first byte that does not follow from those before it. As many as the longer lag reaches
-    /// back have none before them, and are the caller's to check.
+    /// Returns the first byte that does not follow from earlier ones. The bytes within the first longer lag have no
+    /// earlier ones; the caller checks them.
     pub(super) fn first_break(mut self, bytes: &[u8]) -> Option<usize> {
         let mut seen = self.long;
         while seen < bytes.len() {
@@ -59,7 +58,7 @@ impl Lags {
         None
     }
 
-    /// Widens the lags as far as `made` bytes allow, and says how many bytes can follow at once.
+    /// Widens the lags as far as `made` bytes allow, and returns the number of bytes that can follow at once.
     fn next(&mut self, made: usize, end: usize) -> usize {
         while 2 * self.long <= made.min(FARTHEST) {
             self.long *= 2;
@@ -76,7 +75,7 @@ impl Lags {
     }
 }
 
-/// Three pieces of one length. Never inlined: that they do not overlap is known of arguments only.
+/// Combines three pieces of one length. Never inlined: only arguments are known not to overlap.
 #[inline(never)]
 fn combine(to: &mut [u8], far: &[u8], near: &[u8]) {
     let (to, to_rest) = to.as_chunks_mut::<8>();
@@ -90,7 +89,7 @@ fn combine(to: &mut [u8], far: &[u8], near: &[u8]) {
     }
 }
 
-/// Whether any byte is not what the two earlier ones make it.
+/// True if any byte differs from the combination of the two earlier ones.
 #[inline(never)]
 fn breaks(bytes: &[u8], far: &[u8], near: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();

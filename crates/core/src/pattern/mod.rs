@@ -1,14 +1,14 @@
-//! Payloads whose every byte is known beforehand: for tests, benches and generated streams.
+//! Payloads with known bytes: for tests, benchmarks and generated streams.
 //!
-//! A [`Pattern`] is a stream of bytes without end, and [`Pattern::fill`] writes any piece of it: what
-//! is at an offset depends on the offset alone, so a block is checked without those before it.
+//! A [`Pattern`] is an endless stream of bytes, and [`Pattern::fill`] writes any piece of it. The bytes at an offset
+//! depend on the offset alone, so a block is checked without the blocks before it.
 //!
-//! The pseudo-random binary sequences ([`Prbs`]) are those of ITU-T O.150, begun with all ones, the first
-//! bit in the lowest bit of byte 0. They, the counter and random bytes are made and checked about as
-//! fast as one core moves memory (`make bench-pattern` says how fast).
+//! The pseudo-random binary sequences ([`Prbs`]) are those of ITU-T O.150. They begin with all ones; the first bit is
+//! the lowest bit of byte 0. These sequences, the counter and random bytes are made and checked about as fast as one
+//! core copies memory (`make bench-pattern` measures it).
 //!
-//! [`Checker`] says of bytes that are wrong *how* they are: a bit, a block of an earlier recording, one
-//! from elsewhere, a write that was cut short. [`Report`] gathers that over as many blocks as there are.
+//! [`Checker`] diagnoses wrong bytes: a bit, a block of an earlier recording, one from another position, an incomplete
+//! write. [`Report`] collects the results of any number of blocks.
 
 mod check;
 mod diagnosis;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{Checker, Finding, Mismatch, Report};
+pub use check::{Checker, Mismatch, MismatchRun, Report};
 pub use diagnosis::{Diagnosis, Older};
 pub use prbs::Prbs;
 pub use source::PatternSource;
@@ -34,31 +34,31 @@ use lags::Lags;
 pub enum Pattern {
     /// A pseudo-random binary sequence.
     Prbs(Prbs),
-    /// 64-bit little-endian numbers, each one more than the last; the first is 0.
+    /// 64-bit little-endian numbers in steps of one; the first is 0.
     Counter,
-    /// Bytes without any order, chosen by a seed.
+    /// Random bytes, chosen by a seed.
     Random {
-        /// Another seed gives other bytes.
+        /// The seed; each gives other bytes.
         seed: u64,
     },
-    /// Samples of Gaussian noise of two bits each, as VDIF codes them (offset binary, the earliest in
-    /// the lowest bits), with thresholds at the best place: 16.4, 33.6, 33.6 and 16.4 %.
+    /// Samples of Gaussian noise of two bits each, in VDIF's coding (offset binary, the earliest in the lowest bits),
+    /// with optimal thresholds: 16.4, 33.6, 33.6 and 16.4 %.
     Noise {
-        /// Another seed gives other noise.
+        /// The seed; each gives other noise.
         seed: u64,
     },
     /// One 32-bit little-endian word, repeated.
     Constant(u32),
 }
 
-/// A text that names no pattern.
+/// The error for a text that is not the name of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a pattern; they are prbs7, prbs15, prbs23, prbs31, random, noise (these with \
      or without a seed: prbs31:7), counter, and words such as 0x11223344"
 )]
 pub struct Error {
-    /// What was given.
+    /// The given text.
     pub text: String,
 }
 
@@ -74,7 +74,7 @@ impl Pattern {
         }
     }
 
-    /// Its seed, if it is one of those that have any.
+    /// Returns its seed, if this kind has one.
     pub fn seed(&self) -> Option<u64> {
         match *self {
             Pattern::Prbs(prbs) => Some(prbs.seed()),
@@ -83,7 +83,7 @@ impl Pattern {
         }
     }
 
-    /// The same kind of pattern with another seed; itself, if its kind has none.
+    /// Returns the same kind of pattern with another seed; itself, if its kind has none.
     pub fn with_seed(self, seed: u64) -> Pattern {
         match self {
             Pattern::Prbs(prbs) => Pattern::Prbs(prbs.with_seed(seed)),
@@ -93,7 +93,7 @@ impl Pattern {
         }
     }
 
-    /// Where `bytes` first differ from the pattern at `offset`, counted from their start.
+    /// Returns the first difference between `bytes` and the pattern at `offset`, counted from their start.
     pub fn first_difference(&self, bytes: &[u8], offset: u64) -> Option<usize> {
         if let Pattern::Prbs(prbs) = self {
             return prbs.first_difference(bytes, offset);
@@ -111,16 +111,16 @@ impl Pattern {
     }
 }
 
-/// Bytes that are made at once to be compared: they stay in the first level of cache.
+/// Bytes that are made at once for a comparison: they stay in the first-level cache.
 const PIECE: usize = 16 << 10;
 
-/// Random bytes are made in pages of so many, so that any of them can be reached at once.
+/// The page size of random bytes; each page can be made independently.
 const PAGE: usize = 4096;
 
-/// A page begins with random words; the others follow from them as bits of PRBS-31 do from one another.
+/// A page begins with random words; the rest follows by the recurrence of PRBS-31.
 const RANDOM: Lags = Lags { long: 31 * 16, short: 28 * 16 };
 
-/// Pages of random bytes, the first and last of which may be cut.
+/// Fills pages of random bytes; the first and the last may be cut.
 fn fill_random(seed: u64, out: &mut [u8], offset: u64) {
     let skip = (offset % PAGE as u64) as usize;
     let (cut, rest) = out.split_at_mut(out.len().min((PAGE - skip) % PAGE));
@@ -136,14 +136,14 @@ fn fill_random(seed: u64, out: &mut [u8], offset: u64) {
     }
 }
 
-/// A page, or as much of its start as is wanted.
+/// Fills a page, or its start.
 fn fill_page(seed: u64, page: &mut [u8], offset: u64) {
     let given = RANDOM.long.min(page.len());
     fill_units(&mut page[..given], offset, |unit| mixed(seed, unit).to_le_bytes());
     RANDOM.extend(page);
 }
 
-/// Fills from units of `N` bytes, the first and last of which may be cut.
+/// Fills units of `N` bytes; the first and the last may be cut.
 fn fill_units<const N: usize>(out: &mut [u8], offset: u64, unit: impl Fn(u64) -> [u8; N]) {
     let mut number = offset / N as u64;
     let skip = (offset % N as u64) as usize;
@@ -161,7 +161,7 @@ fn fill_units<const N: usize>(out: &mut [u8], offset: u64, unit: impl Fn(u64) ->
     tail.copy_from_slice(&unit(number)[..length]);
 }
 
-/// The `n`th number of a seed: SplitMix64, which reaches any place at once.
+/// Returns the `n`th number of a seed: SplitMix64, which reaches any position at once.
 pub fn mixed(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_add(1).wrapping_mul(STEP));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -169,29 +169,29 @@ pub fn mixed(seed: u64, n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What was mixed to give `z`: `seed + (n + 1) × STEP`.
+/// Returns the input that was mixed to give `z`: `seed + (n + 1) × STEP`.
 fn unmixed(mut z: u64) -> u64 {
     z = (z ^ (z >> 31) ^ (z >> 62)).wrapping_mul(0x3196_42B2_D24D_8EC3);
     z = (z ^ (z >> 27) ^ (z >> 54)).wrapping_mul(0x96DE_1B17_3F11_9089);
     z ^ (z >> 30) ^ (z >> 60)
 }
 
-/// How far apart the numbers are that are mixed; odd, so that no two of 2⁶⁴ are alike.
+/// The distance between the mixed numbers; odd, so that all 2⁶⁴ differ.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What makes 1 of it.
+/// The inverse of the step.
 const STEP_INVERSE: u64 = 0xF1DE_83E1_9937_733D;
 
 /// Upper bits of the two-bit samples of a word.
 const UPPER: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 
-/// 64 samples. Each is high in magnitude with a chance of 21/64, which is 0.010101 in binary: an AND for each
-/// 0 and an OR for each 1, from the last digit to the first, make 64 such bits of six random words.
+/// Returns 64 samples. Each has a high magnitude with a probability of 21/64, which is 0.010101 in binary. An AND for
+/// each 0 and an OR for each 1, from the last digit to the first, make 64 such bits of six random words.
 fn noise(seed: u64, unit: u64) -> [u8; 16] {
     let word = |n: u64| mixed(seed, unit.wrapping_mul(7).wrapping_add(n));
     let high = (1..7).fold(0, |bits, n| if n % 2 == 1 { bits | word(n) } else { bits & word(n) });
     let signs = word(0);
-    // The lowest and highest level have equal bits, the two in the middle unequal ones.
+    // The lowest and the highest level have equal bits, the two in the middle unequal ones.
     let samples = |signs: u64, high: u64| {
         let upper = signs & UPPER;
         upper | (!((upper >> 1) ^ high) & !UPPER)

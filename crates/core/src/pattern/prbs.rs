@@ -1,15 +1,15 @@
-//! The pseudo-random binary sequences of ITU-T O.150: any piece of them, and which piece one is.
+//! The pseudo-random binary sequences of ITU-T O.150: any piece of them, and the position of a given piece.
 //!
-//! Bit *n* of a sequence that begins with all ones is the parity of *x*ⁿ modulo the sequence's
-//! polynomial. So a jump to any place is a power, and the way back (which place has these bits?) is a
-//! discrete logarithm, which the small fields make cheap: [`Prbs::place_of`].
+//! Bit *n* of a sequence that begins with all ones is the parity of *x*ⁿ modulo the sequence's polynomial. So a jump to
+//! any position is a power. The inverse (the position of given bits) is a discrete logarithm, which is cheap in these
+//! small fields: [`Prbs::place_of`].
 
 use std::sync::OnceLock;
 
 use super::lags::Lags;
 use super::mixed;
 
-/// A pseudo-random binary sequence, `b[n] = b[n − long] ^ b[n − short]`, not inverted; and where in it to begin.
+/// A pseudo-random binary sequence, `b[n] = b[n − long] ^ b[n − short]`, not inverted; and its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prbs {
     long: u32,
@@ -17,7 +17,7 @@ pub struct Prbs {
     seed: u64,
 }
 
-/// Bytes at the start of a piece that are made bit by bit; the others follow from them.
+/// Bytes at the start of a piece that are made bit by bit; the rest follows from them.
 const HEAD: usize = 32;
 
 impl Prbs {
@@ -32,7 +32,7 @@ impl Prbs {
     /// All of them, begun with all ones, as published.
     pub const ALL: [Prbs; 4] = [Self::PRBS7, Self::PRBS15, Self::PRBS23, Self::PRBS31];
 
-    /// How many bits it takes to repeat, and how many bytes, for it is odd.
+    /// Returns the period in bits. It is the same in bytes, because it is odd.
     pub fn period(self) -> u64 {
         (1 << self.long) - 1
     }
@@ -42,22 +42,22 @@ impl Prbs {
         self.long
     }
 
-    /// The same sequence, begun elsewhere; 0 begins with all ones, as published.
+    /// Returns the same sequence with another start; 0 begins with all ones, as published.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// Where it begins: the seed.
+    /// Returns the seed, which determines the start.
     pub fn seed(self) -> u64 {
         self.seed
     }
 
-    /// The bit of the sequence that it begins with. Those of other seeds lie far from it.
+    /// Returns the first bit as a position in the sequence. Starts of different seeds are far apart.
     fn beginning(self) -> u64 {
         if self.seed == 0 { 0 } else { mixed(self.seed, 0) % self.period() }
     }
 
-    /// The bit of the sequence that is the first at an offset.
+    /// Returns the position in the sequence of the first bit at an offset.
     pub(super) fn place(self, offset: u64) -> u64 {
         (self.beginning() + 8 * (offset % self.period())) % self.period()
     }
@@ -70,13 +70,13 @@ impl Prbs {
         self.lags().extend(out);
     }
 
-    /// Where bytes first differ from those at `offset`. Only a few are compared with what is made; each
-    /// of the others must follow from those before it, and so the first that does not is the first wrong.
+    /// Returns the first difference from the bytes at `offset`. Only a few bytes are compared with generated ones. The
+    /// others must follow from the bytes before them, so the first that does not is the first wrong one.
     pub(super) fn first_difference(self, bytes: &[u8], offset: u64) -> Option<usize> {
         self.first_difference_at(self.place(offset), bytes)
     }
 
-    /// The same, from a bit of the sequence on.
+    /// Returns the same, from a position in the sequence on.
     pub(super) fn first_difference_at(self, place: u64, bytes: &[u8]) -> Option<usize> {
         let head = self.head(place);
         let given = self.lags().long.min(bytes.len());
@@ -84,12 +84,12 @@ impl Prbs {
         wrong.or_else(|| self.lags().first_break(bytes))
     }
 
-    /// The recurrence for bytes: that for bits with its lags three times doubled.
+    /// Returns the recurrence for bytes: that for bits with its lags doubled three times.
     fn lags(self) -> Lags {
         Lags { long: self.long as usize, short: self.short as usize }
     }
 
-    /// The bytes that begin with a bit of the sequence, the first bit in the lowest bit of byte 0.
+    /// Returns the bytes at a position in the sequence, the first bit in the lowest bit of byte 0.
     fn head(self, place: u64) -> [u8; HEAD] {
         let mut window = self.window(place);
         let mut head = [0; HEAD];
@@ -99,7 +99,7 @@ impl Prbs {
         head
     }
 
-    /// As many bits as the register has, from a bit of the sequence on, the first one lowest.
+    /// Returns as many bits as the register has, from a position in the sequence on, the first one lowest.
     fn window(self, place: u64) -> u64 {
         let mut power = self.power(place);
         (0..self.long).fold(0, |window, bit| {
@@ -109,13 +109,13 @@ impl Prbs {
         })
     }
 
-    /// The window moved on by up to as many bits as the shorter lag.
+    /// Returns the window advanced by up to as many bits as the shorter lag.
     fn advanced(self, window: u64, bits: u32) -> u64 {
         let new = (window ^ (window >> (self.long - self.short))) & ((1 << bits) - 1);
         (window >> bits) | new << (self.long - bits)
     }
 
-    /// The next 64 bits, and the window moved on behind them.
+    /// Returns the next 64 bits, and advances the window past them.
     fn word(self, window: &mut u64) -> u64 {
         let mut word = 0u64;
         let mut have = 0;
@@ -148,7 +148,7 @@ impl Prbs {
         self.reduced((0..self.long).fold(0, |sum, bit| sum ^ term(bit)))
     }
 
-    /// What lies above the register's length comes back lower: x^long = x^(long − short) + 1.
+    /// Reduces the bits above the register's length: x^long = x^(long − short) + 1.
     fn reduced(self, mut a: u64) -> u64 {
         loop {
             let above = a >> self.long;
@@ -160,17 +160,17 @@ impl Prbs {
     }
 }
 
-/// Finding bits again.
+/// The search for bits in the sequence.
 impl Prbs {
-    /// The bit of the sequence that these bytes begin with; `None` for zeros, which are nowhere in it,
-    /// and for fewer bytes than tell.
+    /// Returns the position of these bytes in the sequence; `None` for zeros, which do not occur in it, and for too few
+    /// bytes.
     pub(super) fn place_of(self, bytes: &[u8]) -> Option<u64> {
         let first = bytes.first_chunk::<4>()?;
         let mut window = u64::from(u32::from_le_bytes(*first)) & ((1 << self.long) - 1);
         if window == 0 {
             return None;
         }
-        // Every so many bits of the sequence there is a landmark: walk to the next.
+        // The sequence has landmarks at regular distances: walk to the next.
         let landmarks = self.landmarks();
         for walked in 0..=self.stride() {
             if let Ok(at) = landmarks.binary_search_by_key(&window, |&(window, _)| window.into()) {
@@ -186,7 +186,7 @@ impl Prbs {
         self.period().isqrt() + 1
     }
 
-    /// Windows that lie a stride apart, and their numbers, sorted by window: 46 341 at the most.
+    /// Returns the windows at each stride, and their numbers, sorted by window: 46 341 at the most.
     fn landmarks(self) -> &'static [(u32, u32)] {
         static KNOWN: [OnceLock<Vec<(u32, u32)>>; 4] = [const { OnceLock::new() }; 4];
         let which =
@@ -199,7 +199,7 @@ impl Prbs {
         })
     }
 
-    /// How many bytes further on in the sequence `to` is than `from`, by the shorter way round.
+    /// Returns the number of bytes from `from` to `to` in the sequence, by the shorter direction.
     pub(super) fn bytes_between(self, from: u64, to: u64) -> i64 {
         let period = self.period();
         let bits = (to + period - from) % period;
@@ -207,7 +207,7 @@ impl Prbs {
         self.signed(self.modular(bits, 1 << (self.long - 3)))
     }
 
-    /// The number of smallest size that, times `unit`, is as far round the sequence as `bytes` is.
+    /// Returns the number of smallest magnitude that, times `unit`, equals `bytes` modulo the period.
     pub(super) fn in_units(self, bytes: i64, unit: u64) -> i64 {
         let period = self.period();
         let inverse = inverse(unit % period, period).unwrap_or(0);
@@ -224,7 +224,7 @@ impl Prbs {
     }
 }
 
-/// The number that times `a` is 1 modulo `modulus`, if there is one.
+/// Returns the inverse of `a` modulo `modulus`, if there is one.
 fn inverse(a: u64, modulus: u64) -> Option<u64> {
     let modulus = i128::from(modulus);
     let (mut old, mut rest) = (i128::from(a), modulus);
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The text-book period of x⁷ + x⁶ + 1 as bytes with the first bit highest, as instruments print it.
+    /// The published period of x⁷ + x⁶ + 1 as bytes with the first bit highest, as instruments print it.
     #[test]
     fn prbs7_is_the_published_one() {
         let published = [
@@ -274,8 +274,8 @@ mod tests {
         assert_eq!(bytes.map(u8::reverse_bits), published);
     }
 
-    /// What ITU-T O.150 says of each: how long it is, and the longest run of one kind of bit. The
-    /// recommendation counts zeros, of a signal that is inverted; here they are ones.
+    /// ITU-T O.150 gives the period and the longest run of one bit value for each sequence. The recommendation counts
+    /// zeros of an inverted signal; here they are ones.
     #[test]
     fn each_has_the_period_and_the_longest_run_of_the_recommendation() {
         for (prbs, order) in [(Prbs::PRBS7, 7), (Prbs::PRBS15, 15), (Prbs::PRBS23, 23)] {
@@ -284,7 +284,7 @@ mod tests {
             let mut bytes = vec![0; period + 8];
             prbs.fill(&mut bytes, 0);
             let bit = |n: usize| bytes[n / 8] >> (n % 8) & 1;
-            // A period and a run more, begun within the first run, which is of ones.
+            // A period and a run more, starting within the first run, which is of ones.
             let (mut ones, mut longest, mut run) = (0, [0, 0], [0, 0]);
             for n in order..period + order {
                 let value = usize::from(bit(n));
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A jump of more than any register could be walked in a test agrees with the period.
+    /// A jump that is too long to be walked in a test agrees with the period.
     #[test]
     fn prbs31_repeats_after_its_period() {
         let (mut far, mut near) = ([0; 5000], [0; 5000]);

@@ -17,22 +17,22 @@ use crate::units::{ByteRate, ByteSize};
 /// A pattern as a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternSource {
-    /// The bytes.
+    /// The pattern of its bytes.
     pub pattern: Pattern,
-    /// Bytes a second; `None`: as fast as they are taken.
+    /// Bytes per second; `None`: as fast as they are read.
     pub rate: Option<ByteRate>,
-    /// How many in all; `None`: without end.
+    /// Total bytes; `None`: without end.
     pub bytes: Option<u64>,
     /// Name of the stream.
     pub name: Name,
 }
 
 impl PatternSource {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
-        parameter("rate", "2Gbit/s", "how fast; default: as fast as it is taken"),
+        parameter("rate", "2Gbit/s", "rate; default: as fast as it is read"),
         parameter("seed", "7", "another seed gives other bytes; default 0"),
-        parameter("bytes", "10GB", "how much in all; default: without end"),
+        parameter("bytes", "10GB", "total bytes; default: without end"),
         parameter("name", "test", "the name of the stream; default `pattern`"),
     ];
 
@@ -41,7 +41,7 @@ impl PatternSource {
         Self::read(&text.parse()?)
     }
 
-    /// Says what the parts of a `pattern:` endpoint mean.
+    /// Reads the parts of a `pattern:` endpoint.
     pub fn read(endpoint: &Endpoint) -> Result<Self, Error> {
         const EXAMPLE: &str = "pattern:prbs31?rate=2Gbit/s";
         if endpoint.scheme != "pattern" {
@@ -61,8 +61,7 @@ impl PatternSource {
         let query = Query::new(endpoint, Self::PARAMETERS)?;
         let rate = query.parsed::<ByteRate>("rate")?;
         if rate == Some(ByteRate(0)) {
-            let what =
-                "a rate of nothing a second never ends; leave `rate` out for as fast as can be";
+            let what = "a rate of zero never ends; omit `rate` for the maximum rate";
             return Err(Error::Together { what: what.into() });
         }
         let name = query.parsed::<Name>("name")?;
@@ -84,7 +83,7 @@ fn seeded(pattern: Pattern, seed: Option<u64>, path: &str) -> Result<Pattern, Er
         None => Ok(pattern),
         Some(_) if pattern.seed().is_none() => together(format!("`{path}` has no seed")),
         Some(_) if path.contains(':') => {
-            together(format!("`{path}` names a seed, and so does `seed`; give one"))
+            together(format!("both `{path}` and `seed` give a seed; give one"))
         }
         Some(seed) => Ok(pattern.with_seed(seed)),
     }

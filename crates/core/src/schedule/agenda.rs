@@ -1,15 +1,15 @@
-//! What is to be done now, of a schedule: wait, arm the next scan, or say that one was missed.
+//! The next step of a schedule: wait, arm the next scan, or report a missed one.
 //!
 //! ```text
 //!           start − lead         start                 end
 //!  ── Wait ──────┼────── Arm ──────┼──── Arm, late ─────┼──── Missed ──
 //! ```
 //!
-//! The clock may jump either way between two questions. A scan that was armed or missed is never given
-//! again, and one that the clock has jumped over is told as missed.
+//! The clock may jump either way between two calls. A scan that was armed or missed is never returned again, and a scan
+//! that the clock has jumped over is reported as missed.
 //!
-//! The scan that runs is known too: where the schedule is read again and puts another into its time, it is to end
-//! before its own end, so early that the other can be armed.
+//! The agenda also tracks the running scan. If a reloaded schedule puts another scan into its time, the running scan
+//! ends early enough to arm the other one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,36 +18,36 @@ use super::{Planned, Schedule};
 use crate::name::Name;
 use crate::time::Tai;
 
-/// A schedule while it is carried out.
+/// A schedule in progress.
 #[derive(Clone, Debug)]
 pub struct Agenda {
-    /// Scans to come, in the order of their starts.
+    /// Future scans, in the order of their starts.
     ahead: VecDeque<Planned>,
     /// Scans that were armed or missed, by name.
     behind: BTreeMap<Name, Planned>,
-    /// The scan that was armed, until it is over.
+    /// The armed scan, until it is over.
     running: Option<Planned>,
-    /// How long before its start a scan is armed.
+    /// The time before its start at which a scan is armed.
     lead: Duration,
 }
 
-/// Until when the scan that runs may go on.
+/// The end time of the running scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The scan that runs.
+    /// The running scan.
     pub scan: Planned,
-    /// When it is to end.
+    /// Its end time.
     pub until: Tai,
-    /// The scan that begins within its time, and before which it has to make room.
+    /// The next scan that begins within its time, for which it must make room.
     pub before: Option<Planned>,
 }
 
-/// What is to be done.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing, until this time at the latest, when `scan` is to be armed.
+    /// Wait, at most until this time, when `scan` is to be armed.
     Wait {
-        /// When to ask again.
+        /// Time of the next call.
         until: Tai,
         /// The next scan.
         scan: Planned,
@@ -56,10 +56,10 @@ pub enum Step {
     Arm {
         /// The scan.
         scan: Planned,
-        /// How much of it has passed already.
+        /// The part of it that has already passed.
         late: Duration,
     },
-    /// This scan was over before it could be armed.
+    /// This scan ended before it could be armed.
     Missed {
         /// The scan.
         scan: Planned,
@@ -68,34 +68,34 @@ pub enum Step {
     Finished,
 }
 
-/// What a schedule that was read again changed.
+/// The changes by a reloaded schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Scans that are new, or are to be at another time than before.
+    /// Scans that are new or have another time.
     pub added: Vec<Name>,
-    /// Scans that are no longer to be.
+    /// Scans that were removed.
     pub removed: Vec<Name>,
-    /// Scans that were armed or missed before, and which the new text puts elsewhere: they stay as they were.
+    /// Scans that were already armed or missed and have another time in the new text: they stay unchanged.
     pub too_late: Vec<Name>,
 }
 
 impl Agenda {
-    /// Begins with the first scan. Each is armed `lead` before its start.
+    /// Returns an agenda that begins with the first scan. Each scan is armed `lead` before its start.
     pub fn new(schedule: Schedule, lead: Duration) -> Self {
         Self { ahead: schedule.scans.into(), behind: BTreeMap::new(), running: None, lead }
     }
 
-    /// Scans to come.
+    /// Returns the future scans.
     pub fn ahead(&self) -> impl ExactSizeIterator<Item = &Planned> {
         self.ahead.iter()
     }
 
-    /// Whether a scan of this name is, or was, to be recorded.
+    /// True if a scan of this name is planned, or was.
     pub fn knows(&self, name: &Name) -> bool {
         self.behind.contains_key(name) || self.ahead.iter().any(|scan| scan.name == *name)
     }
 
-    /// What is to be done at `now`. A scan that is given to be armed or as missed is done with.
+    /// Returns the step at `now`. A scan that is returned as armed or missed is not returned again.
     pub fn step(&mut self, now: Tai) -> Step {
         let Some(next) = self.ahead.front() else { return Step::Finished };
         let arm_at = self.arm_at(next);
@@ -116,13 +116,20 @@ impl Agenda {
         scan.start.plus_ns(-(self.lead.as_nanos().min(i64::MAX as u128) as i64))
     }
 
-    /// The scan that was armed is over.
+    /// Returns the time from the end of a scan until the next one is armed; `None` if no scan follows.
+    pub fn pause_after(&self, scan: &Planned) -> Option<Duration> {
+        let next = self.ahead.iter().find(|next| next.start > scan.start)?;
+        let pause_ns = self.arm_at(next).since(scan.end).max(0);
+        Some(Duration::from_nanos(pause_ns.unsigned_abs()))
+    }
+
+    /// Marks the armed scan as over.
     pub fn over(&mut self) {
         self.running = None;
     }
 
-    /// The scan that runs, and until when it may. One ahead that begins within its time is armed in time for its
-    /// start, and ends it by then; one that should have begun before it has come too late for that.
+    /// Returns the running scan, and its end time. A future scan that begins within its time is armed in time for its
+    /// start, and ends the running scan by then. A scan with an earlier start is too late for that.
     pub fn run(&self) -> Option<Run> {
         let scan = self.running.clone()?;
         let before = self.ahead.iter().find(|next| next.start > scan.start);
@@ -131,7 +138,7 @@ impl Agenda {
         Some(Run { scan, until, before })
     }
 
-    /// Takes what lies ahead from a schedule that was read again. What was armed or missed stays so.
+    /// Replaces the future scans by those of a reloaded schedule. Armed and missed scans stay unchanged.
     pub fn replace(&mut self, schedule: Schedule) -> Changes {
         let mut changes = Changes::default();
         let mut before: BTreeMap<Name, Planned> =
@@ -140,7 +147,7 @@ impl Agenda {
         for scan in schedule.scans {
             match self.behind.get(&scan.name) {
                 Some(done) => {
-                    // One that ends where the next begins was cut there: what `run` says, if it runs still.
+                    // A scan that ends at the start of the next one was cut there: see `run`, if it is still running.
                     let cut = Planned { end: done.end.min(scan.end), ..done.clone() };
                     if *done != scan && !(cut == scan && starts.contains(&scan.end)) {
                         changes.too_late.push(scan.name);
@@ -168,7 +175,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
     const LEAD: Duration = Duration::from_secs(5);
 
-    /// Scans of `(start, duration)` seconds.
+    /// Returns a schedule of scans with `(start, duration)` in seconds.
     fn schedule(scans: &[(i64, i64)]) -> Schedule {
         let planned = |(n, &(start, lasts)): (usize, &(i64, i64))| Planned {
             name: format!("no{n:04}").parse().unwrap(),
@@ -226,7 +233,7 @@ mod tests {
         let run = agenda.run().unwrap();
         assert_eq!((run.scan.name.as_str(), run.until), ("no0000", Tai(115 * SECOND)));
         assert_eq!(run.before.unwrap().name.as_str(), "no0001");
-        // Read once more, with room for all of it: it runs on.
+        // Reloaded once more, with room for all of it: it continues.
         agenda.replace(schedule(&[(100, 40), (140, 40)]));
         assert_eq!((until(&agenda), agenda.run().unwrap().before), (Some(140), None));
         agenda.over();
@@ -234,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a schedule that is read again puts its scans, the one that runs is over in time for the next, and
-        /// is not ended without need.
+        /// For any scans of a reloaded schedule, the running one ends in time for the next, and is not ended without
+        /// need.
         #[test]
         fn the_scan_that_runs_makes_room_for_the_next(
             lasts in 1i64..100,
@@ -261,7 +268,7 @@ mod tests {
             }
         }
 
-        /// However the clock moves, each scan is armed or missed once, in order, and never at a wrong time.
+        /// For any clock, each scan is armed or missed once, in order, and never at a wrong time.
         #[test]
         fn each_scan_has_its_turn_once(
             scans in prop::collection::vec((0i64..50, 1i64..50), 1..12),

@@ -1,13 +1,13 @@
 //! A schedule as comma-separated values: a line of names, then a line for each scan.
 //!
-//! The columns `scan` (or `name`), `start` and `duration` (or `stop`) come in any order; `target` may
-//! be there too, and others are left alone. Lines that begin with `#` are comments.
+//! The columns `scan` (or `name`), `start` and `duration` (or `stop`) may have any order; `target` is optional, and
+//! others are ignored. Lines that begin with `#` are comments.
 
 use super::{Error, Given, duration, start};
 use crate::time::Tai;
 use std::time::Duration;
 
-/// Whether the first line that is no comment is a line of names.
+/// True if the first line that is not a comment is a line of names.
 pub fn is_csv(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or("");

@@ -1,6 +1,6 @@
-//! The scans of a session to come: their names, when they start, how long they last.
+//! The future scans of a session: their names, starts and durations.
 //!
-//! A [`Schedule`] is read from one of three texts, told apart by what they begin with:
+//! A [`Schedule`] is read from one of three formats, which are recognised by their first bytes:
 //!
 //! ```text
 //! TOML   [[scan]]                         CSV   scan,start,duration
@@ -11,7 +11,7 @@
 //!        pause = "20s"
 //! ```
 //!
-//! An [`Agenda`](agenda::Agenda) then says what is to be done when.
+//! An [`Agenda`](agenda::Agenda) then gives the next step at any time.
 
 pub mod agenda;
 mod csv;
@@ -30,28 +30,28 @@ use crate::time::{self, Tai};
 /// The largest text that is read.
 pub const LARGEST: usize = 16 << 20;
 
-/// The most scans of one schedule: a day of a scan every second.
+/// The largest number of scans of one schedule: a day of a scan every second.
 pub const MOST_SCANS: usize = 86_400;
 
 /// The longest scan.
 pub const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-/// One scan to come.
+/// One planned scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Planned {
     /// Its name within the session.
     pub name: Name,
-    /// When its first frame is due.
+    /// Time of its first frame.
     pub start: Tai,
-    /// When it ends.
+    /// Time of its end.
     pub end: Tai,
-    /// What is observed, if the schedule says so.
+    /// The observed target, if the schedule has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
 impl Planned {
-    /// How long it lasts.
+    /// Returns its duration.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.end.since(self.start).max(0) as u64)
     }
@@ -60,65 +60,65 @@ impl Planned {
 /// All scans of a session, in the order of their starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Schedule {
-    /// What the text calls the session, if it does; [`Schedule::session_name`] says whether that can be a name.
+    /// The session in the text, if there is one; [`Schedule::session_name`] checks that it is a valid name.
     pub session: Option<String>,
     /// The scans.
     pub scans: Vec<Planned>,
-    /// What was changed so that it can be recorded, one sentence each.
+    /// Changes that were necessary to record it, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Why a text is no schedule.
+/// The reason why a text is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Larger than [`LARGEST`].
+    /// The text is larger than [`LARGEST`].
     #[error("a schedule of {bytes} bytes is larger than {LARGEST}")]
     Size {
         /// Its size.
         bytes: usize,
     },
-    /// No form that is known.
+    /// The format is unknown or wrong.
     #[error("line {line}: {what}")]
     Form {
         /// The line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The reason.
         what: String,
     },
-    /// A scan that cannot be.
+    /// A scan is invalid.
     #[error("scan `{scan}`: {what}")]
     Scan {
-        /// Its name, as it was given.
+        /// Its name, as given.
         scan: String,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// The session's name cannot be one.
+    /// The session's name is invalid.
     #[error("the session's name")]
     Session {
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: name::Error,
     },
-    /// Several stations, and none chosen.
+    /// The text has several stations, and none was chosen.
     #[error("the schedule is for the stations {stations}")]
     Station {
-        /// Those that have scans.
+        /// The stations with scans.
         stations: String,
     },
-    /// A station was chosen where there are none.
-    #[error("this schedule is no VEX file, and only these have stations")]
+    /// A station was chosen, but the text has none.
+    #[error("this schedule is not a VEX file; only VEX files have stations")]
     NoStations,
-    /// Nothing to record.
+    /// The text has no scans.
     #[error("the schedule has no scan")]
     Empty,
-    /// More than [`MOST_SCANS`].
+    /// The text has more than [`MOST_SCANS`] scans.
     #[error("the schedule has more than {MOST_SCANS} scans")]
     TooMany,
 }
 
 impl Error {
-    /// What to write instead.
+    /// Returns a suggestion for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Form { .. } => Some(
@@ -136,7 +136,7 @@ impl Error {
     }
 }
 
-/// A scan as a text gives it, before anything is checked.
+/// A scan as given in the text, before any check.
 struct Given {
     name: String,
     start: Tai,
@@ -145,12 +145,12 @@ struct Given {
 }
 
 impl Schedule {
-    /// Reads a schedule of any of the three forms. `station` is the two-letter code whose scans are
-    /// taken from a VEX file; it may be left out where there is only one.
+    /// Reads a schedule in any of the three formats. `station` is the two-letter code whose scans are taken from a VEX
+    /// file; it may be left out if there is only one.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its line or its scan.
+    /// The first error, with its line or its scan.
     pub fn read(text: &str, station: Option<&str>) -> Result<Self, Error> {
         if text.len() > LARGEST {
             return Err(Error::Size { bytes: text.len() });
@@ -183,7 +183,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// The same of a file's bytes: UTF-8, or else Latin-1, in which stations still write the names of people.
+    /// Reads a schedule from a file's bytes: UTF-8, or else Latin-1, in which stations still write the names of people.
     ///
     /// # Errors
     ///
@@ -199,18 +199,18 @@ impl Schedule {
         }
     }
 
-    /// The session that the text names.
+    /// Returns the session that the text names.
     ///
     /// # Errors
     ///
-    /// What it says can be no name.
+    /// The session is not a valid name.
     pub fn session_name(&self) -> Result<Option<Name>, Error> {
         let named = self.session.as_deref().map(Name::session).transpose();
         named.map_err(|source| Error::Session { source })
     }
 
-    /// Scans next to one another with less than `lead` between them: so much earlier than its start the second is to
-    /// be armed.
+    /// Returns consecutive scans with less than `lead` between them: the second must be armed that much before its
+    /// start.
     pub fn short_pauses(&self, lead: Duration) -> impl Iterator<Item = (&Planned, &Planned)> {
         let short = move |two: &&[Planned]| {
             let pause = two[1].start.since(two[0].end).max(0).unsigned_abs();
@@ -219,13 +219,13 @@ impl Schedule {
         self.scans.windows(2).filter(short).map(|two| (&two[0], &two[1]))
     }
 
-    /// Puts the scans in order, and ends each by the time the next one starts.
+    /// Sorts the scans, and ends each by the start of the next one.
     fn settle(&mut self) -> Result<(), Error> {
         self.scans.sort_by_key(|scan| (scan.start, scan.end));
         let mut names = BTreeSet::new();
         for scan in &self.scans {
             if !names.insert(scan.name.as_str()) {
-                let what = "there are two of this name".to_owned();
+                let what = "two scans have this name".to_owned();
                 return Err(Error::Scan { scan: scan.name.to_string(), what });
             }
         }
@@ -233,7 +233,7 @@ impl Schedule {
             let (before, after) = self.scans.split_at_mut(n);
             let (before, after) = (&mut before[n - 1], &after[0]);
             if before.start == after.start {
-                let what = format!("it starts when scan `{}` does", after.name);
+                let what = format!("it starts at the same time as scan `{}`", after.name);
                 return Err(Error::Scan { scan: before.name.to_string(), what });
             }
             if before.end > after.start {
@@ -261,14 +261,14 @@ fn checked(given: Given) -> Result<Planned, Error> {
     }
     let lasts = given.duration.as_nanos() as i64;
     let end = given.start.plus_ns(lasts);
-    // Instants stop at the ends of what 64 bits of nanoseconds hold.
+    // Instants saturate at the limits of 64 bits of nanoseconds.
     if end.since(given.start) != lasts || given.start == Tai(i64::MIN) {
         return Err(wrong("it is not between the years 1678 and 2261".to_owned()));
     }
     Ok(Planned { name, start: given.start, end, target: given.target })
 }
 
-/// A start, with the line or scan it belongs to told by `wrong`.
+/// Parses a start; `wrong` adds the line or scan to an error.
 fn start(text: &str, wrong: impl Fn(String) -> Error) -> Result<Tai, Error> {
     text.parse().map_err(|error: time::Error| wrong(error.to_string()))
 }
@@ -375,11 +375,11 @@ mod tests {
             ("scan,start,duration\na,2026-11-22T18:00:00Z,400d\n", "30 days"),
             (
                 "scan,start,duration\na,2026-11-22T18:00:00Z,4s\na,2026-11-22T19:00:00Z,4s\n",
-                "two of this name",
+                "two scans have this name",
             ),
             (
                 "scan,start,duration\na,2026-11-22T18:00:00Z,4s\nb,2026-11-22T18:00:00Z,5s\n",
-                "starts when",
+                "starts at the same time",
             ),
             ("scan,start,duration\na,2926-11-22T18:00:00Z,4s\n", "`a`: it is not between"),
             ("scan,start,duration\na,1026-11-22T18:00:00Z,4s\n", "`a`: it is not between"),

@@ -1,18 +1,19 @@
-//! Whether a disk set has room for the scans that lie ahead, and which of them fills it.
+//! The space that a disk set has for future scans, and the scan that fills it.
 
 use super::Planned;
 use crate::time::Tai;
 
-/// What scans take of a disk set.
+/// The space that scans need on a disk set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes of all of them.
     pub needed_bytes: u64,
-    /// The scan that fills it, and when.
+    /// The scan that fills the disk set, and the time.
     pub full: Option<(Planned, Tai)>,
 }
 
-/// What `scans`, in their order, take from `now` on at `rate` bytes per second, where `free_bytes` are free.
+/// Computes the space that `scans`, in their order, need from `now` on at `rate` bytes per second, with `free_bytes`
+/// free.
 pub fn room<'a>(
     scans: impl IntoIterator<Item = &'a Planned>,
     now: Tai,
@@ -27,7 +28,7 @@ pub fn room<'a>(
         let bytes = u128::from(rate) * u128::from(lasts_ns) / SECOND;
         let left = u128::from(free_bytes).saturating_sub(needed);
         if full.is_none() && bytes > left {
-            // What is left is less than the scan takes, so this lies within it.
+            // The remaining space is less than the scan needs, so the time is within the scan.
             let after_ns = left * SECOND / u128::from(rate);
             full = Some((scan.clone(), begin.plus_ns(after_ns as i64)));
         }
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(all, Room { needed_bytes: 2_400_000_000, full: None });
         let less = room(&scans, Tai(0), 1_000_000, 1_210_000_000).full.unwrap();
         assert_eq!((less.0.name.as_str(), less.1), ("no30", Tai((30 * 60 + 10) * SECOND)));
-        // Of the one that runs, what is left of it; what is over takes nothing.
+        // A running scan needs only its remaining time; a past one needs nothing.
         assert_eq!(
             room(&scans, Tai(80 * SECOND), 1_000_000, 0).needed_bytes,
             (20 + 58 * 40) * 1_000_000
@@ -73,7 +74,7 @@ mod tests {
     }
 
     proptest! {
-        /// The set is full if and only if the scans need more than is free, within the scan that is named.
+        /// The set is full if and only if the scans need more than the free space, within the named scan.
         #[test]
         fn it_is_full_when_the_sum_says_so(
             lasts in prop::collection::vec(1i64..60, 0..20),

@@ -24,7 +24,7 @@ struct Table {
     target: Option<String>,
 }
 
-/// TOML has times of its own; a text is as good.
+/// TOML has native times; a text is accepted too.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Time {
@@ -62,7 +62,7 @@ pub fn read(text: &str) -> Result<(Option<String>, Vec<Given>), Error> {
     Ok((parsed.session, scans))
 }
 
-/// A series is numbered behind its name: `no0001`, `no0002`, …
+/// The scans of a series have numbered names: `no0001`, `no0002`, …
 fn series(table: &Table, scans: &mut Vec<Given>) -> Result<(), Error> {
     let wrong = |what: String| Error::Scan { scan: table.name.clone(), what };
     let begin = match &table.start {
@@ -76,7 +76,7 @@ fn series(table: &Table, scans: &mut Vec<Given>) -> Result<(), Error> {
     };
     let Some(count) = table.repeat else {
         if table.pause.is_some() {
-            return Err(wrong("a pause needs repeat = N beside it".to_owned()));
+            return Err(wrong("`pause` needs `repeat = N`".to_owned()));
         }
         scans.push(Given {
             name: table.name.clone(),

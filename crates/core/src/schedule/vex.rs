@@ -17,14 +17,14 @@ use std::time::Duration;
 use super::{Error, Given};
 use crate::time::Tai;
 
-/// Whether this is a VEX file at all: what comes first but for comments says so.
+/// True if this is a VEX file: its first statement, after comments, shows it.
 pub fn is_vex(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim_start);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('*')).unwrap_or("");
     first.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("VEX"))
 }
 
-/// A statement, without its `;`, and the line it begins on.
+/// A statement, without its `;`, and its first line.
 struct Statement {
     line: usize,
     text: String,
@@ -42,14 +42,14 @@ impl Statement {
     }
 }
 
-/// Statements without comments, several on a line or one over several. A `;` or `*` within quotes is text; quotes end
-/// with their line.
+/// Returns statements without comments, several on a line or one over several. A `;` or `*` within quotes is text;
+/// quotes end with their line.
 fn statements(text: &str) -> Vec<Statement> {
     let mut statements = Vec::new();
     let mut open: Option<Statement> = None;
     for (line, words) in (1..).zip(text.lines()) {
         if words.trim_start().starts_with('$') {
-            // A block begins, whatever the one before has left open.
+            // A new block ends any open statement.
             statements.extend(open.take());
         }
         let mut quoted = false;
@@ -67,7 +67,7 @@ fn statements(text: &str) -> Vec<Statement> {
             }
         }
         if let Some(statement) = &mut open {
-            // What follows on the next line is another word.
+            // The next line begins another word.
             statement.text.push(' ');
         }
     }
@@ -78,7 +78,7 @@ fn statements(text: &str) -> Vec<Statement> {
     statements
 }
 
-/// One scan while it is read.
+/// One scan during parsing.
 #[derive(Default)]
 struct Scan<'t> {
     name: &'t str,
@@ -123,7 +123,7 @@ pub fn read(text: &str, station: Option<&str>) -> Result<(Option<String>, Vec<Gi
         .map(|scans| (session, scans))
 }
 
-/// Takes one statement of `$SCHED`; gives the scan that it ends.
+/// Takes one statement of `$SCHED`; returns the scan that it ends.
 fn sched<'t>(
     statement: &'t Statement,
     open: &mut Option<Scan<'t>>,
@@ -181,7 +181,7 @@ fn seconds(text: &str) -> Option<f64> {
     (number.is_finite() && number.abs() < 1e7).then_some(number * unit)
 }
 
-/// `2026y326d18h00m00.5s`, as much of it as is given after the day.
+/// Parses `2026y326d18h00m00.5s`; the parts after the day are optional.
 fn epoch(text: &str) -> Option<Tai> {
     let (year, rest) = text.split_once('y')?;
     let (day, rest) = rest.split_once('d')?;
@@ -204,14 +204,14 @@ fn epoch(text: &str) -> Option<Tai> {
         return None;
     }
     let clock = [hour, minute].map(|part| part as u32);
-    // A part of an hour or a minute is not how a schedule tells a time.
+    // A schedule does not contain fractions of hours or minutes.
     if hour.fract() != 0.0 || minute.fract() != 0.0 {
         return None;
     }
     Tai::of_day_of_year(year, day, clock, (second * 1e9).round() as i64)
 }
 
-/// The station asked for, or the only one there is.
+/// Returns the requested station, or the only one.
 fn chosen(scans: &[Scan<'_>], asked: Option<&str>) -> Result<String, Error> {
     let all: BTreeSet<&str> =
         scans.iter().flat_map(|scan| scan.stations.iter().map(|(station, ..)| *station)).collect();
@@ -227,7 +227,7 @@ fn chosen(scans: &[Scan<'_>], asked: Option<&str>) -> Result<String, Error> {
     }
 }
 
-/// A scan as the station takes part in it; `None` if it does not.
+/// Returns the station's part of a scan; `None` if it has none.
 fn given(scan: &Scan<'_>, station: &str) -> Result<Option<Given>, Error> {
     let Some((_, begin, end)) = scan.stations.iter().find(|(name, ..)| *name == station) else {
         return Ok(None);

@@ -16,15 +16,15 @@ const DAYS_OF_400_YEARS: i64 = 146_097;
 const DAYS_TO_1970: i64 = 719_468;
 
 impl Date {
-    /// A date that the calendar has.
+    /// Returns a date if the calendar has it.
     pub fn new(year: i64, month: u32, day: u32) -> Option<Self> {
         let date = Date { year, month, day };
-        // A day too many leads into the next month.
+        // A day beyond the month becomes a day of the next month.
         ((1..=12).contains(&month) && day >= 1 && Self::of_days(date.days()) == date)
             .then_some(date)
     }
 
-    /// Days since 1970-01-01. Years are counted from March, so that a leap day ends its year.
+    /// Returns the days since 1970-01-01. Years are counted from March, so that a leap day ends its year.
     pub fn days(self) -> i64 {
         let year = self.year - i64::from(self.month <= 2);
         let (cycle, year) = (year.div_euclid(400), year.rem_euclid(400));
@@ -33,7 +33,7 @@ impl Date {
         cycle * DAYS_OF_400_YEARS + year * 365 + year / 4 - year / 100 + day - DAYS_TO_1970
     }
 
-    /// The date so many days after 1970-01-01.
+    /// Returns the date this many days after 1970-01-01.
     pub fn of_days(days: i64) -> Self {
         let days = days + DAYS_TO_1970;
         let (cycle, day) = (days.div_euclid(DAYS_OF_400_YEARS), days.rem_euclid(DAYS_OF_400_YEARS));

@@ -1,4 +1,4 @@
-//! Leap seconds: by how much TAI is ahead of UTC, and until when that is known.
+//! Leap seconds: the offset of TAI from UTC, and the end of its validity.
 //!
 //! ```text
 //! UTC  23:59:58  23:59:59  23:59:60  00:00:00
@@ -6,8 +6,8 @@
 //! Unix   …798      …799      …799      …800
 //! ```
 //!
-//! A process has one [`Table`], chosen once at its start: the one built in, or a newer one that the
-//! caller has read from a file.
+//! A process has one [`Table`], chosen once at its start: the built-in one, or a newer one that the caller has read
+//! from a file.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -17,58 +17,58 @@ use sha1::{Digest, Sha1};
 use super::Tai;
 use super::calendar::Date;
 
-/// From a Unix second on, TAI is so many seconds ahead of UTC.
+/// A step: from a Unix second on, TAI is this many seconds ahead of UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     unix: i64,
     offset: i64,
 }
 
-/// Every step of UTC against TAI. Before the first one, in 1972, the offset is taken as 0.
+/// All steps of UTC against TAI. Before the first one, in 1972, the offset is taken as 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     steps: Vec<Step>,
-    /// Unix second from which on leap seconds may be missing; `None`: the file does not say.
+    /// Unix second from which on leap seconds may be missing; `None`: not in the file.
     expires: Option<i64>,
     source: String,
 }
 
-/// A text that is no table of leap seconds.
+/// The reason why a text is not a table of leap seconds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A line that is none of such a file.
+    /// A line is invalid.
     #[error("line {line} is not a line of a table of leap seconds: `{text}`")]
     Line {
         /// From 1.
         line: usize,
-        /// What stands there.
+        /// The text of the line.
         text: String,
     },
-    /// It has no leap seconds at all.
+    /// The text has no leap seconds.
     #[error(
-        "it holds no leap seconds; give a leap-seconds.list, or the file leapseconds of the time zone database"
+        "it contains no leap seconds; give a leap-seconds.list, or the file leapseconds of the time zone database"
     )]
     Empty,
-    /// A `#h` line that is no SHA-1 checksum.
-    #[error("line {line} begins with #h and is no SHA-1 checksum in five words: `{text}`")]
+    /// A `#h` line is not a SHA-1 checksum.
+    #[error("line {line} begins with #h but is not a SHA-1 checksum in five words: `{text}`")]
     Checksum {
         /// From 1.
         line: usize,
-        /// What stands there.
+        /// The text of the line.
         text: String,
     },
-    /// Its data do not have the checksum that it states.
+    /// The data does not match the checksum in the file.
     #[error(
         "the SHA-1 checksum of its data is {found}, and its line #h states {stated}, so the file is damaged or was \
-         changed by hand: get it anew, or take the line #h out if the change is yours"
+         changed by hand: download it again, or remove the line #h if you changed the file"
     )]
     Damaged {
-        /// In its `#h` line.
+        /// The checksum in the `#h` line.
         stated: String,
-        /// Of its data.
+        /// The checksum of the data.
         found: String,
     },
-    /// It contradicts what is known.
+    /// The table contradicts known leap seconds.
     #[error(
         "its leap seconds up to 2017 differ from the known ones, so the file is damaged or cut short"
     )]
@@ -76,11 +76,11 @@ pub enum Error {
 }
 
 const DAY: i64 = 86_400;
-/// From 1900-01-01, where NTP counts from, to 1970-01-01.
+/// From 1900-01-01, the NTP epoch, to 1970-01-01.
 const NTP_TO_UNIX: i64 = 2_208_988_800;
-/// The most steps that a file may hold.
+/// The largest number of steps in a file.
 const MOST_STEPS: usize = 1000;
-/// When UTC and TAI first differed by a whole number of seconds: 1972-01-01, by 10 s.
+/// The first whole-second difference between UTC and TAI: 1972-01-01, 10 s.
 const FIRST: Step = Step { unix: 63_072_000, offset: 10 };
 
 /// The first days with one second more than before, up to IERS Bulletin C 72 (July 2026).
@@ -114,25 +114,24 @@ const BUILT_IN: [(i64, u32); 27] = [
     (2017, 1),
 ];
 
-/// Until when Bulletin C 72 says that there is no other.
+/// The date up to which Bulletin C 72 excludes further leap seconds.
 const BUILT_IN_EXPIRES: Date = Date { year: 2027, month: 6, day: 28 };
 
 static IN_FORCE: OnceLock<Table> = OnceLock::new();
 
-/// The table that all times of this process are converted by.
+/// Returns the table that converts all times of this process.
 pub fn in_force() -> &'static Table {
     IN_FORCE.get_or_init(Table::built_in)
 }
 
-/// Puts a table in force. Gives it back if one is in force already: what was converted by that one
-/// would not be the same time any more.
+/// Installs a table. Returns it as an error if one is installed already: times converted by that one would change.
 pub fn install(table: Table) -> Result<&'static Table, Table> {
     IN_FORCE.set(table)?;
     Ok(in_force())
 }
 
 impl Table {
-    /// The table that comes with the program.
+    /// Returns the built-in table.
     pub fn built_in() -> Self {
         let later = (11..).zip(BUILT_IN).map(|(offset, (year, month))| Step {
             unix: Date { year, month, day: 1 }.days() * DAY,
@@ -145,8 +144,8 @@ impl Table {
         }
     }
 
-    /// Reads a `leap-seconds.list` (IERS, IANA, NIST), or `leapseconds` of the time zone database.
-    /// `source` is what the file is called.
+    /// Parses a `leap-seconds.list` (IERS, IANA, NIST), or `leapseconds` of the time zone database. `source` is the
+    /// name of the file.
     pub fn read(text: &str, source: &str) -> Result<Self, Error> {
         let mut table = Table { steps: Vec::new(), expires: None, source: source.to_owned() };
         check(text)?;
@@ -168,7 +167,7 @@ impl Table {
         }
     }
 
-    /// Takes one line of either kind of file; `None` if it is a line of neither.
+    /// Takes one line of either kind of file; `None` if it belongs to neither.
     fn add(&mut self, line: &str) -> Option<()> {
         if let Some(note) = line.strip_prefix('#') {
             self.note(note);
@@ -191,14 +190,14 @@ impl Table {
         Some(())
     }
 
-    /// A comment that says when the table ends: `#@ 3991593600` by NTP, `#expires 1782604800` by Unix.
+    /// Reads a comment with the expiry of the table: `#@ 3991593600` by NTP, `#expires 1782604800` by Unix.
     fn note(&mut self, note: &str) {
         let after = |mark| note.strip_prefix(mark)?.split_whitespace().next()?.parse::<i64>().ok();
         let expires = after("@").map(|ntp| ntp.saturating_sub(NTP_TO_UNIX)).or(after("expires "));
         self.expires = expires.or(self.expires);
     }
 
-    /// The day after this one is the first with another offset.
+    /// Adds a step: the day after this one is the first with another offset.
     fn step_after(&mut self, day: i64, more: i64) {
         if self.steps.is_empty() {
             self.steps.push(FIRST);
@@ -207,18 +206,18 @@ impl Table {
         self.steps.push(Step { unix: (day + 1) * DAY, offset });
     }
 
-    /// Whichever of two is known to be complete for longer.
+    /// Returns the table that is valid for longer.
     #[must_use]
     pub fn or_longer(self, other: Table) -> Table {
         if other.expires > self.expires { other } else { self }
     }
 
-    /// From when on leap seconds may be missing.
+    /// Returns the time from which on leap seconds may be missing.
     pub fn expires(&self) -> Option<Tai> {
         self.expires.map(|unix| Tai((unix + self.offset(unix)).saturating_mul(super::NS)))
     }
 
-    /// What is to be said of the table at that time, if it may lack leap seconds by then.
+    /// Returns a warning if the table may lack leap seconds at that time.
     pub fn warning(&self, now: Tai) -> Option<String> {
         let expires = self.expires().filter(|expires| now >= *expires)?;
         Some(format!(
@@ -229,14 +228,14 @@ impl Table {
         ))
     }
 
-    /// TAI less UTC at a Unix second.
+    /// Returns TAI minus UTC at a Unix second.
     pub(super) fn offset(&self, unix: i64) -> i64 {
         let next = self.steps.partition_point(|step| step.unix <= unix);
         next.checked_sub(1).map_or(0, |last| self.steps[last].offset)
     }
 
-    /// The Unix second of a second of TAI. Inserted seconds have that of the second before them; the
-    /// other number counts them from 1.
+    /// Returns the Unix second of a second of TAI. Inserted seconds have that of the second before them; the other
+    /// number counts them from 1.
     pub(super) fn to_unix(&self, tai: i64) -> (i64, i64) {
         let next = self.steps.partition_point(|step| step.unix.saturating_add(step.offset) <= tai);
         let offset = next.checked_sub(1).map_or(0, |last| self.steps[last].offset);
@@ -247,25 +246,25 @@ impl Table {
         }
     }
 
-    /// The second of TAI of a Unix second, or of the `inserted`th second after it. `None` if UTC has no
-    /// such second.
+    /// Returns the second of TAI of a Unix second, or of the `inserted`th second after it. `None` if UTC has no such
+    /// second.
     pub(super) fn to_tai(&self, unix: i64, inserted: i64) -> Option<i64> {
         let offset = self.offset(unix);
         let tai = unix.checked_add(offset)?;
         let step = self.steps.iter().find(|step| step.unix == unix + 1);
         let more = step.map_or(0, |step| step.offset - offset);
-        // Whoever wrote the time may know a leap second that has been announced since the table ended.
+        // The writer of the time may know a leap second that was announced after the table's expiry.
         let unknown = self.expires.is_some_and(|expires| unix >= expires) && ends_month(unix);
         let there = (more.min(0)..=more).contains(&inserted) && (more >= 0 || inserted != 0);
         (there || (unknown && inserted == 1)).then(|| tai + inserted)
     }
 }
 
-/// Holds a `leap-seconds.list` against the checksum in its `#h` line, if it has one.
+/// Compares a `leap-seconds.list` with the checksum in its `#h` line, if it has one.
 ///
-/// It is the SHA-1 of the digits of all data, in the order of the file, without whitespace and comments: those of the
-/// update (`#$`), of the expiry (`#@`) and of each line of the table. It is written as five words; some publishers
-/// leave out the leading zeros of a word.
+/// The checksum is the SHA-1 of the digits of all data, in the order of the file, without whitespace and comments:
+/// those of the update (`#$`), of the expiry (`#@`) and of each line of the table. It is written as five words; some
+/// publishers omit the leading zeros of a word.
 fn check(text: &str) -> Result<(), Error> {
     let mut stated: Option<[u32; 5]> = None;
     let mut hash = Sha1::new();
@@ -301,7 +300,7 @@ fn in_words(checksum: [u32; 5]) -> String {
     checksum.map(|word| format!("{word:08x}")).join(" ")
 }
 
-/// Whether a Unix second is the last of a month.
+/// True if a Unix second is the last of a month.
 fn ends_month(unix: i64) -> bool {
     (unix + 1).rem_euclid(DAY) == 0 && Date::of_days((unix + 1).div_euclid(DAY)).day == 1
 }
@@ -328,7 +327,7 @@ impl fmt::Display for Table {
         }
         match self.expires {
             Some(expires) => write!(f, "known until {} ({})", date(expires), self.source),
-            None => write!(f, "for how long is not told ({})", self.source),
+            None => write!(f, "expiry unknown ({})", self.source),
         }
     }
 }
@@ -384,7 +383,7 @@ mod tests {
 
     #[test]
     fn leading_zeros_of_words_of_the_checksum_may_be_left_out() {
-        // An expiry whose checksum has a zero at the beginning of two words.
+        // An expiry whose checksum has a zero at the start of two words.
         let expires = Some(4_023_129_615 - NTP_TO_UNIX);
         let data = list(&Table { expires, ..Table::built_in() });
         for words in [

@@ -1,8 +1,8 @@
-//! The one instant of fullbore: nanoseconds of TAI, with UTC only at the edges.
+//! The time type of fullbore: nanoseconds of TAI, with UTC only for input and output.
 //!
-//! Nothing is repeated or left out here: the leap second at the end of 2016 makes
-//! `2016-12-31T23:59:59` and `2017-01-01T00:00:00` two seconds apart, as they were, and has a text of
-//! its own, `2016-12-31T23:59:60`. [`leap`] knows when there was one.
+//! TAI repeats and omits no second. With the leap second at the end of 2016, `2016-12-31T23:59:59` and
+//! `2017-01-01T00:00:00` are two seconds apart, and the leap second has a text of its own, `2016-12-31T23:59:60`.
+//! [`leap`] has the list of leap seconds.
 
 mod calendar;
 pub mod leap;
@@ -21,19 +21,19 @@ use calendar::Date;
 #[serde(try_from = "String", into = "String")]
 pub struct Tai(pub i64);
 
-/// A text that is not a UTC time.
+/// The error for a text that is not a UTC time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It has another form, or names a day or an hour that does not exist.
+    /// The text has another form, or names a day or an hour that does not exist.
     #[error("`{text}` is not a UTC time; write 2026-11-21T18:00:00Z")]
     Form {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// Second 60 of a minute that has none.
+    /// Second 60 of a minute without a leap second.
     #[error("`{text}` is not a UTC time: that minute has no leap second ({table})")]
     NoLeapSecond {
-        /// What was given.
+        /// The given text.
         text: String,
         /// The table of leap seconds.
         table: String,
@@ -45,8 +45,8 @@ const NS: i64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
 impl Tai {
-    /// From the host's clock (`CLOCK_REALTIME`, nanoseconds of Unix time). It does not tell a leap
-    /// second from the second before it; this gives the first of the two.
+    /// Converts the host's clock (`CLOCK_REALTIME`, nanoseconds of Unix time). It does not distinguish a leap second
+    /// from the second before it; this returns the first of the two.
     pub fn from_unix_ns(ns: i128) -> Self {
         let unix = ns.div_euclid(i128::from(NS));
         let unix = unix.clamp(i128::from(i64::MIN / 2), i128::from(i64::MAX / 2)) as i64;
@@ -54,14 +54,14 @@ impl Tai {
         Self::of_second(second, ns.rem_euclid(i128::from(NS)) as i64)
     }
 
-    /// So many nanoseconds after a whole second. The first and the last instant stand for all beyond them.
+    /// Returns the instant `ns` nanoseconds after a whole second. Instants beyond the range saturate.
     fn of_second(second: i64, ns: i64) -> Self {
         let exact = i128::from(second) * i128::from(NS) + i128::from(ns);
         Tai(exact.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64)
     }
 
-    /// A day of a year counted from 1, and nanoseconds since it began by a clock that shows UTC: of
-    /// what that day does not have, `None`.
+    /// Returns the instant of a day of a year, counted from 1, and nanoseconds since its start by a clock that shows
+    /// UTC; `None` for a time that the day does not have.
     pub fn of_day_of_year(
         year: u16,
         day: u16,
@@ -75,33 +75,33 @@ impl Tai {
         Some(Self::of_second(whole, second_ns.rem_euclid(NS)))
     }
 
-    /// Midnight UTC of the half-year `epoch` half-years after 2000-01-01 (VDIF's reference epoch).
+    /// Returns midnight UTC of the half-year `epoch` half-years after 2000-01-01 (VDIF's reference epoch).
     pub fn of_half_year(epoch: u32) -> Self {
         let unix = first_day(epoch) * DAY;
         Tai((unix + leap::in_force().offset(unix)).saturating_mul(NS))
     }
 
-    /// The half-year this instant lies in, and whole SI seconds since it began.
+    /// Returns the half-year of this instant, and whole SI seconds since its start.
     pub fn half_year(self) -> (u32, u32) {
         let (unix, _) = leap::in_force().to_unix(self.0.div_euclid(NS));
         let date = Date::of_days(unix.div_euclid(DAY));
         let half = ((date.year - 2000).max(0) as u32) * 2 + u32::from(date.month >= 7);
-        (half, ((self.0 - Self::of_half_year(half).0).max(0) / NS) as u32)
+        (half, (self.since(Self::of_half_year(half)).max(0) / NS) as u32)
     }
 
-    /// This instant moved by so many nanoseconds; saturates.
+    /// Returns this instant moved by `ns` nanoseconds; saturates.
     pub fn plus_ns(self, ns: i64) -> Self {
         Tai(self.0.saturating_add(ns))
     }
 
-    /// Nanoseconds from `earlier` to this instant; saturates.
+    /// Returns the nanoseconds from `earlier` to this instant; saturates.
     pub fn since(self, earlier: Tai) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
 impl fmt::Display for Tai {
-    /// UTC with microseconds, or as many digits as asked for: `2026-11-21T18:00:00.000000Z`.
+    /// Writes UTC with microseconds, or with the requested number of digits: `2026-11-21T18:00:00.000000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (second, ns) = (self.0.div_euclid(NS), self.0.rem_euclid(NS));
         let (unix, inserted) = leap::in_force().to_unix(second);
@@ -131,8 +131,7 @@ impl TryFrom<String> for Tai {
 impl FromStr for Tai {
     type Err = Error;
 
-    /// Reads `2026-11-21T18:00:00[.fraction][Z]`; `T` may be a blank. Always UTC; a leap second is
-    /// second 60.
+    /// Parses `2026-11-21T18:00:00[.fraction][Z]`; `T` may be a blank. Always UTC; a leap second is second 60.
     fn from_str(text: &str) -> Result<Self, Error> {
         let bad = || Error::Form { text: text.to_owned() };
         let plain = text.trim().trim_end_matches(['Z', 'z']);
@@ -158,7 +157,7 @@ impl FromStr for Tai {
     }
 }
 
-/// The TAI second of a second of UTC, if there is such a one.
+/// Returns the TAI second of a second of UTC, if it exists.
 fn utc(date: Date, [hour, minute, second]: [u32; 3]) -> Option<i64> {
     if hour > 23 || minute > 59 {
         return None;
@@ -173,19 +172,31 @@ fn fields(text: &str, separator: char) -> Option<Vec<u16>> {
     text.split(separator).map(|part| part.parse().ok()).collect()
 }
 
-/// The modified Julian date of the day on which the half-year `epoch` half-years after 2000-01-01 begins.
+/// A day of UTC, as a modified Julian date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(pub u32);
+
+impl Day {
+    /// Returns the day of an instant; the first day of 2000 for an earlier one.
+    pub fn of(time: Tai) -> Self {
+        let (epoch, seconds) = time.half_year();
+        Day(mjd_of_half_year(epoch) + seconds / DAY as u32)
+    }
+}
+
+/// Returns the modified Julian date of the first day of the half-year `epoch` half-years after 2000-01-01.
 pub fn mjd_of_half_year(epoch: u32) -> u32 {
     const MJD_OF_1970: i64 = 40_587;
     (first_day(epoch) + MJD_OF_1970) as u32
 }
 
-/// The day on which a half-year begins, counted from 1970-01-01.
+/// Returns the first day of a half-year, counted from 1970-01-01.
 fn first_day(epoch: u32) -> i64 {
     let month = if epoch.is_multiple_of(2) { 1 } else { 7 };
     Date { year: 2000 + i64::from(epoch / 2), month, day: 1 }.days()
 }
 
-/// The time of frame `frame` of `frames_per_second`, in nanoseconds after the whole second.
+/// Returns the time of frame `frame` of `frames_per_second`, in nanoseconds after the whole second.
 pub fn frame_ns(frame: u64, frames_per_second: u64) -> i64 {
     (u128::from(frame) * NS as u128 / u128::from(frames_per_second.max(1))) as i64
 }
@@ -223,7 +234,7 @@ mod tests {
             prop_assert_eq!(at(&text), time, "{}", text);
             let next = format!("{:.9}", time.plus_ns(1));
             prop_assert!(next > text, "{} is not after {}", next, text);
-            // The seconds of the clock are those that have gone by since the minute began.
+            // The seconds on the clock equal the seconds since the minute began.
             let expected = match seconds {
                 -1 => 60,
                 _ if seconds < 0 => (seconds + 1).rem_euclid(60),

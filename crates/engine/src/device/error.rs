@@ -1,55 +1,52 @@
-//! What can go wrong with a device.
+//! Errors of devices.
 
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::completeness::counted;
 use fullbore_core::device::{AddressError, MOST_SCANS, SuperblockError, VolumeError};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 
-use super::guard::GuardError;
-use crate::source::PortError;
+use super::overwrite_guard::GuardError;
 use crate::sys::uring::RingError;
 
-/// Something that cannot be done with a device.
+/// A failed operation on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It may not be written.
+    /// The overwrite guard refuses the device.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// Addresses that it does not have.
+    /// The device has no such addresses.
     #[error("{}: {source}", path.display())]
     Address {
         /// The device.
         path: PathBuf,
-        /// Which, and why.
+        /// The addresses, and the reason.
         source: AddressError,
     },
-    /// It cannot be opened.
+    /// The device cannot be opened.
     #[error("{}: opening it: {source}", path.display())]
     Open {
         /// The device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Another device of the same recording cannot be recorded onto.
-    #[error("it was not begun, as another device of the recording could not be made ready")]
-    Companion,
-    /// Somebody else has it.
-    #[error("{}: another process has it for itself", path.display())]
+    /// Another process uses the device.
+    #[error("{}: another process uses it exclusively", path.display())]
     Busy {
         /// The device.
         path: PathBuf,
     },
-    /// A file in the place of a device that cannot be made.
-    #[error("{}: making it with {bytes} bytes: {source}", path.display())]
+    /// A file to be used as a device cannot be created.
+    #[error("{}: creating it with {bytes} bytes: {source}", path.display())]
     Make {
         /// The file.
         path: PathBuf,
-        /// How large.
+        /// The size of the file.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A read failed.
@@ -57,11 +54,11 @@ pub enum Error {
     Read {
         /// The device.
         path: PathBuf,
-        /// Where.
+        /// The address.
         address: u64,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A write failed.
@@ -69,64 +66,64 @@ pub enum Error {
     Write {
         /// The device.
         path: PathBuf,
-        /// Where.
+        /// The address.
         address: u64,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A sync failed: nothing is known of what was written since the last one.
+    /// A sync failed: the state of all data written since the last sync is unknown.
     #[error("{}: syncing it: {source}", path.display())]
     Sync {
         /// The device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It has no scan index.
-    #[error("{}: there is no scan index on it", path.display())]
+    /// The device has no scan index.
+    #[error("{}: it has no scan index", path.display())]
     NoIndex {
         /// The device.
         path: PathBuf,
     },
-    /// It has a scan index that cannot be used.
+    /// The device's scan index cannot be used.
     #[error("{}: its scan index cannot be used: {source}", path.display())]
     Index {
         /// The device.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: SuperblockError,
     },
-    /// It was larger when its index was made.
-    #[error("{}: it has {is} bytes, and had {was} when its scan index was made", path.display())]
+    /// The device was larger when its index was created.
+    #[error("{}: it has {is} bytes, and had {was} when its scan index was created", path.display())]
     Shrunk {
         /// The device.
         path: PathBuf,
-        /// Bytes by the index.
+        /// The size in the index.
         was: u64,
-        /// Bytes now.
+        /// The current size.
         is: u64,
     },
-    /// No scan index fits on it.
+    /// The device is too small for a scan index.
     #[error("{}: {source}", path.display())]
     Divide {
         /// The device.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: VolumeError,
     },
-    /// No such scan.
+    /// The device has no such scan.
     #[error("{}: there is no scan {scan}", path.display())]
     NoScan {
         /// The device.
         path: PathBuf,
         /// The scan.
         scan: ScanName,
-        /// Those that are there.
+        /// The existing scans.
         known: Vec<String>,
     },
-    /// A scan of that name is there.
+    /// The scan exists already.
     #[error("{}: the scan {scan} is there already", path.display())]
     ScanExists {
         /// The device.
@@ -134,7 +131,7 @@ pub enum Error {
         /// The scan.
         scan: ScanName,
     },
-    /// Its recorder died, or it is still being recorded.
+    /// The scan's recorder died, or is still recording it.
     #[error("{}: the scan {scan} is not sealed", path.display())]
     Unsealed {
         /// The device.
@@ -142,34 +139,34 @@ pub enum Error {
         /// The scan.
         scan: ScanName,
     },
-    /// Other chunks than the index has.
-    #[error("{}: its scan index has chunks of {there}, and {asked} were asked for", path.display())]
+    /// The index has another chunk size.
+    #[error("{}: its scan index has chunks of {there} bytes, not {asked}", path.display())]
     OtherChunk {
         /// The device.
         path: PathBuf,
-        /// Bytes of a chunk there.
+        /// The chunk size of the index, in bytes.
         there: u32,
-        /// Bytes of a chunk asked for.
+        /// The requested chunk size, in bytes.
         asked: u32,
     },
-    /// No room for another scan.
+    /// No space for another scan.
     #[error("{}: {free} free, and {needed} are needed", path.display())]
     NoSpace {
         /// The device.
         path: PathBuf,
         /// The largest gap.
         free: ByteSize,
-        /// What is needed at least.
+        /// The least space needed.
         needed: ByteSize,
     },
-    /// What is to be read is what would be written.
-    #[error("{}: what is read of it, {first:#x} to {:#x}, would be written over meanwhile", path.display(), end - 1)]
+    /// The recording would overwrite its own source.
+    #[error("{}: the source, {first:#x} to {:#x}, would be overwritten while it is read", path.display(), end - 1)]
     Overlap {
         /// The device.
         path: PathBuf,
         /// Address of the first byte that is read.
         first: u64,
-        /// Address behind the last one.
+        /// Address after the last byte.
         end: u64,
     },
     /// The index is full.
@@ -178,87 +175,64 @@ pub enum Error {
         /// The device.
         path: PathBuf,
     },
-    /// Blocks smaller than the chunks that each has a record for.
+    /// Blocks smaller than the chunks, each of which has a record.
     #[error("blocks of {block_bytes} bytes are smaller than chunks of {chunk_bytes}")]
     SmallBlocks {
-        /// Bytes of a block.
+        /// Bytes per block.
         block_bytes: u32,
-        /// Bytes of a chunk.
+        /// Bytes per chunk.
         chunk_bytes: u32,
     },
-    /// A stream whose frames cannot be found without a list of their lengths.
+    /// A stream whose frames vary in length, so that finding them needs a list of lengths.
     #[error("frames of varying length cannot be recorded onto a device")]
     Varying,
     /// A source of several streams.
     #[error("{streams} streams cannot share a scan on a device")]
     Streams {
-        /// How many.
+        /// The number of streams.
         streams: usize,
     },
-    /// The source cannot be read.
-    #[error("{what}: {source}")]
-    Source {
-        /// The source.
-        what: String,
-        /// What the kernel said.
-        source: io::Error,
+    /// The number of streams differs from the number of devices.
+    #[error("{} for {}: each device takes one stream", counted(*streams as u64, "stream"), counted(*devices as u64, "device"))]
+    NotPaired {
+        /// The number of streams.
+        streams: usize,
+        /// The number of devices.
+        devices: usize,
     },
-    /// A socket.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// The writer has no ring.
+    /// A series of scans.
+    #[error("a device takes one scan at a time")]
+    Series,
+    /// The writer could not create its ring.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// Block memory.
-    #[error("{bytes} bytes of block memory cannot be had: {source}")]
+    /// Block memory could not be allocated.
+    #[error("allocating {bytes} bytes of block memory: {source}")]
     Memory {
-        /// How much.
+        /// The requested size.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A thread.
+    /// A thread could not be started.
     #[error("starting a thread: {source}")]
     Thread {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// An end was asked for so often that nobody waits for the device any more.
-    #[error("{}: it was left while it did not answer", path.display())]
-    Left {
-        /// The device.
-        path: PathBuf,
-    },
-    /// A thread ended without a word.
-    #[error("a thread of the recording failed; `fullbore recover` finds what was written")]
+    /// A thread ended without a report.
+    #[error("a thread of the recording failed; `fullbore recover` recovers the written data")]
     Broken,
 }
 
 impl Error {
-    /// Whether it comes before anything was written.
-    pub(super) fn is_before_the_first_byte(&self) -> bool {
-        matches!(
-            self,
-            Error::Port(_)
-                | Error::Memory { .. }
-                | Error::Ring(_)
-                | Error::Varying
-                | Error::Streams { .. }
-                | Error::Companion
-        )
-    }
-
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Error::Guard(error) => return error.hint(),
             Error::Address { source, .. } => source.hint(),
-            Error::Companion => {
-                "mend what is said of the other device; the recording begins on all of them or on none"
-                    .into()
-            }
             Error::Busy { .. } => {
-                "end the other recording first; a process that died lets it go by itself".into()
+                "end the other recording first; a dead process releases it by itself".into()
             }
             Error::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "run it as root, or as a member of the group that owns the device (`disk`)".into()
@@ -266,20 +240,20 @@ impl Error {
             Error::Open { source, .. } | Error::Write { source, .. }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
             {
-                "it is mounted read-only: `findmnt` tells by whom and how".into()
+                "it is mounted read-only: `findmnt` shows the mount".into()
             }
             Error::NoIndex { .. } => {
-                "the first recording with --session and --scan makes one; bare chunks are named by \
+                "the first recording with --session and --scan creates one; select bare chunks with \
                  first=… and last=…"
                     .into()
             }
             Error::Index { .. } => {
-                "both copies are damaged or of a later version; --overwrite makes a new one, and all \
+                "both copies are damaged or of a later version; --overwrite creates a new index, and all \
                  scans are lost"
                     .into()
             }
             Error::Shrunk { .. } => {
-                "what lies before its end can be read; to record, make the index anew with --overwrite"
+                "data before its end can be read; to record, create a new index with --overwrite"
                     .into()
             }
             Error::Divide { .. } => "give smaller chunks, or a larger device".into(),
@@ -289,7 +263,7 @@ impl Error {
                 "choose another --scan, or remove the old one with `fullbore rm`".into()
             }
             Error::Unsealed { path, .. } => format!(
-                "if nobody records it any more: fullbore recover device:{}",
+                "if it is no longer being recorded: fullbore recover device:{}",
                 path.display()
             ),
             Error::OtherChunk { there, .. } => format!("leave chunk= away, or write chunk={there}"),
@@ -301,22 +275,20 @@ impl Error {
             }
             Error::SmallBlocks { .. } => "give larger blocks with block=… in the source".into(),
             Error::Varying => "record them into a store, which keeps their lengths".into(),
+            Error::NotPaired { .. } => {
+                "name as many devices as streams, with --to once for each, or record all streams into a store".into()
+            }
+            Error::Series => "record a series of scans into a store".into(),
             Error::Streams { .. } => {
                 "record each into a scan of its own, or all of them into a store".into()
             }
             Error::Ring(error) => error.hint().into(),
-            Error::Left { path } => format!(
-                "once it answers again, `fullbore recover device:{}` keeps what was written of a scan",
-                path.display()
-            ),
             Error::Memory { .. } => "ask for less with --buffer".into(),
             Error::Open { .. }
             | Error::Make { .. }
             | Error::Read { .. }
             | Error::Write { .. }
             | Error::Sync { .. }
-            | Error::Source { .. }
-            | Error::Port(_)
             | Error::Thread { .. }
             | Error::Broken => return None,
         })

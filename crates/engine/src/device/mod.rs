@@ -1,44 +1,38 @@
-//! A drive recorded onto without a file system.
+//! Drives without a file system: the overwrite guard, the scan index, and reading.
 //!
 //! ```text
-//! guard ──Cleared──► Medium ──► writer (one thread, one ring) ◄── blocks ── feed:    pattern, file, pipe
-//!                       │                                       └── capture: datagrams
-//!                       ├──► volume: the scan index
-//!                       └──► contents: blocks in order, checked ──► cat, verify, convert, play
+//! guard ──Cleared──► BlockDevice ──► sink::device: chunks and records
+//!                        │
+//!                        ├──► Volume: the scan index
+//!                        └──► DeviceReader: blocks in order, checked ──► cat, verify, convert, play, record
 //! ```
 //!
-//! [`guard`] says whether a device may be written, and is for everyone who writes to devices. [`record`](fn@record)
-//! writes bare chunks or a scan, [`record_together`] several streams onto as many devices; [`Volume`] lists scans, finds, recovers and removes them; [`Contents`] gives their
-//! bytes in order. What is where on a device is told in `docs/reference/device.md`, and why a device has a writer
-//! of its own in `docs/decisions/0010-device.md`.
+//! [`overwrite_guard`] decides whether a device may be written; no device opens for writing without it. [`Volume`] lists,
+//! finds, recovers and removes scans. [`DeviceReader`] returns their bytes in order. Recording onto a device is a sink of
+//! the recorder: [`crate::sink::device`]. The layout of a device is described in `docs/reference/device.md`; the reason
+//! for a separate device writer in `docs/decisions/0010-device.md`.
 
-mod capture;
-pub mod contents;
+mod block_device;
+pub mod diagnostics;
 mod error;
-mod feed;
-pub mod finding;
-pub mod guard;
 mod input;
-mod loops;
-mod medium;
-mod overlap;
+mod loop_device;
+pub mod overwrite_guard;
 mod read;
-mod record;
+pub mod reader;
 mod recover;
 mod signature;
 #[cfg(test)]
 mod tests;
-mod together;
 pub mod verify;
 mod volume;
-mod writer;
 
-pub use contents::Contents;
+pub use block_device::BlockDevice;
+pub(crate) use block_device::unmake;
+pub use diagnostics::DeviceDiagnostic;
 pub use error::Error;
-pub use finding::Finding;
-pub use input::{DeviceInput, FileInput, Input, PatternInput, Taken};
-pub use medium::Medium;
-pub use record::{Limit, Plan, Progress, Recorded, Source, Stage, record};
+pub use input::DeviceInput;
+pub use reader::DeviceReader;
 pub use recover::{Recovered, recover};
-pub use together::{Sum, Together, record_together};
 pub use volume::Volume;
+pub(crate) use volume::check_blocks;

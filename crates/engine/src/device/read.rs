@@ -1,4 +1,4 @@
-//! Pieces of a device in their order, read ahead by a few threads.
+//! Reads pieces of a device in order, with read-ahead by a few threads.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,23 +8,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fullbore_core::device::{BlockRecord, Span};
 use fullbore_core::layout::{ALIGNMENT, BLOCK_BYTES};
 
+use super::block_device::BlockDevice;
 use super::error::Error;
-use super::medium::Medium;
 use crate::ring::{Block, Pool};
 use crate::sys::memory::Region;
 
-/// Reads under way at once: one alone leaves a drive idle between two.
+/// The number of concurrent reads: with a single one, a drive is idle between two reads.
 const THREADS: usize = 3;
 
-/// Pieces in memory: those being read, and those that wait for their turn.
+/// Pieces in memory: those being read, and those waiting for delivery.
 const PIECES: usize = 2 * THREADS;
 
-/// A run of bytes.
+/// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, a multiple of 4096.
+    /// Address of the first byte, a multiple of 4096.
     pub address: u64,
-    /// How many bytes of it are wanted.
+    /// The number of bytes wanted.
     pub bytes: u32,
 }
 
@@ -47,16 +47,16 @@ pub fn pieces_of(span: Span, bytes: u64) -> Vec<Piece> {
     (0..bytes.div_ceil(each)).map(|number| piece(number * each)).collect()
 }
 
-/// The piece that a record speaks of, if it lies within the scan's own chunks.
+/// The piece that a record describes, if it lies within the scan's own chunks.
 pub fn piece_of(span: Span, record: &BlockRecord) -> Option<Piece> {
     let padded = u64::from(record.bytes).next_multiple_of(ALIGNMENT);
     let address = span.place(record.offset, padded)?;
     address.is_multiple_of(ALIGNMENT).then_some(Piece { address, bytes: record.bytes })
 }
 
-/// Gives every piece to `take`, in order, until it breaks off. A piece that cannot be read is given as an error.
+/// Passes every piece to `take`, in order, until it breaks off. A piece that cannot be read is passed as an error.
 pub fn read<E: From<Error>>(
-    medium: &Medium,
+    block_device: &BlockDevice,
     pieces: &[Piece],
     take: impl FnMut(usize, Result<&[u8], Error>) -> Result<ControlFlow<()>, E>,
 ) -> Result<(), E> {
@@ -68,7 +68,7 @@ pub fn read<E: From<Error>>(
     let mut pool = Pool::new(Arc::new(region), largest, 0);
     let (free, empty) = mpsc::channel();
     while let Some(block) = pool.take() {
-        // The receiver is in this function.
+        // The receiver is in this function, so sending cannot fail.
         let _ = free.send(block);
     }
     let next = Mutex::new((empty, 0));
@@ -78,7 +78,7 @@ pub fn read<E: From<Error>>(
             let (full, next) = (full.clone(), &next);
             std::thread::Builder::new()
                 .name("fb-read".into())
-                .spawn_scoped(scope, move || fill(medium, pieces, next, &full))
+                .spawn_scoped(scope, move || fill(block_device, pieces, next, &full))
                 .map_err(|source| Error::Thread { source })?;
         }
         drop(full);
@@ -88,16 +88,16 @@ pub fn read<E: From<Error>>(
 
 type Filled = (usize, Block, Result<(), Error>);
 
-/// Whoever has a block takes the next piece, so those that are read are always the next ones.
+/// Each reader takes the next piece when it has a block, so reads are always of the next pieces.
 fn fill(
-    medium: &Medium,
+    block_device: &BlockDevice,
     pieces: &[Piece],
     next: &Mutex<(Receiver<Block>, usize)>,
     full: &Sender<Filled>,
 ) {
     loop {
         let (mut block, number) = {
-            // A reader that panicked has taken a piece and not changed the count by half.
+            // A reader that panicked has taken a piece; the counter is consistent.
             let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
             if next.1 >= pieces.len() {
                 return;
@@ -107,14 +107,14 @@ fn fill(
             (block, next.1 - 1)
         };
         let piece = pieces[number];
-        let result = medium.read(&mut block, piece.padded(), piece.address);
+        let result = block_device.read(&mut block, piece.padded(), piece.address);
         if full.send((number, block, result)).is_err() {
             return;
         }
     }
 }
 
-/// Takes what has been read, in order. Blocks go back; with their sender gone, the readers end.
+/// Delivers pieces in order, and returns their blocks. When the block queue closes, the readers end.
 fn deliver<E: From<Error>>(
     pieces: &[Piece],
     free: Sender<Block>,
@@ -133,7 +133,7 @@ fn deliver<E: From<Error>>(
             if flow.is_break() {
                 return Ok(());
             }
-            // Readers that have come to the end take no more.
+            // Readers that have reached the end take no more blocks.
             let _ = free.send(block);
         }
     }

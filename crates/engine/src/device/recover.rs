@@ -1,8 +1,8 @@
-//! Scans whose recorder died, made sealed ones.
+//! Seals scans whose recorder died.
 //!
-//! Records tell how far a scan had come. Those of rounds before the last one were durable with their data, which
-//! the last one's number proves; the data of the last round is read and checked, and the scan ends before the
-//! first block that is not whole.
+//! Records show the progress of a scan. Records of rounds before the last one were durable together with their data;
+//! the number of the last round proves it. The data of the last round is read and checked, and the scan ends before the
+//! first damaged block.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,20 +18,20 @@ use super::read::{Piece, piece_of, read};
 use super::volume::Volume;
 use crate::clock::Clock;
 
-/// What came of one scan.
+/// The result of one scan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovered {
-    /// The scan as the index has it now.
+    /// The scan as it is now in the index.
     pub scan: StoredScan,
     /// Blocks whose records prove that they were durable.
     pub durable_blocks: u64,
-    /// Blocks of the last round that were read and found whole.
+    /// Blocks of the last round that were read and are good.
     pub checked_blocks: u64,
-    /// Blocks with a record that are not whole, and were cut off.
+    /// Blocks with a record that are damaged, and were cut off.
     pub cut_blocks: u64,
 }
 
-/// Recovers every scan of a device that its recorder left unsealed, or the one that is named.
+/// Recovers the unsealed scans of a device, or only the named one.
 pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, Error> {
     let mut volume = Volume::open_to_change(path)?;
     if let Some(name) = only {
@@ -48,7 +48,7 @@ pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, E
 fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, Error> {
     let span = volume.span_of(&scan);
     let mut records = volume.records(&scan, u64::MAX)?;
-    // A record that does not go on where the one before it ended is none of this run.
+    // A record that does not continue at the end of the previous one belongs to an earlier recording.
     let mut end = 0u64;
     let run = records.iter().take_while(|record| {
         let follows = record.offset == end && piece_of(span, record).is_some();
@@ -89,7 +89,7 @@ fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, E
     })
 }
 
-/// How many records stand before the first block, from `from` on, that is not whole.
+/// The number of records, from `from` on, before the first damaged block.
 fn whole_from(
     volume: &Volume,
     records: &[BlockRecord],
@@ -99,7 +99,7 @@ fn whole_from(
     let tail = &records[from..];
     let pieces: Vec<Piece> = tail.iter().map_while(|record| piece_of(span, record)).collect();
     let mut whole = from;
-    read::<Error>(volume.medium(), &pieces, |place, bytes| match bytes {
+    read::<Error>(volume.block_device(), &pieces, |place, bytes| match bytes {
         Ok(bytes) if checksum(bytes) == tail[place].crc => {
             whole += 1;
             Ok(ControlFlow::Continue(()))

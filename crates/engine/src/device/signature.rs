@@ -1,18 +1,18 @@
-//! What lies at known places of a device that holds something: partition tables, file systems, RAID members.
+//! Signatures at known places of a device: partition tables, file systems, RAID members.
 //!
-//! The places are those that libblkid, the kernel's partition code and each format's own documentation name.
+//! The places are documented by libblkid, the kernel's partition code and each format's own documentation.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::guard::Finding;
+use super::overwrite_guard::ExistingContent;
 
-/// Bytes looked at from the beginning.
+/// Bytes read at the beginning.
 pub const HEAD_BYTES: usize = 256 << 10;
 
-/// Bytes looked at up to the end.
+/// Bytes read at the end.
 pub const TAIL_BYTES: usize = 128 << 10;
 
-/// What a signature stands for.
+/// The class of content that a signature indicates.
 #[derive(Clone, Copy, Debug)]
 enum Class {
     Partitions,
@@ -23,11 +23,11 @@ enum Class {
     Swap,
 }
 
-/// Bytes that say what a device holds.
+/// Bytes that identify the content of a device.
 struct Signature {
     class: Class,
     name: &'static str,
-    /// From the beginning; from the end if it is below zero.
+    /// Offset from the beginning, or from the end if negative.
     place: i64,
     bytes: &'static [u8],
 }
@@ -60,7 +60,7 @@ const SIGNATURES: &[Signature] = &[
     row(Class::FileSystem, "ReiserFS", 65_588, b"ReIsEr3Fs"),
     row(Class::FileSystem, "ReiserFS", 8244, b"ReIsErFs"),
     row(Class::FileSystem, "Reiser4", 65_536, b"ReIsEr4"),
-    // Its revision, 2.0, before the two bytes of its magic number.
+    // Revision 2.0, before the two bytes of the magic number.
     row(Class::FileSystem, "NILFS2", 1024, b"\x02\0\0\0\0\0\x34\x34"),
     row(Class::FileSystem, "GFS2", 65_536, b"\x01\x16\x19\x70\0\0\0\x01"),
     row(Class::FileSystem, "squashfs", 0, b"hsqs"),
@@ -87,12 +87,12 @@ const SIGNATURES: &[Signature] = &[
 /// The first word of a Linux RAID superblock.
 const RAID_WORD: &[u8] = b"\xfc\x4e\x2b\xa9";
 
-/// The first word of a ZFS uberblock, in either byte order, and where they lie in the first label.
+/// The first word of a ZFS uberblock in either byte order, and the offsets of uberblocks in the first label.
 const ZFS_WORDS: [u64; 2] = [0x00ba_b10c, 0x0cb1_ba00_0000_0000];
 const ZFS_PLACES: std::ops::Range<usize> = (128 << 10)..(256 << 10);
 
-/// Looks at a device of `bytes` bytes. What is found twice is named once.
-pub fn look(device: &mut (impl Read + Seek), bytes: u64) -> io::Result<Vec<Finding>> {
+/// Searches a device of `bytes` bytes. Content that is found twice is listed once.
+pub fn look(device: &mut (impl Read + Seek), bytes: u64) -> io::Result<Vec<ExistingContent>> {
     let head_bytes = bytes.min(HEAD_BYTES as u64) as usize;
     let mut head = vec![0; head_bytes];
     device.seek(SeekFrom::Start(0))?;
@@ -104,9 +104,9 @@ pub fn look(device: &mut (impl Read + Seek), bytes: u64) -> io::Result<Vec<Findi
     Ok(find(&head, &tail, bytes))
 }
 
-fn find(head: &[u8], tail: &[u8], bytes: u64) -> Vec<Finding> {
-    let mut found: Vec<Finding> = Vec::new();
-    let mut add = |finding: Finding| {
+fn find(head: &[u8], tail: &[u8], bytes: u64) -> Vec<ExistingContent> {
+    let mut found: Vec<ExistingContent> = Vec::new();
+    let mut add = |finding: ExistingContent| {
         if !found.contains(&finding) {
             found.push(finding);
         }
@@ -140,22 +140,22 @@ fn find(head: &[u8], tail: &[u8], bytes: u64) -> Vec<Finding> {
     found
 }
 
-/// Where the two older forms of Linux RAID keep their superblocks.
+/// The offsets of the superblock in the two older versions of Linux RAID.
 fn raid_places(bytes: u64) -> impl Iterator<Item = u64> {
     let oldest = (bytes & !0xffff).checked_sub(0x1_0000);
     let old = (bytes & !0xfff).checked_sub(0x2000);
     [oldest, old].into_iter().flatten()
 }
 
-fn finding(class: Class, name: &str) -> Finding {
+fn finding(class: Class, name: &str) -> ExistingContent {
     let kind = name.to_owned();
     match class {
-        Class::Partitions => Finding::PartitionTable { kind },
-        Class::FileSystem => Finding::FileSystem { kind },
-        Class::Raid => Finding::Raid { kind },
-        Class::VolumeManager => Finding::VolumeManager { kind },
-        Class::Encrypted => Finding::Encrypted { kind },
-        Class::Swap => Finding::Swap,
+        Class::Partitions => ExistingContent::PartitionTable { kind },
+        Class::FileSystem => ExistingContent::FileSystem { kind },
+        Class::Raid => ExistingContent::Raid { kind },
+        Class::VolumeManager => ExistingContent::VolumeManager { kind },
+        Class::Encrypted => ExistingContent::Encrypted { kind },
+        Class::Swap => ExistingContent::Swap,
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(bytes: &[u8]) -> Vec<Finding> {
+    fn seen(bytes: &[u8]) -> Vec<ExistingContent> {
         look(&mut Cursor::new(bytes), bytes.len() as u64).unwrap()
     }
 
@@ -194,11 +194,11 @@ mod tests {
         for place in [(1 << 20) - 0x1_0000, (1 << 20) - 0x2000] {
             let mut device = vec![0; (1 << 20) + 512];
             device[place..place + 4].copy_from_slice(RAID_WORD);
-            assert!(matches!(&seen(&device)[..], [Finding::Raid { .. }]), "{place:#x}");
+            assert!(matches!(&seen(&device)[..], [ExistingContent::Raid { .. }]), "{place:#x}");
         }
         let mut device = vec![0; 1 << 20];
         device[(132 << 10)..(132 << 10) + 8].copy_from_slice(&0x00ba_b10c_u64.to_le_bytes());
-        assert_eq!(seen(&device), [Finding::FileSystem { kind: "ZFS".into() }]);
+        assert_eq!(seen(&device), [ExistingContent::FileSystem { kind: "ZFS".into() }]);
     }
 
     #[test]

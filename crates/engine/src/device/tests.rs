@@ -1,24 +1,27 @@
-//! Devices in files: every file system has them, and what holds of a file holds of a drive.
+//! Tests of devices with files in their place: every file system has them, and a drive behaves alike.
 
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use fullbore_core::device::{AddressError, DeviceEnd, Ending, Word};
+use fullbore_core::device::{AddressError, BytesStream, DeviceEnd, Ending, Flush, Word};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Diagnosis, Pattern};
-use fullbore_core::units::ByteRate;
+use fullbore_core::units::ByteSize;
 
 use super::verify::{Verification, verify_pattern};
 use super::*;
-use crate::recorder::Control;
+use crate::error::RecordError;
+use crate::event::{Event, EventHandler};
+use crate::recorder::{Recorder, RecordingConfig, StopHandle};
+use crate::sink::SinkConfig;
+use crate::sink::device::{DeviceConfig, DeviceResult, DeviceTarget};
+use crate::source::SourceConfig;
 
 const CHUNK: u64 = 128 << 10;
 
-/// A device full of bytes that nobody would write.
+/// A device full of bytes that no other test writes.
 fn device(bytes: u64) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let old = vec![0xA5; 1 << 20];
@@ -33,27 +36,54 @@ fn end(path: &Path, parameters: &str) -> DeviceEnd {
     DeviceEnd::parse(&format!("device:{}?{parameters}", path.display())).unwrap()
 }
 
-fn plan(end: DeviceEnd, input: impl Input + 'static) -> Plan {
-    Plan {
-        source: Source::Input(Box::new(input)),
-        source_name: "test".into(),
-        scan: end.scan.clone(),
-        end,
-        overwrite: None,
-        limit: Limit::default(),
-        flush: false,
-        buffer: None,
-        sync_interval: None,
-        cpus: vec![],
+/// A recording of a source of bytes onto a device.
+fn plan(end: DeviceEnd, source: &str) -> RecordingConfig {
+    let stream = BytesStream { flush: Flush::AfterAbort, ..BytesStream::parse(source).unwrap() };
+    let scan = end.scan.clone().unwrap_or_else(|| name("bare_chunks"));
+    let device = DeviceTarget { scan: end.scan.clone(), end, overwrite: None };
+    let to = SinkConfig::Device(DeviceConfig { devices: vec![device] });
+    RecordingConfig {
+        buffer: Some(ByteSize(8 << 20)),
+        ..RecordingConfig::new([stream], to, vec![scan])
     }
 }
 
-fn pattern(bytes: Option<u64>) -> PatternInput {
-    PatternInput::new(Pattern::Counter, bytes, None)
+/// The same, with permission to overwrite this device.
+fn overwriting(mut plan: RecordingConfig, named: &Path) -> RecordingConfig {
+    let SinkConfig::Device(to) = &mut plan.sink else { unreachable!("it is onto a device") };
+    to.devices[0].overwrite = Some(named.to_owned());
+    plan
 }
 
-fn write(plan: Plan) -> Result<Recorded, Error> {
-    record(plan, &Control::default(), &mut |_| {})
+fn pattern(bytes: Option<u64>) -> String {
+    "pattern:counter".to_owned() + &bytes.map_or(String::new(), |bytes| format!("?bytes={bytes}"))
+}
+
+fn write(plan: RecordingConfig) -> Result<DeviceResult, Error> {
+    record(plan, &Arc::new(StopHandle::default()), &mut |_| {})
+}
+
+/// Records, and returns the result on the device.
+fn record(
+    plan: RecordingConfig,
+    control: &Arc<StopHandle>,
+    tell: &mut EventHandler<'_>,
+) -> Result<DeviceResult, Error> {
+    let mut result = None;
+    let mut tell = |event: &Event| {
+        if let Event::Sealed(sealed) = event {
+            result = sealed.devices.first().cloned();
+        }
+        tell(event);
+    };
+    let recorder = match Recorder::arm(plan, &mut tell) {
+        Ok(recorder) => recorder,
+        Err(RecordError::Device(error)) => return Err(*error),
+        Err(error) => panic!("{error}"),
+    };
+    // A source that breaks is an error after the scan is sealed.
+    let _ = recorder.run(control, &mut tell);
+    Ok(result.expect("it is sealed"))
 }
 
 fn expected(bytes: usize) -> Vec<u8> {
@@ -63,7 +93,7 @@ fn expected(bytes: usize) -> Vec<u8> {
 }
 
 fn verified(volume: &mut Volume, scan: &str) -> Result<Verification, Error> {
-    verify::verify_scan(volume, &name(scan), &Control::default(), &|_, _| {})
+    verify::verify_scan(volume, &name(scan), &StopHandle::default(), &|_, _| {})
 }
 
 fn name(text: &str) -> ScanName {
@@ -74,7 +104,7 @@ fn name(text: &str) -> ScanName {
 fn a_session_touches_its_chunks_and_nothing_else() {
     let file = device(8 << 20);
     let end = end(file.path(), "first=0x20000&last=0x4a0000&block=256KiB");
-    let recorded = write(plan(end, pattern(None))).unwrap();
+    let recorded = write(plan(end, &pattern(None))).unwrap();
     assert_eq!(recorded.status.words, [Word::Finished]);
     assert_eq!(recorded.status.captured_last, Some(0x4a_0000));
     assert_eq!(recorded.durable_bytes, recorded.bytes);
@@ -96,7 +126,7 @@ fn wrong_addresses_are_refused_before_anything_is_written() {
         ("first=0x200000", "address-range-greater-than-media"),
         ("chunk=4MiB", "media-smaller-than-chunk"),
     ] {
-        let error = write(plan(end(file.path(), parameters), pattern(None))).unwrap_err();
+        let error = write(plan(end(file.path(), parameters), &pattern(None))).unwrap_err();
         let Error::Address { source, .. } = &error else { panic!("{parameters}: {error}") };
         assert_eq!(AddressError::name(source), name, "{parameters}");
         assert!(error.hint().is_some());
@@ -109,7 +139,7 @@ fn an_early_end_is_told_with_the_chunk_it_came_in() {
     let file = device(4 << 20);
     let bytes = 3 * CHUNK + 1000;
     let recorded =
-        write(plan(end(file.path(), "first=0&last=0x1e0000"), pattern(Some(bytes)))).unwrap();
+        write(plan(end(file.path(), "first=0&last=0x1e0000"), &pattern(Some(bytes)))).unwrap();
     assert_eq!(recorded.status.words, [Word::Finished, Word::EarlyEnd]);
     assert!(recorded.early);
     assert_eq!((recorded.bytes, recorded.status.captured_last), (bytes, Some(3 * CHUNK)));
@@ -125,27 +155,30 @@ fn an_early_end_is_told_with_the_chunk_it_came_in() {
 fn leftover_input_is_flushed_when_asked_to() {
     let file = device(2 << 20);
     let wanted = end(file.path(), "first=0&last=0");
-    let flushing = Plan { flush: true, ..plan(wanted.clone(), pattern(Some(2 * CHUNK))) };
+    let mut flushing = plan(wanted.clone(), &pattern(Some(2 * CHUNK)));
+    let SourceConfig::Bytes(stream) = &mut flushing.sources[0] else { unreachable!("bytes") };
+    stream.flush = Flush::Always;
     let recorded = write(flushing).unwrap();
     assert_eq!(recorded.status.words, [Word::Finished, Word::FlushFinished]);
     assert_eq!((recorded.bytes, recorded.status.flushed_bytes), (CHUNK, CHUNK));
-    let kept = write(plan(wanted, pattern(Some(2 * CHUNK)))).unwrap();
+    let kept = write(plan(wanted, &pattern(Some(2 * CHUNK)))).unwrap();
     assert_eq!((kept.status.words, kept.status.flushed_bytes), (vec![Word::Finished], 0));
 }
 
-/// Ends a session from the outside once some of it is written.
-fn ended_by(path: &Path, urgency: u8, flush: bool) -> Recorded {
-    let control = Control::default();
-    let slow = PatternInput::new(Pattern::Counter, Some(1 << 30), Some(ByteRate(40 << 20)));
-    let plan = Plan { flush, ..plan(end(path, "first=0&block=128KiB"), slow) };
-    record(plan, &control, &mut |stage| {
-        if let Stage::Progress(progress) = stage
-            && progress.bytes > 4 * CHUNK
-        {
-            if urgency > 1 { control.abort() } else { control.stop() }
+/// Stops a session from outside once some of it is written.
+fn ended_by(end: DeviceEnd, urgency: u8) -> DeviceResult {
+    let control = Arc::new(StopHandle::default());
+    let slow = "pattern:counter?bytes=48MiB&rate=40MB/s";
+    let mut told = 0;
+    let mut tell = |event: &Event| {
+        if let Event::Progress(progress) = event {
+            told = progress.members[0].written_bytes;
+            if told > 4 * CHUNK {
+                if urgency > 1 { control.abort() } else { control.stop() }
+            }
         }
-    })
-    .unwrap()
+    };
+    record(plan(end, slow), &control, &mut tell).unwrap()
 }
 
 #[test]
@@ -153,7 +186,7 @@ fn after_a_stop_and_after_an_abort_everything_up_to_the_last_address_is_new_and_
 {
     for urgency in [1, 2] {
         let file = device(64 << 20);
-        let recorded = ended_by(file.path(), urgency, false);
+        let recorded = ended_by(end(file.path(), "first=0&block=128KiB"), urgency);
         let word = if urgency > 1 { Word::Aborted } else { Word::Stopped };
         assert!(recorded.status.has(word) && recorded.status.has(Word::Finished));
         let last = recorded.status.captured_last.unwrap();
@@ -169,84 +202,25 @@ fn after_a_stop_and_after_an_abort_everything_up_to_the_last_address_is_new_and_
     }
 }
 
-/// Gives whole chunks, waits until they are written, and then gives a part of one more while an abort comes.
-struct Aborting {
-    given: u64,
-    written: Arc<AtomicU64>,
-    control: Arc<Control>,
-}
-
-impl Aborting {
-    const WHOLE: u64 = 5 * CHUNK;
-    const PART: u64 = 1000;
-}
-
-impl Input for Aborting {
-    fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
-        if self.given < Self::WHOLE {
-            let bytes = into.len().min((Self::WHOLE - self.given) as usize);
-            Pattern::Counter.fill(&mut into[..bytes], self.given);
-            self.given += bytes as u64;
-            return Ok(Taken::Bytes(bytes));
-        }
-        if self.control.asked() > 0 {
-            return Ok(Taken::End);
-        }
-        if self.written.load(Relaxed) < Self::WHOLE {
-            return Ok(Taken::NotYet);
-        }
-        self.control.abort();
-        into[..Self::PART as usize].fill(0x77);
-        Ok(Taken::Bytes(Self::PART as usize))
-    }
-}
-
-/// Aborts just when five chunks are written and a part of the sixth is held.
-fn aborted(end: DeviceEnd) -> Recorded {
-    let (written, control) = (Arc::new(AtomicU64::new(0)), Arc::new(Control::default()));
-    let input = Aborting { given: 0, written: written.clone(), control: control.clone() };
-    record(plan(end, input), &control, &mut |stage| {
-        if let Stage::Progress(progress) = stage {
-            written.store(progress.bytes, Relaxed);
-        }
-    })
-    .unwrap()
-}
-
-#[test]
-fn an_abort_captures_the_last_chunk_that_was_written_and_drops_what_was_held() {
-    let file = device(8 << 20);
-    let recorded = aborted(end(file.path(), "first=0x40000&block=128KiB"));
-    let status = &recorded.status;
-    assert_eq!(status.words, [Word::Finished, Word::Aborted, Word::FlushFinished]);
-    assert_eq!((status.bytes, status.dropped_bytes), (Aborting::WHOLE, Aborting::PART));
-    assert_eq!(status.captured_last, Some(0x4_0000 + 4 * CHUNK));
-    assert_eq!(recorded.durable_bytes, Aborting::WHOLE, "what was written is safe");
-    let content = std::fs::read(file.path()).unwrap();
-    let behind = (0x4_0000 + Aborting::WHOLE) as usize;
-    assert!(content[0x4_0000..behind] == expected(Aborting::WHOLE as usize));
-    assert!(content[behind..].iter().all(|&byte| byte == 0xA5), "nothing that was held");
-}
-
 #[test]
 fn an_aborted_scan_is_in_the_index_as_far_as_it_was_written_and_frees_the_rest() {
     let file = device(64 << 20);
     let path = file.path();
-    write(plan(end(path, "scan=r1_before"), pattern(Some(1 << 20)))).unwrap();
-    let recorded = aborted(end(path, "scan=r1_aborted&block=128KiB"));
+    write(plan(end(path, "scan=r1_before"), &pattern(Some(1 << 20)))).unwrap();
+    let recorded = ended_by(end(path, "scan=r1_aborted&block=128KiB"), 2);
     let mut volume = Volume::open_to_read(path).unwrap();
     let stored = volume.scan(&name("r1_aborted")).unwrap().clone();
     assert_eq!(recorded.scan.as_ref(), Some(&stored), "what is told is what the index says");
     assert_eq!((stored.state, stored.ending), (State::Aborted, Ending::Aborted));
-    assert_eq!((stored.bytes, stored.blocks), (Aborting::WHOLE, 5));
-    let last = stored.first + 4 * CHUNK;
+    assert_eq!((stored.bytes, stored.blocks), (recorded.bytes, recorded.bytes / CHUNK));
+    assert_eq!(recorded.durable_bytes, recorded.bytes, "what was written is safe");
+    let last = stored.first + recorded.bytes - CHUNK;
     assert_eq!(recorded.status.captured_last, Some(last));
     assert_eq!((stored.last(CHUNK as u32), stored.limit), (Some(last), last));
     assert!(verified(&mut volume, "r1_aborted").unwrap().good);
     drop(volume);
-    let next = write(plan(end(path, "scan=r1_next"), pattern(Some(1 << 20)))).unwrap();
-    let behind = stored.first + 64 * CHUNK;
-    assert_eq!(next.scan.unwrap().first, behind, "the next multiple of 64 chunks is free");
+    let next = write(plan(end(path, "scan=r1_next"), &pattern(Some(1 << 20)))).unwrap();
+    assert!(next.scan.unwrap().first > last, "the rest is free");
     let mut volume = Volume::open_to_read(path).unwrap();
     for scan in ["r1_before", "r1_aborted", "r1_next"] {
         assert!(verified(&mut volume, scan).unwrap().good, "{scan}");
@@ -263,17 +237,15 @@ fn a_partition_table_is_not_written_over_unless_the_device_is_named_again() {
         file.as_file().write_all_at(table, place).unwrap();
         let before = std::fs::read(path).unwrap();
         for parameters in ["first=0&last=0", "first=0x100000&last=0x100000", "scan=r1_a"] {
-            let to = || plan(end(path, parameters), pattern(Some(CHUNK)));
-            for typed in [None, Some("/dev/other".into())] {
-                let error = write(Plan { overwrite: typed, ..to() }).unwrap_err();
+            let to = || plan(end(path, parameters), &pattern(Some(CHUNK)));
+            let other = overwriting(to(), Path::new("/dev/other"));
+            for typed in [to(), other] {
+                let error = write(typed).unwrap_err();
                 assert!(matches!(error, Error::Guard(_)), "{place}, {parameters}: {error}");
             }
         }
         assert!(std::fs::read(path).unwrap() == before, "nothing was written: {place}");
-        let named = Plan {
-            overwrite: Some(path.to_owned()),
-            ..plan(end(path, "scan=r1_a"), pattern(Some(CHUNK)))
-        };
+        let named = overwriting(plan(end(path, "scan=r1_a"), &pattern(Some(CHUNK))), path);
         write(named).unwrap();
         assert!(verified(&mut Volume::open_to_read(path).unwrap(), "r1_a").unwrap().good);
     }
@@ -285,7 +257,7 @@ fn scans_lie_one_after_the_other_and_are_found_verified_and_removed() {
     let path = file.path();
     for (scan, bytes) in [("r1_a", 5 << 20), ("r1_b", 100_000), ("r1_c", 9 << 20)] {
         let recorded =
-            write(plan(end(path, &format!("scan={scan}&block=1MiB")), pattern(Some(bytes))))
+            write(plan(end(path, &format!("scan={scan}&block=1MiB")), &pattern(Some(bytes))))
                 .unwrap();
         let stored = recorded.scan.unwrap();
         assert_eq!((stored.state, stored.ending), (State::Sealed, Ending::Complete), "{scan}");
@@ -298,16 +270,16 @@ fn scans_lie_one_after_the_other_and_are_found_verified_and_removed() {
     for scan in ["r1_a", "r1_b", "r1_c"] {
         let verification = verified(&mut volume, scan).unwrap();
         assert!(verification.good, "{verification:?}");
-        // The data lies plain.
+        // The data is stored unchanged.
         let stored = volume.scan(&name(scan)).unwrap();
         let mut content = vec![0; stored.bytes as usize];
         file.as_file().read_exact_at(&mut content, stored.first).unwrap();
         assert!(content == expected(content.len()), "{scan}");
     }
-    let again = write(plan(end(path, "scan=r1_a"), pattern(Some(1)))).unwrap_err();
+    let again = write(plan(end(path, "scan=r1_a"), &pattern(Some(1)))).unwrap_err();
     assert!(matches!(again, Error::ScanExists { .. }), "{again}");
     let removed = Volume::open_to_change(path).unwrap().remove(&name("r1_b")).unwrap();
-    let refilled = write(plan(end(path, "scan=r1_d"), pattern(Some(1000)))).unwrap().scan.unwrap();
+    let refilled = write(plan(end(path, "scan=r1_d"), &pattern(Some(1000)))).unwrap().scan.unwrap();
     assert_ne!(refilled.first, removed.first, "the largest gap is taken");
     assert!(matches!(
         Volume::open_to_read(path).unwrap().scan(&name("r1_b")),
@@ -319,7 +291,7 @@ fn scans_lie_one_after_the_other_and_are_found_verified_and_removed() {
 fn a_flipped_bit_is_found_in_its_block_and_a_damaged_record_is_named() {
     let file = device(64 << 20);
     let path = file.path();
-    let recorded = write(plan(end(path, "scan=r1_a&block=1MiB"), pattern(Some(4 << 20)))).unwrap();
+    let recorded = write(plan(end(path, "scan=r1_a&block=1MiB"), &pattern(Some(4 << 20)))).unwrap();
     let first = recorded.scan.unwrap().first;
     let mut byte = [0];
     let place = first + (2 << 20) + 77;
@@ -328,27 +300,34 @@ fn a_flipped_bit_is_found_in_its_block_and_a_damaged_record_is_named() {
     let mut volume = Volume::open_to_read(path).unwrap();
     let verification = verified(&mut volume, "r1_a").unwrap();
     let address = first + (2 << 20);
-    assert_eq!(verification.findings, [Finding::Block { number: 2, address, bytes: 1 << 20 }]);
+    assert_eq!(
+        verification.findings,
+        [DeviceDiagnostic::Block { number: 2, address, bytes: 1 << 20 }]
+    );
     assert!(!verification.good && verification.status.has(Word::DataError));
     let record = volume.layout().record_place(first, 1).unwrap();
     file.as_file().write_all_at(&[0xFF], record + 20).unwrap();
     let verification = verified(&mut volume, "r1_a").unwrap();
-    assert!(verification.findings.contains(&Finding::Record { number: 1 }), "{verification:?}");
+    assert!(
+        verification.findings.contains(&DeviceDiagnostic::Record { number: 1 }),
+        "{verification:?}"
+    );
 }
 
 #[test]
 fn a_pattern_that_is_not_there_is_found_at_its_first_byte() {
     let file = device(4 << 20);
-    write(plan(end(file.path(), "first=0x20000&last=0x120000"), pattern(None))).unwrap();
+    write(plan(end(file.path(), "first=0x20000&last=0x120000"), &pattern(None))).unwrap();
     let place = end(file.path(), "first=0x20000&last=0x120000");
-    let verified =
-        |control: &Control| verify_pattern(&place, Pattern::Counter, control, &|_, _| {}).unwrap();
-    let good = verified(&Control::default());
+    let verified = |control: &StopHandle| {
+        verify_pattern(&place, Pattern::Counter, control, &|_, _| {}).unwrap()
+    };
+    let good = verified(&StopHandle::default());
     assert!(good.good && good.status.words == [Word::Finished], "{good:?}");
     assert_eq!(good.status.captured_last, Some(0x12_0000));
     file.as_file().write_all_at(&[0xFF], 0x60000 + 8).unwrap();
-    let found = verified(&Control::default());
-    let wrong = Finding::Pattern {
+    let found = verified(&StopHandle::default());
+    let wrong = DeviceDiagnostic::Pattern {
         address: 0x60008,
         offset: 0x40008,
         chunk: 0x60000,
@@ -364,23 +343,25 @@ fn a_pattern_that_is_not_there_is_found_at_its_first_byte() {
 #[test]
 fn a_device_that_is_full_ends_the_scan_and_says_so() {
     let file = device(16 << 20);
-    let recorded = write(plan(end(file.path(), "scan=r1_a&block=1MiB"), pattern(None))).unwrap();
+    let recorded = write(plan(end(file.path(), "scan=r1_a&block=1MiB"), &pattern(None))).unwrap();
     let scan = recorded.scan.unwrap();
     assert_eq!((scan.ending, recorded.full), (Ending::Full, true));
     let mut volume = Volume::open_to_read(file.path()).unwrap();
     assert_eq!(scan.bytes, volume.span_of(&scan).bytes());
     assert!(verified(&mut volume, "r1_a").unwrap().good);
-    let more = write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1)))).unwrap_err();
+    let more = write(plan(end(file.path(), "scan=r1_b"), &pattern(Some(1)))).unwrap_err();
     assert!(matches!(more, Error::NoSpace { .. }), "{more}");
 }
 
 #[test]
 fn what_needs_more_than_there_is_is_refused_beforehand() {
     let file = device(16 << 20);
-    let error = write(plan(end(file.path(), "scan=r1_a"), pattern(Some(1 << 30)))).unwrap_err();
+    let error = write(plan(end(file.path(), "scan=r1_a"), &pattern(Some(1 << 30)))).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    assert!(std::fs::read(file.path()).unwrap().iter().all(|&byte| byte == 0xA5));
+    write(plan(end(file.path(), "scan=r1_a"), &pattern(Some(1)))).unwrap();
     let error =
-        write(plan(end(file.path(), "scan=r1_a&chunk=8MiB"), pattern(Some(1)))).unwrap_err();
+        write(plan(end(file.path(), "scan=r1_b&chunk=8MiB"), &pattern(Some(1)))).unwrap_err();
     assert!(matches!(error, Error::OtherChunk { .. }), "{error}");
 }
 
@@ -388,57 +369,36 @@ fn what_needs_more_than_there_is_is_refused_beforehand() {
 fn a_copy_of_the_index_that_is_torn_is_told_and_mended_by_the_next_change() {
     let file = device(64 << 20);
     let path = file.path();
-    write(plan(end(path, "scan=r1_a"), pattern(Some(1000)))).unwrap();
+    write(plan(end(path, "scan=r1_a"), &pattern(Some(1000)))).unwrap();
     for place in [0, Volume::open_to_read(path).unwrap().layout().second_copy()] {
         file.as_file().write_all_at(&[0xFF; 64], place + 8192).unwrap();
         let volume = Volume::open_to_read(path).unwrap();
         assert!(volume.damage().is_some());
         let scan = format!("r1_mended{place}");
-        write(plan(end(path, &format!("scan={scan}")), pattern(Some(1000)))).unwrap();
+        write(plan(end(path, &format!("scan={scan}")), &pattern(Some(1000)))).unwrap();
         let mended = Volume::open_to_read(path).unwrap();
         assert!(mended.damage().is_none(), "{place:#x}");
         assert!(mended.scan(&name(&scan)).is_ok());
     }
 }
 
-/// A source that gives one chunk and breaks.
-struct Breaking(bool);
-
-impl Input for Breaking {
-    fn take(&mut self, into: &mut [u8]) -> io::Result<Taken> {
-        if std::mem::replace(&mut self.0, true) {
-            return Err(io::Error::other("the cable was pulled"));
-        }
-        into[..CHUNK as usize].fill(7);
-        Ok(Taken::Bytes(CHUNK as usize))
-    }
-}
-
-#[test]
-fn a_source_that_breaks_is_told_and_what_came_is_kept() {
-    let file = device(64 << 20);
-    let recorded = write(plan(end(file.path(), "scan=r1_a"), Breaking(false))).unwrap();
-    assert!(recorded.failure.unwrap().contains("the cable was pulled"));
-    assert_eq!(recorded.scan.unwrap().bytes, CHUNK);
-}
-
 #[test]
 fn two_recorders_do_not_share_a_device() {
     let file = device(64 << 20);
-    write(plan(end(file.path(), "scan=r1_a"), pattern(Some(1000)))).unwrap();
+    write(plan(end(file.path(), "scan=r1_a"), &pattern(Some(1000)))).unwrap();
     let held = Volume::open_to_change(file.path()).unwrap();
-    let error = write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1000)))).unwrap_err();
+    let error = write(plan(end(file.path(), "scan=r1_b"), &pattern(Some(1000)))).unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     drop(held);
-    write(plan(end(file.path(), "scan=r1_b"), pattern(Some(1000)))).unwrap();
+    write(plan(end(file.path(), "scan=r1_b"), &pattern(Some(1000)))).unwrap();
 }
 
 #[test]
 fn a_read_that_is_stopped_or_aborted_captures_the_last_chunk_it_read() {
     let file = device(16 << 20);
-    write(plan(end(file.path(), "first=0&last=0xfe0000"), pattern(None))).unwrap();
+    write(plan(end(file.path(), "first=0&last=0xfe0000"), &pattern(None))).unwrap();
     for (urgency, word) in [(1, Word::Stopped), (2, Word::Aborted)] {
-        let control = Control::default();
+        let control = StopHandle::default();
         let ask = |done: u64, _| {
             if done == 8 << 20 {
                 if urgency > 1 { control.abort() } else { control.stop() }
@@ -454,13 +414,13 @@ fn a_read_that_is_stopped_or_aborted_captures_the_last_chunk_it_read() {
 #[test]
 fn what_an_earlier_session_left_is_called_stale() {
     let file = device(4 << 20);
-    let seeded = |seed| PatternInput::new(Pattern::Random { seed }, None, None);
-    write(plan(end(file.path(), "first=0"), seeded(1))).unwrap();
-    let again = plan(end(file.path(), "first=0&last=0x1e0000"), seeded(2));
-    write(Plan { overwrite: Some(file.path().to_owned()), ..again }).unwrap();
+    write(plan(end(file.path(), "first=0"), "pattern:random:1")).unwrap();
+    let again = plan(end(file.path(), "first=0&last=0x1e0000"), "pattern:random:2");
+    write(overwriting(again, file.path())).unwrap();
     let now = Pattern::Random { seed: 2 };
-    let it = verify_pattern(&end(file.path(), ""), now, &Control::default(), &|_, _| {}).unwrap();
-    let [Finding::Pattern { address, chunks, diagnosis, .. }] = it.findings[..] else {
+    let it =
+        verify_pattern(&end(file.path(), ""), now, &StopHandle::default(), &|_, _| {}).unwrap();
+    let [DeviceDiagnostic::Pattern { address, chunks, diagnosis, .. }] = it.findings[..] else {
         panic!("{it:?}")
     };
     assert_eq!((address / CHUNK, chunks), (16, 16));
@@ -470,17 +430,17 @@ fn what_an_earlier_session_left_is_called_stale() {
 #[test]
 fn a_device_is_copied_onto_another_and_a_damaged_block_is_not() {
     let (from, to) = (device(32 << 20), device(32 << 20));
-    write(plan(end(from.path(), "scan=r1_a&block=1MiB"), pattern(Some(3_500_000)))).unwrap();
+    write(plan(end(from.path(), "scan=r1_a&block=1MiB"), &pattern(Some(3_500_000)))).unwrap();
     let copy = |scan: &str| {
-        let contents = Contents::open(&end(from.path(), "scan=r1_a")).unwrap();
-        let input = DeviceInput::new(contents.checked().unwrap());
-        write(plan(end(to.path(), &format!("scan={scan}&block=256KiB")), input)).unwrap()
+        let source = format!("device:{}?scan=r1_a", from.path().display());
+        write(plan(end(to.path(), &format!("scan={scan}&block=256KiB")), &source)).unwrap()
     };
     let whole = copy("r1_whole");
     assert_eq!((whole.bytes, whole.failure), (3_500_000, None));
     let first = whole.scan.unwrap().first as usize;
     assert!(std::fs::read(to.path()).unwrap()[first..][..3_500_000] == expected(3_500_000));
-    let place = Contents::open(&end(from.path(), "scan=r1_a")).unwrap().span().first() + (2 << 20);
+    let place =
+        DeviceReader::open(&end(from.path(), "scan=r1_a")).unwrap().span().first() + (2 << 20);
     from.as_file().write_all_at(&[0xFF; 64], place).unwrap();
     let cut = copy("r1_cut");
     assert_eq!(cut.bytes, 2 << 20, "what lies before the damaged block");
@@ -491,13 +451,13 @@ fn a_device_is_copied_onto_another_and_a_damaged_block_is_not() {
 fn a_device_that_has_become_smaller_is_read_and_not_written_and_a_larger_one_is_both() {
     let file = device(32 << 20);
     let path = file.path();
-    write(plan(end(path, "scan=r1_a"), pattern(Some(1 << 20)))).unwrap();
+    write(plan(end(path, "scan=r1_a"), &pattern(Some(1 << 20)))).unwrap();
     file.as_file().set_len(64 << 20).unwrap();
-    write(plan(end(path, "scan=r1_larger"), pattern(Some(1 << 20)))).unwrap();
+    write(plan(end(path, "scan=r1_larger"), &pattern(Some(1 << 20)))).unwrap();
     assert!(Volume::open_to_read(path).unwrap().damage().is_none(), "both copies are found");
     file.as_file().set_len(16 << 20).unwrap();
     assert!(verified(&mut Volume::open_to_read(path).unwrap(), "r1_a").unwrap().good);
-    let error = write(plan(end(path, "scan=r1_smaller"), pattern(Some(1000)))).unwrap_err();
+    let error = write(plan(end(path, "scan=r1_smaller"), &pattern(Some(1000)))).unwrap_err();
     assert!(matches!(error, Error::Shrunk { .. }), "{error}");
 }
 
@@ -505,6 +465,6 @@ fn a_device_that_has_become_smaller_is_read_and_not_written_and_a_larger_one_is_
 fn no_file_is_made_for_addresses_that_it_would_not_have() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("disk.img");
-    let error = write(plan(end(&path, "size=1MiB&last=0x100000"), pattern(None))).unwrap_err();
+    let error = write(plan(end(&path, "size=1MiB&last=0x100000"), &pattern(None))).unwrap_err();
     assert!(matches!(error, Error::Address { .. }) && !path.exists(), "{error}");
 }

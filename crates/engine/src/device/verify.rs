@@ -1,4 +1,4 @@
-//! What lies on a device held against what is known of it: checksums of a scan, or a pattern.
+//! Verifies the contents of a device against the checksums of a scan, or against a pattern.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -8,48 +8,48 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::device::StoredScan;
 use fullbore_core::device::{DeviceEnd, Span, Status, Word};
 use fullbore_core::name::ScanName;
-use fullbore_core::pattern::{Checker, Finding as Wrong, Mismatch, Pattern, Report};
+use fullbore_core::pattern::{Checker, Mismatch, MismatchRun as Wrong, Pattern, Report};
 use serde::Serialize;
 
-use super::contents::Contents;
+use super::diagnostics::DeviceDiagnostic;
 use super::error::Error;
-use super::finding::Finding;
+use super::reader::DeviceReader;
 use super::volume::Volume;
-use crate::recorder::Control;
+use crate::recorder::StopHandle;
 
 /// The most findings that are listed; further ones are counted.
 const MOST_FINDINGS: usize = 1000;
 
-/// What came of it.
+/// The result of a verification.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
     /// The device.
     pub device: PathBuf,
-    /// The scan, if it was one.
+    /// The scan, if one was verified.
     pub scan: Option<ScanName>,
-    /// Whether that scan is complete, if its frames were counted.
+    /// The completeness of the scan, if its frames were counted.
     #[serde(flatten)]
     pub completeness: Option<Completeness>,
     /// The read status.
     pub status: Status,
-    /// Bytes looked at.
+    /// Bytes read.
     pub bytes: u64,
     /// Blocks, or pieces of a pattern.
     pub blocks: u64,
-    /// Those that are good.
+    /// Good blocks or pieces.
     pub good_blocks: u64,
-    /// What is not as it should be.
-    pub findings: Vec<Finding>,
-    /// Findings beyond those listed; of a pattern, wrong chunks in none of them.
+    /// The problems found.
+    pub findings: Vec<DeviceDiagnostic>,
+    /// Findings beyond the listed ones; for a pattern, wrong chunks that no finding contains.
     pub unlisted: u64,
-    /// Whether nothing was found.
+    /// True if there are no findings.
     pub good: bool,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl Verification {
-    fn new(contents: &Contents) -> Self {
+    fn new(contents: &DeviceReader) -> Self {
         Self {
             device: contents.path().to_owned(),
             scan: contents.scan().map(|scan| scan.name.clone()),
@@ -65,7 +65,7 @@ impl Verification {
         }
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn found(&mut self, finding: DeviceDiagnostic) {
         match self.findings.len() < MOST_FINDINGS {
             true => self.findings.push(finding),
             false => self.unlisted += 1,
@@ -81,20 +81,20 @@ impl Verification {
     }
 }
 
-/// Reads a scan, and holds every block against its record. `progress` is told bytes read and bytes in all.
+/// Reads a scan, and compares every block with its record. `progress` gets the bytes read and the total.
 pub fn verify_scan(
     volume: &mut Volume,
     name: &ScanName,
-    control: &Control,
+    control: &StopHandle,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Verification, Error> {
     let begun = Instant::now();
-    let contents = Contents::of_scan(volume, name)?;
+    let contents = DeviceReader::of_scan(volume, name)?;
     let mut it = Verification::new(&contents);
     contents.findings().iter().for_each(|finding| it.found(finding.clone()));
     let status = contents.read::<Error>(control, progress, |part| {
         match part.finding {
-            // Of a block whose record is damaged nothing can be said.
+            // A block with a damaged record cannot be judged.
             None => it.good_blocks += u64::from(part.checked),
             Some(finding) => it.found(finding),
         }
@@ -103,15 +103,15 @@ pub fn verify_scan(
     Ok(it.ended(status, begun))
 }
 
-/// Reads chunks, and holds them against a pattern that begins with the first of them.
+/// Reads chunks, and compares them with a pattern that begins at the first of them.
 pub fn verify_pattern(
     end: &DeviceEnd,
     pattern: Pattern,
-    control: &Control,
+    control: &StopHandle,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Verification, Error> {
     let begun = Instant::now();
-    let contents = Contents::of_chunks(end)?;
+    let contents = DeviceReader::of_chunks(end)?;
     let span = contents.span();
     let checker = Checker::new(pattern).blocks(span.chunk_bytes().into());
     let (mut it, mut report) = (Verification::new(&contents), Report::default());
@@ -134,12 +134,12 @@ pub fn verify_pattern(
     Ok(it.ended(status, begun))
 }
 
-/// What the checker says of the pattern, with addresses.
-fn told(wrong: &Wrong, span: Span) -> Finding {
+/// Converts the pattern checker's result, with addresses.
+fn told(wrong: &Wrong, span: Span) -> DeviceDiagnostic {
     let &Wrong { blocks, mismatch } = wrong;
     let Mismatch { first, wrong_bytes, wrong_bits, diagnosis, .. } = mismatch;
     let chunk = u64::from(span.chunk_bytes());
-    Finding::Pattern {
+    DeviceDiagnostic::Pattern {
         address: span.first() + first,
         offset: first,
         chunk: span.first() + first / chunk * chunk,

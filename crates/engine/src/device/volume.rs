@@ -1,4 +1,4 @@
-//! The scan index of a device, read and written.
+//! Reads and writes the scan index of a device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,87 +14,95 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
+use super::block_device::BlockDevice;
 use super::error::Error;
-use super::guard::{self, Purpose};
-use super::medium::Medium;
+use super::overwrite_guard::{self, Purpose};
 use crate::clock::Clock;
 use crate::ring::{Block, Pool};
 use crate::sys::memory::Region;
 
-/// A new index wipes so much from the beginning: what lay there shall not be recognised any more.
+/// Bytes that a new index wipes at the beginning, so that earlier content is no longer recognised.
 const WIPED_BYTES: usize = 1 << 20;
 
 /// A device with a scan index.
 pub struct Volume {
-    medium: Arc<Medium>,
+    block_device: Arc<BlockDevice>,
     superblock: Superblock,
-    /// What is wrong with one of the copies.
+    /// The damage of one of the copies.
     damage: Option<SuperblockError>,
     /// Aligned memory, for copies and records.
     page: Block,
+    /// True if the index is not on the device yet.
+    new: bool,
 }
 
 impl Volume {
     /// Reads the index of a device.
-    pub fn open(medium: Arc<Medium>) -> Result<Self, Error> {
+    pub fn open(block_device: Arc<BlockDevice>) -> Result<Self, Error> {
         let mut page = memory()?;
-        let found = find_index(medium.bytes(), |place| {
-            medium.read(&mut page, COPY_BYTES, place)?;
+        let found = find_index(block_device.bytes(), |place| {
+            block_device.read(&mut page, COPY_BYTES, place)?;
             Ok::<_, Error>(Superblock::decode(&page[..COPY_BYTES]))
         })?;
-        let path = || medium.path().to_owned();
+        let path = || block_device.path().to_owned();
         let (superblock, damage) = found.map_err(|source| match source {
             SuperblockError::Magic => Error::NoIndex { path: path() },
             source => Error::Index { path: path(), source },
         })?;
-        Ok(Self { medium, superblock, damage, page })
+        Ok(Self { block_device, superblock, damage, page, new: false })
     }
 
     /// Opens a device for reading, with its index.
     pub fn open_to_read(path: &Path) -> Result<Self, Error> {
-        Self::open(Arc::new(Medium::open_to_read(path)?))
+        Self::open(Arc::new(BlockDevice::open_to_read(path)?))
     }
 
-    /// Opens a device for changes of its index, for nobody else to write to while it is open.
+    /// Opens a device exclusively to change its index.
     pub fn open_to_change(path: &Path) -> Result<Self, Error> {
-        let cleared = guard::clear(path, None, Purpose::Index, None)?;
+        let cleared = overwrite_guard::clear(path, None, Purpose::Index, None)?;
         if !cleared.is_indexed() {
             return Err(Error::NoIndex { path: path.to_owned() });
         }
-        Self::open(Arc::new(Medium::open_to_write(&cleared)?))
+        Self::open(Arc::new(BlockDevice::open_to_write(&cleared)?))
     }
 
-    /// Makes an index on a device that was cleared for it.
-    pub fn make(medium: Arc<Medium>, chunk_bytes: u32) -> Result<Self, Error> {
-        let layout = Layout::of_media(medium.bytes(), chunk_bytes)
-            .map_err(|source| Error::Divide { path: medium.path().to_owned(), source })?;
-        let mut page = memory()?;
-        page.fill(0);
-        medium.write(&page, WIPED_BYTES, 0)?;
-        // Behind the second copy there may be a last sector of something.
-        medium.wipe_from(layout.second_copy() + COPY_BYTES as u64)?;
+    /// Plans an index on a cleared device. It is written with its first scan.
+    pub fn plan(block_device: Arc<BlockDevice>, chunk_bytes: u32) -> Result<Self, Error> {
+        let layout = Layout::of_media(block_device.bytes(), chunk_bytes)
+            .map_err(|source| Error::Divide { path: block_device.path().to_owned(), source })?;
         let superblock = Superblock::new(Uuid::now_v7(), Clock::new().now(), layout);
-        let mut volume = Self { medium, superblock, damage: None, page };
-        volume.put()?;
-        Ok(volume)
+        Ok(Self { block_device, superblock, damage: None, page: memory()?, new: true })
+    }
+
+    /// Wipes everything that was recognised on the device before.
+    fn wipe(&mut self) -> Result<(), Error> {
+        self.page.fill(0);
+        self.block_device.write(&self.page, WIPED_BYTES, 0)?;
+        // The last sector may lie after the second copy.
+        self.block_device.wipe_from(self.layout().second_copy() + COPY_BYTES as u64)
     }
 
     /// The device.
-    pub fn medium(&self) -> &Arc<Medium> {
-        &self.medium
+    pub fn block_device(&self) -> &Arc<BlockDevice> {
+        &self.block_device
     }
 
-    /// What the index says.
+    /// The contents of the index.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// What is wrong with one copy of it, if something is.
+    /// True if the index is not on the device yet.
+    pub fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// The damage of one of the copies, if any.
     pub fn damage(&self) -> Option<&SuperblockError> {
         self.damage.as_ref()
     }
 
-    /// How the device is divided.
+    /// The layout of the device.
     pub fn layout(&self) -> Layout {
         self.superblock.volume
     }
@@ -102,26 +110,26 @@ impl Volume {
     /// A scan by its name.
     pub fn scan(&self, name: &ScanName) -> Result<&StoredScan, Error> {
         self.superblock.scan(name).ok_or_else(|| Error::NoScan {
-            path: self.medium.path().to_owned(),
+            path: self.block_device.path().to_owned(),
             scan: name.clone(),
             known: self.superblock.scans.iter().map(|scan| scan.name.to_string()).collect(),
         })
     }
 
-    /// The chunks that are a scan's own.
+    /// The chunks that belong to a scan.
     pub fn span_of(&self, scan: &StoredScan) -> Span {
         self.layout().span(scan.first, scan.limit).expect("checked when the index was read")
     }
 
-    /// Takes the largest gap for a new scan, or as much of it as the scan may become long.
-    pub fn begin(
-        &mut self,
+    /// Plans a scan in the largest gap, or in as much of it as the scan's longest size.
+    pub fn plan_scan(
+        &self,
         name: &ScanName,
         block_bytes: u32,
         most_bytes: Option<u64>,
         source: String,
     ) -> Result<StoredScan, Error> {
-        let path = || self.medium.path().to_owned();
+        let path = || self.block_device.path().to_owned();
         if self.superblock.scan(name).is_some() {
             return Err(Error::ScanExists { path: path(), scan: name.clone() });
         }
@@ -140,7 +148,7 @@ impl Volume {
         })?;
         let whole = layout.span(gap.first, gap.last).expect("a gap is within the data");
         let limit = most_bytes.map_or(whole, |bytes| whole.shortened(bytes)).last();
-        let scan = StoredScan {
+        Ok(StoredScan {
             name: name.clone(),
             uuid: Uuid::now_v7(),
             state: State::Recording,
@@ -158,21 +166,29 @@ impl Volume {
             terms: Terms::default(),
             verdict: Verdict::Unproven,
             source,
-        };
-        self.forget_records(&scan)?;
-        self.superblock.scans.push(scan.clone());
-        self.put()?;
-        Ok(scan)
+            extract: None,
+        })
     }
 
-    /// Puts a scan in the place of the one of its identity, and makes that durable.
+    /// Enters a planned scan into the index.
+    pub fn begin(&mut self, scan: &StoredScan) -> Result<(), Error> {
+        if self.new {
+            self.wipe()?;
+            self.new = false;
+        }
+        self.forget_records(scan)?;
+        self.superblock.scans.push(scan.clone());
+        self.put()
+    }
+
+    /// Replaces the scan with the same identity, and makes that durable.
     pub fn update(&mut self, scan: &StoredScan) -> Result<(), Error> {
         let place = self.superblock.scans.iter_mut().find(|other| other.uuid == scan.uuid);
         place.expect("only scans that were begun are updated").clone_from(scan);
         self.put()
     }
 
-    /// Takes a scan out of the index. Its bytes stay until others are written there.
+    /// Removes a scan from the index. Its bytes remain until they are overwritten.
     pub fn remove(&mut self, name: &ScanName) -> Result<StoredScan, Error> {
         let scan = self.scan(name)?.clone();
         self.superblock.scans.retain(|other| other.uuid != scan.uuid);
@@ -180,7 +196,7 @@ impl Volume {
         Ok(scan)
     }
 
-    /// The records of a scan from its first block on, up to the first that is none, at most `most`.
+    /// The records of a scan from its first block on, up to the first invalid one, at most `most`.
     pub fn records(&mut self, scan: &StoredScan, most: u64) -> Result<Vec<BlockRecord>, Error> {
         let mut records = Vec::new();
         let (layout, tag) = (self.layout(), tag_of(scan.uuid));
@@ -191,7 +207,7 @@ impl Volume {
             let Some(place) = layout.record_place(scan.first, number) else { break };
             let bytes = ((most - number) as usize * RECORD_BYTES).next_multiple_of(PAGE_BYTES);
             let bytes = bytes.min(COPY_BYTES);
-            self.medium.read(&mut self.page, bytes, place)?;
+            self.block_device.read(&mut self.page, bytes, place)?;
             for record in self.page[..bytes].chunks_exact(RECORD_BYTES) {
                 match BlockRecord::decode(record, tag, number) {
                     Some(record) if number < most => records.push(record),
@@ -203,7 +219,7 @@ impl Volume {
         Ok(records)
     }
 
-    /// The records of every block that a scan says it has; `None` for those that are damaged.
+    /// The records of all blocks in the scan's entry; `None` for damaged ones.
     pub fn all_records(&mut self, scan: &StoredScan) -> Result<Vec<Option<BlockRecord>>, Error> {
         let (layout, tag) = (self.layout(), tag_of(scan.uuid));
         let blocks = scan.blocks.min(self.span_of(scan).chunks()) as u32;
@@ -212,27 +228,27 @@ impl Volume {
             let Some(place) = layout.record_place(scan.first, first) else { break };
             let count = (blocks - first).min((COPY_BYTES / RECORD_BYTES) as u32);
             let bytes = (count as usize * RECORD_BYTES).next_multiple_of(PAGE_BYTES);
-            self.medium.read(&mut self.page, bytes, place)?;
+            self.block_device.read(&mut self.page, bytes, place)?;
             let found = self.page[..bytes].chunks_exact(RECORD_BYTES).zip(first..first + count);
             records.extend(found.map(|(record, number)| BlockRecord::decode(record, tag, number)));
         }
         Ok(records)
     }
 
-    /// The first page of records is wiped, so that a scan that dies at once has none.
+    /// Wipes the first page of records, so that a scan that dies at once has none.
     fn forget_records(&mut self, scan: &StoredScan) -> Result<(), Error> {
         let place = self.layout().record_place(scan.first, 0);
         let place = place.expect("a scan's first block has a record");
         self.page[..PAGE_BYTES].fill(0);
-        self.medium.write(&self.page, PAGE_BYTES, place)
+        self.block_device.write(&self.page, PAGE_BYTES, place)
     }
 
-    /// Writes a change over both copies, the older one first, each with a generation of its own. One of them is
-    /// whole at any moment, and if somebody overwrites either of them later, the other says the same.
+    /// Writes a change to both copies, the older one first, each with its own generation. One of them is valid at any
+    /// moment. If one of them is overwritten later, the other has the same contents.
     fn put(&mut self) -> Result<(), Error> {
-        let (was, is) = (self.layout().media_bytes, self.medium.bytes());
+        let (was, is) = (self.layout().media_bytes, self.block_device.bytes());
         if was > is {
-            return Err(Error::Shrunk { path: self.medium.path().to_owned(), was, is });
+            return Err(Error::Shrunk { path: self.block_device.path().to_owned(), was, is });
         }
         self.put_older_copy()?;
         self.put_older_copy()?;
@@ -245,20 +261,20 @@ impl Volume {
         let copy = self.superblock.encode();
         self.page[..COPY_BYTES].copy_from_slice(&copy);
         let place = self.superblock.place_of_copy(self.superblock.copy());
-        self.medium.write(&self.page, COPY_BYTES, place)?;
-        self.medium.sync()
+        self.block_device.write(&self.page, COPY_BYTES, place)?;
+        self.block_device.sync()
     }
 }
 
-/// Refuses blocks that are smaller than the chunks that each has a record for.
-pub(super) fn check_blocks(block_bytes: u32, chunk_bytes: u32) -> Result<(), Error> {
+/// Refuses blocks that are smaller than chunks, because each block has a record.
+pub(crate) fn check_blocks(block_bytes: u32, chunk_bytes: u32) -> Result<(), Error> {
     match block_bytes >= chunk_bytes {
         true => Ok(()),
         false => Err(Error::SmallBlocks { block_bytes, chunk_bytes }),
     }
 }
 
-/// Aligned memory for the largest thing that is read or written here.
+/// Aligned memory for the largest structure that is read or written here.
 fn memory() -> Result<Block, Error> {
     let memory = |source| Error::Memory { bytes: WIPED_BYTES as u64, source };
     let region = Arc::new(Region::new(WIPED_BYTES).map_err(memory)?);

@@ -1,7 +1,8 @@
-//! From a place to the datagram that stands there: a head made anew, and a payload that lies ready.
+//! Makes the datagram of a place: a new header, and a prepared payload.
 
 use std::ops::Range;
 
+use fullbore_core::format::framed::{FrameCodec, FrameKind};
 use fullbore_core::format::sequence::Field;
 use fullbore_core::format::vdif::{Extended, Header, Second, mark5b};
 use fullbore_core::pattern::mixed;
@@ -23,31 +24,31 @@ pub struct Maker {
     form: Form,
     threads: Vec<u16>,
     frames_per_second: u64,
-    /// The second of place 0.
+    /// The second that contains place 0.
     first_second: Second,
     /// Number of place 0.
     first_number: i64,
-    /// Payload of place 0.
+    /// Number of the payload of place 0.
     payload_shift: u64,
-    /// They say whose second count is wrong.
+    /// The rules for wrong second counts.
     faults: Faults,
 }
 
-/// A datagram, less its head, which was written where the caller said.
+/// A datagram without its header, which was written to the caller's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Made {
-    /// Bytes of head.
+    /// Bytes of the header.
     pub head: usize,
-    /// Which payload follows.
+    /// Number of the payload that follows.
     pub payload: u64,
-    /// Which part of the payload, from its start.
+    /// Start of the part of the payload that is sent.
     pub from: usize,
-    /// And up to here.
+    /// End of that part.
     pub to: usize,
 }
 
 impl Made {
-    /// The part of the payload that follows the head.
+    /// The part of the payload that follows the header.
     #[inline]
     pub fn payload<'a>(&self, payloads: &'a Payloads) -> &'a [u8] {
         let Range { start, end } = self.from..self.to;
@@ -78,12 +79,12 @@ impl Maker {
         }
     }
 
-    /// With a wrong second count where these rules say so.
+    /// Adds wrong second counts according to these rules.
     pub fn miscounting(self, faults: Faults) -> Self {
         Maker { faults, ..self }
     }
 
-    /// Whether the second count of a place is wrong.
+    /// True if the second count of a place is wrong.
     pub fn miscounts(&self, place: u64) -> bool {
         self.faults.miscounts(place)
     }
@@ -100,8 +101,8 @@ impl Maker {
         }
     }
 
-    /// Makes what an event asks for, or nothing where it asks for no datagram. Says what it will be
-    /// once it is sent.
+    /// Makes the datagram of an event, or `None` if the event sends none. Also returns the entry for the truth after
+    /// sending.
     #[inline]
     pub fn make(
         &self,
@@ -125,22 +126,22 @@ impl Maker {
         }
     }
 
-    /// The frame of a place as it should be.
+    /// The correct frame of a place.
     #[inline]
     fn whole(&self, place: u64, payloads: &Payloads, head: &mut [u8; HEAD_BYTES]) -> Made {
         let payload = place.wrapping_add(self.payload_shift);
         let number = self.first_number.wrapping_add_unsigned(place).cast_unsigned();
         match &self.form {
-            Form::Vdif { template, packet_number } => {
+            Form::Frames { kind, template, packet_number } => {
                 let mut at = 0;
                 if *packet_number {
                     head[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
                     at = NUMBER_BYTES;
                 }
                 let header = self.header(template, place);
-                let bytes = header.as_bytes();
-                head[at..at + bytes.len()].copy_from_slice(bytes);
-                Made { head: at + bytes.len(), payload, from: 0, to: payloads.each() }
+                let bytes = FrameCodec::any_day(*kind).write(&header, &mut head[at..]);
+                let bytes = bytes.expect("there is room for the longest head");
+                Made { head: at + bytes, payload, from: 0, to: payloads.each() }
             }
             Form::Raw { sequence: None, .. } => {
                 Made { head: 0, payload, from: 0, to: payloads.each() }
@@ -169,7 +170,7 @@ impl Maker {
         header
     }
 
-    /// Extended data that count frames themselves keep step, or do not where that is the fault.
+    /// Sets frame counts in extended data. They match the header's, unless the fault is a mismatch.
     fn count_in_words(&self, header: &mut Header, index: u64, place: u64) {
         let wrong = self.miscounts(place);
         header.set_extended(match header.extended() {
@@ -189,17 +190,18 @@ impl Maker {
         });
     }
 
-    /// Bytes of the header behind the packet number, if there is one.
+    /// Bytes of the header after the packet number, if there is one.
     fn header_end(&self) -> usize {
         match &self.form {
-            Form::Vdif { template, packet_number } => {
-                template.header_bytes() + if *packet_number { NUMBER_BYTES } else { 0 }
+            Form::Frames { kind, template, packet_number } => {
+                let header = FrameCodec::any_day(*kind).header_bytes(template);
+                header + if *packet_number { NUMBER_BYTES } else { 0 }
             }
             Form::Raw { sequence, .. } => sequence.as_ref().map_or(0, Field::end),
         }
     }
 
-    /// Damages a datagram; says whether its place can still be read.
+    /// Damages a datagram; returns true if its place can still be read.
     fn spoil(
         &self,
         damage: Damage,
@@ -209,7 +211,7 @@ impl Maker {
     ) -> bool {
         let header_end = self.header_end();
         let (numbered, counted) = match &self.form {
-            Form::Vdif { packet_number, .. } => (*packet_number, true),
+            Form::Frames { packet_number, .. } => (*packet_number, true),
             Form::Raw { sequence, .. } => (false, sequence.is_some()),
         };
         match damage {
@@ -242,7 +244,7 @@ impl Maker {
 
     fn rewrite_header(&self, head: &mut [u8; HEAD_BYTES], change: impl FnOnce(&mut Header)) {
         let end = self.header_end();
-        let Form::Vdif { template, .. } = &self.form else { return };
+        let Form::Frames { template, .. } = &self.form else { return };
         let start = end - template.header_bytes();
         if let Ok(mut header) = Header::read(&head[start..]) {
             change(&mut header);
@@ -250,13 +252,13 @@ impl Maker {
         }
     }
 
-    /// A datagram that is no frame of this stream: another length, another station.
+    /// A datagram that is no frame of this stream, because its length or its station differs.
     fn rubbish(&self, amount: u64, payloads: &Payloads, head: &mut [u8; HEAD_BYTES]) -> Made {
         for (n, word) in head.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             *word = mixed(amount, n as u64).to_le_bytes();
         }
         let header_end = self.header_end();
-        if let Form::Vdif { template, .. } = &self.form {
+        if let Form::Frames { kind: FrameKind::Vdif, template, .. } = &self.form {
             let station = header_end - template.header_bytes() + 12;
             head[station..station + 2].copy_from_slice(&(!template.station()).to_le_bytes());
         }
@@ -279,7 +281,7 @@ mod tests {
 
     fn maker(packet_number: bool, threads: &[u16]) -> (Maker, Payloads) {
         let template = Header::default().with_frame_bytes(1032).with_station(0x777A);
-        let form = Form::Vdif { template, packet_number };
+        let form = Form::Frames { kind: FrameKind::Vdif, template, packet_number };
         let payloads = Payloads::of_pattern(&"counter".parse().unwrap(), 1000);
         (Maker::new(form, threads, 100, Second::of(53, 1000), 5, 3), payloads)
     }

@@ -1,9 +1,9 @@
-//! What is done to a stream on purpose, decided by a seed before anything is sent.
+//! Deliberate faults of a stream, chosen by a seed before sending.
 //!
-//! A port's frames have *places*: with several threads on it, place = index × threads + rank, so that
-//! the places of a port count its frames in sending order. A [`Course`] goes through the places one by
-//! one and says what happens at each: the frame goes, is dropped, or is held back until some places
-//! later, and copies and rubbish come between. It does no I/O; the same seed gives the same course.
+//! A port's frames have *places*: with several threads on a port, place = index × threads + rank, so that the places of
+//! a port count its frames in sending order. A [`FaultSchedule`] goes through the places one by one and returns the
+//! events of each: the frame is sent, dropped, or delayed by some places. Copies and rubbish are sent in between. The
+//! schedule does no I/O; the same seed gives the same schedule.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use fullbore_core::pattern::mixed;
 use serde::Serialize;
 
-/// Rules by which frames suffer. Every frame suffers one fate at most; all shares together are at most 1.
+/// Fault rules. Each frame gets at most one fault; the sum of all shares is at most 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Faults {
-    /// Another seed chooses other frames.
+    /// The seed that chooses the frames.
     pub seed: u64,
     /// Share of frames that are never sent.
     pub drop: f64,
@@ -26,61 +26,64 @@ pub struct Faults {
     pub duplicate: f64,
     /// Share of frames that are overtaken by later ones.
     pub reorder: f64,
-    /// By how many at most; 0 is taken as 1.
+    /// The largest number of later frames that overtake one; 0 is taken as 1.
     pub reorder_distance: u64,
     /// Share of frames that are damaged, or followed by a datagram of rubbish.
     pub damage: f64,
-    /// Share of frames that are held back for longer than any window.
+    /// Share of frames that are delayed by more than any window.
     pub late: f64,
-    /// By how many frames.
+    /// The delay in frames.
     pub late_distance: u64,
-    /// Share of frames whose second count, in their extended data, is not that of their time. It is dealt apart from
-    /// the other fates.
+    /// Share of frames whose second count in the extended data does not match their time. It is chosen independently of
+    /// the other faults.
     pub miscount: f64,
-    /// Stretches of time in which nothing is sent.
+    /// Periods without frames.
     pub silences: Vec<Silence>,
-    /// The sender's clock goes too fast by so many parts in 10⁶; negative: too slow.
+    /// Drift of the sender's clock in parts per million; positive: too fast.
     pub drift_ppm: f64,
 }
 
-/// A stretch of time in which a stream sends nothing.
+/// A period in which a stream sends nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Silence {
     /// The stream; `None`: all of them.
     pub stream: Option<String>,
-    /// From the start of the run.
+    /// Start, relative to the start of the run.
     pub from: Duration,
-    /// Up to here; `None`: for ever.
+    /// End; `None`: for ever.
     pub to: Option<Duration>,
 }
 
-/// Rules that cannot be followed.
+/// Invalid fault rules.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// Not a share.
+    /// A value that is not a share.
     #[error("{what} is {value}, and must be a share from 0 to 1, such as 1e-4")]
     Share {
-        /// Which rule.
+        /// The rule.
         what: &'static str,
         /// Its value.
         value: f64,
     },
-    /// More fates than frames.
-    #[error("all shares of faults together are {total}, and can be at most 1")]
+    /// Shares whose sum is above 1.
+    #[error("the shares of faults add up to {total}, and must not exceed 1")]
     Total {
         /// Their sum.
         total: f64,
     },
-    /// A clock that would stand still or go backwards, or that no clock is.
-    #[error("a drift of {ppm} ppm cannot be: at most {} one way or the other", Faults::FASTEST_PPM)]
+    /// A drift at which the clock would stop or go backwards, or an invalid number.
+    #[error(
+        "a drift of {ppm} ppm is out of range: at most {} in either direction",
+        Faults::FASTEST_PPM
+    )]
     Drift {
-        /// How much.
+        /// The drift.
         ppm: f64,
     },
-    /// A distance that holds back too much.
-    #[error("{what} is {value} frames, and can be at most {}", Faults::FURTHEST)]
+    /// A distance that would delay too many frames.
+    #[error("{what} is {value} frames, and must not exceed {}", Faults::FURTHEST)]
     Distance {
-        /// Which distance.
+        /// The name of the distance.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -88,13 +91,13 @@ pub enum Error {
 }
 
 impl Faults {
-    /// The largest distance, which bounds what is held back.
+    /// The largest distance. It limits the number of delayed frames.
     pub const FURTHEST: u64 = 1 << 24;
 
-    /// The largest drift, either way.
+    /// The largest drift in either direction.
     pub const FASTEST_PPM: f64 = 100_000.0;
 
-    /// Refuses rules that cannot be followed.
+    /// Refuses invalid rules.
     pub fn check(&self) -> Result<(), Error> {
         let shares = [
             ("drop", self.drop),
@@ -131,7 +134,7 @@ impl Faults {
         }
     }
 
-    /// Whether the second count of a place is to be wrong.
+    /// True if the second count of a place is wrong.
     pub(super) fn miscounts(&self, place: u64) -> bool {
         const APART: u64 = 0x5EC0;
         if self.miscount == 0.0 {
@@ -141,17 +144,17 @@ impl Faults {
         ((draw >> 11) as f64 / (1u64 << 53) as f64) < self.miscount
     }
 
-    /// When what the sender's clock has due at `ns` is due by the host's.
+    /// The host time at which frames due at `ns` of the sender's clock are due.
     pub(super) fn by_the_host(&self, ns: u64) -> u64 {
         drifted(ns, -self.drift_ppm / (1.0 + self.drift_ppm / 1e6))
     }
 
-    /// What the sender's clock says at `ns` of the host's.
+    /// The sender's clock at host time `ns`.
     pub(super) fn by_the_sender(&self, ns: u64) -> u64 {
         drifted(ns, self.drift_ppm)
     }
 
-    /// The places in which a stream of so many places a second is silent, from its first place on.
+    /// The places in which a stream with this many places per second is silent, relative to its first place.
     fn silent_places(&self, stream: &str, places_per_second: u64) -> Vec<Range<u64>> {
         let place = |time: Duration| {
             let place = time.as_nanos() * u128::from(places_per_second) / 1_000_000_000;
@@ -164,78 +167,78 @@ impl Faults {
     }
 }
 
-/// A time of a clock that goes too fast by so much.
+/// The time `ns` on a clock with this drift.
 fn drifted(ns: u64, ppm: f64) -> u64 {
     ns.saturating_add_signed((ns as f64 * (ppm / 1e6)) as i64)
 }
 
-/// In what way a datagram is damaged.
+/// The kind of damage of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Damage {
     /// Cut short.
     Truncated,
-    /// Bytes too many.
+    /// Extra bytes at the end.
     Extended,
-    /// The header tells another length.
+    /// A wrong length in the header.
     LengthField,
     /// The header is all zeros.
     ZeroedHeader,
 }
 
-/// What happens at a place.
+/// The kind of event at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Its frame is sent.
+    /// The frame is sent.
     Sent,
-    /// Its frame is sent long after its turn, by the rule for late frames.
+    /// The frame is sent long after its turn, by the rule for late frames.
     SentLate,
-    /// Its frame is sent once more.
+    /// The frame is sent again.
     Copy,
-    /// Its frame is sent damaged; `amount` chooses how much, by whoever makes the datagram.
+    /// The frame is sent damaged; `amount` selects the extent.
     Damaged {
-        /// In what way.
+        /// The kind of damage.
         damage: Damage,
         /// Any number.
         amount: u64,
     },
-    /// A datagram without sense is sent; `amount` chooses which.
+    /// A datagram of random content is sent; `amount` selects the content.
     Rubbish {
         /// Any number.
         amount: u64,
     },
-    /// Its frame is never sent.
+    /// The frame is never sent.
     Dropped,
-    /// Its frame is never sent, because the stream is silent.
+    /// The frame is never sent, because the stream is silent.
     Silent,
 }
 
-/// Something that happens to the frame of a place.
+/// An event of the frame at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The place, from the first one of the run.
+    /// The place, counted from the first one of the run.
     pub place: u64,
-    /// What happens.
+    /// The kind of event.
     pub what: What,
 }
 
-/// The fates of a port's frames, in the order in which they are to be carried out.
+/// The events of a port's frames, in the order in which they are carried out.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct FaultSchedule {
     faults: Faults,
-    /// The seed and the stream's own.
+    /// The seed combined with the stream's own.
     seed: u64,
-    /// Kinds of damage that the stream's format has.
+    /// Kinds of damage that fit the stream's format.
     damages: &'static [Option<Damage>],
     silent: Vec<Range<u64>>,
     next: u64,
     end: u64,
     dropping: u64,
-    /// Release place, then what; earliest first.
+    /// Delayed events by place of release; earliest first.
     held: BinaryHeap<Reverse<(u64, u64, Kept)>>,
 }
 
-/// What is held back.
+/// A delayed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kept {
     Frame,
@@ -243,7 +246,7 @@ enum Kept {
     Copy,
 }
 
-/// What damage to VDIF frames can be; `None` is rubbish after a good frame.
+/// Possible damage of VDIF frames; `None` is rubbish after a good frame.
 pub const VDIF_DAMAGES: &[Option<Damage>] = &[
     Some(Damage::Truncated),
     Some(Damage::Extended),
@@ -252,14 +255,18 @@ pub const VDIF_DAMAGES: &[Option<Damage>] = &[
     None,
 ];
 
-/// What damage to datagrams without a known header can be.
+/// Possible damage of frames whose header has no length; `None` is rubbish after a good frame.
+pub const FRAME_DAMAGES: &[Option<Damage>] =
+    &[Some(Damage::Truncated), Some(Damage::Extended), Some(Damage::ZeroedHeader), None];
+
+/// Possible damage of datagrams without a known header.
 pub const RAW_DAMAGES: &[Option<Damage>] = &[Some(Damage::Truncated), Some(Damage::Extended), None];
 
-/// A copy comes at most so many places after its frame.
+/// The largest number of places between a frame and its copy.
 const COPY_DISTANCE: u64 = 4;
 
-impl Course {
-    /// The course of `stream`, of `places` frames at `places_per_second`.
+impl FaultSchedule {
+    /// The schedule of `stream`, with `places` frames at `places_per_second`.
     pub fn new(
         faults: &Faults,
         stream: &str,
@@ -268,7 +275,7 @@ impl Course {
         places_per_second: u64,
     ) -> Self {
         let own = stream.bytes().fold(faults.seed, |seed, byte| mixed(seed, u64::from(byte)));
-        Course {
+        FaultSchedule {
             silent: faults.silent_places(stream, places_per_second),
             faults: faults.clone(),
             seed: own,
@@ -280,8 +287,8 @@ impl Course {
         }
     }
 
-    /// Appends what happens at the next place and gives its number; `None` when all is done. What is
-    /// still held back at the end comes with a place of its own behind the last.
+    /// Appends the events of the next place and returns its number; `None` at the end. Events that are still delayed at
+    /// the end get places of their own after the last.
     #[inline]
     pub fn step(&mut self, events: &mut Vec<Event>) -> Option<u64> {
         let place = self.next;
@@ -298,12 +305,12 @@ impl Course {
         Some(place)
     }
 
-    /// Ends the run before the next place; what is held back still comes.
+    /// Ends the run before the next place. Delayed events still follow.
     pub fn stop(&mut self) {
         self.end = self.end.min(self.next);
     }
 
-    /// Places gone through.
+    /// Places completed.
     pub fn passed(&self) -> u64 {
         self.next
     }
@@ -330,7 +337,7 @@ impl Course {
         self.held.push(Reverse((place + distance.max(1), place, kept)));
     }
 
-    /// One draw chooses the fate of a frame.
+    /// Chooses the fault of a frame with a single random number.
     fn decide(&mut self, place: u64, events: &mut Vec<Event>) {
         if self.silent.iter().any(|range| range.contains(&place)) {
             self.dropping = 0;
@@ -389,10 +396,10 @@ mod tests {
     use super::*;
 
     fn all(faults: &Faults, places: u64) -> Vec<Event> {
-        let mut course = Course::new(faults, "46220", VDIF_DAMAGES, places, 1000);
+        let mut fault_schedule = FaultSchedule::new(faults, "46220", VDIF_DAMAGES, places, 1000);
         let mut events = Vec::new();
         let mut steps = 0;
-        while course.step(&mut events).is_some() {
+        while fault_schedule.step(&mut events).is_some() {
             steps += 1;
             assert!(steps <= places + 1, "the course does not end");
         }
@@ -481,10 +488,10 @@ mod tests {
                 drift_ppm: 0.0,
             };
             prop_assert!(faults.check().is_ok());
-            let mut course = Course::new(&faults, "a", VDIF_DAMAGES, places, 1000);
+            let mut fault_schedule = FaultSchedule::new(&faults, "a", VDIF_DAMAGES, places, 1000);
             let mut events = Vec::new();
             let mut fates: BTreeMap<u64, Vec<What>> = BTreeMap::new();
-            while let Some(now) = course.step(&mut events) {
+            while let Some(now) = fault_schedule.step(&mut events) {
                 for event in events.drain(..) {
                     let distance = now - event.place.min(now);
                     match event.what {
@@ -494,11 +501,11 @@ mod tests {
                     fates.entry(event.place).or_default().push(event.what);
                 }
                 if stop == Some(now) {
-                    course.stop();
+                    fault_schedule.stop();
                 }
             }
             let meant = stop.map_or(places, |at| places.min(at + 1));
-            prop_assert_eq!(course.passed(), meant);
+            prop_assert_eq!(fault_schedule.passed(), meant);
             prop_assert_eq!(fates.len() as u64, meant);
             for (place, fate) in fates {
                 let main = fate.iter().filter(|what| {

@@ -1,24 +1,25 @@
-//! Streams made for tests: true headers, known payloads, a true pace, and faults on purpose.
+//! Generates test streams: valid headers, known payloads, exact pace, and deliberate faults.
 //!
 //! ```text
-//! Course (fates by seed) ──► Maker (heads) ──┐
-//!                          Payloads (ready) ─┴─► Sender, paced ──► Truth (what was really sent)
+//! Schedule (by seed) ────► Maker (heads) ──┐
+//!                          Payloads (ready) ─┴─► Sender, paced ──► Truth (frames sent)
 //! ```
 //!
-//! Each port is a *lane* with one socket. The frames of its threads take turns, so *place* =
-//! index × threads + rank of the thread counts what the lane sends; indices count frames of a thread
-//! from frame 0 of the first second. One thread serves all lanes, whichever is due next.
+//! Each port is a *lane* with one socket. The frames of its threads take turns, so *place* = index × threads + rank of
+//! the thread counts the frames of the lane. Indices count the frames of a thread from frame 0 of the first second. One
+//! thread serves all lanes, in the order of due times.
 
 mod datagram;
 mod fault;
-mod lane;
 mod payload;
+mod port_sender;
 mod truth;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::format::framed::{FrameCodec, FrameKind};
 use fullbore_core::format::sequence::Field;
 use fullbore_core::format::vdif::{Backend, Extended, Header, SampleRate, Second, mark5b};
 use fullbore_core::time::Tai;
@@ -31,35 +32,35 @@ pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 use crate::clock::Clock;
 use crate::pace::{LatenessSummary, Waiting};
 use crate::sys::send;
-use lane::Lane;
-pub(crate) use lane::cpu_seconds;
+use port_sender::PortSender;
+pub(crate) use port_sender::cpu_seconds;
 
-/// What is to be sent.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One stream for each port.
+    /// The streams, one per port.
     pub streams: Vec<StreamPlan>,
-    /// What payloads are made of; must be as long as the frames of every stream have room for.
+    /// The payload source. Its payloads must be as long as the frames of every stream require.
     pub payload: PayloadSource,
-    /// The time of the first frames. A part of a second begins with the frame due then. `None`: the moment when all is
-    /// prepared, for whoever sends at once; what carries no time begins with a second all the same.
+    /// The time of the first frames. A time within a second begins with the frame due then. `None`: the time at the end
+    /// of the preparation. Streams without a time field begin at a full second all the same.
     pub start: Option<Tai>,
     /// Frames of each thread; `None`: until stopped.
     pub frames: Option<u64>,
-    /// How the pace is kept.
+    /// The pacing.
     pub pace: Pace,
-    /// What is done wrong on purpose.
+    /// The deliberate faults.
     pub faults: Faults,
 }
 
 /// One port.
 #[derive(Clone, Debug)]
 pub struct StreamPlan {
-    /// Its name in the truth.
+    /// The name of the stream in the truth.
     pub name: String,
-    /// Where it is sent.
+    /// The destination.
     pub target: UdpTarget,
-    /// What its datagrams are.
+    /// The form of its datagrams.
     pub form: Form,
     /// Frames per second of each thread.
     pub frames_per_second: u64,
@@ -69,21 +70,23 @@ pub struct StreamPlan {
     pub first_number: i64,
 }
 
-/// What datagrams are.
+/// The form of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// VDIF frames.
-    Vdif {
-        /// The header of all frames but for time and thread.
+    /// Frames that carry their own time.
+    Frames {
+        /// Their format.
+        kind: FrameKind,
+        /// The header of all frames, except for time and thread.
         template: Header,
-        /// A packet number stands before each (VTP).
+        /// True if a packet number precedes each frame (VTP).
         packet_number: bool,
     },
     /// Any other datagrams.
     Raw {
-        /// Their length.
+        /// The length of a datagram.
         frame_bytes: u32,
-        /// Where their number stands.
+        /// The field with the sequence number.
         sequence: Option<Field>,
     },
 }
@@ -91,113 +94,121 @@ pub enum Form {
 impl Form {
     fn frame_bytes(&self) -> u32 {
         match self {
-            Form::Vdif { template, .. } => template.frame_bytes(),
+            Form::Frames { kind, template, .. } => FrameCodec::any_day(*kind).frame_bytes(template),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
 
     fn payload_bytes(&self) -> u32 {
         match self {
-            Form::Vdif { template, .. } => template.payload_bytes(),
+            Form::Frames { template, .. } => template.payload_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
 
     fn datagram_bytes(&self) -> u32 {
-        let number = matches!(self, Form::Vdif { packet_number: true, .. });
+        let number = matches!(self, Form::Frames { packet_number: true, .. });
         self.frame_bytes() + if number { Field::PSN.width as u32 } else { 0 }
+    }
+
+    /// The most frames of a thread per second that can be numbered, and the number of threads.
+    fn limits(&self) -> (u64, u16) {
+        match self {
+            Form::Frames { kind, .. } => (kind.most_frames(), kind.threads()),
+            Form::Raw { .. } => (1 << 24, 1),
+        }
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Form::Vdif { packet_number: false, .. } => "vdif",
-            Form::Vdif { packet_number: true, .. } => "vtp",
+            Form::Frames { kind: FrameKind::Vdif, packet_number: true, .. } => "vtp",
+            Form::Frames { kind, .. } => kind.name(),
             Form::Raw { .. } => "raw",
         }
     }
 }
 
-/// How the pace is kept.
+/// The pacing of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// At the rate of the streams.
     Nominal {
-        /// How to wait.
+        /// The way to wait.
         waiting: Waiting,
-        /// How much faster a late stream may be.
+        /// The factor by which a late stream may be faster.
         catch_up: f64,
     },
-    /// As fast as possible, the streams in step.
+    /// As fast as possible, with the streams in step.
     FlatOut,
 }
 
-/// A plan that cannot be carried out, or was not to its end.
+/// A run that could not begin, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing to send.
     #[error("there is no stream to send")]
     NoStreams,
-    /// A stream whose numbers cannot be.
+    /// A stream with invalid numbers.
     #[error("stream {name}: {what}")]
     Stream {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// A time that no header can tell.
-    #[error("frames cannot begin at {start}: VDIF headers tell the years 2000 to 2031")]
+    /// A start time that no header can state.
+    #[error("frames cannot begin at {start}: VDIF headers cover the years 2000 to 2031")]
     Start {
-        /// When they should.
+        /// The start time.
         start: Tai,
     },
-    /// The rules for faults.
+    /// An error in the fault rules.
     #[error(transparent)]
     Faults(#[from] FaultError),
-    /// The sample.
+    /// An error in the sample.
     #[error(transparent)]
     Sample(#[from] SampleError),
-    /// A socket.
+    /// A socket error.
     #[error(transparent)]
     Send(#[from] send::Error),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Send(error) => error.hint(),
-            Error::Sample(SampleError::Form { .. }) => {
-                Some("a sample is a file of VDIF frames of one length, from its first byte on")
-            }
+            Error::Sample(SampleError::Form { .. }) => Some(
+                "a sample is a file of frames of one format and length, from its first byte on",
+            ),
             _ => None,
         }
     }
 }
 
-/// The headers of generated VDIF.
+/// The header fields of generated VDIF.
 #[derive(Clone, Debug)]
 pub struct VdifForm {
-    /// Header and payload together.
+    /// Bytes of header and payload together.
     pub frame_bytes: u32,
-    /// Frames per second of each thread, for the extended data that tell a rate.
+    /// Frames per second of each thread, for extended data that include a rate.
     pub frames_per_second: u64,
-    /// Bits of a sample.
+    /// Bits per sample.
     pub bits: u32,
-    /// Channels, a power of two.
+    /// The number of channels, a power of two.
     pub channels: u32,
-    /// Samples are complex.
+    /// True if samples are complex.
     pub complex: bool,
     /// Station number.
     pub station: u16,
-    /// Headers of 16 bytes.
+    /// True for headers of 16 bytes.
     pub legacy: bool,
     /// Extended data version: 0 to 4 or 0xAB.
     pub edv: u8,
 }
 
 impl VdifForm {
-    /// The header that all frames have but for time and thread.
+    /// The header of all frames, except for time and thread.
     pub fn template(&self) -> Result<Header, String> {
         let use_none = |why: String| format!("{why}; use EDV 0");
         if !self.channels.is_power_of_two() {
@@ -238,7 +249,7 @@ impl VdifForm {
                 minor: 0,
                 personality: 0,
             })),
-            // As ALMA writes it. The packet number is put in frame by frame.
+            // As ALMA writes it. The packet number is set for each frame.
             2 => {
                 let backend = Backend::Alma {
                     version: 0xA5EA5,
@@ -250,9 +261,9 @@ impl VdifForm {
                 Ok(header.with_extended(Extended::AlmaR2dbe { backend, psn: 0 }))
             }
             4 => Ok(header.with_extended(all_channels(self.channels))),
-            0xAB if self.frame_bytes != MARK5B_FRAME || self.complex => Err(use_none(format!(
-                "Mark 5B inside VDIF has frames of {MARK5B_FRAME} bytes with real samples"
-            ))),
+            0xAB if self.frame_bytes != MARK5B_FRAME || self.complex => Err(format!(
+                "Mark 5B inside VDIF (EDV 0xAB) has frames of {MARK5B_FRAME} bytes with real samples, not these"
+            )),
             0xAB => Ok(header.with_extended(mark5b(&header, None))),
             edv => {
                 Err(format!("headers can be made with EDV 0, 1, 2, 3, 4 or 0xAB, not {edv:#04X}"))
@@ -264,13 +275,20 @@ impl VdifForm {
 /// VDIF header and Mark 5B payload.
 const MARK5B_FRAME: u32 = 10_032;
 
-/// A mask that says that the data of all channels are there; one bit stands for several if there are more than 64.
+/// The header of all Mark 5B frames, except for time: that of the VDIF frame around each.
+pub fn mark5b_template() -> Header {
+    let header = Header::default().with_frame_bytes(MARK5B_FRAME);
+    header.with_extended(mark5b(&header, None))
+}
+
+/// A mask that marks the data of all channels as present. One bit stands for several channels if there are more than
+/// 64.
 fn all_channels(channels: u32) -> Extended {
     let length = channels.min(64);
     Extended::Mask { length: length as u8, unassigned: 0, validity: u64::MAX >> (64 - length) }
 }
 
-/// A sample's header for so many frames a second: where its extended data tell a rate, they tell this one.
+/// Adapts a sample's header to this frame rate: extended data that include a rate get the new one.
 pub fn at_rate(template: Header, frames_per_second: u64) -> Result<Header, String> {
     let mut extended = template.extended();
     let (Extended::Nict { rate, .. } | Extended::Vlba { rate, .. }) = &mut extended else {
@@ -280,7 +298,7 @@ pub fn at_rate(template: Header, frames_per_second: u64) -> Result<Header, Strin
     Ok(template.with_extended(extended))
 }
 
-/// What EDV 1 and 3 tell: complex samples per second in kHz or MHz.
+/// The rate in EDV 1 and 3: complex samples per second in kHz or MHz.
 fn sample_rate(header: &Header, edv: u8, frames_per_second: u64) -> Result<SampleRate, String> {
     let frame_bits = u128::from(header.payload_bytes()) * 8;
     let bits = frame_bits * u128::from(frames_per_second);
@@ -297,12 +315,12 @@ fn sample_rate(header: &Header, edv: u8, frames_per_second: u64) -> Result<Sampl
     }
 }
 
-/// What is seen of a run while it lasts.
+/// The progress of a run.
 #[derive(Debug, Default)]
 pub struct Progress {
     frames: AtomicU64,
     bytes: AtomicU64,
-    /// One more than the nanoseconds of it; 0: there is none.
+    /// The lag in nanoseconds plus one; 0: no lag is known.
     lag: AtomicU64,
 }
 
@@ -312,12 +330,12 @@ impl Progress {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Bytes of them.
+    /// Bytes of those datagrams.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// How far what is sent is behind what is durable, of what is still being recorded.
+    /// The lag of the frames sent behind the durable ones, when a recording is followed.
     pub fn lag(&self) -> Option<Duration> {
         self.lag.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
@@ -333,21 +351,21 @@ impl Progress {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Datagrams that the kernel took.
     pub datagrams: u64,
-    /// How they went.
+    /// The counts and times of sending.
     #[serde(flatten)]
     pub sent: Sent,
-    /// Whether all sockets could send segmented messages.
+    /// True if all sockets could send segmented messages.
     pub segments: bool,
-    /// What was really sent.
+    /// The truth: the frames sent.
     pub truth: Truth,
 }
 
-/// How sending went, whatever was sent.
+/// The counts and times of sending, for any source.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sent {
     /// Seconds from the first datagram to the last.
@@ -362,14 +380,14 @@ pub struct Sent {
     pub refused: u64,
     /// Times a socket was full.
     pub stalls: u64,
-    /// Times a receiver said that nobody listens.
+    /// Packets refused by the receiver (ICMP port unreachable).
     pub unreachable: u64,
-    /// How far after their due times datagrams went; empty when flat out.
+    /// Delay of datagrams after their due times; empty without a pace.
     pub lateness: LatenessSummary,
 }
 
 impl Sent {
-    /// What the sockets counted, and the clocks.
+    /// Collects the counters of the sockets, and the clocks.
     pub(crate) fn of(
         tallies: &[send::Tally],
         bytes: u64,
@@ -391,15 +409,15 @@ impl Sent {
     }
 }
 
-/// A plan with its sockets open and its payloads made.
+/// A plan with open sockets and prepared payloads.
 pub struct Generator {
     plan: Plan,
     payloads: Payloads,
-    lanes: Vec<Lane>,
+    port_senders: Vec<PortSender>,
 }
 
 impl Generator {
-    /// Checks the plan, makes the payloads, opens the sockets.
+    /// Checks the plan, prepares the payloads, and opens the sockets.
     pub fn prepare(plan: Plan) -> Result<Self, Error> {
         plan.faults.check()?;
         let first = plan.streams.first().ok_or(Error::NoStreams)?;
@@ -415,26 +433,26 @@ impl Generator {
             check(stream, &payloads, &plan.faults)
                 .map_err(|what| Error::Stream { name: stream.name.clone(), what })?;
         }
-        let mut lanes = Vec::new();
+        let mut port_senders = Vec::new();
         for (number, stream) in plan.streams.iter().enumerate() {
-            lanes.push(Lane::open(stream, &plan, number, start)?);
+            port_senders.push(PortSender::open(stream, &plan, number, start)?);
         }
-        Ok(Generator { plan, payloads, lanes })
+        Ok(Generator { plan, payloads, port_senders })
     }
 
-    /// Sends until all is sent or `stop` is set.
+    /// Sends until all frames are sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
         let started = Clock::new().now();
-        let ran = lane::run(
-            &mut self.lanes,
+        let ran = port_sender::run(
+            &mut self.port_senders,
             &self.payloads,
             (self.plan.pace, &self.plan.faults),
             stop,
             progress,
         )?;
         let tallies: Vec<send::Tally> =
-            self.lanes.iter().map(|lane| lane.sender().tally()).collect();
-        let segments = self.lanes.iter().all(|lane| lane.sender().segments());
+            self.port_senders.iter().map(|port_sender| port_sender.sender().tally()).collect();
+        let segments = self.port_senders.iter().all(|port_sender| port_sender.sender().segments());
         let bytes = progress.bytes();
         Ok(Report {
             datagrams: tallies.iter().map(|tally| tally.sent).sum(),
@@ -446,7 +464,7 @@ impl Generator {
                 faults: self.plan.faults.clone(),
                 payload: self.plan.payload.clone(),
                 payload_count: self.payloads.count(),
-                streams: self.lanes.into_iter().map(Lane::into_truth).collect(),
+                streams: self.port_senders.into_iter().map(PortSender::into_truth).collect(),
             },
         })
     }
@@ -457,33 +475,31 @@ pub(crate) fn rate(bytes: u64, seconds: f64) -> fullbore_core::units::ByteRate {
     fullbore_core::units::ByteRate(rate as u64)
 }
 
-/// When a stream's first frames are, if all begin at `start`.
+/// The time of a stream's first frames if all begin at `start`.
 fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
     match form {
-        // There is no second to be in the middle of.
+        // Raw datagrams carry no time within a second.
         Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
-        Form::Raw { .. } | Form::Vdif { .. } => start,
+        Form::Raw { .. } | Form::Frames { .. } => start,
     }
 }
 
-/// Frame 0 of which second is place 0, and how many frames after it the first one is.
+/// The second whose frame 0 is place 0, and the number of frames from there to the first one.
 fn first_frame(start: Tai, frames_per_second: u64) -> (Second, u64) {
     let (second, ns) = (start.0.div_euclid(1_000_000_000), start.0.rem_euclid(1_000_000_000));
     let frame = (ns as u128 * u128::from(frames_per_second)).div_ceil(1_000_000_000);
     (Second(second), frame as u64)
 }
 
-/// Frames of a second that the 24 bits of a VDIF header can number.
-const MOST_FRAMES: u64 = 1 << 24;
-
-/// The times that VDIF headers can tell (VDIF 1.1.1, word 0 and 1: 64 reference epochs of half a year since 2000).
+/// Refuses times that VDIF headers cannot state (VDIF 1.1.1, word 0 and 1: 64 reference epochs of half a year since
+/// 2000).
 fn check_start(start: Tai) -> Result<(), Error> {
     const HALF_YEAR: u32 = 184 * 86_400;
     let known = Second::of(0, 0).start()..Second::of(63, HALF_YEAR).start();
     known.contains(&start).then_some(()).ok_or(Error::Start { start })
 }
 
-/// What is wrong with a stream, if anything is.
+/// Returns the problem of a stream, if there is one.
 fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<(), String> {
     const LARGEST: u32 = fullbore_core::endpoint::LARGEST_DATAGRAM;
     let (form, datagram) = (&stream.form, stream.form.datagram_bytes());
@@ -501,16 +517,19 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
             LARGEST - spare
         ));
     }
-    if !(1..=MOST_FRAMES).contains(&stream.frames_per_second) {
+    let (most_frames, threads) = form.limits();
+    if !(1..=most_frames).contains(&stream.frames_per_second) {
         return Err(format!(
-            "frames come 1 to {MOST_FRAMES} times a second, and these of {datagram} bytes would come {} \
+            "frames come 1 to {most_frames} times a second, and these of {datagram} bytes would come {} \
              times; choose another rate",
             stream.frames_per_second
         ));
     }
     let counted = match form {
-        Form::Vdif { template, .. } => matches!(template.edv(), 2 | 4 | 0xAB),
-        Form::Raw { .. } => false,
+        Form::Frames { kind: FrameKind::Vdif, template, .. } => {
+            matches!(template.edv(), 2 | 4 | 0xAB)
+        }
+        _ => false,
     };
     if faults.miscount > 0.0 && !counted {
         return Err(
@@ -527,10 +546,10 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
                 return Err(format!("its number must end within the first {most} bytes"));
             }
         }
-        Form::Raw { sequence: None, .. } | Form::Vdif { .. } => {}
+        Form::Raw { sequence: None, .. } | Form::Frames { .. } => {}
     }
-    match stream.threads.iter().find(|thread| **thread > 1023) {
-        Some(thread) => Err(format!("threads are numbered 0 to 1023, not {thread}")),
+    match stream.threads.iter().find(|thread| **thread >= threads) {
+        Some(thread) => Err(format!("threads are numbered 0 to {}, not {thread}", threads - 1)),
         None if stream.threads.is_empty() => Err("it has no threads".to_owned()),
         None => Ok(()),
     }

@@ -1,73 +1,74 @@
-//! Payloads made beforehand: a ring in memory that frames take theirs from, none of them ever copied.
+//! Prepared payloads: a ring in memory from which frames are sent without copying.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use fullbore_core::format::framed::{FrameCodec, FrameKind};
 use fullbore_core::format::vdif::Header;
 use fullbore_core::pattern::Pattern;
 use serde::Serialize;
 
-/// Where payloads come from.
+/// The source of payloads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PayloadSource {
-    /// Known bytes.
+    /// A known pattern.
     Pattern(Pattern),
-    /// The payloads of a VDIF file, one after the other, again and again.
+    /// The payloads of a file of frames in sequence, repeated.
     Sample(PathBuf),
 }
 
 /// A sample that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: reading the sample", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Larger than what is kept in memory.
+    /// The file is too large for memory.
     #[error("{}: {bytes} bytes are more than the {LARGEST_SAMPLE} that a sample can have", path.display())]
     Large {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// The file's size.
         bytes: u64,
     },
-    /// Not VDIF, or not from its start.
-    #[error("{}: no VDIF frame stands at byte {offset}", path.display())]
+    /// The file contains no frames, or does not begin with one.
+    #[error("{}: there is no frame at byte {offset}", path.display())]
     Form {
         /// The file.
         path: PathBuf,
-        /// Where a frame was expected.
+        /// The offset at which a frame was expected.
         offset: usize,
     },
 }
 
-/// What a sample may take of memory.
+/// The largest sample kept in memory.
 const LARGEST_SAMPLE: u64 = 1 << 30;
 
-/// A ring of patterns is about so long, to stay in the cache of the sending core.
+/// The approximate size of a ring of patterns, which fits into the cache of the sending core.
 const RING_BYTES: usize = 512 << 10;
 
-/// Bytes behind the last payload, so that any of them can be sent with some too many.
+/// Bytes after the last payload, so that any payload can be sent with extra bytes.
 pub const SPARE_BYTES: usize = 64;
 
-/// The ring.
+/// A ring of payloads.
 #[derive(Debug)]
 pub struct Payloads {
     bytes: Vec<u8>,
     /// Bytes of one payload.
     each: usize,
     count: usize,
-    /// The first header of the sample.
-    template: Option<Header>,
+    /// The format of the sample, and its first header.
+    template: Option<(FrameKind, Header)>,
 }
 
 impl Payloads {
-    /// Pieces of a pattern, one after the other from its start.
+    /// Consecutive pieces of a pattern from its start.
     pub fn of_pattern(pattern: &Pattern, each: usize) -> Self {
         let count = (RING_BYTES / each.max(1)).clamp(8, 4096);
         let mut bytes = vec![0; count * each + SPARE_BYTES];
@@ -75,7 +76,7 @@ impl Payloads {
         Payloads { bytes, each, count, template: None }
     }
 
-    /// The payloads of a file of VDIF frames of one length. What follows the last whole one is left out.
+    /// The payloads of a file of frames of one length. An incomplete last frame is ignored.
     pub fn of_sample(path: &Path) -> Result<Self, SampleError> {
         let error = |source| SampleError::Read { path: path.to_owned(), source };
         let mut file = std::fs::File::open(path).map_err(error)?;
@@ -89,21 +90,23 @@ impl Payloads {
             .map_err(|offset| SampleError::Form { path: path.to_owned(), offset })
     }
 
-    /// The payloads of consecutive frames; the error is where the first of them is none.
+    /// The payloads of consecutive frames. The error is the offset of the first invalid frame.
     fn of_frames(content: &[u8]) -> Result<Self, usize> {
-        let template = Header::read(content).map_err(|_| 0usize)?;
-        let (frame_bytes, header_bytes) =
-            (template.frame_bytes() as usize, template.header_bytes());
+        let kind = FrameKind::of_start(content).ok_or(0usize)?;
+        let codec = FrameCodec::any_day(kind);
+        let lengths =
+            |header: &Header| (codec.frame_bytes(header) as usize, codec.header_bytes(header));
+        let template = codec.read(content).ok_or(0usize)?;
+        let (frame_bytes, header_bytes) = lengths(&template);
         if frame_bytes <= header_bytes || frame_bytes > content.len() {
             return Err(0);
         }
         let each = frame_bytes - header_bytes;
         let mut bytes = Vec::with_capacity(content.len());
         for (number, frame) in content.chunks_exact(frame_bytes).enumerate() {
-            let same = Header::read(frame).is_ok_and(|header| {
-                (header.frame_bytes() as usize, header.header_bytes())
-                    == (frame_bytes, header_bytes)
-            });
+            let same = codec
+                .read(frame)
+                .is_some_and(|header| lengths(&header) == (frame_bytes, header_bytes));
             if !same {
                 return Err(number * frame_bytes);
             }
@@ -111,11 +114,11 @@ impl Payloads {
         }
         let count = bytes.len() / each;
         bytes.resize(bytes.len() + SPARE_BYTES, 0);
-        Ok(Payloads { bytes, each, count, template: Some(template) })
+        Ok(Payloads { bytes, each, count, template: Some((kind, template)) })
     }
 
-    /// The first header of the sample, if it was one.
-    pub fn template(&self) -> Option<Header> {
+    /// The format and the first header of the sample, if the source is a sample.
+    pub fn template(&self) -> Option<(FrameKind, Header)> {
         self.template
     }
 
@@ -124,7 +127,7 @@ impl Payloads {
         self.each
     }
 
-    /// How many different ones there are.
+    /// The number of different payloads.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -135,7 +138,7 @@ impl Payloads {
         self.cut(frame, self.each)
     }
 
-    /// The same, shorter or up to `SPARE_BYTES` longer.
+    /// The same, shortened or extended by up to `SPARE_BYTES`.
     #[inline]
     pub fn cut(&self, frame: u64, length: usize) -> &[u8] {
         let start = (frame % self.count as u64) as usize * self.each;
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!((payloads.each(), payloads.count()), (8, 3));
         assert_eq!(payloads.of(4), [1; 8]);
         assert_eq!(payloads.cut(5, 12).len(), 12);
-        assert_eq!(payloads.template().unwrap().frame_bytes(), 40);
+        assert_eq!(payloads.template().unwrap().1.frame_bytes(), 40);
     }
 
     #[test]

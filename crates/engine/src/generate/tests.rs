@@ -1,11 +1,12 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use fullbore_core::format::framed::FrameKind;
 use fullbore_core::format::vdif;
 
 use super::*;
 
-/// A receiver on loopback and the stream that goes there.
+/// A receiver on loopback and the stream that is sent to it.
 fn stream(form: Form, threads: &[u16], frames_per_second: u64) -> (UdpSocket, StreamPlan) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -27,7 +28,7 @@ fn vdif_form(packet_number: bool) -> Form {
         legacy: false,
         edv: 0,
     };
-    Form::Vdif { template: form.template().unwrap(), packet_number }
+    Form::Frames { kind: FrameKind::Vdif, template: form.template().unwrap(), packet_number }
 }
 
 fn plan(streams: Vec<StreamPlan>, frames: u64, faults: Faults) -> Plan {
@@ -46,7 +47,7 @@ fn run(plan: Plan) -> Report {
     generator.run(&AtomicBool::new(false), &Progress::default()).unwrap()
 }
 
-/// What a socket has received and receives until it falls silent.
+/// All datagrams that a socket receives until it falls silent.
 pub(crate) fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut datagrams = Vec::new();
     let mut datagram = [0; 4096];
@@ -92,7 +93,7 @@ fn what_arrives_is_what_the_truth_says() {
         } else if let Ok(header) = vdif::Header::read(datagram)
             && header.station() == 0x777A
         {
-            // A damaged frame of which the place can be read overtakes others, too.
+            // A damaged frame with a readable place overtakes others, too.
             highest = highest.max(Some(i64::from(header.frame_number())));
         }
     }
@@ -163,10 +164,13 @@ fn a_stop_ends_a_run_without_an_end() {
 #[test]
 fn a_sample_is_tiled_and_stamped_anew() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let Form::Vdif { template, .. } = vdif_form(false) else { unreachable!() };
+    let Form::Frames { kind: FrameKind::Vdif, template, .. } = vdif_form(false) else {
+        unreachable!()
+    };
     let frame = |n: u8| [template.as_bytes(), &[n; 32]].concat();
     std::fs::write(file.path(), (0..5).flat_map(frame).collect::<Vec<u8>>()).unwrap();
-    let (socket, stream) = stream(Form::Vdif { template, packet_number: false }, &[0], 1000);
+    let (socket, stream) =
+        stream(Form::Frames { kind: FrameKind::Vdif, template, packet_number: false }, &[0], 1000);
     let mut plan = plan(vec![stream], 12, Faults::default());
     plan.payload = PayloadSource::Sample(file.path().to_owned());
     run(plan);
@@ -238,7 +242,7 @@ fn frames_without_a_given_start_carry_the_time_at_which_they_go() {
             })
             .collect();
         assert_eq!(stamps.len(), 2);
-        // Each is at its frame's place in the second, none of them before its time or after all had gone.
+        // Each has its frame's place in the second, and was sent neither before its time nor after the end.
         assert!(before <= stamps[0] && stamps[1] <= after, "{before} {stamps:?} {after}");
     }
 }

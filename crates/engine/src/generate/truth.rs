@@ -1,8 +1,7 @@
-//! What was really sent, written down so that an account can be compared with it.
+//! The truth of a run: the frames sent, for comparison with an account.
 //!
-//! Lists hold *places*: the place of a frame counts the frames of its port from frame 0 of the first
-//! second, place = index × threads + rank of the thread, as [`crate::generate`] tells. The truth of
-//! one thread holds indices in their stead.
+//! Lists hold *places*: the place of a frame counts the frames of its port from frame 0 of the first second, place =
+//! index × threads + rank of the thread, as in [`crate::generate`]. The truth of a single thread holds indices instead.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +12,14 @@ use serde::{Serialize, Serializer};
 use super::fault::{Damage, Faults};
 use super::payload::PayloadSource;
 
-/// What was done with the frames of a port, or of one thread on it.
+/// The fates of the frames of a port, or of one of its threads.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
-    /// The first frame meant to be sent.
+    /// The first frame to send.
     pub first: Option<i64>,
     /// The last one.
     pub last: Option<i64>,
-    /// Frames meant: all from first to last.
+    /// Frames to send: all from first to last.
     pub meant: u64,
     /// Frames sent whole, each counted once.
     pub sent: u64,
@@ -28,7 +27,7 @@ pub struct Tally {
     pub first_sent: Option<i64>,
     /// The last one, by its number.
     pub last_sent: Option<i64>,
-    /// Frames dropped on purpose.
+    /// Frames dropped deliberately.
     pub dropped: Set,
     /// Frames not sent because the stream was silent.
     pub silent: Set,
@@ -36,15 +35,15 @@ pub struct Tally {
     pub damaged: BTreeMap<Damage, Harm>,
     /// Frames that the kernel refused to send.
     pub refused: Set,
-    /// Frames sent whole whose second count was not that of their time.
+    /// Frames sent whole whose second count did not match their time.
     pub miscounted: Set,
     /// Frames sent a second time.
     pub duplicated: Vec<i64>,
-    /// Frames sent after a higher one whose place can be read, with by how many at most they were overtaken.
+    /// Frames sent after a higher one with a readable place, and the largest number of frames that overtook them.
     pub reordered: Vec<(i64, u64)>,
-    /// Those of them that were held back by the rule for late frames.
+    /// Those of them that the rule for late frames delayed.
     pub late: Vec<(i64, u64)>,
-    /// Datagrams without sense that were sent.
+    /// Datagrams of random content.
     pub rubbish: u64,
     /// All datagrams sent.
     pub datagrams: u64,
@@ -56,13 +55,13 @@ pub struct Tally {
 /// Damaged frames of one kind.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Harm {
-    /// Those whose place can still be read from the datagram.
+    /// Frames whose place can still be read from the datagram.
     pub readable: Set,
-    /// Those whose place cannot.
+    /// Frames whose place cannot be read.
     pub unreadable: Set,
 }
 
-/// A set of frames: `{"count": 3, "runs": [[17, 2], [40, 1]]}`, each run its first frame and how many.
+/// A set of frames: `{"count": 3, "runs": [[17, 2], [40, 1]]}`; each run is its first frame and the number of frames.
 #[derive(Clone, Debug, Default)]
 pub struct Set(pub Ranges);
 
@@ -71,7 +70,7 @@ impl Set {
         self.0.insert(frame..frame + 1);
     }
 
-    /// How many frames are in it.
+    /// The number of frames in the set.
     pub fn count(&self) -> u64 {
         self.0.total()
     }
@@ -89,37 +88,37 @@ impl Serialize for Set {
     }
 }
 
-/// What became of one datagram, or of a frame without one.
+/// The fate of a datagram, or of a frame without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// Sent whole.
     Sent {
-        /// By the rule for late frames.
+        /// True if delayed by the rule for late frames.
         late: bool,
     },
-    /// Sent whole once more.
+    /// Sent whole again.
     Copy,
     /// Sent damaged.
     Damaged {
-        /// In what way.
+        /// The kind of damage.
         damage: Damage,
-        /// Its place can still be read.
+        /// True if its place can still be read.
         readable: bool,
     },
-    /// Rubbish was sent.
+    /// A datagram of random content was sent.
     Rubbish,
-    /// Dropped on purpose.
+    /// Dropped deliberately.
     Dropped,
-    /// Not sent in a silence.
+    /// Not sent because of a silence.
     Silent,
-    /// Meant to be sent, whole or damaged, and refused by the kernel.
+    /// A frame, whole or damaged, that the kernel refused.
     Refused,
-    /// A copy or rubbish, refused by the kernel: as if it had not been meant.
+    /// A copy or rubbish that the kernel refused; it is not counted.
     RefusedExtra,
 }
 
 impl Tally {
-    /// Writes down what became of a frame.
+    /// Records the fate of a frame.
     #[inline]
     pub fn note(&mut self, frame: i64, done: Done) {
         if !matches!(done, Done::Copy | Done::Rubbish | Done::RefusedExtra) {
@@ -174,7 +173,7 @@ impl Tally {
         self.damaged.values().map(|harm| harm.readable.count() + harm.unreadable.count()).sum()
     }
 
-    /// Whether every frame meant has exactly one fate.
+    /// True if every frame has exactly one fate.
     #[cfg(test)]
     pub fn balances(&self) -> bool {
         let apart = self.dropped.count() + self.silent.count() + self.refused.count();
@@ -185,9 +184,9 @@ impl Tally {
 /// The truth of one port.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamTruth {
-    /// Its name: the port, unless another was given.
+    /// The name of the stream: the port, unless another name was given.
     pub name: String,
-    /// Where it was sent.
+    /// The destination.
     pub target: String,
     /// `vdif`, `vtp` or `raw`.
     pub format: &'static str,
@@ -201,15 +200,15 @@ pub struct StreamTruth {
     pub threads: Vec<u16>,
     /// The second of place 0, in UTC.
     pub first_second: Tai,
-    /// The same as VDIF headers tell it: reference epoch and seconds.
+    /// The same in VDIF headers: reference epoch and seconds.
     pub vdif_second: Option<(u32, u32)>,
-    /// The packet or sequence number of place 0, where the format has one.
+    /// The packet or sequence number of place 0, if the format has one.
     pub first_number: Option<i64>,
     /// Payload of place *n* is number `(n + payload_shift) mod payload count`.
     pub payload_shift: u64,
-    /// What was done, by places.
+    /// The fates of the port's frames, by place.
     pub port: Tally,
-    /// What was done with each thread, by its own indices; only if there are several.
+    /// The fates of each thread's frames, by its own indices; only with several threads.
     pub by_thread: Vec<Tally>,
 }
 
@@ -218,15 +217,15 @@ pub struct StreamTruth {
 pub struct Truth {
     /// The program and its version.
     pub software: String,
-    /// The host's clock when the first datagram went.
+    /// The host's clock at the first datagram.
     pub started: Tai,
-    /// The rules.
+    /// The fault rules.
     pub faults: Faults,
-    /// What payloads are made of.
+    /// The payload source.
     pub payload: PayloadSource,
-    /// How many different payloads there are, before the first one comes again.
+    /// The number of different payloads.
     pub payload_count: usize,
-    /// One of each port.
+    /// The truth of each port.
     pub streams: Vec<StreamTruth>,
 }
 

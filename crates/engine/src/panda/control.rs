@@ -1,4 +1,4 @@
-//! The control port of a PandA, one command after the other.
+//! The control port of a PandA: commands and answers in sequence.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,29 +10,29 @@ use fullbore_core::format::panda::control::{
 };
 use fullbore_core::format::panda::{MOST_SAMPLES, PandaSource};
 
-use super::{Error, Patience, connect, is_timeout, left};
+use super::{Error, Timeouts, connect, is_timeout, left};
 
-/// How often a busy PandA is asked again.
+/// Time between two queries of a busy PandA.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Tables, and words of bits, that are asked for at most.
+/// The most tables, and bit words, that are queried.
 const MOST_NAMED: usize = 64;
 
 /// A connection to the control port.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlPort {
     host: String,
     socket: TcpStream,
     answers: Answers,
-    patience: Duration,
+    timeouts: Duration,
 }
 
-impl Control {
+impl ControlPort {
     /// Connects.
-    pub fn connect(source: &PandaSource, patience: Patience) -> Result<Self, Error> {
-        let socket = connect(&source.host, source.control_port, patience.connect)?;
+    pub fn connect(source: &PandaSource, timeouts: Timeouts) -> Result<Self, Error> {
+        let socket = connect(&source.host, source.control_port, timeouts.connect)?;
         let (host, answers) = (source.host.clone(), Answers::default());
-        Ok(Control { host, socket, answers, patience: patience.answer })
+        Ok(ControlPort { host, socket, answers, timeouts: timeouts.answer })
     }
 
     /// `*IDN?`
@@ -41,17 +41,17 @@ impl Control {
         Identity::read(&text).ok_or_else(|| unexpected("*IDN?", &text))
     }
 
-    /// What is captured now: `*CAPTURE?`
+    /// The fields that are captured now: `*CAPTURE?`
     pub fn captured_fields(&mut self) -> Result<Vec<Captured>, Error> {
         self.fields("*CAPTURE")
     }
 
-    /// The name of everything that could be captured: `*CAPTURE.*?`
+    /// The names of all fields that can be captured: `*CAPTURE.*?`
     pub fn capturable(&mut self) -> Result<Vec<String>, Error> {
         Ok(self.fields("*CAPTURE.*")?.into_iter().map(|captured| captured.field).collect())
     }
 
-    /// What can be captured of a position: `*CAPTURE.OPTIONS?`
+    /// The capture options of a position: `*CAPTURE.OPTIONS?`
     #[cfg(test)]
     pub(super) fn capture_options(&mut self) -> Result<Vec<String>, Error> {
         self.lines("*CAPTURE.OPTIONS")
@@ -67,14 +67,14 @@ impl Control {
         Ok(())
     }
 
-    /// Arms. Data connections should be made before.
+    /// Arms. Open data connections first.
     pub fn arm(&mut self) -> Result<(), Error> {
         self.set("*PCAP.ARM", "")
     }
 
-    /// Arms, and waits for it while readers still drain the last acquisition. One that is still armed
-    /// is not waited for.
-    pub fn arm_when_drained(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Arms, and retries while readers still drain the last acquisition. Does not wait for an acquisition that is still
+    /// armed.
+    pub fn arm_when_drained(&mut self, timeouts: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
             let refused = match self.arm() {
@@ -82,14 +82,14 @@ impl Control {
                 other => return other,
             };
             let status = self.status()?;
-            if status.busy || status.active == 0 || left(patience, begun).is_none() {
+            if status.busy || status.active == 0 || left(timeouts, begun).is_none() {
                 return Err(refused);
             }
             std::thread::sleep(ASK_AGAIN);
         }
     }
 
-    /// Ends the acquisition, if there is one.
+    /// Ends the acquisition if one is running.
     pub fn disarm(&mut self) -> Result<(), Error> {
         self.set("*PCAP.DISARM", "")
     }
@@ -100,24 +100,24 @@ impl Control {
         Status::read(&text).ok_or_else(|| unexpected("*PCAP.STATUS?", &text))
     }
 
-    /// `*PCAP.COMPLETION?`: `Busy`, `Ok`, or why the hardware ended it.
+    /// `*PCAP.COMPLETION?`: `Busy`, `Ok`, or the reason why the hardware ended it.
     pub fn completion(&mut self) -> Result<String, Error> {
         self.value("*PCAP.COMPLETION")
     }
 
-    /// Samples taken in this acquisition or the latest: `*PCAP.CAPTURED?`
+    /// Samples in the current acquisition or the latest: `*PCAP.CAPTURED?`
     pub fn captured(&mut self) -> Result<u64, Error> {
         let text = self.value("*PCAP.CAPTURED")?;
         let samples = text.trim().parse().ok().filter(|&samples| samples <= MOST_SAMPLES);
         samples.ok_or_else(|| unexpected("*PCAP.CAPTURED?", &text))
     }
 
-    /// Samples of the acquisition once it is over, or nothing if it is not over in time. To be asked
-    /// before anything arms again.
-    pub fn captured_at_end(&mut self, patience: Duration) -> Result<Option<u64>, Error> {
+    /// The number of samples of the acquisition once it is over; `None` if it is not over in time. Call before another
+    /// ARM.
+    pub fn captured_at_end(&mut self, timeouts: Duration) -> Result<Option<u64>, Error> {
         let begun = Instant::now();
         while self.completion()? == "Busy" {
-            if left(patience, begun).is_none() {
+            if left(timeouts, begun).is_none() {
                 return Ok(None);
             }
             std::thread::sleep(ASK_AGAIN);
@@ -125,7 +125,7 @@ impl Control {
         self.captured().map(Some)
     }
 
-    /// Who is connected, this connection among them, if the server tells: `*WHO?`
+    /// The connected clients, including this connection, if the server supports it: `*WHO?`
     pub fn clients(&mut self) -> Result<Option<Vec<Client>>, Error> {
         match self.lines("*WHO") {
             Ok(lines) => Ok(Some(lines.iter().filter_map(|line| Client::read(line)).collect())),
@@ -134,12 +134,12 @@ impl Control {
         }
     }
 
-    /// The address of this host that the connection was made from.
+    /// The local address of the connection.
     pub fn made_from(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()
     }
 
-    /// The clock that time stamps count, if the server tells: `*CLOCK_FREQ?`
+    /// The clock rate of time stamps, if the server reports it: `*CLOCK_FREQ?`
     pub fn clock_hz(&mut self) -> Result<Option<f64>, Error> {
         match self.value("*CLOCK_FREQ") {
             Ok(text) => Ok(text.trim().parse().ok()),
@@ -148,9 +148,9 @@ impl Control {
         }
     }
 
-    /// Everything that tells later how the PandA was set. What an older server does not know is left
-    /// out, and so is what would be too long to be kept. Asks for what has changed since this connection last
-    /// asked, so give it one of its own.
+    /// All settings that document the configuration of the PandA. Leaves out settings that an older server does not
+    /// know, and values that are too long to keep. The query returns changes since the last query on this connection,
+    /// so use a separate connection.
     pub fn settings(&mut self) -> Result<Settings, Error> {
         let capture = self.lines("*CAPTURE")?;
         let mut settings = Settings {
@@ -175,7 +175,7 @@ impl Control {
         Ok(settings.bounded(MOST_SETTINGS_BYTES))
     }
 
-    /// The value of anything.
+    /// The value of any setting.
     pub fn value(&mut self, what: &str) -> Result<String, Error> {
         let request = Request::ask(what);
         match self.ask(&request)? {
@@ -184,7 +184,7 @@ impl Control {
         }
     }
 
-    /// The lines of anything.
+    /// The lines of any setting.
     pub fn lines(&mut self, what: &str) -> Result<Vec<String>, Error> {
         let request = Request::ask(what);
         match self.ask(&request)? {
@@ -193,7 +193,7 @@ impl Control {
         }
     }
 
-    /// Sets anything.
+    /// Sets any setting.
     pub fn set(&mut self, what: &str, value: &str) -> Result<(), Error> {
         let request = Request::set(what, value);
         match self.ask(&request)? {
@@ -202,7 +202,8 @@ impl Control {
         }
     }
 
-    /// Asks one thing and waits for its answer. After an error the connection is out of step.
+    /// Sends one request and waits for its answer. After an error, requests and answers no longer match on this
+    /// connection.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, Error> {
         let lost = |host: &str, doing| {
             let host = host.to_owned();
@@ -215,7 +216,7 @@ impl Control {
             if let Some(answer) = self.answers.next_answer() {
                 return Ok(answer);
             }
-            let Some(left) = left(self.patience, begun) else {
+            let Some(left) = left(self.timeouts, begun) else {
                 return Err(self.silent(request));
             };
             self.socket.set_read_timeout(Some(left)).map_err(lost(&self.host, "asking"))?;
@@ -242,8 +243,8 @@ impl Control {
     }
 
     fn silent(&self, request: &Request) -> Error {
-        let (host, patience) = (self.host.clone(), self.patience);
-        Error::Silent { host, request: name(request), patience }
+        let (host, timeouts) = (self.host.clone(), self.timeouts);
+        Error::Silent { host, request: name(request), timeouts }
     }
 }
 

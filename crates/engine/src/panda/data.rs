@@ -1,4 +1,4 @@
-//! The data port of a PandA: text to the decoder, payload straight to where it shall lie.
+//! The data port of a PandA: text goes to the decoder, payload directly to its destination.
 
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::format::panda::{Decoder, Event, PandaSource, Want};
 
-use super::{Error, Patience, connect, is_timeout, left};
+use super::{Error, Timeouts, connect, is_timeout, left};
 
-/// Room for text: the head of the next frame, a header.
+/// Buffer size for text: a header, or the head of the next frame.
 const STAGING_BYTES: usize = 4096;
 
-/// What a look at the data port gave.
+/// The result of one read of the data port.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Something happened.
+    /// A decoded event.
     Event(Event),
-    /// So many bytes of payload were written to the beginning of what was given.
+    /// The number of payload bytes that were written to the beginning of the buffer.
     Payload(usize),
-    /// Nothing came for as long as was allowed.
+    /// No data arrived within the timeout.
     Quiet,
     /// The other side has closed.
     Closed,
@@ -35,17 +35,17 @@ pub struct DataStream {
     /// Bytes received and not yet decoded.
     staging: Vec<u8>,
     from: usize,
-    /// The end of a frame, told after its last bytes.
+    /// The end of a frame, reported after its last bytes.
     pending: Option<Event>,
 }
 
 impl DataStream {
-    /// Connects and asks for the stream that `source` speaks of. The first event is `Ready`.
-    pub fn connect(source: &PandaSource, patience: Patience) -> Result<Self, Error> {
-        let mut socket = connect(&source.host, source.data_port, patience.connect)?;
+    /// Connects and requests the stream that `source` describes. The first event is `Ready`.
+    pub fn connect(source: &PandaSource, timeouts: Timeouts) -> Result<Self, Error> {
+        let mut socket = connect(&source.host, source.data_port, timeouts.connect)?;
         let host = source.host.clone();
         socket
-            .set_read_timeout(Some(patience.quiet))
+            .set_read_timeout(Some(timeouts.quiet))
             .and_then(|()| socket.write_all(source.options().as_bytes()))
             .map_err(|source| Error::Connection {
                 doing: "greeting",
@@ -63,7 +63,7 @@ impl DataStream {
         })
     }
 
-    /// Payload that is wanted next: bytes left of the frame. 0 while text is wanted.
+    /// Bytes left of the current frame's payload; 0 while text is expected.
     pub fn wants_payload(&self) -> u64 {
         match self.decoder.want() {
             Want::Payload { bytes } if self.pending.is_none() => bytes,
@@ -71,11 +71,11 @@ impl DataStream {
         }
     }
 
-    /// Waits until the server has accepted our options. That is told again as the next thing that happens.
-    pub fn wait_until_ready(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Waits until the server has accepted the options. The next event repeats this.
+    pub fn wait_until_ready(&mut self, timeouts: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
-            // Nothing but text comes before the first header, so there need be no room for payload.
+            // Only text precedes the first header, so no room for payload is needed.
             match self.next(&mut [])? {
                 Step::Event(event) => {
                     self.pending = Some(event);
@@ -84,15 +84,15 @@ impl DataStream {
                 Step::Closed => return Err(Error::Closed { host: self.host.clone() }),
                 Step::Quiet | Step::Payload(_) => {}
             }
-            if left(patience, begun).is_none() {
+            if left(timeouts, begun).is_none() {
                 let (host, request) = (self.host.clone(), self.options.to_owned());
-                return Err(Error::Silent { host, request, patience });
+                return Err(Error::Silent { host, request, timeouts });
             }
         }
     }
 
-    /// The next thing that happens. Payload goes to the beginning of `room`, which must not be empty
-    /// while payload is wanted.
+    /// Waits for the next event. Payload is written to the beginning of `room`, which must not be empty while payload
+    /// is expected.
     pub fn next(&mut self, room: &mut [u8]) -> Result<Step, Error> {
         loop {
             if let Some(event) = self.pending.take() {
@@ -116,7 +116,7 @@ impl DataStream {
         }
     }
 
-    /// Whether an acquisition is going on.
+    /// True during an acquisition.
     pub fn in_acquisition(&self) -> bool {
         self.decoder.in_acquisition()
     }
@@ -126,7 +126,7 @@ impl DataStream {
         self.socket.peer_addr().ok()
     }
 
-    /// Closes the connection for whoever reads it.
+    /// Closes the connection for its reader.
     pub fn close(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -149,7 +149,7 @@ impl DataStream {
             self.from += taken;
             return Ok(self.taken(taken));
         }
-        // With the last bytes of a frame comes the head of the next one, if it is there.
+        // The last bytes of a frame are read together with the head of the next one, if it has arrived.
         let head = if most as u64 == wanted { 8 } else { 0 };
         self.staging.resize(head, 0);
         self.from = 0;

@@ -1,23 +1,14 @@
-//! A PandA over TCP: its two ports as this side uses them, and a simulated one to use them on.
+//! A PandA over TCP: clients of its two ports, and a simulated PandA.
 //!
-//! - [`Control`]: what is captured, arming, and what became of it
-//! - [`DataStream`]: the samples, received straight to where they shall lie
-//! - [`capture`]: the thread that records one, with its books
-//! - [`live`]: its samples into HDF5 files while they come
-//! - [`record`]: both joined
-//! - [`several`]: several of them in step
-//! - [`server`]: a PandA that is made up, for tests, demonstrations and those who have none
+//! - [`ControlPort`]: captured fields, arming, state of the acquisition
+//! - [`DataStream`]: the samples, received directly into their destination
+//! - [`capture`]: the capture thread of one PandA, with its account
+//! - [`server`]: a simulated PandA for tests and demonstrations
 
 pub mod capture;
 mod control;
 mod data;
-#[cfg(feature = "hdf5")]
-pub mod live;
-#[cfg(feature = "hdf5")]
-pub mod record;
 pub mod server;
-#[cfg(feature = "hdf5")]
-pub mod several;
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -26,23 +17,23 @@ use std::time::{Duration, Instant};
 use fullbore_core::format::panda::{codec, control as lines};
 use socket2::{SockRef, TcpKeepalive};
 
-pub use control::Control;
+pub use control::ControlPort;
 pub use data::{DataStream, Step};
 
-/// How long the other side may take.
+/// Timeouts of requests to a PandA.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// To accept a connection.
+pub struct Timeouts {
+    /// For a connection to be accepted.
     pub connect: Duration,
-    /// To answer a command.
+    /// For the answer to a command.
     pub answer: Duration,
-    /// The longest that a look for data waits before it says that all is quiet.
+    /// For one read of the data port.
     pub quiet: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
-        Patience {
+        Timeouts {
             connect: Duration::from_secs(5),
             answer: Duration::from_secs(5),
             quiet: Duration::from_millis(100),
@@ -50,17 +41,17 @@ impl Default for Patience {
     }
 }
 
-/// Something that a PandA did not do.
+/// A failed request to a PandA.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody there.
+    /// The host does not accept the connection.
     #[error("connecting to the PandA at {host} port {port}")]
     Connect {
         /// Its address or name.
         host: String,
         /// The port.
         port: u16,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// A name without an address.
@@ -72,104 +63,91 @@ pub enum Error {
     /// The connection broke.
     #[error("{doing} the PandA at {host}")]
     Connection {
-        /// What was being done.
+        /// The operation in progress.
         doing: &'static str,
         /// Its address or name.
         host: String,
-        /// What happened.
+        /// The reason.
         source: io::Error,
     },
-    /// The other side closed.
+    /// The other side closed the connection.
     #[error("the PandA at {host} closed the connection")]
     Closed {
         /// Its address or name.
         host: String,
     },
     /// No answer.
-    #[error("the PandA at {host} did not answer `{request}` within {} s", patience.as_secs_f32())]
+    #[error("the PandA at {host} did not answer `{request}` within {} s", timeouts.as_secs_f32())]
     Silent {
         /// Its address or name.
         host: String,
-        /// What was asked.
+        /// The request.
         request: String,
-        /// How long was waited.
-        patience: Duration,
+        /// The time waited.
+        timeouts: Duration,
     },
-    /// Connections that bring nothing, one after the other.
-    #[error(
-        "nothing came over {count} connections to the data port, one after the other; of the last: {why}"
-    )]
+    /// Several connections in a row without data.
+    #[error("{count} connections in a row to the data port brought no data; the last one: {why}")]
     Fruitless {
-        /// How many.
+        /// The number of connections.
         count: u32,
-        /// What became of the last one.
+        /// The end of the last connection.
         why: String,
     },
-    /// More at once than can be held until it is certified.
-    #[error("a frame of {bytes} bytes came, and block memory holds {most} of one frame")]
+    /// A frame larger than the buffer that holds uncertified samples.
+    #[error("a frame has {bytes} bytes, and block memory has room for frames of {most}")]
     LargeFrame {
-        /// How large it is.
+        /// The frame's size.
         bytes: u64,
-        /// The largest that there is room for.
+        /// The largest frame that fits.
         most: u64,
     },
-    /// It will not do it.
+    /// The PandA refused the request.
     #[error("the PandA refused `{request}`: {text}")]
     Refused {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What it said.
+        /// The PandA's answer.
         text: String,
     },
-    /// It does not tell whether what we armed is over, and it is not armed twice.
+    /// The PandA does not report whether the armed acquisition is over. It is not armed twice.
     #[error(
-        "the PandA was armed, the connection was lost, and for {} s it has not told by `*PCAP.COMPLETION?` and \
-         `*PCAP.CAPTURED?` whether that is over",
-        patience.as_secs_f32()
+        "the PandA was armed and the connection was lost; for {} s, `*PCAP.COMPLETION?` and \
+         `*PCAP.CAPTURED?` have not shown whether the acquisition is over",
+        timeouts.as_secs_f32()
     )]
     Untold {
-        /// How long was waited.
-        patience: Duration,
+        /// The time waited.
+        timeouts: Duration,
     },
-    /// One PandA given twice: an acquisition is recorded once.
-    #[error("{first} and {second} are one PandA")]
-    Same {
-        /// As given.
-        first: String,
-        /// As given.
-        second: String,
-    },
-    /// Answers that make no sense.
+    /// Malformed answers.
     #[error(transparent)]
     Control(#[from] lines::Error),
-    /// Data that makes no sense.
+    /// Malformed data.
     #[error(transparent)]
     Data(#[from] codec::Error),
 }
 
 impl Error {
-    /// Whether a connection that stood broke, so that nobody knows whether what was asked was done.
+    /// True if an established connection broke, so that the result of the request is unknown.
     pub fn is_of_connection(&self) -> bool {
         matches!(self, Error::Connection { .. } | Error::Closed { .. } | Error::Silent { .. })
     }
 
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Connect { .. } | Error::NoAddress { .. } => {
-                Some("a PandA listens on ports 8888 and 8889; try `ping`, and look at its web page")
+                Some("a PandA listens on ports 8888 and 8889; try `ping`, and open its web page")
             }
             Error::Refused { request, .. } if request.contains("PCAP.ARM") => Some(
-                "an acquisition is still going on, a reader still drains the last one, or nothing is captured",
+                "an acquisition is running, a reader still drains the last one, or no field is captured",
             ),
             Error::Fruitless { .. } => {
-                Some("see whether another program reads from it, and how it is by its web page")
+                Some("check whether another program reads from it, and open its web page")
             }
             Error::Untold { .. } => {
-                Some("disarm it (`*PCAP.DISARM=`), look at its control port, and record again")
-            }
-            Error::Same { .. } => {
-                Some("give each PandA once; its samples can go into one stream of a recording")
+                Some("disarm it (`*PCAP.DISARM=`), check its control port, and record again")
             }
             Error::LargeFrame { .. } => Some("give more block memory with --buffer"),
             Error::Data(error) => error.hint(),
@@ -178,12 +156,12 @@ impl Error {
     }
 }
 
-/// Connects to the first address of `host` that answers, each given the whole patience.
-fn connect(host: &str, port: u16, patience: Duration) -> Result<TcpStream, Error> {
+/// Connects to the first address of `host` that answers. Each address gets the whole timeout.
+fn connect(host: &str, port: u16, timeouts: Duration) -> Result<TcpStream, Error> {
     let failed = |source| Error::Connect { host: host.to_owned(), port, source };
     let mut last = None;
     for address in (host, port).to_socket_addrs().map_err(failed)? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, timeouts) {
             Ok(socket) => {
                 prepare(&socket).map_err(failed)?;
                 return Ok(socket);
@@ -194,7 +172,7 @@ fn connect(host: &str, port: u16, patience: Duration) -> Result<TcpStream, Error
     Err(last.map_or_else(|| Error::NoAddress { host: host.to_owned() }, failed))
 }
 
-/// A quiet PandA and a dead one look alike; keep-alive tells them apart within half a minute.
+/// A silent PandA and a dead one look alike; keep-alive tells them apart within 30 seconds.
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
@@ -204,7 +182,7 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)
 }
 
-/// Whether a look for data only came too early.
+/// True if the read only timed out.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -217,9 +195,9 @@ pub(crate) fn with_cause(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// What is left of `patience` since `begun`, never nothing: a timeout of zero would wait for ever.
-fn left(patience: Duration, begun: Instant) -> Option<Duration> {
-    patience.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
+/// The rest of `timeouts` since `begun`, never zero: a timeout of zero would wait for ever.
+fn left(timeouts: Duration, begun: Instant) -> Option<Duration> {
+    timeouts.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())
 }
 
 #[cfg(test)]

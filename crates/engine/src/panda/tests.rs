@@ -1,4 +1,4 @@
-//! Our side of a PandA against the made-up one.
+//! Tests the PandA client against the simulated PandA.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fullbore_core::format::panda::control::Captured;
 use fullbore_core::format::panda::{
-    Certifier, EndReason, Ending, Event, Header, PandaSource, Tally,
+    ConnectionTotals, EndReason, Ending, Event, Header, PandaSource, SampleValidator,
 };
 
-use super::server::{FIELDS, Notice, Plan, Server};
+use super::server::{FIELDS, Plan, Server, ServerEvent};
 use super::*;
 
 fn plan() -> Plan {
@@ -29,21 +29,21 @@ fn plan() -> Plan {
     }
 }
 
-/// A made-up PandA and our connections to it.
+/// A simulated PandA and connections to it.
 struct Bench {
     source: PandaSource,
-    control: Control,
+    control: ControlPort,
     data: DataStream,
-    notices: Arc<Mutex<Vec<Notice>>>,
+    notices: Arc<Mutex<Vec<ServerEvent>>>,
     server: Server,
 }
 
-/// One acquisition as a recorder keeps it: the certified samples, and what was said of them.
+/// One acquisition as a recorder keeps it: the certified samples and the events.
 #[derive(Debug)]
 struct Taken {
     header: Header,
     payload: Vec<u8>,
-    tally: Tally,
+    tally: ConnectionTotals,
 }
 
 impl Taken {
@@ -71,14 +71,14 @@ impl Bench {
         let host = if control.is_ipv6() { "[::1]" } else { "127.0.0.1" };
         let text = format!("panda://{host}:{}?data={}{options}", control.port(), data.port());
         let source = PandaSource::parse(&text).unwrap();
-        let control = Control::connect(&source, Patience::default()).unwrap();
+        let control = ControlPort::connect(&source, Timeouts::default()).unwrap();
         let mut bench = Bench { data: Bench::stream(&source), source, control, notices, server };
         bench.ready();
         bench
     }
 
     fn stream(source: &PandaSource) -> DataStream {
-        DataStream::connect(source, Patience::default()).unwrap()
+        DataStream::connect(source, Timeouts::default()).unwrap()
     }
 
     fn ready(&mut self) {
@@ -90,16 +90,16 @@ impl Bench {
         self.ready();
     }
 
-    /// Takes one acquisition from its header to its end, or to the end of the connection.
+    /// Takes one acquisition from its header to its end, or until the connection ends.
     fn take(&mut self) -> Taken {
         let mut room = vec![0; 100_000];
         let mut header = None;
         let mut payload = Vec::new();
-        let mut certifier: Option<Certifier> = None;
+        let mut certifier: Option<SampleValidator> = None;
         let tally = loop {
             match self.data.next(&mut room) {
                 Ok(Step::Event(Event::Start { header: said, .. })) => {
-                    certifier = Some(Certifier::new(&said));
+                    certifier = Some(SampleValidator::new(&said));
                     header = Some(said);
                 }
                 Ok(Step::Event(Event::Frame { bytes })) => {
@@ -145,7 +145,7 @@ fn every_sample_of_several_acquisitions_is_what_it_should_be() {
         let captured = bench.control.captured_at_end(Duration::from_secs(5)).unwrap();
         assert_eq!(captured, Some(50_000));
         let notices = bench.notices.lock().unwrap();
-        assert!(notices.contains(&Notice::Begun { number }), "{notices:?}");
+        assert!(notices.contains(&ServerEvent::Begun { number }), "{notices:?}");
     }
 }
 
@@ -293,7 +293,7 @@ fn empty_frames_and_stops_within_a_frame_lose_nothing() {
 
 #[test]
 fn rubbish_and_lengths_that_lie_are_damage() {
-    for (fault, word) in [("rubbish@20000", "stands where"), ("length@20000", "whole number")] {
+    for (fault, word) in [("rubbish@20000", "neither a frame"), ("length@20000", "whole number")] {
         let mut bench = Bench::new(Plan { faults: faults(&[fault]), ..plan() }, "");
         let taken = bench.acquire();
         let Ending::Damaged(what) = &taken.tally.ending else { panic!("{:?}", taken.tally) };
@@ -381,7 +381,7 @@ fn ipv6_and_nobody_there_are_told_apart() {
     assert_eq!(bench.acquire().tally.certified, 50_000);
     let source = bench.source.clone();
     drop(bench.server);
-    let error = Control::connect(&source, Patience::default()).unwrap_err();
+    let error = ControlPort::connect(&source, Timeouts::default()).unwrap_err();
     assert!(error.to_string().contains("::1") && error.hint().is_some(), "{error}");
 }
 

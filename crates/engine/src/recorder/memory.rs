@@ -1,82 +1,141 @@
-//! How much block memory a recording gets: the sum of its reasons, what was asked for, or a default.
+//! The size of a recording's block memory: its budget, the requested size, or a default.
 
-use fullbore_core::demand::{Demand, Stall, Sum};
-use fullbore_core::endpoint::UdpSource;
-use fullbore_core::layout::{BLOCK_BYTES, Geometry};
+use fullbore_core::layout::BLOCK_BYTES;
+use fullbore_core::memory_budget::{Backlog, BudgetInputs, DiskRate, MemoryBudget, Stall};
 use fullbore_core::units::{ByteRate, ByteSize};
 
-use super::check::known_rate;
-use super::error::RecordError;
-use super::event::{Event, Memory, Tell};
-use super::plan::Plan;
-use crate::source::{AMPLE_BLOCKS, wanted_block_bytes};
+use super::check::check_chunk;
+use super::config::RecordingConfig;
+use crate::clock::Clock;
+use crate::error::RecordError;
+use crate::event::{Event, EventHandler, Memory};
+use crate::sink::SinkConfig;
+use crate::source::{MemoryNeeds, SourceConfig};
 use crate::store;
 
-/// Block memory if no rate is known, for all sources together.
+/// Default block memory of all sources that cannot wait together, if no rate is known.
 const POOL_BYTES: u64 = 2 << 30;
 
-/// Block memory of a PandA if nothing is said: two seconds at the rate of its link.
-const PANDA_POOL_BYTES: u64 = 256 << 20;
+/// Returns the sources whose sender does not wait: they share the memory budget.
+fn unpaused(plan: &RecordingConfig) -> impl Iterator<Item = &SourceConfig> + Clone {
+    plan.sources.iter().filter(|source| matches!(source.memory(), MemoryNeeds::ForStall { .. }))
+}
 
-/// The least block memory a source works with, if nothing is known of its rate.
-const LEAST_POOL_BYTES: u64 = 16 << 20;
-
-/// The same, however slow it is.
-const LEAST_SLOW_BYTES: u64 = 2 << 20;
-
-/// What the sources ask for together, if each says beforehand how much it sends. All of them get the same share, so
-/// all are reckoned as the fastest.
-fn demand(plan: &Plan) -> Option<Demand> {
-    if plan.members.is_empty() {
-        // A container keeps blocks for longer than a disk takes to write them.
-        return None;
+/// Returns the budget inputs of these sources, if each states its rate. All get the same share, so each is budgeted as
+/// the fastest. A backlog that the memory cannot hold is not budgeted: the recording loses frames either way.
+fn demand(plan: &RecordingConfig, available: u64) -> Option<BudgetInputs> {
+    let mut demand = demand_with_backlog(plan)?;
+    if demand.backlog.is_some() && demand.sum().bytes > available {
+        demand.backlog = None;
     }
-    let rates: Option<Vec<u64>> = plan.sources.iter().map(known_rate).collect();
-    let fastest = rates?.into_iter().max()?;
-    let sources = plan.sources.len() as u64;
-    Some(Demand {
+    Some(demand)
+}
+
+fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
+    let (members, depth_bytes, stall) = match &plan.sink {
+        SinkConfig::Store(store) => {
+            let depth_bytes = store::Settings::of_member(0).depth_bytes;
+            (store.members.len(), depth_bytes, store.stall.clone())
+        }
+        SinkConfig::Device(to) => {
+            let depth = to.devices.iter().map(|device| device.end.depth()).max().unwrap_or(0);
+            (to.devices.len(), depth * BLOCK_BYTES, None)
+        }
+        // A container keeps blocks for longer than a disk needs to write them.
+        #[cfg(feature = "hdf5")]
+        SinkConfig::Container(_) => return None,
+        SinkConfig::File(_) | SinkConfig::Discard => return None,
+    };
+    let disk_rate = plan.sink.store().and_then(|store| store.disk_rate.as_ref());
+    let rates: Option<Vec<u64>> = unpaused(plan).map(|source| source.rate()).collect();
+    let rates = rates?;
+    let fastest = *rates.iter().max()?;
+    let sources = unpaused(plan).count() as u64;
+    let blocks = unpaused(plan).map(|source| match source.memory() {
+        MemoryNeeds::ForStall { block_bytes, .. } => block_bytes,
+        MemoryNeeds::Fixed { .. } => 0,
+    });
+    Some(BudgetInputs {
         sources,
         rate: ByteRate(fastest.saturating_mul(sources)),
-        block_bytes: plan.sources.iter().map(block_bytes).max().unwrap_or(BLOCK_BYTES),
-        members: plan.members.len() as u64,
-        depth_bytes: store::Settings::of_member(0).depth_bytes,
-        stall: plan.stall.clone().unwrap_or_else(Stall::assumed),
+        block_bytes: blocks.max().unwrap_or(BLOCK_BYTES),
+        members: members as u64,
+        depth_bytes,
+        stall: stall.unwrap_or_else(Stall::assumed),
+        backlog: disk_rate.and_then(|disks| backlog(plan, &rates, disks)),
     })
 }
 
-/// How large the blocks of a source will be, as far as that can be known beforehand.
-fn block_bytes(source: &UdpSource) -> u64 {
-    let wanted = wanted_block_bytes(source, usize::MAX, known_rate(source));
-    let whole = source.frame_bytes.and_then(|bytes| Geometry::of_frames(bytes, wanted, 0).ok());
-    whole.map_or(wanted, |geometry| geometry.block_bytes.into())
+/// Returns the data that the disks are too slow for. A series without pauses counts as one scan.
+fn backlog(plan: &RecordingConfig, rates: &[u64], disks: &DiskRate) -> Option<Backlog> {
+    let begin = plan.start.unwrap_or_else(|| Clock::new().now());
+    let rate = rates.iter().fold(0u64, |sum, rate| sum.saturating_add(*rate));
+    let backlog = Backlog::of(ByteRate(rate), disks, plan.lasts(begin)?, plan.pause)?;
+    // All sources get the same share, so each is budgeted as the fastest.
+    let shares = u128::from(*rates.iter().max()?) * rates.len() as u128;
+    let bytes = u128::from(backlog.bytes) * shares / u128::from(rate);
+    Some(Backlog { bytes: u64::try_from(bytes).unwrap_or(u64::MAX), ..backlog })
 }
 
-/// The least block memory that each source works with: less than usual for all that are known to be slow.
-pub(super) fn least_share(plan: &Plan) -> u64 {
-    let least = |source: &UdpSource| match known_rate(source) {
-        Some(_) => {
-            (AMPLE_BLOCKS as u64 * block_bytes(source)).clamp(LEAST_SLOW_BYTES, LEAST_POOL_BYTES)
-        }
-        None => LEAST_POOL_BYTES,
-    };
-    plan.sources.iter().map(least).max().unwrap_or(LEAST_POOL_BYTES)
+/// Returns a warning about disks that are slower than the sources, if memory or pause do not make up for it.
+pub(super) fn slow_disks(plan: &RecordingConfig, available: u64) -> Option<String> {
+    let demand = demand_with_backlog(plan)?;
+    let backlog = demand.backlog.clone()?;
+    let sources = format!(
+        "the sources send {} and the disks write {} ({})",
+        backlog.rate, backlog.disk_rate, backlog.measured
+    );
+    let memory = plan.buffer.map_or(available, |size| size.0);
+    if demand.rides_out_ms(memory) == 0 {
+        return Some(format!(
+            "{sources}: a scan of {} s needs {} of block memory, and there are {}: frames will be lost",
+            backlog.record_ms as f64 / 1000.0,
+            ByteSize(demand.sum().bytes),
+            ByteSize(memory)
+        ));
+    }
+    let pause_ms = backlog.pause_ms.filter(|_| !backlog.drains)?;
+    Some(format!(
+        "{sources}: {} are left at the end of the scan and need {:.1} s, and the next scan is armed {:.1} s \
+         after it: the next scan begins late",
+        ByteSize(backlog.bytes),
+        backlog.drain_s(),
+        pause_ms as f64 / 1000.0
+    ))
 }
 
-/// Block memory of all sources of datagrams together.
-pub(super) fn wanted(plan: &Plan, available: u64) -> Result<u64, RecordError> {
-    let sources = plan.sources.len() as u64;
+fn least_of(source: &SourceConfig) -> u64 {
+    match source.memory() {
+        MemoryNeeds::ForStall { least, .. } | MemoryNeeds::Fixed { least, .. } => least,
+    }
+}
+
+/// Returns the least block memory of each source that cannot wait: less than usual if all are known to be slow.
+fn least_share(plan: &RecordingConfig) -> u64 {
+    unpaused(plan).map(least_of).max().unwrap_or(0)
+}
+
+/// Returns the block memory of all sources that cannot wait together.
+fn wanted(plan: &RecordingConfig, available: u64) -> Result<u64, RecordError> {
+    let sources = unpaused(plan).count() as u64;
     let least = sources.saturating_mul(least_share(plan));
-    let wanted = match (plan.share(), demand(plan)) {
+    let wanted = match (plan.share(), demand(plan, available)) {
         (Some(share), _) => share.saturating_mul(sources),
         (None, Some(demand)) => {
             let sum = demand.sum();
             if sum.bytes > available {
-                return Err(RecordError::MemorySum { sum, available: ByteSize(available) });
+                let (sum, available) = (Box::new(sum), ByteSize(available));
+                return Err(RecordError::MemorySum { sum, available });
             }
             sum.bytes.max(least)
         }
         (None, None) => POOL_BYTES.min(available / 4).max(least),
     };
+    limited(wanted, available)
+}
+
+/// Refuses more than the available memory.
+fn limited(wanted: u64, available: u64) -> Result<u64, RecordError> {
     match wanted > available {
         true => {
             Err(RecordError::Memory { wanted: ByteSize(wanted), available: ByteSize(available) })
@@ -85,30 +144,70 @@ pub(super) fn wanted(plan: &Plan, available: u64) -> Result<u64, RecordError> {
     }
 }
 
-/// How much block memory each PandA gets.
-pub(super) fn panda_pool_bytes(plan: &Plan) -> u64 {
-    plan.share().unwrap_or(PANDA_POOL_BYTES)
+/// Returns the block memory of each source. Refuses less than a source needs, more than there is, and chunks that are
+/// smaller than a block.
+pub(super) fn pool_sizes(plan: &RecordingConfig, available: u64) -> Result<Vec<u64>, RecordError> {
+    let share = match unpaused(plan).count() as u64 {
+        0 => 0,
+        sources => share_of(wanted(plan, available)?, sources, least_share(plan))?,
+    };
+    let sizes = plan.sources.iter().map(|source| match source.memory() {
+        MemoryNeeds::ForStall { .. } => Ok(share),
+        MemoryNeeds::Fixed { default, least } => {
+            let wanted = plan.share().unwrap_or(default);
+            limited(share_of(wanted, 1, least)?, available)
+        }
+    });
+    let sizes = sizes.collect::<Result<Vec<u64>, _>>()?;
+    check_chunk(plan, &sizes)?;
+    Ok(sizes)
 }
 
-/// Tells how much there will be, and why, before any of it is taken. A warning if less was asked for than the sum.
+/// Returns the share of each of these sources in the block memory.
+fn share_of(wanted: u64, sources: u64, least: u64) -> Result<u64, RecordError> {
+    let share = wanted / sources;
+    match share < least {
+        true => Err(RecordError::SmallBuffer {
+            given: ByteSize(wanted),
+            sources: sources as usize,
+            least: ByteSize(least),
+        }),
+        false => Ok(share),
+    }
+}
+
+/// Returns the block memory of all sources that wait for blocks.
+fn of_waiting(plan: &RecordingConfig) -> u64 {
+    let fixed = plan.sources.iter().filter_map(|source| match source.memory() {
+        MemoryNeeds::Fixed { default, .. } => Some(plan.share().unwrap_or(default)),
+        MemoryNeeds::ForStall { .. } => None,
+    });
+    fixed.fold(0, u64::saturating_add)
+}
+
+/// Reports the size of the block memory and its reason before any of it is allocated. Warns if less was requested than
+/// the budget.
 pub(super) fn tell_of_it(
-    plan: &Plan,
+    plan: &RecordingConfig,
     available: u64,
-    tell: &mut Tell<'_>,
+    tell: &mut EventHandler<'_>,
 ) -> Result<(), RecordError> {
-    if plan.sources.is_empty() {
+    if unpaused(plan).next().is_none() {
         return Ok(());
     }
     let bytes = wanted(plan, available)?;
-    let demand = demand(plan);
+    let demand = demand(plan, available);
+    if let Some(text) = slow_disks(plan, available) {
+        tell(&Event::Warning { text });
+    }
     let rides_out_ms = demand.as_ref().map(|demand| demand.rides_out_ms(bytes));
-    let sum: Option<Sum> = demand.as_ref().map(Demand::sum);
+    let sum: Option<MemoryBudget> = demand.as_ref().map(BudgetInputs::sum);
     if let (Some(sum), Some(ms)) = (&sum, rides_out_ms)
         && bytes < sum.bytes
         && ms < sum.stall.ms
     {
         let text = format!(
-            "{} of block memory ride out a stall of {ms} ms; one of {} ms is reckoned with, which takes {}",
+            "{} of block memory ride out a stall of {ms} ms; the planned stall of {} ms needs {}",
             ByteSize(bytes),
             sum.stall.ms,
             ByteSize(sum.bytes)
@@ -116,27 +215,16 @@ pub(super) fn tell_of_it(
         tell(&Event::Warning { text });
     }
     let asked = plan.buffer.is_some();
-    let of_pandas = plan.pandas.len() as u64 * panda_pool_bytes(plan);
-    let bytes = bytes.saturating_add(of_pandas);
-    tell(&Event::Memory(Memory { bytes, of_pandas, asked, rides_out_ms, sum }));
+    let of_waiting = of_waiting(plan);
+    let bytes = bytes.saturating_add(of_waiting);
+    tell(&Event::Memory(Memory { bytes, of_waiting, asked, rides_out_ms, sum }));
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn source(query: &str) -> UdpSource {
-        UdpSource::parse(&format!("udp://0.0.0.0:46220?{query}")).unwrap().remove(0)
-    }
-
-    #[test]
-    fn blocks_of_a_slow_stream_are_reckoned_as_small_as_they_will_be() {
-        // Half a second of it, in whole frames that keep direct I/O aligned.
-        assert_eq!(block_bytes(&source("format=vdif&frame=8032&fps=250")), 8032 * 128);
-        assert_eq!(block_bytes(&source("format=vdif&frame=8192&fps=250")), 1_024_000 / 8192 * 8192);
-        assert_eq!(block_bytes(&source("format=vdif&frame=8032&fps=32000")), 8032 * 512);
-        assert_eq!(block_bytes(&source("format=vdif")), BLOCK_BYTES);
-        assert_eq!(block_bytes(&source("format=vdif&frame=8032&fps=250&block=2MiB")), 8032 * 256);
-    }
+/// Returns `MemAvailable`, or no limit if the kernel does not report it.
+pub(super) fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib * 1024)
 }

@@ -1,47 +1,40 @@
-//! Recording: sources, ring and store put together, watched over by one thread that decides.
+//! The recorder: sources, ring and store under one supervisor thread.
 //!
 //! ```text
 //!              ┌────────────── supervisor ──────────────┐
-//!     Order ▼  │ ▲ Notice                      ▲ Report │  Event ──► screen, JSON
-//!     capture threads ───── Command ─────► writers      │
-//!              └────── Task ──► scribes ──► Answers ─────┘
+//!    CaptureCommand ▼ │ ▲ CaptureEvent   ▲ WriterEvent │  Event ──► screen, JSON
+//!     capture threads ──── WriterCommand ───► writers   │
+//!              └─ MetadataTask ──► metadata writers ────┘
 //! ```
 //!
-//! [`Recorder::arm`] does everything that can fail before anything is promised: members, sockets,
-//! memory, directories. [`Recorder::run`] then watches, cuts one scan from the next, and seals each
-//! when its [`Lifecycle`](crate::lifecycle::Lifecycle) says so, while the next is recorded. What waits for a
-//! member is done by others: directories, manifests and accounts by a scribe for each, and what sealing reads
-//! by a thread for each scan.
+//! [`Recorder::arm`] does everything that can fail before the recording begins: members, sockets, memory, directories.
+//! [`Recorder::run`] then watches the threads and switches from one scan to the next. It seals a scan when the scan's
+//! [`Lifecycle`](crate::lifecycle::Lifecycle) allows it, while the next is recorded. Other threads do the work that
+//! waits for a member: a metadata writer for each member writes directories, manifests and accounts, and a thread for
+//! each scan reads the files that sealing needs.
 
 mod arm;
 mod check;
-mod clocks;
-#[cfg(feature = "hdf5")]
-pub mod container;
-mod error;
-mod event;
-mod following;
+mod clock_warnings;
+mod config;
+mod log;
 mod memory;
-mod order;
-mod panda;
-mod place;
-mod plan;
-mod read_back;
-mod rehearse;
+mod preflight;
 pub(crate) mod scan;
-mod scribe;
 mod seal;
-mod sealing;
-mod set;
-mod supervise;
+mod seal_task;
+mod supervisor;
 #[cfg(test)]
 mod tests;
+mod thread_placement;
 
+pub use crate::error::RecordError;
+pub use crate::event::{
+    Armed, Event, EventHandler, MemberState, Memory, Phase, Progress, Sealed, SealedFile,
+    SourceReport, StreamState, WriteReport,
+};
+pub use crate::source::{PandaConfig, SourceConfig};
 pub use arm::Recorder;
-pub use error::RecordError;
-pub use event::{Armed, Event, MemberState, Memory, Progress, Sealed, StreamState, Tell};
-pub use plan::{Limit, PandaPlan, Plan};
-pub use rehearse::{Rehearsal, free_bytes, rehearse};
-pub(crate) use seal::within_limits;
-pub use supervise::Control;
-pub(crate) use supervise::LEAVE;
+pub use config::{Limit, RecordingConfig};
+pub use preflight::{PreflightReport, free_bytes, preflight, slow_disks};
+pub use supervisor::StopHandle;

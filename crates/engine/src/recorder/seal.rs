@@ -1,4 +1,4 @@
-//! Sealing: the accounts get their witnesses, presence and verdict, and are written beside the data.
+//! Sealing: adds drop counters, presence and completeness to the accounts, and writes them beside the data.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,39 +7,36 @@ use fullbore_core::account::{
     Account, CountedBy, Edge, Host, HostMember, Presence, judge_together,
 };
 use fullbore_core::completeness::TOLERANCE_NS;
-use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{Member, State, Stream, Summary};
 use fullbore_core::time::Tai;
 
-use super::error::RecordError;
-use super::event::Sealed;
-use super::scan::Scan;
-use super::scribe::Answers;
-use crate::ring::Gauge;
-use crate::source::CUT_PATIENCE;
-use crate::store::{markers, reader};
+use super::scan::ActiveScan;
+use crate::error::RecordError;
+use crate::event::Sealed;
+use crate::ring::WriterMetrics;
+use crate::source::{CUT_PATIENCE, SourceConfig};
 use crate::sys::clock::is_synchronised;
 
-/// A stream that lacks so much at either end, while another has it, is said to.
+/// A stream that lacks at least this time at an end, which another stream has, is reported.
 const NOTICEABLE_NS: i64 = 250_000_000;
 
-/// … or so many of its own frames: a slow one is known from its third frame on.
+/// The same limit in frames of the stream. Slow streams are compared from their third frame on.
 const NOTICEABLE_FRAMES: i64 = 4;
 
-/// A stream that lacks so much of a scan that a limit ended is said to.
+/// A stream that lacks at least this time of a scan with a limit is reported.
 const LONG_NS: i64 = 1_000_000_000;
 
-/// Completes the accounts of a scan and writes it down as finished.
+/// Completes the accounts of a scan and writes its final manifest.
 pub fn seal(
-    scan: &mut Scan,
-    sources: &[UdpSource],
-    writers: &[Arc<Gauge>],
+    scan: &mut ActiveScan,
+    sources: &[SourceConfig],
+    writers: &[Arc<WriterMetrics>],
     aborted: bool,
 ) -> Result<Sealed, RecordError> {
     scan.name_the_unheard();
     add_silent_streams(scan, sources);
     add_host(scan, writers);
-    add_witnesses(scan, sources);
+    add_drop_counters(scan, sources);
     add_presence(scan, sources);
     add_clock(scan);
     for (number, account) in &scan.accounts {
@@ -49,75 +46,38 @@ pub fn seal(
     for (number, account) in &scan.accounts {
         scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));
     }
-    write_down(scan, if aborted { State::Aborted } else { State::Sealed })?;
+    let state = if aborted { State::Aborted } else { State::Sealed };
+    scan.sink.seal(&mut scan.manifest, &scan.accounts, state)?;
     let accounts = scan.accounts.values().cloned().collect();
     Ok(Sealed::of(scan.manifest.clone(), accounts))
 }
 
-/// Writes the accounts, and then the manifests, which alone say that it is sealed.
-fn write_down(scan: &mut Scan, state: State) -> Result<(), RecordError> {
-    if scan.is_kept_nowhere() {
-        return Err(RecordError::NoMemberLeft);
-    }
-    let accounts: Vec<Answers> =
-        scan.accounts.iter().map(|(number, it)| scan.write_account(*number, it)).collect();
-    for mut answers in accounts {
-        answers.wait_for_enough(&mut scan.silent);
-        answers.one_is_enough()?;
-    }
-    scan.manifest.state = state;
-    scan.manifest.markers = scan.markers();
-    place_markers(scan);
-    scan.name_the_silent();
-    let mut manifests = scan.write_manifests();
-    manifests.wait_for_enough(&mut scan.silent);
-    if scan.name_the_silent() {
-        manifests = scan.write_manifests();
-        manifests.wait_for_enough(&mut scan.silent);
-    }
-    manifests.one_is_enough()
-}
-
-/// Says where the streams were when something was marked, where that was not on the disk when it was.
-fn place_markers(scan: &mut Scan) {
-    let streams = scan.manifest.streams.len();
-    if scan.manifest.markers.iter().all(|marker| marker.positions.len() >= streams) {
-        return;
-    }
-    // Without its indexes nobody knows, and whoever can read them later says it.
-    let Ok(stored) = reader::Scan::open(&scan.answering(), &scan.manifest.scan) else { return };
-    for marker in &mut scan.manifest.markers {
-        markers::place(&stored, marker, false);
-    }
-}
-
-/// The account of a stream that never came.
-fn add_silent_streams(scan: &mut Scan, sources: &[UdpSource]) {
+/// Adds the account of a stream that never appeared.
+fn add_silent_streams(scan: &mut ActiveScan, sources: &[SourceConfig]) {
     for (number, stream) in scan.manifest.streams.iter().enumerate() {
-        let source = sources.iter().find(|source| source.endpoint.to_string() == stream.source);
-        let counted_by = source.map_or(CountedBy::Nothing, UdpSource::counted_by);
+        let counted_by =
+            source_of(stream, sources).map_or(CountedBy::Nothing, |source| source.counted_by());
         scan.accounts.entry(number as u16).or_insert_with(|| Account::new(counted_by));
     }
 }
 
-/// The shared counters on the way of each stream; its own socket's is there already.
-fn add_witnesses(scan: &mut Scan, sources: &[UdpSource]) {
+/// Adds the shared counters on the way of each stream. The counter of its own socket is in the account already.
+fn add_drop_counters(scan: &mut ActiveScan, sources: &[SourceConfig]) {
     let Some(after) = &scan.shared_after else { return };
     for (number, account) in &mut scan.accounts {
-        let endpoint = &scan.manifest.streams[usize::from(*number)].source;
-        let Some(source) = sources.iter().find(|s| s.endpoint.to_string() == *endpoint) else {
+        let stream = &scan.manifest.streams[usize::from(*number)];
+        let Some(path) = source_of(stream, sources).and_then(|source| source.network()) else {
             continue;
         };
-        let (shared, unread) =
-            scan.shared.until(after, source.address.ip(), source.interface.as_deref());
-        account.witnesses.extend(shared);
-        account.unread.extend(unread);
+        let (shared, unread) = scan.shared.until(after, path.address, path.interface);
+        account.drop_counters.extend(shared);
+        account.unavailable_counters.extend(unread);
     }
 }
 
-/// What ring and writers say of themselves.
-fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
-    let member = |(member, gauge): (&Member, &Arc<Gauge>)| HostMember {
+/// Adds the metrics of ring and writers.
+fn add_host(scan: &mut ActiveScan, writers: &[Arc<WriterMetrics>]) {
+    let member = |(member, gauge): (&Member, &Arc<WriterMetrics>)| HostMember {
         path: member.path.display().to_string(),
         longest_write_ns: gauge.longest_write_ns.load(Relaxed),
         failure: member.failure.clone(),
@@ -129,23 +89,23 @@ fn add_host(scan: &mut Scan, writers: &[Arc<Gauge>]) {
                 pool_blocks: gauge.pool_blocks.load(Relaxed),
                 high_water: gauge.high_water.load(Relaxed),
                 members: members.clone(),
-                tide: scan.tides.get(number).cloned(),
+                high_water_history: scan.high_water.get(number).cloned(),
             });
         }
     }
 }
 
-/// What the kernel says of the host's own clock, beside what the streams' were against it.
-fn add_clock(scan: &mut Scan) {
+/// Adds the kernel's report on the host's clock to the clock comparison of the streams.
+fn add_clock(scan: &mut ActiveScan) {
     let synchronised = is_synchronised();
     for clock in scan.accounts.values_mut().filter_map(|account| account.clock.as_mut()) {
         clock.host_synchronised = synchronised;
     }
 }
 
-/// What the streams show of one another and of the plan: who began last, who ended first, who never came.
-fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
-    // A PandA says itself when it began and ended, which is no measure for others.
+/// Compares the streams with one another and with the plan: late begin, early end, no packets.
+fn add_presence(scan: &mut ActiveScan, sources: &[SourceConfig]) {
+    // A PandA reports its own begin and end, which do not apply to other streams.
     let tells = |account: &Account| account.counted_by == CountedBy::ServerCount;
     let seen = |account: &Account| Some((account.first?.seen, account.last?.seen));
     let compared = scan.accounts.values().filter(|account| !tells(account));
@@ -154,7 +114,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     let latest = ends.iter().map(|ends| ends.1).max();
     let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
     let planned = scan.manifest.planned.unwrap_or_default();
-    // Where scans follow one another, each stream is cut at its next block: no frame is lacking that its neighbour has.
+    // In a series of scans each stream is cut at its next block. A frame beyond the cut is in the neighbouring scan.
     let cut = scan.cut;
     let allowed = |cut: bool| if cut { CUT_PATIENCE.as_nanos() as i64 } else { 0 };
     let beyond_cut = |lacking: Vec<Presence>| -> Vec<Presence> {
@@ -164,7 +124,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         };
         lacking.into_iter().filter(kept).collect()
     };
-    // What a stream or a thread lacks beside the others, where the plan does not tell more of it.
+    // The time that a stream or a thread lacks in comparison with the others, unless the plan shows more.
     let beside_others = |frames: u64, (first, last): (Edge, Edge), lacking: &[Presence]| {
         let noticeable = noticeable(frames, first.seen, last.seen);
         let of_plan = |of: fn(&Presence) -> bool| lacking.iter().any(of);
@@ -188,6 +148,10 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         let rate = stream.frames_per_second(account).or_else(|| rate_of(stream, sources));
         let lacking = beyond_cut(planned.lacking(account, rate, armed, stopped));
         let (Some(first), Some(last)) = (account.first, account.last) else {
+            if scan.unexpected.contains(number) && account.absence() == Presence::NeverCame {
+                account.presence.push(Presence::NotExpected);
+                continue;
+            }
             account.presence.push(account.absence());
             account.presence.extend(lacking);
             continue;
@@ -207,7 +171,7 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
         }
         account.presence.extend(lacking);
         if scan.limited {
-            // Against the plan where there is one, else against arming and the limit.
+            // Compares with the plan if there is one, else with arming and the limit.
             let (no_begin, no_end) = (planned.begin.is_some(), planned.end.is_some());
             let told = within_limits(armed, stopped, first.seen, last.seen).into_iter();
             account.presence.extend(told.filter(|it| match it {
@@ -218,26 +182,24 @@ fn add_presence(scan: &mut Scan, sources: &[UdpSource]) {
     }
 }
 
-/// Frames per second of a stream by its endpoint, where that says it.
-fn rate_of(stream: &Stream, sources: &[UdpSource]) -> Option<u64> {
-    let source = sources.iter().find(|source| source.endpoint.to_string() == stream.source)?;
-    source.frames_per_second
+/// Returns the frames per second of a stream if its endpoint states them.
+fn rate_of(stream: &Stream, sources: &[SourceConfig]) -> Option<u64> {
+    source_of(stream, sources)?.frames_per_second()
 }
 
-/// How much a stream of so many frames must lack at an end to have begun late or died early.
+fn source_of<'s>(stream: &Stream, sources: &'s [SourceConfig]) -> Option<&'s SourceConfig> {
+    sources.iter().find(|source| source.endpoint() == stream.source)
+}
+
+/// Returns the least gap at an end for which a stream of this many frames counts as late or as ended early.
 fn noticeable(frames: u64, first: Tai, last: Tai) -> i64 {
     let between = i64::try_from(frames.saturating_sub(1)).unwrap_or(i64::MAX);
     let period = last.since(first).checked_div(between).unwrap_or(0);
     NOTICEABLE_NS.max(period.saturating_mul(NOTICEABLE_FRAMES))
 }
 
-/// How much of a scan that a limit ended a stream did not fill.
-pub(crate) fn within_limits(
-    armed: Tai,
-    stopped: Option<Tai>,
-    first: Tai,
-    last: Tai,
-) -> Vec<Presence> {
+/// Returns the parts of a limited scan that a stream did not fill.
+fn within_limits(armed: Tai, stopped: Option<Tai>, first: Tai, last: Tai) -> Vec<Presence> {
     let mut found = Vec::new();
     let late = first.since(armed);
     if late > LONG_NS {

@@ -1,4 +1,4 @@
-//! A whole recording of a source that nothing comes from, on members that stand still.
+//! Tests of whole recordings of a silent source, on members that stall.
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
-use fullbore_core::place::{Urgency, Wish};
 use fullbore_core::units::ByteSize;
 use tempfile::TempDir;
 
-use super::{Control, Event, Limit, Plan, RecordError, Recorder, rehearse, set};
-use crate::store::hanging::{Hung, hang, hang_writer, kill_writer};
+use super::{
+    Event, Limit, RecordError, Recorder, RecordingConfig, SourceConfig, StopHandle, preflight,
+};
+use crate::sink::store::disk_set;
+use crate::sink::{SinkConfig, StoreConfig};
 use crate::store::inventory::side_file;
 use crate::store::lock::is_held;
 use crate::store::recover;
+use crate::store::stall_hooks::{Hung, hang, hang_writer, kill_writer};
 use crate::store::testing::{Store, StreamPlan};
 
 struct Members {
@@ -41,41 +44,41 @@ impl Members {
         Some(Manifest::from_json(&json).unwrap().state)
     }
 
-    /// Those of a store that was recorded on.
+    /// The members of a store that was recorded on.
     fn of(store: &Store) -> Self {
         Self { roots: store.roots(), _directories: Vec::new() }
     }
 
-    fn plan(&self, scans: &[&str], duration: Duration) -> Plan {
+    fn plan(&self, scans: &[&str], duration: Duration) -> RecordingConfig {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
-        Plan {
-            sources: UdpSource::parse(&format!("udp://127.0.0.1:{port}?format=raw")).unwrap(),
-            pandas: Vec::new(),
-            members: self.roots.clone(),
-            scans: scans.iter().map(|name| name.parse().unwrap()).collect(),
-            start: None,
+        let sources = UdpSource::parse(&format!("udp://127.0.0.1:{port}?format=raw")).unwrap();
+        let scans = scans.iter().map(|name| name.parse().unwrap()).collect();
+        RecordingConfig {
             limit: Limit { duration: Some(duration), ..Limit::default() },
             buffer: Some(ByteSize(16 << 20)),
-            chunk: None,
-            capture_threads: None,
-            place: Wish::Auto,
-            priority: Urgency::Auto,
-            sync_interval: None,
-            redundancy: None,
-            stall: None,
-            clock: Default::default(),
-            planned: fullbore_core::completeness::Planned::default(),
-            goes_on_without: None,
-            new_members: Vec::new(),
+            ..RecordingConfig::new(sources, store(self.roots.clone()), scans)
         }
     }
 }
 
-/// Whoever waits for a member that stands still waits no longer than this: then the test fails.
+/// The store on these members.
+fn store(members: Vec<PathBuf>) -> SinkConfig {
+    SinkConfig::Store(StoreConfig { members, ..StoreConfig::default() })
+}
+
+/// The store configuration of a plan.
+fn store_of(plan: &mut RecordingConfig) -> &mut StoreConfig {
+    let SinkConfig::Store(store) = &mut plan.sink else {
+        unreachable!("tests record into a store")
+    };
+    store
+}
+
+/// The longest wait for a stalled member; after it the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A member that stands still until it is let go, or for too long.
+/// A member that stalls until it is released, or for too long.
 struct Still {
     go: mpsc::Sender<()>,
     ended: thread::JoinHandle<bool>,
@@ -93,15 +96,15 @@ impl Still {
     }
 
     fn let_go(&self) {
-        // Whoever has stood still for too long listens no more.
+        // After too long a stall the receiver is gone.
         let _ = self.go.send(());
     }
 }
 
-/// Records, and lets a member stand still from when it is armed until something has happened without it.
+/// Records while a member stalls, from arming until an event shows that the recorder went on without it.
 fn record(
     members: &Members,
-    plan: Plan,
+    plan: RecordingConfig,
     hung: usize,
     mut armed: impl FnMut(),
     mut is_it: impl FnMut(&Event) -> bool,
@@ -118,14 +121,14 @@ fn record(
         events.push(event.clone());
     };
     let recorder = Recorder::arm(plan, &mut tell).unwrap();
-    recorder.run(&Arc::new(Control::default()), &mut tell).unwrap();
+    recorder.run(&Arc::new(StopHandle::default()), &mut tell).unwrap();
     let Still { go, ended } = still.expect("it was armed");
     drop(go);
     assert!(ended.join().unwrap(), "it waited for a member that stood still");
     events
 }
 
-/// Whether the recorder tells how this scan stands while it is recorded.
+/// True if the event reports progress of this scan.
 fn is_recording(event: &Event, scan: &str) -> bool {
     matches!(event, Event::Progress(told) if told.scan.to_string() == scan)
 }
@@ -150,7 +153,7 @@ fn a_member_that_stands_still_holds_up_neither_the_next_scan_nor_the_screen() {
             assert!(is_held(&members.manifest_path(member, "s_a1")), "member {member}");
         }
     };
-    // It stands still until the third scan is being recorded, and that is told: nobody has waited for it.
+    // The member stalls until the third scan reports progress: no thread waited for the member.
     let events = record(&members, plan, 1, held, |event| is_recording(event, "s_a3"));
     let sealed = events.iter().filter(|event| matches!(event, Event::Sealed(_))).count();
     assert_eq!(sealed, 3);
@@ -188,7 +191,7 @@ fn a_scan_is_sealed_on_the_members_that_answer_and_the_other_follows() {
     assert_eq!(states.get(), Some([Some(State::Recording), Some(State::Sealed)]));
     let told = warnings(&events).join("; ");
     assert!(told.contains("s_a is sealed without it"), "{told}");
-    assert!(told.contains("s_a is less safe than was asked for: "), "{told}");
+    assert!(told.contains("s_a is degraded: "), "{told}");
     let sealed = events.iter().find_map(|event| match event {
         Event::Sealed(sealed) => Some(&sealed.manifest),
         _ => None,
@@ -222,23 +225,24 @@ fn another_scan_of_that_name_on_a_member_that_answers_late_is_left_as_it_is() {
     assert!(!is_held(&path));
 }
 
-/// Records what a sender of datagrams has, and does something once some of it has come.
+/// Records from a sender of datagrams, and runs an action after the first of them have arrived.
 fn record_something(
     members: &Members,
-    control: &Arc<Control>,
+    control: &Arc<StopHandle>,
     scan: &str,
     mut once: impl FnMut(&Event),
 ) -> (Result<(), RecordError>, Vec<Event>) {
     let mut plan = members.plan(&[scan], Duration::from_secs(60));
     let block = "block=64KiB&frame=4096";
     let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    plan.sources = UdpSource::parse(&format!("udp://127.0.0.1:{free}?format=raw&{block}")).unwrap();
+    let sources = UdpSource::parse(&format!("udp://127.0.0.1:{free}?format=raw&{block}")).unwrap();
+    plan.sources = sources.into_iter().map(Into::into).collect();
     let over = Arc::new(AtomicBool::new(false));
     let ended = over.clone();
     let sender = thread::spawn(move || {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         while !ended.load(Ordering::Relaxed) {
-            // Nobody may listen yet, or any more.
+            // The receiver may not listen yet, or no longer.
             let _ = socket.send_to(&[7; 4096], ("127.0.0.1", free));
             thread::sleep(Duration::from_micros(200));
         }
@@ -260,7 +264,7 @@ fn a_writer_that_dies_ends_the_recording_and_leaves_the_scan_to_recover() {
     let members = Members::new(2);
     let mut killed = false;
     let (ended, events) =
-        record_something(&members, &Arc::new(Control::default()), "s_died", |event| {
+        record_something(&members, &Arc::new(StopHandle::default()), "s_died", |event| {
             let some = matches!(event, Event::Progress(told) if told.durable_bytes > 0);
             if some && !std::mem::replace(&mut killed, true) {
                 kill_writer(&members.roots[1]);
@@ -280,7 +284,7 @@ fn a_writer_that_dies_ends_the_recording_and_leaves_the_scan_to_recover() {
 #[test]
 fn a_recording_can_be_left_though_a_member_does_not_answer() {
     let members = Members::new(1);
-    let control = Arc::new(Control::default());
+    let control = Arc::new(StopHandle::default());
     let (mut hung, mut told) = (None, 0);
     let (ended, events) = record_something(&members, &control, "s_left", |event| match event {
         Event::Progress(it) if it.durable_bytes > 0 && hung.is_none() => {
@@ -302,13 +306,27 @@ fn a_recording_can_be_left_though_a_member_does_not_answer() {
     drop(hung);
 }
 
-/// How many members a plan finds, where those are that are away, and what it says of them.
-fn opened(plan: &Plan) -> (usize, Vec<PathBuf>, Vec<String>) {
+#[test]
+fn a_recording_whose_members_answer_is_aborted_however_often_an_end_is_asked_for() {
+    let members = Members::new(1);
+    let control = Arc::new(StopHandle::default());
+    let (ended, events) = record_something(&members, &control, "s_three", |event| {
+        if matches!(event, Event::Progress(it) if it.durable_bytes > 0) {
+            (0..3).for_each(|_| control.stop());
+        }
+    });
+    assert!(ended.is_ok(), "{ended:?}");
+    assert!(events.iter().any(|event| matches!(event, Event::Sealed(_))));
+    assert_eq!(members.state(0, "s_three"), Some(State::Aborted));
+}
+
+/// The number of members that a plan finds, the paths of missing members, and the warnings.
+fn opened(plan: &RecordingConfig) -> (usize, Vec<PathBuf>, Vec<String>) {
     let mut told = Vec::new();
     let mut tell = |event: &Event| {
         told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
     };
-    let (members, away) = set::open(plan, &mut tell).unwrap();
+    let (members, away) = disk_set::open(plan.sink.store().unwrap(), &mut tell).unwrap();
     (members.len(), away.into_iter().map(|it| it.path).collect(), told)
 }
 
@@ -329,10 +347,10 @@ fn nothing_is_made_where_the_disk_of_a_member_is_not_mounted_unless_that_is_mean
         assert!(told.contains("is its disk mounted?") && told.contains("--new-member"), "{told}");
     }
     assert_eq!(std::fs::read_dir(&unmounted).unwrap().count(), 0);
-    plan.new_members = vec![unmounted.clone()];
+    store_of(&mut plan).new_members = vec![unmounted.clone()];
     assert_eq!(opened(&plan), (3, vec![], vec![]));
-    // Once it has been said, it is a member as any other.
-    plan.new_members.clear();
+    // After this confirmation it is a member like any other.
+    store_of(&mut plan).new_members.clear();
     assert_eq!(opened(&plan), (3, vec![], vec![]));
 }
 
@@ -345,12 +363,12 @@ fn a_directory_that_was_no_member_becomes_one_and_so_does_one_whose_member_is_el
     store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
     let mut plan = Members::of(&store).plan(&["r1_b"], Duration::from_secs(1));
     let another = tempfile::tempdir().unwrap();
-    plan.members.push(another.path().to_owned());
+    store_of(&mut plan).members.push(another.path().to_owned());
     assert_eq!(opened(&plan), (3, vec![], vec![]));
     let (was, is) = (store.roots()[1].clone(), another.path().join("moved"));
     std::fs::rename(&was, &is).unwrap();
     std::fs::create_dir(&was).unwrap();
-    plan.members[2] = is;
+    store_of(&mut plan).members[2] = is;
     assert_eq!(opened(&plan), (3, vec![], vec![]));
 }
 
@@ -365,10 +383,13 @@ fn with_no_member_there_a_recording_is_refused_and_several_that_are_away_are_tol
     }
     let (there, away, told) = opened(&plan);
     assert_eq!((there, away, told.len()), (1, store.roots()[1..].to_vec(), 1), "{told:?}");
-    // The one that is left is another than it was.
+    // The remaining member has a different identity.
     let others = std::collections::BTreeMap::from([(store.roots()[0].clone(), uuid::Uuid::nil())]);
-    plan.goes_on_without = Some(others);
-    assert!(matches!(set::open(&plan, &mut |_| ()), Err(RecordError::Member(_))));
+    store_of(&mut plan).degraded_start = Some(others);
+    assert!(matches!(
+        disk_set::open(plan.sink.store().unwrap(), &mut |_| ()),
+        Err(RecordError::Member(_))
+    ));
 }
 
 #[test]
@@ -376,14 +397,15 @@ fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
     let members = Members::new(1);
     let plan = members.plan(&["s_one"], Duration::from_secs(1));
     let mut tell = |_: &Event| {};
-    assert!(rehearse(&plan, &mut tell).problems.is_empty());
-    let taken = UdpSocket::bind(plan.sources[0].address).expect("it holds no port");
-    let plan = Plan {
-        members: vec![members.roots[0].join("none")],
+    assert!(preflight(&plan, &mut tell).problems.is_empty());
+    let SourceConfig::Udp(source) = &plan.sources[0] else { panic!("{plan:?}") };
+    let taken = UdpSocket::bind(source.address).expect("it holds no port");
+    let plan = RecordingConfig {
+        sink: store(vec![members.roots[0].join("none")]),
         buffer: Some(ByteSize(1 << 20)),
         ..plan
     };
-    let problems = rehearse(&plan, &mut tell).problems;
+    let problems = preflight(&plan, &mut tell).problems;
     let lasting: Vec<bool> = problems.iter().map(RecordError::is_lasting).collect();
     assert!(
         matches!(
@@ -395,7 +417,7 @@ fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
     assert_eq!(lasting, [false, true, false]);
     drop(taken);
     assert!(std::fs::read_dir(&members.roots[0]).unwrap().flatten().all(|entry| {
-        // Who it is, and nothing of a scan.
+        // The identity of the member, and no part of a scan.
         entry.file_name() == ".fullbore"
     }));
 }
@@ -404,7 +426,7 @@ fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
 fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
     let members = Members::new(1);
     let plan = members.plan(&["s_one"], Duration::from_secs(3600));
-    let control = Arc::new(Control::default());
+    let control = Arc::new(StopHandle::default());
     let mut sealed = None;
     let mut tell = |event: &Event| match event {
         Event::Progress(_) => control.end_by(Some(Instant::now())),
@@ -413,6 +435,6 @@ fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
     };
     let recorder = Recorder::arm(plan, &mut tell).unwrap();
     recorder.run(&control, &mut tell).unwrap();
-    assert_eq!(control.asked(), 0, "nobody has asked for the end of all");
+    assert_eq!(control.stop_requests(), 0, "nobody has asked for the end of all");
     assert_eq!(sealed.expect("it was sealed").manifest.state, State::Sealed);
 }

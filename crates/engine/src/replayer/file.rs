@@ -1,71 +1,77 @@
-//! A plain file of VDIF frames, played like a recording.
+//! A plain file of frames that carry their own time, played like a recording.
 //!
-//! A thread of its own reads ahead, as a disk that keeps the sending thread waiting would show in the pace.
+//! A separate thread reads ahead, because a slow disk would disturb the pace of the sending thread.
 
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-use fullbore_core::format::FILL;
+use fullbore_core::format::framed::{FrameCodec, FrameKind};
 use fullbore_core::format::vdif::{Header, Timeline};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::stored::MOST_LOSSES;
 use super::{Frame, FrameSource, SourceError};
 
-/// About how much is read at once.
+/// The approximate size of one read.
 const RUN_BYTES: usize = 1 << 20;
 
-/// Runs in memory: the one being played and those read ahead.
+/// Runs in memory: the one being played, and those read ahead.
 const RUNS: usize = 9;
 
-/// Headers looked at to learn the frame rate: more than a second of any stream known.
+/// The number of headers read to learn the frame rate: more than a second of any known stream.
 const MOST_LOOKED_AT: u64 = 1 << 21;
 
 /// A file that cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: reading {length} bytes at offset {offset}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The number of bytes.
         length: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("{}: opening it", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No thread could be started for it.
+    /// No reading thread could be started.
     #[error("{}: starting a thread to read it", path.display())]
     Thread {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It does not begin with a VDIF frame.
-    #[error("{}: it does not begin with a whole VDIF frame", path.display())]
+    /// The file does not begin with a frame.
+    #[error("{}: it does not begin with a whole frame ({})", path.display(), names())]
     Form {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Bytes of which any piece can be read: those of a file, or what lies on a device.
+/// Returns the names of all formats.
+fn names() -> String {
+    let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.title()).collect();
+    names.join(", ")
+}
+
+/// Bytes with random access: a file, or the contents of a device.
 pub trait ReadAt: Debug + Send + Sync {
     /// Reads all of `into` from `offset` on.
     fn read_exact_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
@@ -79,76 +85,89 @@ impl ReadAt for File {
 
 /// The frames of a file; all have the length of the first.
 #[derive(Debug)]
-pub struct VdifFile {
+pub struct FrameFile {
     path: PathBuf,
     file: Arc<dyn ReadAt>,
+    codec: FrameCodec,
     frame_bytes: usize,
     /// Frames per second of each thread, if known.
     frames_per_second: Option<u64>,
     /// Whole frames in the file.
     frames: u64,
-    /// The thread that reads, once it has been started.
+    /// The reading thread, once it is started.
     ahead: Option<Ahead>,
     run: Vec<u8>,
-    told: Vec<Told>,
-    /// What the first frame says of itself.
+    told: Vec<FrameInfo>,
+    /// The header of the first frame.
     first: Header,
-    /// The time of the last frame that is to be trusted.
+    /// The time of the last trustworthy frame.
     latest: Option<Tai>,
-    /// What could not be read.
+    /// Notes on unreadable parts.
     losses: Vec<String>,
 }
 
-/// The reading thread's ends; it ends when they are dropped.
+/// The channels of the reading thread; it ends when they are dropped.
 #[derive(Debug)]
 struct Ahead {
     filled: Receiver<Result<Vec<u8>, FileError>>,
     empty: SyncSender<Vec<u8>>,
-    /// Each word has the file read once more behind what was read before.
+    /// Each message requests one more pass over the file.
     again: Sender<()>,
     /// Runs of this turn that have not been taken yet.
     left: u64,
-    /// The next turn was asked for.
+    /// True if the next turn was requested.
     asked: bool,
 }
 
-/// What the header of a frame says.
+/// The contents of a frame's header.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct FrameInfo {
     time: Option<Tai>,
     fill: bool,
 }
 
-impl VdifFile {
+impl FrameFile {
     /// Opens a file and learns its frame rate from its headers, unless it is given.
-    pub fn open(path: &Path, frames_per_second: Option<u64>) -> Result<Self, FileError> {
+    ///
+    /// Frames whose headers leave out the year are within 500 days of `near`; by default of the last change of the file.
+    pub fn open(
+        path: &Path,
+        frames_per_second: Option<u64>,
+        near: Option<Tai>,
+    ) -> Result<Self, FileError> {
         let open = |source| FileError::Open { path: path.to_owned(), source };
         let file = File::open(path).map_err(open)?;
-        let bytes = file.metadata().map_err(open)?.len();
-        Self::of_bytes(path, Arc::new(file), bytes, frames_per_second)
+        let metadata = file.metadata().map_err(open)?;
+        let changed = (metadata.mtime(), metadata.mtime_nsec());
+        let near = near.unwrap_or_else(|| {
+            let ns = i128::from(changed.0) * 1_000_000_000 + i128::from(changed.1);
+            Tai::from_unix_ns(ns)
+        });
+        Self::of_bytes(path, Arc::new(file), metadata.len(), frames_per_second, near)
     }
 
-    /// The same for bytes that are no file of their own, and are called `path`.
+    /// The same for bytes that are no file of their own; `path` is their name.
     pub fn of_bytes(
         path: &Path,
         file: Arc<dyn ReadAt>,
         bytes: u64,
         frames_per_second: Option<u64>,
+        near: Tai,
     ) -> Result<Self, FileError> {
         let form = || FileError::Form { path: path.to_owned() };
-        let mut start = [0; Header::BYTES];
-        if bytes < start.len() as u64 {
-            return Err(form());
-        }
+        let mut start = vec![0; Header::BYTES.min(bytes as usize)];
         read_at(&*file, path, &mut start, 0)?;
-        let header = Header::read(&start).map_err(|_| form())?;
-        let frame_bytes = header.frame_bytes() as usize;
-        if header.payload_bytes() == 0 || frame_bytes as u64 > bytes {
+        let kind = FrameKind::of_start(&start).ok_or_else(form)?;
+        let codec = FrameCodec::new(kind, near);
+        let header = codec.read(&start).ok_or_else(form)?;
+        let frame_bytes = codec.frame_bytes(&header) as usize;
+        if frame_bytes <= codec.header_bytes(&header) || frame_bytes as u64 > bytes {
             return Err(form());
         }
-        let mut this = VdifFile {
+        let mut this = FrameFile {
             path: path.to_owned(),
             file,
+            codec,
             frame_bytes,
             frames_per_second,
             frames: bytes / frame_bytes as u64,
@@ -170,21 +189,22 @@ impl VdifFile {
         self.frames_per_second
     }
 
-    /// When the first frame is from.
+    /// The time of the first frame.
     pub fn first(&self) -> Option<Tai> {
         let rate = self.frames_per_second?;
         let after = frame_ns(u64::from(self.first.frame_number()), rate);
         Some(self.first.second().start().plus_ns(after))
     }
 
-    /// Follows the thread of the first frame over the first change of seconds.
+    /// Follows the thread of the first frame across the first change of seconds.
     fn learn_rate(&self, first: Header) -> Result<Option<u64>, FileError> {
         let mut timeline = Timeline::new(None);
-        let mut bytes = [0; Header::BYTES];
+        let mut bytes = vec![0; self.codec.kind().head_bytes().min(self.frame_bytes)];
         for frame in 0..self.frames.min(MOST_LOOKED_AT) {
             read_at(&*self.file, &self.path, &mut bytes, frame * self.frame_bytes as u64)?;
-            let Ok(header) = Header::read(&bytes) else { continue };
-            if header.thread() != first.thread() || header.frame_bytes() != first.frame_bytes() {
+            let Some(header) = self.codec.read(&bytes) else { continue };
+            let frame_bytes = self.codec.frame_bytes(&header) as usize;
+            if header.thread() != first.thread() || frame_bytes != self.frame_bytes {
                 continue;
             }
             timeline.observe(&header);
@@ -195,29 +215,28 @@ impl VdifFile {
         Ok(timeline.frames_per_second())
     }
 
-    /// What the header of a frame says. Frames marked invalid may tell wrong times, so theirs is
-    /// believed only if it comes within a second of the last good one.
-    fn told(&mut self, frame: &[u8]) -> Told {
-        let Ok(header) = Header::read(frame) else {
-            return Told { time: self.latest, fill: false };
+    /// Reads the header of a frame. Frames marked invalid may have wrong times, so their times count only within a
+    /// second of the last good one.
+    fn told(&mut self, frame: &[u8]) -> FrameInfo {
+        let Some(header) = self.codec.read(frame) else {
+            return FrameInfo { time: self.latest, fill: false };
         };
         let time = self.frames_per_second.map(|rate| {
             let after = frame_ns(u64::from(header.frame_number()), rate);
             header.second().start().plus_ns(after)
         });
-        let whole = header.frame_bytes() as usize == self.frame_bytes;
-        if whole && !header.invalid() {
+        let whole = self.codec.frame_bytes(&header) as usize == self.frame_bytes;
+        let fill = self.codec.is_fill(&header, frame);
+        if whole && !header.invalid() && !fill {
             self.latest = time;
-            return Told { time, fill: false };
+            return FrameInfo { time, fill: false };
         }
         let near = |time: Tai, latest: Tai| time.since(latest).abs() < 1_000_000_000;
         let time = match (time, self.latest) {
             (Some(time), Some(latest)) if !near(time, latest) => Some(latest),
             (time, latest) => time.or(latest),
         };
-        let mut words = frame[header.header_bytes()..].chunks_exact(4);
-        let fill = header.invalid() && words.all(|word| word == FILL.to_le_bytes());
-        Told { time, fill }
+        FrameInfo { time, fill }
     }
 }
 
@@ -242,7 +261,7 @@ fn in_full(error: &FileError) -> String {
     format!("{error}{}", cause.unwrap_or_default())
 }
 
-/// Starts a thread that reads the whole frames of a file from its start on, and again as often as asked.
+/// Starts a thread that reads the whole frames of a file from its start, once for each request.
 fn read_ahead(
     path: &Path,
     file: &Arc<dyn ReadAt>,
@@ -252,7 +271,7 @@ fn read_ahead(
     let (fill, filled) = sync_channel(RUNS);
     let (empty, emptied) = sync_channel::<Vec<u8>>(RUNS);
     for _ in 1..RUNS {
-        // The queue was made to hold them all.
+        // The queue has room for all of them.
         let _ = empty.try_send(Vec::new());
     }
     let each = frames_of_run(frame_bytes);
@@ -276,12 +295,12 @@ fn read_ahead(
     Ok(Ahead { filled, empty, again, left: frames.div_ceil(each), asked: false })
 }
 
-/// Whole frames that are read at once.
+/// The number of whole frames in one read.
 fn frames_of_run(frame_bytes: usize) -> u64 {
     (RUN_BYTES / frame_bytes).max(1) as u64
 }
 
-impl FrameSource for VdifFile {
+impl FrameSource for FrameFile {
     fn advance(&mut self) -> Result<bool, SourceError> {
         self.told.clear();
         let ahead = match &mut self.ahead {
@@ -296,7 +315,7 @@ impl FrameSource for VdifFile {
         let mut memory = std::mem::take(&mut self.run);
         let run = loop {
             if ahead.left == 0 {
-                // The memory is for the first run of the next turn.
+                // The memory is kept for the first run of the next turn.
                 self.run = memory;
                 return Ok(false);
             }
@@ -306,7 +325,8 @@ impl FrameSource for VdifFile {
             match ahead.filled.recv() {
                 Ok(Ok(run)) => break run,
                 Ok(Err(error)) => {
-                    // It goes on behind what cannot be read, with memory for that which the error took.
+                    // Reading continues after the unreadable part, with new memory in place of that which the error
+                    // took.
                     memory = Vec::new();
                     if self.losses.len() < MOST_LOSSES {
                         self.losses.push(in_full(&error));
@@ -328,9 +348,9 @@ impl FrameSource for VdifFile {
     }
 
     fn frame(&self, n: usize) -> Frame<'_> {
-        let Told { time, fill } = self.told[n];
+        let FrameInfo { time, fill } = self.told[n];
         let bytes = &self.run[n * self.frame_bytes..(n + 1) * self.frame_bytes];
-        Frame { bytes, time, fill, dated: bytes.len() >= Header::BYTES }
+        Frame { bytes, time, fill, dated: Some(self.codec) }
     }
 
     fn rewind(&mut self) -> Result<(), SourceError> {
@@ -348,7 +368,7 @@ impl FrameSource for VdifFile {
 
     fn again(&mut self) -> Result<(), SourceError> {
         if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.asked) {
-            // A thread that has ended reads nothing any more, and is started anew.
+            // A thread that has ended cannot read again, so a new one is started.
             ahead.asked = ahead.again.send(()).is_ok();
         }
         Ok(())

@@ -1,13 +1,13 @@
-//! A stream that is still being recorded, played as it becomes durable.
+//! Plays a stream that is still being recorded, as it becomes durable.
 //!
 //! ```text
-//! thread of the scan:   look ─► look ─► look …           reads indexes, never near the pace
-//!                         │ blocks, gaps, how it stands
+//! thread of the scan:   look ─► look ─► look …           reads indexes, apart from pacing
+//!                         │ blocks, gaps, state
 //!                       Feed ──► FollowedFrames ──► read ahead, checked ──► frames with their times
 //! ```
 //!
-//! When a block was is known from itself and its neighbours, so that a stream that grows costs no more the longer
-//! it is. A block whose frames have no rate is played once it is known when the next began.
+//! The time of a block follows from the block and its neighbours, so the cost does not grow with the stream. A block
+//! whose frames have no rate is played once the start of the next block is known.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use fullbore_core::manifest::{Format, INDEX_FILE, SIDE_DIRECTORY};
+use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
 use super::stored::{MOST_LOSSES, Run};
 use super::{Frame, FrameSource, SourceError};
-use crate::store::follow::{self, Follower, Standing};
+use crate::store::follow::{self, FollowState, Follower};
 use crate::store::gaps::Gaps;
 use crate::store::inventory::{read_lengths, side_file};
 use crate::store::read::Settings;
-use crate::store::reader::{BlockClock, Cursor, Item, Placed, Scan, Stream};
+use crate::store::reader::{BlockClock, BlockLocation, Cursor, Item, Scan, StoredStream};
 
-/// A scan that is looked at by a thread of its own while its streams are played.
+/// A scan that a separate thread reads while its streams are played.
 pub struct Looking {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -39,35 +39,35 @@ struct Shared {
     leave: AtomicBool,
 }
 
-/// What is known of the scan.
+/// The known state of the scan.
 struct State {
     streams: BTreeMap<usize, Feed>,
-    standing: Standing,
-    /// How often it was looked at.
+    standing: FollowState,
+    /// The number of looks at the scan.
     looks: u64,
-    /// The scan as it is at its end.
+    /// The final scan.
     whole: Option<Arc<Scan>>,
     failed: Option<String>,
 }
 
-/// What has become durable of a stream and was not fetched yet.
+/// Durable blocks of a stream that were not fetched yet.
 #[derive(Default)]
 struct Feed {
-    blocks: Vec<Placed>,
+    blocks: Vec<BlockLocation>,
     gaps: Option<Gaps>,
-    /// Blocks that were given so far.
+    /// Blocks delivered so far.
     given: usize,
 }
 
 impl Shared {
-    /// A thread that panicked left the state whole: every change of it is one statement.
+    /// A thread that panicked left the state consistent: every change of it is one statement.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Looking {
-    /// Begins to look at a scan, and gives the frames of streams of it, each from the block at a position on.
+    /// Starts the thread, and returns the frames of streams, each from the block at a position on.
     pub fn begin(
         follower: Follower,
         from: &[(usize, usize)],
@@ -93,8 +93,8 @@ impl Looking {
         Ok((Self { shared, thread: Some(thread) }, frames))
     }
 
-    /// How the scan stands.
-    pub fn standing(&self) -> Standing {
+    /// The state of the scan.
+    pub fn standing(&self) -> FollowState {
         self.shared.lock().standing
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Looking {
     fn drop(&mut self) {
         self.shared.leave.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so on standard error.
+            // A thread that panicked has printed the reason to standard error.
             let _ = thread.join();
         }
     }
@@ -123,7 +123,7 @@ fn look_on(mut follower: Follower, shared: &Shared) {
     }
 }
 
-/// Gives what is new to those who play it.
+/// Passes new blocks to the players.
 fn hand_on(follower: &Follower, shared: &Shared) {
     let mut state = shared.lock();
     (state.standing, state.looks) = (follower.standing(), state.looks + 1);
@@ -141,31 +141,31 @@ fn hand_on(follower: &Follower, shared: &Shared) {
     }
 }
 
-/// The frames of a stream that is being recorded. Blocks that fail their checksum are not played.
+/// The frames of a stream that is being recorded. Blocks with a wrong checksum are not played.
 pub struct FollowedFrames {
     shared: Arc<Shared>,
-    /// All that was fetched of it.
-    stream: Stream,
+    /// All blocks fetched so far.
+    stream: StoredStream,
     scan: Uuid,
-    /// Added to the stream's times.
+    /// Offset added to the stream's times.
     ahead_ns: i64,
-    /// Whether it goes by its frames' own time, once that is known.
+    /// True if the stream uses its frames' own time; `None` while unknown.
     by_frames: Option<bool>,
-    /// Blocks that are passed over.
+    /// The number of blocks to skip.
     skip: usize,
     /// Sequence of the next block.
     next: u64,
     until: Option<Tai>,
     settings: Settings,
     cursor: Option<Cursor>,
-    /// Whether nobody changes the scan any more.
+    /// True if the scan no longer changes.
     whole: bool,
     ended: bool,
-    /// What could not be read, and after how many looks that is true.
+    /// A possible loss, and the number of looks after which it is certain.
     doubt: Option<(String, u64)>,
-    /// When the latest block began.
+    /// Start of the latest block.
     latest: Tai,
-    /// How long a thousand bytes took, last.
+    /// The latest duration of a thousand bytes.
     ns_per_kb: i64,
     run: Run,
     losses: Vec<String>,
@@ -206,19 +206,19 @@ impl FollowedFrames {
         }
     }
 
-    /// Fetches what is new. Gives how often the scan was looked at, and how it stands.
-    fn fetch(&mut self) -> Result<(u64, Standing), SourceError> {
+    /// Fetches new blocks. Returns the number of looks at the scan, and its state.
+    fn fetch(&mut self) -> Result<(u64, FollowState), SourceError> {
         let mut state = self.shared.lock();
         if let Some(why) = &state.failed {
             return Err(why.clone().into());
         }
         if let Some(whole) = state.whole.clone() {
             drop(state);
-            // What was handed on last and not fetched by then is part of it.
+            // The final scan includes blocks that were passed on last and not fetched yet.
             if !self.whole {
                 self.take_whole(&whole);
             }
-            return Ok((u64::MAX, Standing::Sealed));
+            return Ok((u64::MAX, FollowState::Sealed));
         }
         let now = (state.looks, state.standing);
         if let Some(feed) = state.streams.get_mut(&self.stream.number) {
@@ -230,7 +230,7 @@ impl FollowedFrames {
         Ok(now)
     }
 
-    /// Goes on with the scan as it is at its end.
+    /// Continues with the final scan.
     fn take_whole(&mut self, scan: &Scan) {
         self.whole = true;
         let position = self.cursor.take().map_or(self.skip, |it| it.position());
@@ -243,7 +243,7 @@ impl FollowedFrames {
         };
     }
 
-    /// Whether a block may be played: what follows it is known, or is not needed.
+    /// True if a block may be played: the following block is known, or is not needed.
     fn is_timed(&self, position: usize) -> bool {
         self.whole || self.rate().is_some() || position + 1 < self.stream.blocks.len()
     }
@@ -253,7 +253,7 @@ impl FollowedFrames {
         self.stream.frames_per_second().filter(|_| by_place)
     }
 
-    /// When a block began, no earlier than any before it.
+    /// The start of a block, not before any earlier one.
     fn start_of(&self, position: usize, before: Tai) -> Tai {
         let block = &self.stream.blocks[position].block;
         let earlier = position.checked_sub(1).map(|at| &self.stream.blocks[at].block);
@@ -261,7 +261,7 @@ impl FollowedFrames {
         let told = match (self.by_frames, block.time, earlier) {
             (Some(false) | None, ..) => block.seen,
             (_, Some(time), _) => time,
-            // One that does not tell its time has that of its place, or came so long after the one before.
+            // A block without a time gets the time of its place, or follows the one before at this distance.
             (_, None, Some(earlier)) if before.0 > i64::MIN => {
                 by_place().unwrap_or_else(|| before.plus_ns(block.seen.since(earlier.seen).max(0)))
             }
@@ -296,16 +296,16 @@ impl FollowedFrames {
         }
     }
 
-    /// Loads the next block that can be played. `false`: there is none yet, or none any more.
+    /// Loads the next block that can be played. `false`: no block yet, or the end.
     fn load(&mut self) -> Result<bool, SourceError> {
         let (looks, standing) = self.fetch()?;
         if self.by_frames.is_none() && !self.stream.blocks.is_empty() {
             self.by_frames = Some(self.stream.goes_by_frames());
         }
         match self.doubt.take() {
-            // While files are put in order, nothing that is said of them is certain; behind that they are read again.
+            // While files are being put in order, a finding is not certain; the block is read again after that.
             Some((finding, until)) if !self.whole => {
-                if standing != Standing::Recording || looks < until {
+                if standing != FollowState::Recording || looks < until {
                     self.doubt = Some((finding, until));
                     return Ok(false);
                 }
@@ -332,7 +332,7 @@ impl FollowedFrames {
             let of_block = cursor.position() > position;
             let block = match item {
                 Item::Lost(finding) if of_block && !self.whole => {
-                    // A look that begins after this, and finds the scan being recorded, says that it is true.
+                    // A look that begins later and finds the scan still being recorded confirms the finding.
                     self.doubt = Some((finding.to_string(), looks + 2));
                     (self.skip, self.cursor) = (position, None);
                     return Ok(false);
@@ -351,7 +351,7 @@ impl FollowedFrames {
                 return Ok(false);
             }
             let scan = self.scan;
-            let lengths = |placed: &Placed| match placed.lengths {
+            let lengths = |placed: &BlockLocation| match placed.lengths {
                 Some(at) => read_lengths(&index_of(placed), scan, at),
                 None => Ok(Vec::new()),
             };
@@ -361,8 +361,8 @@ impl FollowedFrames {
     }
 }
 
-/// The index that knows a block: it lies beside the chunk, wherever that is now.
-fn index_of(placed: &Placed) -> PathBuf {
+/// The index that contains a block: it is beside the chunk, even if the chunk has moved.
+fn index_of(placed: &BlockLocation) -> PathBuf {
     if let Some(records) = &placed.records {
         return records.to_path_buf();
     }
@@ -413,25 +413,24 @@ impl FrameSource for FollowedFrames {
     }
 }
 
-/// How far the newest block of a stream is behind its first, by the clock that it goes by.
-pub fn span_ns(stream: &Stream) -> i64 {
+/// Time from a stream's first block to its newest, by the clock that it uses.
+pub fn span_ns(stream: &StoredStream) -> i64 {
     match (stream.blocks.first(), stream.blocks.last()) {
         (Some(first), Some(last)) => last.block.seen.since(first.block.seen),
         _ => 0,
     }
 }
 
-/// Whether all is known of a stream's blocks that their times are told by. Of VDIF frames the rate is learnt in time.
-pub fn is_timed(stream: &Stream) -> bool {
+/// True if the times of a stream's blocks can be computed. The rate of VDIF frames is learnt after a while.
+pub fn is_timed(stream: &StoredStream) -> bool {
     let timed = || stream.blocks.iter().any(|placed| placed.block.time.is_some());
-    !matches!(stream.format, Format::Vdif { .. }) || timed() || span_ns(stream) > LEARNING_NS
+    !stream.format.is_frames() || timed() || span_ns(stream) > LEARNING_NS
 }
 
-/// A rate that was not learnt by then is not waited for.
+/// The time after which an unknown rate is no longer waited for.
 const LEARNING_NS: i64 = 3_000_000_000;
 
-/// Waits until a scan is so far that it can be played this much behind what is newest, or is over. `false`: an end was
-/// asked for.
+/// Waits until a scan is long enough to be played with this delay, or is over. `false`: a stop was requested.
 pub fn wait_for_delay(
     follower: &mut Follower,
     numbers: &[usize],
@@ -441,10 +440,11 @@ pub fn wait_for_delay(
     let mut first_seen = None;
     loop {
         let streams = || numbers.iter().filter_map(|it| follower.scan().streams.get(*it));
-        let begun: Vec<&Stream> = streams().filter(|stream| !stream.blocks.is_empty()).collect();
+        let begun: Vec<&StoredStream> =
+            streams().filter(|stream| !stream.blocks.is_empty()).collect();
         if !begun.is_empty() {
             let waited = first_seen.get_or_insert_with(Instant::now).elapsed().as_nanos();
-            // What comes in bursts is not waited for twice as long.
+            // Bursts do not double the wait.
             let waited = i64::try_from(waited).unwrap_or(i64::MAX);
             let far = begun.iter().any(|stream| span_ns(stream) >= delay_ns) || waited >= delay_ns;
             if far && (begun.iter().all(|stream| is_timed(stream)) || waited > LEARNING_NS) {

@@ -1,23 +1,22 @@
-//! Recorded frames sent again: several streams in step with one another, by one thread.
+//! Sends recorded frames again: one thread plays several streams in step.
 //!
 //! ```text
 //! FrameSource (a run of frames in memory) ─┐
-//! FrameSource ─────────────────────────────┼─► whichever frame is due next ─► its Sender
+//! FrameSource ─────────────────────────────┼─► the frame that is due next ─► its Sender
 //! FrameSource ─────────────────────────────┘
 //! ```
 //!
-//! The frames of a stream keep their order whatever their times say; between streams the recorded
-//! times decide. Streams recorded together have frames of the same times, which no single wire can carry
-//! at once: unless asked not to, stream *n* of *N* goes *n*/*N* of a frame later than the first, so that
-//! they take turns evenly instead of in bursts of *N*. What was lost when recording has fill in its place, which is left out unless asked
-//! for: what was lost is not sent.
+//! The frames of a stream keep their order regardless of their times; between streams the recorded times decide.
+//! Streams recorded together have frames of equal times, which a single link cannot carry at once. By default, stream
+//! *n* of *N* is therefore sent *n*/*N* of a frame later than the first, so that streams alternate evenly instead of in
+//! bursts of *N*. Fill in place of lost frames is not sent by default.
 //!
-//! What is still being recorded is played as it becomes durable. A stream of which nothing more is durable yet is waited
-//! for, and when it goes on all of them go on so much later: they stay in step.
+//! A scan that is still being recorded is played as it becomes durable. When a stream has no more durable frames, all
+//! streams wait for it, so that they stay in step.
 //!
-//! When all is played again, a receiver that goes by the times in the frames would see them jump back. So
-//! from the second turn on VDIF times are moved on by the length of what is played, in whole seconds.
-//! The next turn is read ahead like the rest of this one, so that nothing stops between the two.
+//! In a loop, a receiver that uses the times in the frames would see them jump back. From the second turn on, VDIF
+//! times are therefore advanced by the length of the recording, in whole seconds. The next turn is read ahead during
+//! the current one, so that there is no pause between the two.
 
 mod file;
 mod followed;
@@ -31,12 +30,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use fullbore_core::endpoint::UdpTarget;
-use fullbore_core::format::vdif::{Header, Second};
+use fullbore_core::format::framed::FrameCodec;
+use fullbore_core::format::vdif::Second;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteRate;
 use serde::Serialize;
 
-pub use file::{FileError, ReadAt, VdifFile};
+pub use file::{FileError, FrameFile, ReadAt};
 pub use followed::{FollowedFrames, Looking, wait_for_delay};
 pub use stored::{StoredError, StoredFrames};
 
@@ -44,67 +44,68 @@ use crate::generate::{Progress, Sent, cpu_seconds};
 use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
 
-/// What went wrong in a source; it names the file or scan itself.
+/// An error of a source; it names the file or scan itself.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A frame of the run that is loaded.
+/// A frame of the loaded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// All of it.
+    /// The bytes of the frame.
     pub bytes: &'a [u8],
-    /// When it was due, if that is known.
+    /// The due time, if known.
     pub time: Option<Tai>,
-    /// It stands in the place of a frame that is not there.
+    /// True if it is fill in place of a lost frame.
     pub fill: bool,
-    /// It begins with a VDIF header, whose time can be moved.
-    pub dated: bool,
+    /// Reads and writes its header, if it has one whose time can be changed.
+    pub dated: Option<FrameCodec>,
 }
 
-/// The frames of one stream in order, a run of them at a time.
+/// The frames of one stream in order, one run at a time.
 pub trait FrameSource {
-    /// Loads the next run of frames in the place of the one before; `false` at the end, or while it [`waits`](Self::waits).
+    /// Loads the next run of frames, replacing the previous one; `false` at the end, or while it
+    /// [`waits`](Self::waits).
     fn advance(&mut self) -> Result<bool, SourceError>;
-    /// How many frames the run has.
+    /// The number of frames in the run.
     fn count(&self) -> usize;
     /// A frame of the run.
     fn frame(&self, n: usize) -> Frame<'_>;
-    /// Goes back before the first run.
+    /// Goes back to before the first run.
     fn rewind(&mut self) -> Result<(), SourceError>;
-    /// All is to be played again after this turn: what comes first then is read while this turn lasts.
+    /// Announces another turn after this one: its first runs are read during this turn.
     fn again(&mut self) -> Result<(), SourceError> {
         Ok(())
     }
-    /// What should have been there and could not be read, so far.
+    /// Notes on unreadable data so far.
     fn losses(&self) -> &[String] {
         &[]
     }
-    /// Whether more frames may come where there are none now.
+    /// True if more frames may follow later.
     fn waits(&self) -> bool {
         false
     }
-    /// Of a stream that grows: when its newest frames were.
+    /// The time of the newest frames of a growing stream.
     fn edge(&self) -> Option<Tai> {
         None
     }
 }
 
-/// A stream and where it goes.
-pub struct Track<'a> {
+/// A stream and its destination.
+pub struct PlaybackStream<'a> {
     /// Name of the stream.
     pub name: String,
     /// Its frames.
     pub source: Box<dyn FrameSource + 'a>,
-    /// Where they go.
+    /// The destination.
     pub target: UdpTarget,
 }
 
-/// What the recorded speed can be multiplied by.
+/// The allowed factors of the recorded speed.
 const FACTORS: RangeInclusive<f64> = 1e-3..=1e3;
 
-/// From a frame in about a minute to a terabit per second.
+/// The allowed rates: from a frame per minute or so to a terabit per second.
 const RATES: RangeInclusive<ByteRate> = ByteRate(125)..=ByteRate(125_000_000_000);
 
-/// How fast frames go.
+/// The speed of a replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
     /// As recorded, times a factor.
@@ -112,36 +113,36 @@ pub enum Speed {
         /// 2 is twice as fast.
         factor: f64,
     },
-    /// At so many bytes per second, all streams together.
+    /// Bytes per second, for all streams together.
     Rate(ByteRate),
     /// As fast as possible.
     FlatOut,
 }
 
-/// What is to be done with the tracks.
+/// The settings of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How fast.
+    /// The speed.
     pub speed: Speed,
-    /// How to wait for due times.
+    /// The way to wait for due times.
     pub waiting: Waiting,
-    /// How much faster it may be after a stall.
+    /// The factor by which it may be faster after a stall.
     pub catch_up: f64,
-    /// How often all is played; `None`: until stopped.
+    /// The number of turns; `None`: until stopped.
     pub times: Option<u64>,
-    /// Frames before this time are passed over.
+    /// Frames before this time are skipped.
     pub from: Option<Tai>,
-    /// Frames at this time and later too.
+    /// Frames at this time and later are skipped.
     pub to: Option<Tai>,
-    /// Fill is sent like frames.
+    /// True if fill is sent like frames.
     pub fills: bool,
-    /// A 64-bit packet number, lowest byte first, goes before each frame (VTP).
+    /// True if a 64-bit packet number, lowest byte first, precedes each frame (VTP).
     pub packet_numbers: bool,
-    /// Streams take turns within the time of a frame.
+    /// True if streams take turns within the time of a frame.
     pub spread: bool,
-    /// Each turn of a loop bears the times that were recorded, instead of times that go on.
+    /// True if each turn of a loop has the recorded times instead of advancing ones.
     pub as_recorded: bool,
-    /// When what is being recorded was caught up with, it is played so much later than it came.
+    /// The delay added after the replay has caught up with the recording.
     pub delay_ns: u64,
 }
 
@@ -163,37 +164,37 @@ impl Default for Settings {
     }
 }
 
-/// A replay that cannot be, or that did not reach its end.
+/// A replay that could not begin, or ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No stream at all.
+    /// No stream.
     #[error("there is no stream to play")]
     NoTracks,
-    /// No frame between the two times, or none at all.
+    /// No frame between the two times, or no frame at all.
     #[error("there is no frame to play")]
     NoFrames,
-    /// No pace to keep.
-    #[error("the frames of {name} carry no time to play them by")]
+    /// A stream without times, so without a pace.
+    #[error("the frames of {name} have no times, which playing needs")]
     NoTime {
         /// The stream.
         name: String,
     },
-    /// A factor that is no speed, or an absurd one.
+    /// A factor out of range.
     #[error(
-        "{factor} times the recorded speed cannot be played: it is {} to {} times",
+        "{factor} times the recorded speed is out of range ({} to {} times)",
         FACTORS.start(), FACTORS.end()
     )]
     Factor {
-        /// What was asked for.
+        /// The requested factor.
         factor: f64,
     },
-    /// A rate at which nothing would come, or that nothing carries.
-    #[error("a rate of {rate} cannot be played: it is {} to {}", RATES.start(), RATES.end())]
+    /// A rate out of range.
+    #[error("a rate of {rate} is out of range ({} to {})", RATES.start(), RATES.end())]
     Rate {
-        /// What was asked for.
+        /// The requested rate.
         rate: ByteRate,
     },
-    /// A frame with which its head is too long for a datagram.
+    /// A frame that is too long for a datagram with its header.
     #[error("{name} has a frame of {bytes} bytes, which fits no datagram")]
     Long {
         /// The stream.
@@ -201,63 +202,65 @@ pub enum Error {
         /// Its length.
         bytes: usize,
     },
-    /// A source.
+    /// An error of a source.
     #[error("reading {name}")]
     Source {
         /// The stream.
         name: String,
-        /// What went wrong.
+        /// The error.
         source: SourceError,
     },
-    /// A socket.
+    /// A socket error.
     #[error(transparent)]
     Send(#[from] send::Error),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::NoTime { .. } => Some("give a rate, such as --rate 2Gbit/s, or --flat-out"),
-            Error::Factor { .. } | Error::Rate { .. } => Some("--flat-out goes as fast as it can"),
+            Error::Factor { .. } | Error::Rate { .. } => {
+                Some("use --flat-out to send as fast as possible")
+            }
             Error::Send(error) => error.hint(),
             _ => None,
         }
     }
 }
 
-/// What was played of a stream.
+/// The result of a stream.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct TrackReport {
+pub struct PlaybackReport {
     /// Its name.
     pub name: String,
-    /// Where it went.
+    /// The destination.
     pub target: String,
     /// Frames that the kernel took.
     pub frames: u64,
-    /// Bytes of them.
+    /// Bytes of those frames.
     pub bytes: u64,
-    /// Fill that was left out.
+    /// Fill frames that were left out.
     pub fills_left_out: u64,
-    /// Frames outside the times asked for.
+    /// Frames outside the requested times.
     pub passed_over: u64,
     /// Frames that the kernel refused.
     pub refused: u64,
-    /// What could not be read.
+    /// Notes on unreadable data.
     pub losses: Vec<String>,
-    /// Of a stream that was being recorded: how far it was played behind what was durable.
+    /// The lag behind the durable frames, for a stream that was being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag: Option<Lag>,
 }
 
-/// How far the frames that were sent were behind the newest that were durable, in recorded time.
+/// The lag of the frames sent behind the newest durable ones, in recorded time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lag {
-    /// When it was least.
+    /// The smallest lag.
     pub least_seconds: f64,
-    /// When it was most.
+    /// The largest lag.
     pub most_seconds: f64,
-    /// Last.
+    /// The last lag.
     pub last_seconds: f64,
 }
 
@@ -268,34 +271,34 @@ impl Lag {
     }
 }
 
-/// How a replay went.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Frames that the kernel took.
     pub frames: u64,
-    /// How they went.
+    /// The counts and times of sending.
     #[serde(flatten)]
     pub sent: Sent,
-    /// When the last frame was due, in seconds from the start, if there was a pace to keep.
+    /// The due time of the last frame in seconds from the start, if there was a pace.
     pub due_seconds: Option<f64>,
-    /// How often all was played to its end.
+    /// The number of complete turns.
     pub times: u64,
-    /// It was stopped before its end.
+    /// True if it was stopped before its end.
     pub stopped: bool,
-    /// How often what was being recorded was caught up with, and waited for.
+    /// The number of times that the replay waited for the recording.
     pub waits: u64,
-    /// For how long in all.
+    /// The total time of these waits.
     pub waited_seconds: f64,
-    /// Each stream.
-    pub streams: Vec<TrackReport>,
+    /// The result of each stream.
+    pub streams: Vec<PlaybackReport>,
 }
 
 impl Report {
-    /// Whether the pace was kept: nearly all frames went within a millisecond of their due time, and the
-    /// whole took as long as it should. What was stopped ended when it was told to.
+    /// True if the pace was kept: nearly all frames were sent within a millisecond of their due time, and the total
+    /// time was right. A replay that was stopped has the time of the stop.
     pub fn in_time(&self) -> bool {
         const MOST_LATE: f64 = 0.01;
-        // Waking up and ending take a while, which is much of a replay that is short.
+        // Waking up and ending take a while, which is a large part of a short replay.
         const SLACK_SECONDS: f64 = 0.01;
         let lateness = &self.sent.lateness;
         let dragged = |due: f64| self.sent.seconds > due * (1.0 + MOST_LATE) + SLACK_SECONDS;
@@ -304,32 +307,33 @@ impl Report {
     }
 }
 
-/// Tracks with their sockets open, at their first frames.
+/// Tracks with open sockets, positioned at their first frames.
 pub struct Replay<'a> {
     playing: Vec<Playing<'a>>,
     settings: Settings,
 }
 
-/// A track and where it has come to.
+/// A track and its position.
 struct Playing<'a> {
     source: Box<dyn FrameSource + 'a>,
     sender: Sender,
     /// The next frame of the run.
     at: usize,
-    /// Number of the next frame, for those who want one.
+    /// Packet number of the next frame.
     number: u64,
-    /// Frames never go back before this time, so that their order stays.
+    /// Frames never go back before this time, which preserves their order.
     latest: Tai,
-    /// How much later than recorded its frames are due, to take turns with other streams.
+    /// The delay of its frames after their recorded times, so that streams take turns.
     turn_ns: i64,
-    report: TrackReport,
+    report: PlaybackReport,
 }
 
 impl<'a> Playing<'a> {
-    fn open(track: Track<'a>) -> Result<Self, Error> {
-        let Track { name, source, target } = track;
+    fn open(playback: PlaybackStream<'a>) -> Result<Self, Error> {
+        let PlaybackStream { name, source, target } = playback;
         let sender = Sender::connect(&Destination::of(&target)?)?;
-        let report = TrackReport { name, target: target.to_string(), ..TrackReport::default() };
+        let report =
+            PlaybackReport { name, target: target.to_string(), ..PlaybackReport::default() };
         Ok(Playing { source, sender, at: 0, number: 0, latest: Tai(i64::MIN), turn_ns: 0, report })
     }
 
@@ -337,8 +341,7 @@ impl<'a> Playing<'a> {
         Error::Source { name: self.report.name.clone(), source }
     }
 
-    /// Comes to the next frame that is to be sent, loading runs as needed; `false` at the end, or while more is waited
-    /// for.
+    /// Moves to the next frame to send, and loads runs as needed; `false` at the end, or while it waits for more.
     fn settle(&mut self, settings: &Settings) -> Result<bool, Error> {
         loop {
             while self.at < self.source.count() {
@@ -357,7 +360,7 @@ impl<'a> Playing<'a> {
         }
     }
 
-    /// How far behind the newest frames the run is that was loaded.
+    /// Records the lag of the loaded run behind the newest frames.
     fn note_lag(&mut self) {
         let first = (self.source.count() > 0).then(|| self.source.frame(0).time).flatten();
         if let (Some(edge), Some(first)) = (self.source.edge(), first) {
@@ -366,19 +369,19 @@ impl<'a> Playing<'a> {
         }
     }
 
-    /// The time of the next frame, no earlier than any before it.
+    /// The time of the next frame, not before any earlier one.
     fn time(&self) -> Option<Tai> {
         Some(self.source.frame(self.at).time?.max(self.latest))
     }
 
-    /// From frame to frame of the run that is loaded, by its times.
+    /// The time between frames of the loaded run.
     fn period_ns(&self) -> Option<i64> {
         let last = self.source.count().checked_sub(1)?;
         let ns = self.source.frame(last).time?.since(self.source.frame(0).time?);
         ns.checked_div(i64::try_from(last).ok()?).filter(|ns| *ns > 0)
     }
 
-    /// Bytes per second of the run that is loaded, by its times.
+    /// Bytes per second of the loaded run, by its times.
     fn rate(&self) -> Option<u64> {
         let count = self.source.count();
         let first = self.source.frame(0).time?;
@@ -389,7 +392,7 @@ impl<'a> Playing<'a> {
     }
 }
 
-/// What becomes of a frame.
+/// The decision about a frame.
 enum Fate {
     Send,
     LeaveOut,
@@ -407,20 +410,20 @@ fn fate(frame: &Frame<'_>, settings: &Settings) -> Fate {
     }
 }
 
-/// From recorded times to due times.
+/// Converts recorded times to due times.
 struct Due {
     speed: Speed,
     /// The earliest time of all streams.
     origin: Tai,
-    /// When the present turn of the loop began.
+    /// Start of the current turn of the loop.
     base_ns: u64,
-    /// Time of one byte, at a given rate.
+    /// The time per byte, at a given rate.
     byte: Period,
     bytes: u64,
 }
 
 impl Due {
-    /// When a frame of that time is due, `turn_ns` after it, if `ahead` more bytes go before it.
+    /// The due time of a frame with that recorded time, `turn_ns` later, if `ahead` more bytes precede it.
     fn ns(&self, time: Option<Tai>, turn_ns: i64, ahead: u64) -> u64 {
         match (self.speed, time) {
             (Speed::Recorded { factor }, Some(time)) => {
@@ -435,9 +438,9 @@ impl Due {
 }
 
 impl<'a> Replay<'a> {
-    /// Opens the sockets and comes to the first frames.
-    pub fn prepare(tracks: Vec<Track<'a>>, settings: Settings) -> Result<Self, Error> {
-        if tracks.is_empty() {
+    /// Opens the sockets and loads the first frames.
+    pub fn prepare(playbacks: Vec<PlaybackStream<'a>>, settings: Settings) -> Result<Self, Error> {
+        if playbacks.is_empty() {
             return Err(Error::NoTracks);
         }
         match settings.speed {
@@ -447,12 +450,13 @@ impl<'a> Replay<'a> {
             Speed::Rate(rate) if !RATES.contains(&rate) => return Err(Error::Rate { rate }),
             Speed::Recorded { .. } | Speed::Rate(_) | Speed::FlatOut => {}
         }
-        let playing = tracks.into_iter().map(Playing::open).collect::<Result<_, _>>()?;
+        let playing = playbacks.into_iter().map(Playing::open).collect::<Result<_, _>>()?;
         Ok(Replay { playing, settings })
     }
 
-    /// Sends until all is sent or `stop` is set.
+    /// Sends until all frames are sent or `stop` is set.
     pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
+        let _span = tracing::info_span!("replay", streams = self.playing.len()).entered();
         let (mut times, mut stopped, cpu_before) = (0, false, cpu_seconds());
         let mut pacer = None;
         while self.settings.times.is_none_or(|wanted| times < wanted) {
@@ -466,6 +470,7 @@ impl<'a> Replay<'a> {
             if pacer.is_none() && self.settings.spread {
                 self.spread();
             }
+            tracing::info!(turn = times + 1, "sends");
             let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
             pacer.turn(start, &self.settings);
             if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
@@ -488,7 +493,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Has the first frames of the next turn read before the last of this one are due.
+    /// Starts reading the first frames of the next turn before the last ones of this turn are due.
     fn read_on(&mut self) -> Result<(), Error> {
         for playing in &mut self.playing {
             playing.source.again().map_err(|error| playing.error(error))?;
@@ -500,13 +505,13 @@ impl<'a> Replay<'a> {
         for playing in &mut self.playing {
             playing.source.rewind().map_err(|error| playing.error(error))?;
             (playing.at, playing.latest) = (0, Tai(i64::MIN));
-            // The run that was loaded is over.
+            // The loaded run is over.
             playing.at = playing.source.count();
         }
         Ok(())
     }
 
-    /// Comes to the first frame of each stream and gives the earliest time; `None` without any frame.
+    /// Moves to the first frame of each stream and returns the earliest time; `None` without any frame.
     fn start(&mut self, stop: &AtomicBool) -> Result<Option<Tai>, Error> {
         loop {
             let earliest = self.start_now()?;
@@ -555,46 +560,45 @@ impl<'a> Replay<'a> {
                 .into_iter()
                 .map(|playing| {
                     let losses = playing.source.losses().to_vec();
-                    TrackReport { losses, ..playing.report }
+                    PlaybackReport { losses, ..playing.report }
                 })
                 .collect(),
         }
     }
 }
 
-/// Keeps the pace of all tracks.
+/// The pacing of all tracks.
 struct Pacer {
     gate: Gate<Monotonic>,
     due: Due,
     lateness: Lateness,
     timed: bool,
-    /// Frames to wait for before a group goes, and the most of one group.
+    /// The number of frames that a group waits for, and the most frames of one group.
     group: usize,
     most: usize,
-    /// When the next turn of a loop begins.
+    /// Start of the next turn of a loop.
     end_ns: u64,
-    /// Times of the first and last dated frame of this turn, where another may follow.
+    /// Times of the first and last dated frame of this turn, if another turn may follow.
     span: Option<(Tai, Tai)>,
-    /// How far the times in the frames of this turn are moved on, in seconds.
+    /// The offset of the times in the frames of this turn, in seconds.
     moved: i64,
-    /// How often tracks were waited for, and how long.
+    /// The number and the total time of waits for tracks.
     waits: u64,
     waited_ns: u64,
 }
 
-/// Tells how far the replay is behind what is durable, by the stream that is furthest behind, once one of them has come
-/// to its next run.
+/// Reports the largest lag of all streams behind the durable frames, after one of them has moved to its next run.
 fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
     if playing[settled].at > 0 {
         return;
     }
-    let lags = playing.iter().filter_map(|track| track.report.lag);
+    let lags = playing.iter().filter_map(|playback| playback.report.lag);
     if let Some(most) = lags.map(|lag| lag.last_seconds).reduce(f64::max) {
         progress.lags(std::time::Duration::from_secs_f64(most));
     }
 }
 
-/// Time between two questions whether a track that waits has more.
+/// Time between two checks whether a waiting track has more frames.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Pacer {
@@ -632,26 +636,24 @@ impl Pacer {
         }
     }
 
-    /// Begins a turn of the loop whose earliest frame has this time.
+    /// Begins a turn of the loop. `origin` is the time of its earliest frame.
     fn turn(&mut self, origin: Tai, settings: &Settings) {
         (self.due.origin, self.due.base_ns) = (origin, self.end_ns);
         let Some((first, last)) = self.span.take().filter(|_| !settings.as_recorded) else {
             return;
         };
         self.moved += last.since(first).max(0) / SECOND_NS + 1;
-        // Frames are due when their new times say so.
+        // Frames are due at their new times.
         if let Speed::Recorded { factor } = settings.speed {
             let moved_ns = (self.moved.saturating_mul(SECOND_NS) as f64 / factor) as u64;
             self.due.base_ns = self.end_ns.max(moved_ns);
         }
     }
 
-    /// Takes note of when a frame is from, so that the next turn can go on from there.
+    /// Records the time of a frame, so that the next turn can continue from there.
     fn note(&mut self, frame: &Frame<'_>, settings: &Settings) {
-        if settings.times == Some(1) || !frame.dated {
-            return;
-        }
-        let own = || Some(Header::read(frame.bytes).ok()?.second().start());
+        let Some(codec) = frame.dated.filter(|_| settings.times != Some(1)) else { return };
+        let own = || Some(codec.read(frame.bytes)?.second().start());
         let Some(time) = frame.time.or_else(own) else { return };
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
@@ -667,10 +669,10 @@ impl Pacer {
     ) -> Result<bool, Error> {
         let mut turns = BinaryHeap::new();
         let mut waiting: Vec<usize> = Vec::new();
-        for (number, track) in playing.iter().enumerate() {
-            if track.at < track.source.count() {
-                turns.push(Reverse((self.order(track, settings), number)));
-            } else if track.source.waits() {
+        for (number, playback) in playing.iter().enumerate() {
+            if playback.at < playback.source.count() {
+                turns.push(Reverse((self.order(playback, settings), number)));
+            } else if playback.source.waits() {
                 waiting.push(number);
             }
         }
@@ -682,13 +684,13 @@ impl Pacer {
             if !waiting.is_empty() && asked.elapsed() >= ASK_AGAIN {
                 asked = Instant::now();
                 for number in std::mem::take(&mut waiting) {
-                    let track = &mut playing[number];
-                    if track.settle(settings)? {
+                    let playback = &mut playing[number];
+                    if playback.settle(settings)? {
                         tell_lag(playing, number, progress);
-                        let track = &playing[number];
-                        self.hold_up(track, settings);
-                        turns.push(Reverse((self.order(track, settings), number)));
-                    } else if track.source.waits() {
+                        let playback = &playing[number];
+                        self.hold_up(playback, settings);
+                        turns.push(Reverse((self.order(playback, settings), number)));
+                    } else if playback.source.waits() {
                         waiting.push(number);
                     }
                 }
@@ -700,32 +702,33 @@ impl Pacer {
                 std::thread::sleep(ASK_AGAIN);
                 continue;
             };
-            let track = &mut playing[number];
-            if !waiting.is_empty() && self.is_far(track, settings) {
+            let playback = &mut playing[number];
+            if !waiting.is_empty() && self.is_far(playback, settings) {
                 turns.push(Reverse((order, number)));
                 std::thread::sleep(ASK_AGAIN);
                 continue;
             }
-            if !self.comes_near(track, settings, stop) {
+            if !self.comes_near(playback, settings, stop) {
                 return Ok(false);
             }
-            let (until_ns, now_ns) = self.wait(track, settings);
-            self.send(track, settings, until_ns, now_ns, progress)?;
-            if track.settle(settings)? {
+            let (until_ns, now_ns) = self.wait(playback, settings);
+            self.send(playback, settings, until_ns, now_ns, progress)?;
+            if playback.settle(settings)? {
                 tell_lag(playing, number, progress);
                 turns.push(Reverse((self.order(&playing[number], settings), number)));
-            } else if track.source.waits() {
+            } else if playback.source.waits() {
                 waiting.push(number);
             }
         }
     }
 
-    /// A track goes on that had nothing to send: what should have gone by now goes now, and all that follows so much later.
-    fn hold_up(&mut self, track: &Playing<'_>, settings: &Settings) {
+    /// Resumes a track that had to wait: overdue frames are sent now, and all later frames are delayed by the same
+    /// time.
+    fn hold_up(&mut self, playback: &Playing<'_>, settings: &Settings) {
         if !self.timed {
             return;
         }
-        let late_ns = self.gate.now_ns().saturating_sub(self.group_due_ns(track, settings));
+        let late_ns = self.gate.now_ns().saturating_sub(self.group_due_ns(playback, settings));
         if late_ns > HELD_UP_NS {
             let held_ns = late_ns.saturating_add(settings.delay_ns);
             self.due.base_ns = self.due.base_ns.saturating_add(held_ns);
@@ -734,31 +737,31 @@ impl Pacer {
         }
     }
 
-    /// Whether a track's next frames are due so much later that others can be asked before.
-    fn is_far(&self, track: &Playing<'_>, settings: &Settings) -> bool {
-        let left_ns = self.group_due_ns(track, settings).saturating_sub(self.gate.now_ns());
+    /// True if a track's next frames are due so late that others can be checked before.
+    fn is_far(&self, playback: &Playing<'_>, settings: &Settings) -> bool {
+        let left_ns = self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
         self.timed && left_ns > 2 * ASK_AGAIN.as_nanos() as u64
     }
 
-    /// Whose turn it is: by due time, where a rate is given by recorded time, else by frames sent.
-    fn order(&self, track: &Playing<'_>, settings: &Settings) -> u64 {
-        match (settings.speed, track.time()) {
-            (Speed::Recorded { .. }, _) => self.group_due_ns(track, settings),
+    /// The sort key of a track's turn: the due time; with a given rate the recorded time; else the frames sent.
+    fn order(&self, playback: &Playing<'_>, settings: &Settings) -> u64 {
+        match (settings.speed, playback.time()) {
+            (Speed::Recorded { .. }, _) => self.group_due_ns(playback, settings),
             (_, Some(time)) => time.since(self.due.origin).max(0) as u64,
-            (_, None) => track.report.frames,
+            (_, None) => playback.report.frames,
         }
     }
 
-    /// When the last frame of a track's next group is due.
-    fn group_due_ns(&self, track: &Playing<'_>, settings: &Settings) -> u64 {
+    /// The due time of the last frame of a track's next group.
+    fn group_due_ns(&self, playback: &Playing<'_>, settings: &Settings) -> u64 {
         let (mut ahead, mut due_ns, mut frames) = (0, 0, 0);
-        for n in track.at..track.source.count() {
-            let frame = track.source.frame(n);
+        for n in playback.at..playback.source.count() {
+            let frame = playback.source.frame(n);
             if !matches!(fate(&frame, settings), Fate::Send) {
                 continue;
             }
-            let time = frame.time.map(|time| time.max(track.latest));
-            due_ns = self.due.ns(time, track.turn_ns, ahead).max(due_ns);
+            let time = frame.time.map(|time| time.max(playback.latest));
+            due_ns = self.due.ns(time, playback.turn_ns, ahead).max(due_ns);
             ahead += frame.bytes.len() as u64;
             frames += 1;
             if frames == self.group {
@@ -768,10 +771,10 @@ impl Pacer {
         due_ns
     }
 
-    /// Sleeps until a far-off time is near. `false`: an end was asked for meanwhile.
-    fn comes_near(&self, track: &Playing<'_>, settings: &Settings, stop: &AtomicBool) -> bool {
+    /// Sleeps until a distant due time is near. `false`: a stop was requested.
+    fn comes_near(&self, playback: &Playing<'_>, settings: &Settings, stop: &AtomicBool) -> bool {
         const NEAR_NS: u64 = 200_000_000;
-        let left = || self.group_due_ns(track, settings).saturating_sub(self.gate.now_ns());
+        let left = || self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
         while self.timed && left() > NEAR_NS {
             if stop.load(Ordering::Relaxed) {
                 return false;
@@ -781,18 +784,18 @@ impl Pacer {
         true
     }
 
-    /// Waits for the track's turn; gives up to which due time frames may go, and what the clock says.
-    fn wait(&mut self, track: &Playing<'_>, settings: &Settings) -> (u64, u64) {
+    /// Waits for the track's turn; returns the due time up to which frames may be sent, and the current time.
+    fn wait(&mut self, playback: &Playing<'_>, settings: &Settings) -> (u64, u64) {
         if !self.timed {
             return (u64::MAX, 0);
         }
-        self.gate.pass(self.group_due_ns(track, settings))
+        self.gate.pass(self.group_due_ns(playback, settings))
     }
 
-    /// Sends the frames of a track's run that are due, at least one.
+    /// Sends the due frames of a track's run, at least one.
     fn send(
         &mut self,
-        track: &mut Playing<'_>,
+        playback: &mut Playing<'_>,
         settings: &Settings,
         until_ns: u64,
         now_ns: u64,
@@ -800,13 +803,13 @@ impl Pacer {
     ) -> Result<(), Error> {
         let mut chosen = [0; MOST_PACKETS];
         let (mut count, mut bytes, mut left_out, mut passed_over) = (0, 0, 0, 0);
-        let (mut at, mut latest) = (track.at, track.latest);
-        while at < track.source.count() && count < self.most {
-            let frame = track.source.frame(at);
+        let (mut at, mut latest) = (playback.at, playback.latest);
+        while at < playback.source.count() && count < self.most {
+            let frame = playback.source.frame(at);
             match fate(&frame, settings) {
                 Fate::Send => {
                     let time = frame.time.map(|time| time.max(latest));
-                    let due_ns = self.due.ns(time, track.turn_ns, bytes);
+                    let due_ns = self.due.ns(time, playback.turn_ns, bytes);
                     if count > 0 && due_ns > until_ns {
                         break;
                     }
@@ -826,31 +829,31 @@ impl Pacer {
             at += 1;
         }
         let chosen = &chosen[..count];
-        let mut heads = [Head::default(); MOST_PACKETS];
+        let mut heads = [Head::NONE; MOST_PACKETS];
         if settings.packet_numbers || self.moved > 0 {
             for (n, (head, at)) in heads.iter_mut().zip(chosen).enumerate() {
-                let number = track.number.wrapping_add(n as u64);
+                let number = playback.number.wrapping_add(n as u64);
                 let number = settings.packet_numbers.then_some(number);
-                *head = Head::of(number, &track.source.frame(*at), self.moved);
+                *head = Head::of(number, &playback.source.frame(*at), self.moved);
             }
         }
         let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
         for ((packet, head), at) in packets.iter_mut().zip(&heads).zip(chosen) {
-            let frame = track.source.frame(*at);
+            let frame = playback.source.frame(*at);
             *packet = [IoSlice::new(head.bytes()), IoSlice::new(&frame.bytes[head.replaces..])];
         }
         let longest = packets[..count].iter().map(|packet| packet[0].len() + packet[1].len()).max();
         if let Some(bytes) = longest.filter(|bytes| *bytes > LARGEST_DATAGRAM) {
-            return Err(Error::Long { name: track.report.name.clone(), bytes });
+            return Err(Error::Long { name: playback.report.name.clone(), bytes });
         }
-        let refused = track.sender.send(&packets[..count])?;
-        let length = |at: usize| track.source.frame(at).bytes.len() as u64;
+        let refused = playback.sender.send(&packets[..count])?;
+        let length = |at: usize| playback.source.frame(at).bytes.len() as u64;
         let refused_bytes: u64 =
             (0..count).filter(|n| refused >> n & 1 == 1).map(|n| length(chosen[n])).sum();
         self.due.bytes += bytes;
-        (track.at, track.latest) = (at, latest);
-        track.number = track.number.wrapping_add(count as u64);
-        let report = &mut track.report;
+        (playback.at, playback.latest) = (at, latest);
+        playback.number = playback.number.wrapping_add(count as u64);
+        let report = &mut playback.report;
         report.fills_left_out += left_out;
         report.passed_over += passed_over;
         report.refused += u64::from(refused.count_ones());
@@ -861,48 +864,51 @@ impl Pacer {
     }
 }
 
-/// Frames that are late by no more have not been waited for.
+/// The lateness up to which a frame does not count as having been waited for.
 const HELD_UP_NS: u64 = 1_000_000;
 
-/// What goes before the rest of a frame: a packet number, and the words of its time where it is moved.
-#[derive(Clone, Copy, Debug, Default)]
+/// The bytes that precede the rest of a frame: a packet number, and the changed time words.
+#[derive(Clone, Copy, Debug)]
 struct Head {
-    words: [u8; 16],
+    bytes: [u8; 8 + Head::LONGEST_HEADER],
     length: usize,
-    /// So many bytes of the frame are left out for it.
+    /// The number of bytes of the frame that the head replaces.
     replaces: usize,
 }
 
 impl Head {
-    /// Bytes of a VDIF header that tell its time: seconds, reference epoch, frame number.
-    const TIME_BYTES: usize = 8;
+    /// Bytes of the longest header of any format.
+    const LONGEST_HEADER: usize = 32;
+
+    const NONE: Head = Head { bytes: [0; 8 + Self::LONGEST_HEADER], length: 0, replaces: 0 };
 
     fn of(number: Option<u64>, frame: &Frame<'_>, moved: i64) -> Self {
-        let mut head = Head::default();
+        let mut head = Head::NONE;
         if let Some(number) = number {
-            head.push(number.to_le_bytes());
+            head.push(&number.to_le_bytes());
         }
         if moved > 0
-            && frame.dated
-            && let Ok(mut header) = Header::read(frame.bytes)
+            && let Some(codec) = frame.dated
+            && let Some(mut header) = codec.read(frame.bytes)
         {
             let second = Second(header.second().0.saturating_add(moved));
             header.set_time(second, header.frame_number());
-            let mut words = [0; Self::TIME_BYTES];
-            words.copy_from_slice(&header.as_bytes()[..Self::TIME_BYTES]);
-            head.push(words);
-            head.replaces = Self::TIME_BYTES;
+            let mut bytes = [0; Self::LONGEST_HEADER];
+            if codec.write(&header, &mut bytes).is_some() {
+                head.replaces = codec.kind().time_bytes();
+                head.push(&bytes[..head.replaces]);
+            }
         }
         head
     }
 
-    fn push(&mut self, words: [u8; 8]) {
-        self.words[self.length..][..words.len()].copy_from_slice(&words);
-        self.length += words.len();
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.words[..self.length]
+        &self.bytes[..self.length]
     }
 }
 

@@ -1,16 +1,18 @@
-//! A stream of a stored scan, played block by block as it is read and checked.
+//! Plays a stream of a stored scan block by block, as blocks are read and checked.
 
 use std::collections::VecDeque;
 use std::io;
 
-use fullbore_core::manifest::{Fill, Format, State};
+use fullbore_core::manifest::{Fill, State};
 use fullbore_core::time::Tai;
 
 use super::{Frame, FrameSource, SourceError};
 use crate::store::read::{Settings, StartError};
-use crate::store::reader::{BlockClock, Delivered, Item, Placed, Scan, Stream, StreamReader};
+use crate::store::reader::{
+    BlockClock, BlockLocation, Delivered, Item, Scan, StoredStream, StreamReader,
+};
 
-/// What could not be read is told in so many lines, and counted beyond.
+/// The most losses that are listed; further ones are counted.
 pub(super) const MOST_LOSSES: usize = 1000;
 
 /// A stream that cannot be played.
@@ -21,7 +23,7 @@ pub enum StoredError {
     Start {
         /// The stream.
         stream: String,
-        /// What went wrong.
+        /// The error.
         source: StartError,
     },
     /// The lengths of its frames could not be read.
@@ -31,17 +33,17 @@ pub enum StoredError {
         stream: String,
         /// The block's number in the stream.
         block: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The frames of a stored stream. Blocks that fail their checksum are not played.
+/// The frames of a stored stream. Blocks with a wrong checksum are not played.
 pub struct StoredFrames<'a> {
     scan: &'a Scan,
-    stream: &'a Stream,
+    stream: &'a StoredStream,
     settings: Settings,
-    /// Added to the stream's times.
+    /// Offset added to the stream's times.
     ahead_ns: i64,
     /// Positions of the blocks to play.
     first: usize,
@@ -51,50 +53,52 @@ pub struct StoredFrames<'a> {
     losses: Vec<String>,
 }
 
-/// The frames of the block that is loaded, and where they lie.
+/// The frames of the loaded block, and their positions.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    /// With varying lengths its bytes are in `joined` instead.
+    /// The block; with frames of varying length the bytes are in `joined` instead.
     block: Option<Delivered>,
     joined: Joined,
-    frames: Vec<Told>,
+    frames: Vec<FrameInfo>,
 }
 
-/// Reads the lengths of the frames of a block.
-pub(super) type Lengths<'a> = &'a dyn Fn(&Placed) -> io::Result<Vec<u16>>;
+/// The size of a datagram of bytes without frames.
+const PIECE_BYTES: usize = 8192;
 
-/// Where a frame lies in the run, and what is known of it.
+/// Reads the lengths of the frames of a block.
+pub(super) type Lengths<'a> = &'a dyn Fn(&BlockLocation) -> io::Result<Vec<u16>>;
+
+/// The position of a frame in the run, and its properties.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct FrameInfo {
     start: usize,
     end: usize,
     time: Option<Tai>,
     fill: bool,
 }
 
-/// Frames of varying length straddle blocks, so what the last block left stands before the next. All
-/// places here count the stream's bytes from its first block on, whether they could be read or not.
+/// Frames of varying length can cross block borders, so the rest of the previous block precedes the next one. All
+/// positions here count the stream's bytes from its first block on, including unreadable ones.
 #[derive(Debug, Default)]
 struct Joined {
     bytes: Vec<u8>,
-    /// Where `bytes` begin.
+    /// Position of the first byte of `bytes`.
     start: u64,
-    /// Where the next block begins.
+    /// Start of the next block.
     end: u64,
     /// The number of the next block.
     sequence: u64,
-    /// Where the next frame begins.
+    /// Start of the next frame.
     frame: u64,
-    /// Lengths of frames that have begun and were not listed yet.
+    /// Lengths of frames that have begun and are not listed yet.
     lengths: VecDeque<u16>,
 }
 
 impl<'a> StoredFrames<'a> {
-    /// Plays the blocks that hold what was recorded between two times. Blocks are read whole, so
-    /// frames just outside come too.
+    /// Plays the blocks between two times. Whole blocks are read, so frames just outside are included.
     pub fn open(
         scan: &'a Scan,
-        stream: &'a Stream,
+        stream: &'a StoredStream,
         from: Option<Tai>,
         to: Option<Tai>,
         settings: Settings,
@@ -102,7 +106,7 @@ impl<'a> StoredFrames<'a> {
         let ahead_ns = scan.ahead_ns(stream);
         let position = |time: Tai| stream.position_of(stream.index_at(time.plus_ns(-ahead_ns))?);
         let varying = stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0);
-        // Without the blocks before it, it is not known where a block's first whole frame begins.
+        // The first whole frame of a block can be located only with the blocks before it.
         let first = from.filter(|_| !varying).and_then(position).unwrap_or(0);
         let end = to.and_then(position).map_or(stream.blocks.len(), |last| last + 1);
         Ok(StoredFrames {
@@ -118,9 +122,9 @@ impl<'a> StoredFrames<'a> {
         })
     }
 
-    /// When the frames of a block are due, if anything tells. Those few of a scan that came within one look at
-    /// the socket go at once, too; but `recover` knows only when blocks came, and of one block that is nothing.
-    fn clock_of(&self, placed: &Placed) -> Option<BlockClock> {
+    /// The clock of a block's frames, if known. The few frames of a scan that arrived within one read of the socket are
+    /// sent at once. `recover` knows only the times at which blocks arrived, which is no clock for a single block.
+    fn clock_of(&self, placed: &BlockLocation) -> Option<BlockClock> {
         let sealed = self.stream.account.is_some() && self.scan.manifest.state != State::Recovered;
         (sealed || self.stream.is_timed()).then(|| self.stream.clock_of(&placed.block))
     }
@@ -133,7 +137,7 @@ impl<'a> StoredFrames<'a> {
 }
 
 impl Run {
-    /// Lets go of the block: before the next is asked for.
+    /// Releases the block. Call before requesting the next one.
     pub(super) fn clear(&mut self) {
         self.frames.clear();
         self.block = None;
@@ -143,18 +147,18 @@ impl Run {
         self.frames.len()
     }
 
-    pub(super) fn frame(&self, stream: &Stream, n: usize) -> Frame<'_> {
-        let Told { start, end, time, fill } = self.frames[n];
+    pub(super) fn frame(&self, stream: &StoredStream, n: usize) -> Frame<'_> {
+        let FrameInfo { start, end, time, fill } = self.frames[n];
         let bytes = self.block.as_ref().map_or(self.joined.bytes.as_slice(), Delivered::bytes);
         let pattern = fill && matches!(stream.fill, Fill::Pattern(_));
-        let dated = matches!(stream.format, Format::Vdif { .. }) && !pattern;
+        let dated = stream.codec.filter(|_| !pattern);
         Frame { bytes: &bytes[start..end], time, fill, dated }
     }
 
-    /// Lists the frames of a block, with their times where a clock tells them.
+    /// Lists the frames of a block, with their times if there is a clock.
     pub(super) fn take(
         &mut self,
-        stream: &Stream,
+        stream: &StoredStream,
         block: Delivered,
         clock: Option<BlockClock>,
         ahead_ns: i64,
@@ -163,21 +167,36 @@ impl Run {
         if stream.geometry.is_some_and(|geometry| geometry.frame_bytes == 0) {
             return self.join(stream, &block, clock, ahead_ns, lengths);
         }
+        if stream.is_of_bytes() {
+            self.take_bytes(block, clock, ahead_ns);
+            return Ok(());
+        }
         let mut start = 0;
         for frame in stream.frames(&block.placed.block, block.bytes()) {
             let end = start + frame.bytes.len();
             let time = clock.map(|clock| clock.time(frame.index).plus_ns(ahead_ns));
-            self.frames.push(Told { start, end, time, fill: frame.fill });
+            self.frames.push(FrameInfo { start, end, time, fill: frame.fill });
             start = end;
         }
         self.block = Some(block);
         Ok(())
     }
 
-    /// Joins a block to what the last one left, and lists the frames that are whole.
+    /// Lists the pieces of a block of bytes without frames.
+    fn take_bytes(&mut self, block: Delivered, clock: Option<BlockClock>, ahead_ns: i64) {
+        let (bytes, first) = (block.bytes().len(), block.placed.block.first);
+        for start in (0..bytes).step_by(PIECE_BYTES) {
+            let end = bytes.min(start + PIECE_BYTES);
+            let time = clock.map(|clock| clock.time(first + start as i64).plus_ns(ahead_ns));
+            self.frames.push(FrameInfo { start, end, time, fill: false });
+        }
+        self.block = Some(block);
+    }
+
+    /// Joins a block to the rest of the previous one, and lists the complete frames.
     fn join(
         &mut self,
-        stream: &Stream,
+        stream: &StoredStream,
         block: &Delivered,
         clock: Option<BlockClock>,
         ahead_ns: i64,
@@ -203,22 +222,22 @@ impl Run {
             joined.lengths.pop_front();
             let start = joined.frame;
             joined.frame += u64::from(length);
-            // A frame that began in a block that could not be read is lost with it.
+            // A frame that began in an unreadable block is lost.
             if let Some(start) = start.checked_sub(joined.start) {
                 let (start, end) = (start as usize, start as usize + usize::from(length));
                 let index = placed.block.first.saturating_add(self.frames.len() as i64);
                 let time = clock.map(|clock| clock.time(index).plus_ns(ahead_ns));
-                self.frames.push(Told { start, end, time, fill: false });
+                self.frames.push(FrameInfo { start, end, time, fill: false });
             }
         }
         Ok(())
     }
 
-    /// Blocks that could not be read still say how long their frames were.
+    /// Skips unreadable blocks, whose frame lengths are still known.
     fn pass_over_lost(
         &mut self,
-        stream: &Stream,
-        placed: &Placed,
+        stream: &StoredStream,
+        placed: &BlockLocation,
         lengths: Lengths<'_>,
     ) -> Result<(), StoredError> {
         while self.joined.sequence < placed.block.sequence {
@@ -239,7 +258,11 @@ impl Run {
     }
 }
 
-fn told(stream: &Stream, placed: &Placed, lengths: Lengths<'_>) -> Result<Vec<u16>, StoredError> {
+fn told(
+    stream: &StoredStream,
+    placed: &BlockLocation,
+    lengths: Lengths<'_>,
+) -> Result<Vec<u16>, StoredError> {
     lengths(placed).map_err(|source| StoredError::Lengths {
         stream: stream.name.clone(),
         block: placed.block.sequence,
@@ -248,7 +271,7 @@ fn told(stream: &Stream, placed: &Placed, lengths: Lengths<'_>) -> Result<Vec<u1
 }
 
 fn start(
-    stream: &Stream,
+    stream: &StoredStream,
     first: usize,
     end: usize,
     settings: Settings,
@@ -259,7 +282,7 @@ fn start(
 
 impl FrameSource for StoredFrames<'_> {
     fn advance(&mut self) -> Result<bool, SourceError> {
-        // The block is given back before the next is asked for.
+        // The block is returned before the next one is requested.
         self.run.clear();
         loop {
             match self.reader.next() {
@@ -267,7 +290,7 @@ impl FrameSource for StoredFrames<'_> {
                 Some(Item::Lost(finding)) => self.lost(finding.to_string()),
                 Some(Item::Block(block)) => {
                     let (clock, scan) = (self.clock_of(&block.placed), self.scan);
-                    let lengths = |placed: &Placed| scan.lengths(placed);
+                    let lengths = |placed: &BlockLocation| scan.lengths(placed);
                     self.run.take(self.stream, block, clock, self.ahead_ns, &lengths)?;
                     return Ok(true);
                 }

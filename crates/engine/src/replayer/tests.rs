@@ -11,7 +11,7 @@ use crate::generate::tests::all_received;
 use crate::store::reader::Scan;
 use crate::store::testing::{Store, StreamPlan};
 
-/// A receiver on loopback and the target that leads there.
+/// A receiver on loopback and the target address.
 fn receiver() -> (UdpSocket, UdpTarget) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -19,7 +19,7 @@ fn receiver() -> (UdpSocket, UdpTarget) {
     (socket, UdpTarget { host: "127.0.0.1".into(), port, ttl: None, interface: None })
 }
 
-/// VDIF frames of two seconds at 50 a second, of which some are invalid.
+/// VDIF frames of two seconds at 50 per second, some of them invalid.
 fn file(threads: u16, invalid: &[usize]) -> (tempfile::NamedTempFile, Vec<Vec<u8>>) {
     let frames: Vec<Vec<u8>> = (0..100 * usize::from(threads))
         .map(|n| {
@@ -40,14 +40,14 @@ fn file(threads: u16, invalid: &[usize]) -> (tempfile::NamedTempFile, Vec<Vec<u8
     (file, frames)
 }
 
-fn track(path: &Path, target: UdpTarget) -> Track<'static> {
-    let source = VdifFile::open(path, None).unwrap();
+fn playback(path: &Path, target: UdpTarget) -> PlaybackStream<'static> {
+    let source = FrameFile::open(path, None, None).unwrap();
     assert_eq!(source.frames_per_second(), Some(50));
-    Track { name: "file".into(), source: Box::new(source), target }
+    PlaybackStream { name: "file".into(), source: Box::new(source), target }
 }
 
-fn play(tracks: Vec<Track<'_>>, settings: Settings) -> Report {
-    let replay = Replay::prepare(tracks, settings).unwrap();
+fn play(playbacks: Vec<PlaybackStream<'_>>, settings: Settings) -> Report {
+    let replay = Replay::prepare(playbacks, settings).unwrap();
     replay.run(&AtomicBool::new(false), &Progress::default()).unwrap()
 }
 
@@ -59,11 +59,11 @@ fn fast() -> Settings {
 fn a_file_is_played_in_order_without_its_fill() {
     let (file, mut frames) = file(2, &[7, 8, 150]);
     let (socket, target) = receiver();
-    let report = play(vec![track(file.path(), target.clone())], fast());
+    let report = play(vec![playback(file.path(), target.clone())], fast());
     assert_eq!((report.frames, report.streams[0].fills_left_out), (197, 3));
     let fills = Settings { fills: true, packet_numbers: true, ..fast() };
     let first = all_received(&socket);
-    play(vec![track(file.path(), target)], fills);
+    play(vec![playback(file.path(), target)], fills);
     let second = all_received(&socket);
     assert_eq!(second.len(), 200);
     for (n, (datagram, frame)) in second.iter().zip(&frames).enumerate() {
@@ -81,16 +81,16 @@ fn recorded_times_are_kept_at_any_speed_and_between_streams() {
     let (file, _) = file(1, &[]);
     for waiting in [Waiting::Exact, Waiting::Gentle] {
         let (socket, target) = receiver();
-        let tracks = (0..2).map(|_| track(file.path(), target.clone())).collect();
+        let playbacks = (0..2).map(|_| playback(file.path(), target.clone())).collect();
         let speed = Speed::Recorded { factor: 10.0 };
-        let report = play(tracks, Settings { speed, waiting, ..Settings::default() });
+        let report = play(playbacks, Settings { speed, waiting, ..Settings::default() });
         assert!(
             (0.197..1.0).contains(&report.sent.seconds),
             "{waiting:?}: {}",
             report.sent.seconds
         );
         assert_eq!(report.sent.lateness.packets, 200);
-        // Both streams go to one socket, so their frames come in pairs of one time.
+        // Both streams go to one socket, so their frames arrive in pairs of equal time.
         let numbers: Vec<u32> = all_received(&socket)
             .iter()
             .map(|datagram| vdif::check(datagram, 64).unwrap().frame_number())
@@ -104,10 +104,10 @@ fn recorded_times_are_kept_at_any_speed_and_between_streams() {
 fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
     let (file, _) = file(1, &[]);
     for (spread, ends_after) in [(true, 0.198 + 0.001), (false, 0.198)] {
-        let tracks = (0..2).map(|_| track(file.path(), receiver().1)).collect();
+        let playbacks = (0..2).map(|_| playback(file.path(), receiver().1)).collect();
         let speed = Speed::Recorded { factor: 10.0 };
         let mut replay =
-            Replay::prepare(tracks, Settings { speed, ..Settings::default() }).unwrap();
+            Replay::prepare(playbacks, Settings { speed, ..Settings::default() }).unwrap();
         replay.start(&AtomicBool::new(false)).unwrap();
         if spread {
             replay.spread();
@@ -131,7 +131,7 @@ fn a_rate_can_be_given_and_the_loop_goes_on_at_it() {
     let (socket, target) = receiver();
     let speed = Speed::Rate(ByteRate(64 * 1000));
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
-    let report = play(vec![track(file.path(), target)], settings);
+    let report = play(vec![playback(file.path(), target)], settings);
     assert_eq!((report.frames, report.times), (200, 2));
     assert!((0.198..1.0).contains(&report.sent.seconds), "{}", report.sent.seconds);
     assert_eq!(all_received(&socket).len(), 200);
@@ -143,11 +143,11 @@ fn a_loop_at_recorded_speed_takes_its_time_each_turn() {
     let (_socket, target) = receiver();
     let speed = Speed::Recorded { factor: 20.0 };
     let settings = Settings { speed, times: Some(3), ..Settings::default() };
-    let report = play(vec![track(file.path(), target)], settings);
+    let report = play(vec![playback(file.path(), target)], settings);
     assert!((0.29..1.0).contains(&report.sent.seconds), "{}", report.sent.seconds);
 }
 
-/// Bytes of which it is known what was read of them, in order.
+/// A source that records the offsets that were read, in order.
 #[derive(Debug)]
 struct Watched(Vec<u8>, std::sync::Mutex<Vec<u64>>);
 
@@ -163,11 +163,12 @@ impl ReadAt for Watched {
 #[test]
 fn the_start_of_a_file_is_read_again_before_its_last_frames_are_played() {
     let (file, frames) = file(1, &[]);
-    // Several runs of a megabyte.
+    // Several runs of 1 MB.
     let turn: Vec<u8> = std::fs::read(file.path()).unwrap().repeat(500);
     let bytes = turn.len() as u64;
     let watched = std::sync::Arc::new(Watched(turn, std::sync::Mutex::default()));
-    let mut source = VdifFile::of_bytes(file.path(), watched.clone(), bytes, Some(50)).unwrap();
+    let mut source =
+        FrameFile::of_bytes(file.path(), watched.clone(), bytes, Some(50), Tai(0)).unwrap();
     let starts = || watched.1.lock().unwrap().iter().filter(|offset| **offset == 0).count();
     let before = starts();
     for turn in 1..4 {
@@ -178,7 +179,7 @@ fn the_start_of_a_file_is_read_again_before_its_last_frames_are_played() {
             }
             assert_eq!(source.frame(0).bytes, frames[played % frames.len()], "{played}");
             played += source.count();
-            // The last run is in memory, and nobody has asked for what comes after it.
+            // The last run is in memory, and the next one was not requested.
             if played as u64 * 64 == bytes {
                 let patience = Instant::now() + Duration::from_secs(60);
                 while starts() < before + turn + 1 {
@@ -192,7 +193,7 @@ fn the_start_of_a_file_is_read_again_before_its_last_frames_are_played() {
     }
 }
 
-/// Notes in which order it is asked for what.
+/// Records the order of the calls.
 struct Noting {
     frame: Vec<u8>,
     left: usize,
@@ -212,7 +213,7 @@ impl FrameSource for Noting {
         usize::from(self.loaded)
     }
     fn frame(&self, _: usize) -> Frame<'_> {
-        Frame { bytes: &self.frame, time: Some(Tai(0)), fill: false, dated: false }
+        Frame { bytes: &self.frame, time: Some(Tai(0)), fill: false, dated: None }
     }
     fn rewind(&mut self) -> Result<(), SourceError> {
         self.notes.borrow_mut().push("rewind");
@@ -230,8 +231,9 @@ fn a_source_knows_of_the_next_turn_when_this_one_begins_and_of_none_after_the_la
     let notes = std::rc::Rc::default();
     let source =
         Noting { frame: vec![0; 64], left: 2, loaded: false, notes: std::rc::Rc::clone(&notes) };
-    let track = Track { name: "noting".into(), source: Box::new(source), target: receiver().1 };
-    let report = play(vec![track], Settings { times: Some(3), ..fast() });
+    let playback =
+        PlaybackStream { name: "noting".into(), source: Box::new(source), target: receiver().1 };
+    let report = play(vec![playback], Settings { times: Some(3), ..fast() });
     assert_eq!(report.times, 3);
     let told: Vec<_> = notes.borrow().iter().copied().filter(|note| *note != "end").collect();
     let turn = ["run", "again", "run", "rewind"];
@@ -248,11 +250,11 @@ fn only_what_lies_between_two_times_is_played() {
         to: Some(begin.plus_ns(1_000_000_000)),
         ..fast()
     };
-    let report = play(vec![track(file.path(), target.clone())], settings);
+    let report = play(vec![playback(file.path(), target.clone())], settings);
     assert_eq!((report.frames, report.streams[0].passed_over), (25, 75));
     assert_eq!(all_received(&socket), frames[25..50]);
     let nothing = Settings { from: Some(begin.plus_ns(1_000_000_000_000)), ..fast() };
-    let replay = Replay::prepare(vec![track(file.path(), target)], nothing).unwrap();
+    let replay = Replay::prepare(vec![playback(file.path(), target)], nothing).unwrap();
     let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
     assert!(matches!(error, Error::NoFrames), "{error}");
 }
@@ -261,18 +263,21 @@ fn only_what_lies_between_two_times_is_played() {
 fn what_cannot_be_played_is_told_with_the_way_out() {
     let short = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(short.path(), [0; 100]).unwrap();
-    assert!(matches!(VdifFile::open(short.path(), None), Err(FileError::Form { .. })));
+    assert!(matches!(FrameFile::open(short.path(), None, None), Err(FileError::Form { .. })));
     assert!(
-        VdifFile::open(Path::new("/nowhere"), None).unwrap_err().to_string().contains("/nowhere")
+        FrameFile::open(Path::new("/nowhere"), None, None)
+            .unwrap_err()
+            .to_string()
+            .contains("/nowhere")
     );
-    // Less than a second of frames: nobody knows how many a second has.
+    // Less than a second of frames: the frame rate is unknown.
     let (file, frames) = file(1, &[]);
     std::fs::write(file.path(), frames[..20].concat()).unwrap();
     let (_socket, target) = receiver();
-    let source = VdifFile::open(file.path(), None).unwrap();
+    let source = FrameFile::open(file.path(), None, None).unwrap();
     assert_eq!(source.frames_per_second(), None);
-    let track = Track { name: "short".into(), source: Box::new(source), target };
-    let replay = Replay::prepare(vec![track], Settings::default()).unwrap();
+    let playback = PlaybackStream { name: "short".into(), source: Box::new(source), target };
+    let replay = Replay::prepare(vec![playback], Settings::default()).unwrap();
     let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
     assert!(error.to_string().contains("short") && error.hint().unwrap().contains("--rate"));
     assert!(matches!(Replay::prepare(vec![], fast()), Err(Error::NoTracks)));
@@ -289,22 +294,22 @@ fn a_stored_scan_is_played_without_its_fill() {
     let scan = Scan::open(&store.roots(), &laid.name).unwrap();
     let (sockets, targets): (Vec<_>, Vec<_>) = (0..2).map(|_| receiver()).unzip();
     let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
-    let tracks = scan
+    let playbacks = scan
         .streams
         .iter()
         .zip(targets)
-        .map(|(stream, target)| Track {
+        .map(|(stream, target)| PlaybackStream {
             name: stream.name.clone(),
             source: Box::new(StoredFrames::open(&scan, stream, None, None, small).unwrap()),
             target,
         })
         .collect();
-    // Slow enough for receivers that are not read meanwhile, as their buffers hold it all.
+    // Slow enough for receivers that are not read meanwhile: their buffers hold all frames.
     let report = std::thread::scope(|scope| {
         let readers: Vec<_> =
             sockets.iter().map(|socket| scope.spawn(|| all_received(socket))).collect();
         let settings = Settings { speed: Speed::Rate(ByteRate(5_000_000)), ..Settings::default() };
-        let report = play(tracks, settings);
+        let report = play(playbacks, settings);
         let received: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         assert_eq!(received[0].len(), 994);
         let fixed = &laid.bytes[0];
@@ -333,17 +338,17 @@ fn a_block_that_cannot_be_read_is_told_and_the_rest_is_played() {
         let (socket, target) = receiver();
         let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
         let source = StoredFrames::open(&scan, &scan.streams[0], None, None, small).unwrap();
-        let track = Track { name: "a".into(), source: Box::new(source), target };
+        let playback = PlaybackStream { name: "a".into(), source: Box::new(source), target };
         let settings = Settings { speed: Speed::Rate(ByteRate(5_000_000)), ..Settings::default() };
         let (report, received) = std::thread::scope(|scope| {
             let reader = scope.spawn(|| all_received(&socket));
-            (play(vec![track], settings), reader.join().unwrap())
+            (play(vec![playback], settings), reader.join().unwrap())
         });
         let stream = &report.streams[0];
         assert_eq!(stream.losses.len(), 1, "{:?}", stream.losses);
         assert_eq!(received.len() as u64, stream.frames);
         assert!((250..320).contains(&received.len()), "{}", received.len());
-        // Everything that came is a piece of what was recorded.
+        // Everything received is a piece of the recording.
         let mut rest = laid.bytes[0].as_slice();
         for frame in &received {
             let at = rest.windows(frame.len()).position(|piece| piece == frame).unwrap();
@@ -352,7 +357,7 @@ fn a_block_that_cannot_be_read_is_told_and_the_rest_is_played() {
     }
 }
 
-/// Second and frame number of every datagram, from `head` bytes on.
+/// Second and frame number of every datagram; the header begins at `head` bytes.
 fn times(datagrams: &[Vec<u8>], head: usize) -> Vec<(i64, u32)> {
     let header = |datagram: &Vec<u8>| Header::read(&datagram[head..]).unwrap();
     let all = datagrams.iter().map(header);
@@ -374,7 +379,7 @@ fn from_turn_to_turn_of_a_loop_the_times_go_on_unless_they_are_to_stay() {
             packet_numbers,
             ..Settings::default()
         };
-        play(vec![track(file.path(), target)], settings);
+        play(vec![playback(file.path(), target)], settings);
         let head = if packet_numbers { 8 } else { 0 };
         let received = all_received(&socket);
         let expected: Vec<(i64, u32)> = (0..2)
@@ -384,7 +389,7 @@ fn from_turn_to_turn_of_a_loop_the_times_go_on_unless_they_are_to_stay() {
             })
             .collect();
         assert_eq!(times(&received, head), expected);
-        // Nothing but the time is another.
+        // Only the time differs.
         for (datagram, frame) in received.iter().zip(frames.iter().cycle()) {
             assert_eq!(datagram[head + 8..], frame[8..]);
         }
@@ -397,7 +402,7 @@ fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
     let (_socket, target) = receiver();
     let speed = Speed::Recorded { factor: 20.0 };
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
-    let mut replay = Replay::prepare(vec![track(file.path(), target)], settings).unwrap();
+    let mut replay = Replay::prepare(vec![playback(file.path(), target)], settings).unwrap();
     let origin = replay.start(&AtomicBool::new(false)).unwrap().unwrap();
     let mut pacer = Pacer::start(&replay.playing, &settings);
     pacer.turn(origin, &settings);
@@ -414,7 +419,7 @@ fn absurd_factors_and_rates_are_refused() {
     let prepare = |speed| {
         let (_socket, target) = receiver();
         let settings = Settings { speed, ..Settings::default() };
-        Replay::prepare(vec![track(file.path(), target)], settings).map(drop)
+        Replay::prepare(vec![playback(file.path(), target)], settings).map(drop)
     };
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-9, 1e9] {
         let error = prepare(Speed::Recorded { factor }).unwrap_err();
@@ -433,7 +438,8 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(40)]);
     let mut scan = Scan::open(&store.roots(), &laid.name).unwrap();
     let stream = &mut scan.streams[0];
-    let fullbore_core::manifest::Format::Vdif { frames_per_second, .. } = &mut stream.format else {
+    let fullbore_core::manifest::Format::Frames { frames_per_second, .. } = &mut stream.format
+    else {
         unreachable!("the plan is VDIF")
     };
     *frames_per_second = None;
@@ -468,10 +474,10 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
 #[test]
 fn a_replay_that_is_stopped_says_so() {
     let (file, _) = file(1, &[]);
-    let replay = Replay::prepare(vec![track(file.path(), receiver().1)], Settings::default());
+    let replay = Replay::prepare(vec![playback(file.path(), receiver().1)], Settings::default());
     let report = replay.unwrap().run(&AtomicBool::new(true), &Progress::default()).unwrap();
     assert!(report.stopped && report.times == 0 && report.in_time(), "{report:?}");
-    assert!(!play(vec![track(file.path(), receiver().1)], fast()).stopped);
+    assert!(!play(vec![playback(file.path(), receiver().1)], fast()).stopped);
 }
 
 #[test]
@@ -488,9 +494,9 @@ fn a_stored_stream_without_numbers_is_due_as_it_came() {
     let small = crate::store::read::Settings { ahead_bytes: 1 << 20, ..Default::default() };
     let source = Box::new(StoredFrames::open(&scan, &scan.streams[0], None, None, small).unwrap());
     let (_socket, target) = receiver();
-    let track = Track { name: "a".into(), source, target };
+    let playback = PlaybackStream { name: "a".into(), source, target };
     let speed = Speed::Recorded { factor: 20.0 };
-    let report = play(vec![track], Settings { speed, ..Settings::default() });
+    let report = play(vec![playback], Settings { speed, ..Settings::default() });
     assert_eq!(report.frames, 320);
     assert!((report.due_seconds.unwrap() * 20.0 - 0.319).abs() < 1e-4, "{report:?}");
 }
@@ -499,7 +505,7 @@ fn a_stored_stream_without_numbers_is_due_as_it_came() {
 fn a_replay_that_drags_behind_its_times_is_told_from_one_that_keeps_them() {
     let (file, _) = file(1, &[]);
     let settings = |factor| Settings { speed: Speed::Recorded { factor }, ..Settings::default() };
-    let report = play(vec![track(file.path(), receiver().1)], settings(100.0));
+    let report = play(vec![playback(file.path(), receiver().1)], settings(100.0));
     assert!((report.due_seconds.unwrap() - 0.0198).abs() < 1e-6, "{report:?}");
     let with = |seconds: f64, late: u64| {
         let mut report = report.clone();
@@ -513,6 +519,6 @@ fn a_replay_that_drags_behind_its_times_is_told_from_one_that_keeps_them() {
     assert!(late.in_time(), "it ended when it was told to");
     assert!(!with(0.02, 2), "2 of 100 frames went late");
     assert!(!with(0.04, 0), "all of it took twice as long");
-    let report = play(vec![track(file.path(), receiver().1)], fast());
+    let report = play(vec![playback(file.path(), receiver().1)], fast());
     assert!(report.due_seconds.is_none() && report.in_time());
 }

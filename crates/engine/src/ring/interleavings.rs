@@ -1,11 +1,11 @@
-//! Every interleaving of the threads at the ring, run one after the other.
+//! Model test of the ring: runs all interleavings of its threads, one after the other.
 //!
-//! The word of sleeper and waker is compiled here a second time, with the atomics of `loom`, which knows every order in
-//! which threads can run past one another and what each may read then. Queues and bell are models of the library's and the
-//! kernel's: a queue as [`rtrb`] makes them visible (the place behind the last push is released, then acquired), a bell
-//! that stays readable until it is read.
+//! This module compiles the wake-up protocol a second time with the atomics of `loom`, which tries every order of the
+//! threads and every value that each may read. Queues and eventfd are models: a queue has the memory ordering of
+//! [`rtrb`] (the index of the last push is released, then acquired), and an eventfd stays readable until it is read.
 //!
-//! Memory of blocks is watched: two threads at one block at once end the run. So does a thread that sleeps for ever.
+//! The model watches block memory: concurrent access to one block by two threads fails the test. So does a thread that
+//! sleeps for ever.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc as Shared, Mutex as Cell};
@@ -16,7 +16,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::sleeper::Sleeper;
+use self::sleep_flag::SleepFlag;
 use self::sync::Ordering;
 use super::{Block, Pool};
 use crate::sys::memory::Region;
@@ -25,12 +25,12 @@ mod sync {
     pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
 }
 
-// The same file under other atomics: that is what this module is for.
+// The same source file with other atomics, which is the purpose of this module.
 #[allow(clippy::duplicate_mod)]
-#[path = "sleeper.rs"]
-mod sleeper;
+#[path = "sleep_flag.rs"]
+mod sleep_flag;
 
-/// What an eventfd is to those who use it.
+/// A model of an eventfd.
 struct Bell {
     rung: Mutex<bool>,
     readable: Condvar,
@@ -46,7 +46,7 @@ impl Bell {
         self.readable.notify_one();
     }
 
-    /// Sleeps until it is readable.
+    /// Sleeps until the eventfd is readable.
     fn wait(&self) {
         let mut rung = self.rung.lock().unwrap();
         while !*rung {
@@ -59,15 +59,15 @@ impl Bell {
     }
 }
 
-/// [`super::Wake`], with the bell of the model.
+/// [`super::Notifier`] with the model of the eventfd.
 struct Wake {
-    sleeper: Sleeper,
+    sleeper: SleepFlag,
     bell: Bell,
 }
 
 impl Wake {
     fn new() -> Self {
-        Self { sleeper: Sleeper::new(), bell: Bell::new() }
+        Self { sleeper: SleepFlag::new(), bell: Bell::new() }
     }
 
     fn wake(&self) {
@@ -76,7 +76,7 @@ impl Wake {
         }
     }
 
-    /// Sleeps unless there is something to do, as every loop of ours does.
+    /// Sleeps unless there is something to do, like every loop of the engine.
     fn sleep_unless(&self, is_something: impl Fn() -> bool) {
         self.sleeper.about_to_sleep();
         if !is_something() {
@@ -88,9 +88,9 @@ impl Wake {
     }
 }
 
-/// A queue with room for all that is ever pushed.
+/// A queue with room for all pushes of the test.
 struct Queue<T> {
-    /// What is handed over lies outside of the model: only the two places order it.
+    /// The elements are outside the model; only the two indices order access to them.
     slots: Vec<Cell<Option<T>>>,
     touched: Vec<UnsafeCell<()>>,
     pushed: AtomicUsize,
@@ -133,14 +133,14 @@ impl<T> Queue<T> {
     }
 }
 
-/// Runs every interleaving in which no thread is set aside more often than this where it could have gone on.
+/// Runs all interleavings with at most this many preemptions.
 fn every_order(set_aside: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(set_aside);
     builder.check(body);
 }
 
-/// Takes so many things out of these queues, and sleeps whenever all are empty.
+/// Takes this many elements from these queues, and sleeps whenever all are empty.
 fn take_all(wake: &Wake, queues: &[Arc<Queue<u32>>], count: usize) -> Vec<u32> {
     let mut taken = Vec::new();
     while taken.len() < count {
@@ -191,7 +191,7 @@ fn two_who_push_at_once_wake_the_one_who_sleeps() {
     });
 }
 
-/// What the model is worth: it knows the order in which whoever does not look once more is never woken.
+/// Tests the model itself: it finds the order in which a thread that omits the last check never wakes.
 #[test]
 fn whoever_does_not_look_once_more_would_sleep_for_ever() {
     let found = Shared::new(AtomicBool::new(false));
@@ -215,7 +215,7 @@ fn whoever_does_not_look_once_more_would_sleep_for_ever() {
     assert!(found.load(Ordering::SeqCst));
 }
 
-/// Memory of blocks, as the model watches it.
+/// Block memory, watched by the model.
 struct Memory(Vec<UnsafeCell<()>>);
 
 impl Memory {
@@ -228,7 +228,7 @@ impl Memory {
     }
 }
 
-/// One end of a way, and who sleeps there.
+/// One end of a queue, and the notifier of the thread there.
 struct End {
     queue: Queue<Block>,
     wake: Wake,
@@ -244,7 +244,7 @@ impl End {
         self.wake.wake();
     }
 
-    /// Sleeps until there is one.
+    /// Sleeps until a block arrives.
     fn receive(&self) -> Block {
         loop {
             match self.queue.pop() {
@@ -276,7 +276,7 @@ fn a_block_is_with_one_thread_at_a_time_and_all_come_home() {
             })
         };
         for _ in 0..FILLED {
-            // The thread that fills blocks looks for those that came back, and never sleeps for one; here it may.
+            // The real thread that fills blocks polls for returned blocks and never sleeps for one; here it may sleep.
             let block = pool.take().unwrap_or_else(|| {
                 pool.put(returned.receive());
                 pool.take().expect("one came back")

@@ -1,32 +1,37 @@
-//! What passes between threads: block handles, and the words that go with them.
+//! The ring: block handles and messages between threads.
 //!
 //! ```text
-//! capture ──Command──► writer of member m ──Returned──► capture
-//!    ▲                        │                           │
-//!    │                        └──Report──► supervisor     │
-//!    └────────────── Pool (free list) ◄───────────────────┘
+//! capture ──WriterCommand──► writer of member m ──WriterReply──► capture
+//!    ▲                              │                              │
+//!    │                              └──WriterEvent──► supervisor   │
+//!    └───────────────────── Pool (free list) ◄─────────────────────┘
 //! ```
 //!
-//! A [`Block`] is the only handle of its memory, so whoever holds it may read and write it and nobody
-//! else can. Handles travel through wait-free single-producer queues; a pool never grows.
+//! A [`Block`] is the only handle of its memory, so only its owner can read and write that memory. Handles travel
+//! through wait-free single-producer queues. A pool never grows. [`Taps`] let other threads read the newest written
+//! blocks.
 
-mod handoff;
 #[cfg(test)]
 mod interleavings;
+mod messages;
+mod notifier;
 mod pages;
+mod partial_block;
 mod pool;
-mod sleeper;
-mod tail;
-mod wake;
+mod sleep_flag;
+mod tap;
 
-/// The atomics that the word between sleeper and waker is written against. Its test has a module of this name with those
-/// of a model that runs every interleaving.
+/// Atomics of the wake-up protocol (`sleep_flag`). The model test has a module of the same name with loom's atomics.
 mod sync {
     pub use std::sync::atomic::{AtomicBool, Ordering, fence};
 }
 
-pub use handoff::{Command, Filled, Gauge, Label, Report, Returned, Track};
+pub use messages::{
+    BlockMeta, FullBlock, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+};
+pub use notifier::Notifier;
 pub use pages::pages_of;
+pub use partial_block::{BlockPatch, CopyState, CopyStatus, PartialBlockUpdate};
 pub use pool::{Block, Pool};
-pub use tail::{Patch, Slip, Snapshot, Standing};
-pub use wake::Wake;
+pub(crate) use tap::TapFeed;
+pub use tap::{Tap, TapBlock, TapStream, Taps};

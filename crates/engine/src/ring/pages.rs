@@ -1,7 +1,7 @@
-//! What pages block memory is really on, as the kernel says afterwards.
+//! The pages of block memory, as the kernel reports them.
 //!
-//! Huge pages are asked for and locking is asked for; how much of either there is, is read back from
-//! `/proc/self/smaps`. Where that cannot be read, it is not known, and nobody claims anything.
+//! The recorder requests huge pages and locking, and reads back from `/proc/self/smaps` how much of each it got. If
+//! that file cannot be read, the result is unknown.
 
 use std::fs;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use fullbore_core::manifest::Pages;
 
 use crate::sys::memory::Region;
 
-/// What the pages of several regions are.
+/// Returns the kinds of pages of several regions.
 pub fn pages_of<'a>(regions: impl IntoIterator<Item = &'a Region>) -> Option<Pages> {
     let map = fs::read_to_string("/proc/self/smaps").ok()?;
     Some(read(&map, &regions.into_iter().map(Region::addresses).collect::<Vec<_>>()))
 }
 
-/// Adds up what a process's map says of these addresses. An entry of the map may be of several regions, and of
-/// others beside them: then no more is counted than the regions have of it.
+/// Sums the entries of a process's memory map for these addresses. An entry may cover several regions and other memory
+/// too; then at most the size of the regions counts.
 fn read(map: &str, regions: &[Range<usize>]) -> Pages {
     let bytes = regions.iter().map(|region| region.len() as u64).sum();
     let mut pages = Pages { bytes, ..Pages::default() };
@@ -41,14 +41,14 @@ fn read(map: &str, regions: &[Range<usize>]) -> Pages {
     pages
 }
 
-/// `7f0000000000-7f0000200000 rw-p …`: where an entry begins.
+/// Parses the first and last address of an entry: `7f0000000000-7f0000200000 rw-p …`.
 fn span_of(line: &str) -> Option<Range<usize>> {
     let (first, last) = line.split_once(' ')?.0.split_once('-')?;
     let address = |hex| usize::from_str_radix(hex, 16).ok();
     Some(address(first)?..address(last)?)
 }
 
-/// `AnonHugePages:    2048 kB`
+/// Parses a line such as `AnonHugePages:    2048 kB`.
 fn kilobytes(line: &str) -> Option<(&str, u64)> {
     let (name, value) = line.split_once(':')?;
     Some((name, value.trim().strip_suffix(" kB")?.parse().ok()?))
@@ -85,7 +85,7 @@ Locked:             2048 kB
         let (mib, both) = (1 << 20, read(MAP, &[first.clone(), second]));
         assert_eq!((both.bytes, both.transparent_bytes), (8 * mib, 4 * mib));
         assert_eq!((both.reserved_bytes, both.locked_bytes), (4 * mib, 6 * mib));
-        // A region that shares its entry with others counts for what it has of it at most.
+        // A region that shares its entry with others counts at most with its own size.
         let part = 0x7f0000000000..0x7f0000100000;
         let half = read(MAP, &[part]);
         assert_eq!((half.bytes, half.transparent_bytes, half.locked_bytes), (mib, mib, mib));

@@ -1,4 +1,4 @@
-//! A capture thread: many ports, one loop, no waiting but for packets.
+//! A capture thread: many ports in one loop that waits only for packets.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,129 +10,145 @@ use std::time::{Duration, Instant};
 use fullbore_core::redundancy::Scheme;
 use rustix::event::{Timespec, epoll};
 
-use super::dealer::{Dealer, Lane};
-use super::part::{Notice, Opening};
 use super::port::{Lender, Port};
-use super::scratch::Scratch;
+use super::scan_stream::{CaptureEvent, ScanContext};
+use super::staging::StagingBuffer;
+use super::striping::{Striper, WriterQueue};
 use crate::clock::Clock;
-use crate::posting::{Posting, Standing};
-use crate::ring::Returned;
-use crate::store::tails::Tails;
+use crate::ring::WriterReply;
+use crate::store::partial_blocks::PartialBlockJournal;
+use crate::thread_config::{ThreadConfig, ThreadStatus};
 
-/// Calls to one socket before the next has its turn.
+/// The number of calls to one socket before the next socket has its turn.
 const TURN: usize = 16;
 
-/// Datagrams in a round below which it pays to let more gather before the next.
+/// The number of datagrams in a round below which the thread pauses to let more arrive.
 const FEW: usize = 1024;
 
-/// How long they are let gather: at 16 Gbit/s these are two megabytes, and sockets hold 64.
+/// The length of that pause: at 16 Gbit/s two megabytes arrive in it, and sockets hold 64.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// A receive buffer that holds a millisecond of the fastest stream many times over.
+/// A receive buffer that holds many milliseconds of the fastest stream.
 const AMPLE: usize = 16 << 20;
 
-/// The longest sleep while nothing comes.
+/// The longest sleep while no packet arrives.
 const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// Time between two looks at answers, cuts and counters.
+/// Time between two checks of replies, cuts and counters.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// As much time at least for each port between two looks at all of them: of many slow ones, looking would cost more
-/// than what they bring.
+/// The least time for each port between two checks of all ports: with many slow ports, checks would cost more than the
+/// data.
 const LOOK_OF_PORT: Duration = Duration::from_micros(250);
 
-/// Between two drains before a scan begins: sockets hold far more than comes in this time.
+/// Time between two drains before a scan begins. Sockets hold far more than arrives in this time.
 const BETWEEN_DRAINS: Duration = Duration::from_millis(2);
 
-/// After a stop, what the sockets still hold is read for at most so long.
+/// The longest time for reading the rest of the sockets after a stop.
 const LAST_READ: Duration = Duration::from_millis(500);
 
-/// How a capture thread runs.
+/// The settings of a capture thread.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// Where to run, and how urgently.
-    pub posting: Posting,
-    /// Whether what comes before the first scan begins is thrown away. It is part of no scan then, not even by
-    /// having been looked at.
+    /// The affinity and priority.
+    pub thread_config: ThreadConfig,
+    /// True if packets before the first scan are dropped. They belong to no scan and do not influence format detection.
     pub hold: bool,
-    /// Who keeps the tails of slow streams, if anybody does.
-    pub tails: Option<Tails>,
-    /// Which stripes are made of the chunks, if any are.
+    /// The journal of partial blocks, if there is one.
+    pub journal: Option<PartialBlockJournal>,
+    /// The redundancy scheme, if there is one.
     pub redundancy: Option<Scheme>,
+    /// True if each stream goes only to the target with its number.
+    pub own_targets: bool,
 }
 
-/// What the supervisor orders.
+/// A command of the supervisor to a capture thread.
 #[derive(Debug)]
-pub enum Order {
+pub enum CaptureCommand {
     /// Begin this scan: the first, or the next one without a pause.
-    Begin(Arc<Opening>),
-    /// Read what the sockets hold, hand everything on, end.
+    Begin(Arc<ScanContext>),
+    /// Read the rest of the sockets, send all blocks, and end.
     Stop,
-    /// Hand nothing on any more, end.
+    /// Send no more blocks, and end.
     Abort,
 }
 
 /// A running capture thread.
 pub struct Capture {
-    orders: Sender<Order>,
+    orders: Sender<CaptureCommand>,
     thread: JoinHandle<()>,
-    standing: Standing,
+    status: ThreadStatus,
 }
 
 impl Capture {
-    /// Starts thread `number` with these ports and a lane to every member. What happens is told by
-    /// `notices`, of which `Done` is the last, however the thread ends.
+    /// Starts thread `number` with these ports and a queue to every member. The thread reports events to `notices`; the
+    /// last one is `Done`, however the thread ends.
     pub fn start(
         number: usize,
         ports: Vec<Port>,
-        lanes: Vec<Lane>,
-        notices: Sender<Notice>,
+        queues: Vec<WriterQueue>,
+        notices: Sender<CaptureEvent>,
         settings: Settings,
     ) -> io::Result<Self> {
         let (orders, receiver) = mpsc::channel();
-        let (ready, answer) = mpsc::channel();
-        let thread = Builder::new().name(format!("capture{number}")).spawn(move || {
-            // Without anybody to tell, it stands as it stands.
-            let _ = ready.send(settings.posting.take_up());
+        let thread_config = settings.thread_config.clone();
+        Self::spawn(format!("capture{number}"), orders, thread_config, move || {
             let _farewell = Farewell(notices.clone());
-            let mut work = match Work::new(ports, lanes, receiver, notices.clone()) {
+            let mut work = match Work::new(ports, queues, receiver, notices.clone()) {
                 Ok(work) => Work {
                     holding: settings.hold,
-                    dealer: work
-                        .dealer
-                        .keeping_tails(settings.tails)
+                    striper: work
+                        .striper
+                        .with_journal(settings.journal)
+                        .with_own_members(settings.own_targets)
                         .for_stripes(settings.redundancy),
                     ..work
                 },
                 Err(error) => {
                     let why = format!("waiting on sockets: {error}");
-                    let _ = notices.send(Notice::Broken { why });
+                    let _ = notices.send(CaptureEvent::Broken { why });
                     return;
                 }
             };
             work.run();
+        })
+    }
+
+    /// Starts a thread that takes these commands, and sends `Done` at its end.
+    pub(crate) fn spawn(
+        name: String,
+        orders: Sender<CaptureCommand>,
+        thread_config: ThreadConfig,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
+        let (ready, answer) = mpsc::channel();
+        let thread = Builder::new().name(name).spawn(move || {
+            // The receiver is gone; ignore the error.
+            let _ = ready.send(thread_config.apply());
+            work();
         })?;
-        let standing = answer.recv().map_err(|_| io::Error::other("it died at once"))?;
-        Ok(Self { orders, thread, standing })
+        let status = answer.recv().map_err(|_| io::Error::other("it died at once"))?;
+        Ok(Self { orders, thread, status })
     }
 
-    /// A thread that obeys these orders, and tells `Done` at its end.
+    /// A handle for a thread that takes these commands, and sends `Done` at its end.
+    #[cfg(test)]
     pub(crate) fn of_thread(
-        orders: Sender<Order>,
+        orders: Sender<CaptureCommand>,
         thread: JoinHandle<()>,
-        standing: Standing,
+        status: ThreadStatus,
     ) -> Self {
-        Self { orders, thread, standing }
+        Self { orders, thread, status }
     }
 
-    /// Where its thread runs, and how urgently.
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    /// The affinity and priority of the thread.
+    pub fn status(&self) -> &ThreadStatus {
+        &self.status
     }
 
-    /// Gives an order. It is taken within a few milliseconds.
-    pub fn order(&self, order: Order) {
-        // A thread that has ended has nothing left to obey with.
+    /// Sends a command. The thread takes it within a few milliseconds.
+    pub fn order(&self, order: CaptureCommand) {
+        // A thread that has ended takes no more commands.
         let _ = self.orders.send(order);
     }
 
@@ -144,22 +160,22 @@ impl Capture {
     }
 }
 
-/// Says that the thread has ended, however it ended.
-struct Farewell(Sender<Notice>);
+/// Sends `Done` when the thread ends, for any reason.
+struct Farewell(Sender<CaptureEvent>);
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        // Without a supervisor there is nobody to tell.
-        let _ = self.0.send(Notice::Done);
+        // The supervisor is gone; ignore the error.
+        let _ = self.0.send(CaptureEvent::Done);
     }
 }
 
-/// What one round over the sockets, or one socket's turn in it, has come to.
+/// The result of one round over the sockets, or of one socket's turn in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
-    /// Datagrams.
+    /// The number of datagrams.
     taken: usize,
-    /// A socket's turn was over before it was empty.
+    /// True if a socket's turn ended before the socket was empty.
     left: bool,
 }
 
@@ -169,7 +185,7 @@ impl Round {
         self.left |= turn.left;
     }
 
-    /// Little came and nothing waits: the next round is cheaper when more has gathered.
+    /// True if few datagrams arrived and none waits: the next round is cheaper after a pause.
     fn may_rest(self) -> bool {
         !self.left && (1..FEW).contains(&self.taken)
     }
@@ -178,20 +194,20 @@ impl Round {
 struct Work {
     ports: Vec<Port>,
     by_region: HashMap<usize, usize>,
-    dealer: Dealer,
-    scratch: Scratch,
-    orders: Orders<Order>,
-    supervisor: Sender<Notice>,
-    notices: Vec<Notice>,
+    striper: Striper,
+    staging: StagingBuffer,
+    orders: Orders<CaptureCommand>,
+    supervisor: Sender<CaptureEvent>,
+    notices: Vec<CaptureEvent>,
     epoll: rustix::fd::OwnedFd,
     clock: Clock,
     /// The scan being received.
-    scan: Option<Arc<Opening>>,
-    /// What comes is thrown away: the first scan has not begun.
+    scan: Option<Arc<ScanContext>>,
+    /// True while packets are dropped because the first scan has not begun.
     holding: bool,
-    /// How long packets are let gather: less where sockets hold little.
+    /// The length of the pause: shorter if sockets have small buffers.
     gather: Duration,
-    /// Of each port.
+    /// For each port.
     failures: Vec<Failures>,
     stopping: bool,
 }
@@ -199,9 +215,9 @@ struct Work {
 impl Work {
     fn new(
         ports: Vec<Port>,
-        lanes: Vec<Lane>,
-        orders: Orders<Order>,
-        supervisor: Sender<Notice>,
+        queues: Vec<WriterQueue>,
+        orders: Orders<CaptureCommand>,
+        supervisor: Sender<CaptureEvent>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, port) in ports.iter().enumerate() {
@@ -216,8 +232,8 @@ impl Work {
             failures: vec![Failures::default(); ports.len()],
             ports,
             by_region,
-            dealer: Dealer::new(lanes),
-            scratch: Scratch::new(),
+            striper: Striper::new(queues),
+            staging: StagingBuffer::new(),
             orders,
             supervisor,
             notices: Vec::new(),
@@ -249,8 +265,8 @@ impl Work {
                     self.each_port(|port, lender| port.look(lender));
                 }
                 self.tell();
-                let done = self.ports.iter().all(Port::is_done) && self.dealer.all_sent();
-                if (self.stopping && done) || self.dealer.has_lost_a_writer() {
+                let done = self.ports.iter().all(Port::is_done) && self.striper.all_sent();
+                if (self.stopping && done) || self.striper.has_lost_a_writer() {
                     break;
                 }
             }
@@ -264,21 +280,21 @@ impl Work {
     fn obey(&mut self) {
         loop {
             match self.orders.try_recv() {
-                Ok(Order::Begin(opening)) => {
+                Ok(CaptureCommand::Begin(context)) => {
                     self.holding = false;
-                    self.each_port(|port, lender| port.begin(opening.clone(), lender));
-                    let before = self.scan.replace(opening);
+                    self.each_port(|port, lender| port.begin(context.clone(), lender));
+                    let before = self.scan.replace(context);
                     self.closed(before);
                 }
-                Ok(Order::Stop) => {
+                Ok(CaptureCommand::Stop) => {
                     if self.scan.is_some() {
                         (0..self.ports.len()).for_each(|number| self.read_last(number));
                     }
                     self.end();
                     return;
                 }
-                Ok(Order::Abort) | Err(TryRecvError::Disconnected) => {
-                    self.dealer.abort();
+                Ok(CaptureCommand::Abort) | Err(TryRecvError::Disconnected) => {
+                    self.striper.abort();
                     self.end();
                     return;
                 }
@@ -294,39 +310,39 @@ impl Work {
         self.closed(last);
     }
 
-    /// All streams of a scan that is over have been named.
-    fn closed(&mut self, scan: Option<Arc<Opening>>) {
-        self.notices.extend(scan.map(|opening| Notice::Closed { scan: opening.uuid }));
+    /// Reports that all streams of a finished scan have been named.
+    fn closed(&mut self, scan: Option<Arc<ScanContext>>) {
+        self.notices.extend(scan.map(|context| CaptureEvent::Closed { scan: context.uuid }));
     }
 
-    /// Empties the sockets, so that a scan begins with what comes after it has begun.
+    /// Empties the sockets, so that a scan begins with packets that arrive after its begin.
     fn throw_away(&mut self) {
         for port in &mut self.ports {
-            // An error stays with the socket, and is met again when the scan has begun.
-            let _ = port.drain(&mut self.scratch);
+            // The socket keeps an error, and reports it again after the scan has begun.
+            let _ = port.drain(&mut self.staging);
         }
         std::thread::sleep(BETWEEN_DRAINS);
     }
 
-    /// Receives from every socket that has something.
+    /// Receives from every socket that has packets.
     fn round(&mut self) -> Round {
         if self.stopping {
-            // Nothing more is taken: only the answers of the writers are awaited.
+            // The thread receives no more, and waits only for the writers' replies.
             std::thread::sleep(Duration::from_millis(1));
             return Round::default();
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64() as usize).collect(),
-            // Interrupted by a signal: the next round is as good.
+            // A signal interrupted the wait. The next round follows at once.
             Err(_) => return Round::default(),
         };
-        // What was ordered while we waited comes before what has arrived: a first scan must have begun
-        // before its first frame is read.
+        // Commands that arrived during the wait come before the packets: a first scan must begin before its first frame
+        // is read.
         self.obey();
         let mut round = Round::default();
         if self.scan.is_none() && !self.stopping {
-            // It may take a while from the start of this thread to that. The sockets hold what comes meanwhile.
+            // The first scan may begin long after this thread starts. The sockets hold packets that arrive meanwhile.
             std::thread::sleep(BETWEEN_DRAINS);
             return round;
         }
@@ -336,19 +352,19 @@ impl Work {
         round
     }
 
-    /// Reads what a socket holds, up to the moment it is empty: what comes later is after the stop.
+    /// Reads a socket until it is empty: later packets arrived after the stop.
     fn read_last(&mut self, number: usize) {
         let since = Instant::now();
         while self.receive(number).taken > 0 && since.elapsed() < LAST_READ {}
     }
 
-    /// One socket's turn.
+    /// Receives in one socket's turn.
     fn receive(&mut self, number: usize) -> Round {
         let now = self.clock.now();
         let port = &mut self.ports[number];
         let mut lender = Lender {
-            dealer: &mut self.dealer,
-            scratch: &mut self.scratch,
+            striper: &mut self.striper,
+            staging: &mut self.staging,
             notices: &mut self.notices,
             now,
         };
@@ -358,18 +374,18 @@ impl Work {
                 Ok(count) => {
                     self.failures[number] = Failures::default();
                     turn.taken += count;
-                    // One more call, only to hear that nothing is left, is what slow streams would cost most by.
+                    // For slow streams, one more call that returns no packet would be the largest cost.
                     if count == 0 || port.receiver().emptied() {
                         turn.left = false;
                         break;
                     }
                 }
-                // An error that the socket held (an ICMP answer, say) is taken off it by the call.
+                // The call removes the error from the socket, for example an ICMP error.
                 Err(error) => {
                     if self.failures[number].last_straw() {
                         let source = &port.source().endpoint;
                         let why = format!("receiving from {source} fails again and again: {error}");
-                        lender.notices.push(Notice::Broken { why });
+                        lender.notices.push(CaptureEvent::Broken { why });
                     }
                     break;
                 }
@@ -378,18 +394,18 @@ impl Work {
         turn
     }
 
-    /// Takes answers of the writers.
+    /// Processes the writers' replies.
     fn take_answers(&mut self) {
-        while let Some(returned) = self.dealer.take_returned() {
+        while let Some(returned) = self.striper.take_returned() {
             let region = match &returned {
-                Returned::Written { block, .. } => block.place().0,
-                Returned::Refused(filled) => filled.block.place().0,
+                WriterReply::Written { block, .. } => block.place().0,
+                WriterReply::Refused(filled) => filled.block.place().0,
             };
             let number = self.by_region[&(Arc::as_ptr(region) as usize)];
             let now = self.clock.now();
             let mut lender = Lender {
-                dealer: &mut self.dealer,
-                scratch: &mut self.scratch,
+                striper: &mut self.striper,
+                staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
             };
@@ -402,8 +418,8 @@ impl Work {
         let now = self.clock.now();
         for port in &mut self.ports {
             let mut lender = Lender {
-                dealer: &mut self.dealer,
-                scratch: &mut self.scratch,
+                striper: &mut self.striper,
+                staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
             };
@@ -413,21 +429,21 @@ impl Work {
 
     fn tell(&mut self) {
         for notice in self.notices.drain(..) {
-            // Without a supervisor there is nobody to tell, and the thread is about to end.
+            // The supervisor is gone, and the thread is about to end.
             let _ = self.supervisor.send(notice);
         }
     }
 }
 
-/// Errors in a row of one socket.
+/// The number of successive errors of one socket.
 #[derive(Clone, Default)]
 struct Failures(u32);
 
 impl Failures {
-    /// So many in a row are no passing errors.
+    /// More successive errors than this are not transient.
     const MANY: u32 = 100;
 
-    /// Counts one more; `true` once, when they are too many.
+    /// Counts an error. Returns `true` once, when there are too many.
     fn last_straw(&mut self) -> bool {
         self.0 = self.0.saturating_add(1);
         self.0 == Self::MANY
@@ -445,8 +461,11 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::port::Sizes;
-    use super::{Capture, Failures, Lane, Notice, Opening, Order, Port, Round, Settings};
-    use crate::ring::Wake;
+    use super::{
+        Capture, CaptureCommand, CaptureEvent, Failures, Port, Round, ScanContext, Settings,
+        WriterQueue,
+    };
+    use crate::ring::Notifier;
 
     #[test]
     fn what_comes_before_the_first_scan_has_begun_waits_in_its_socket() {
@@ -458,23 +477,23 @@ mod tests {
         let (notices, told) = mpsc::channel();
         let ((commands, taken), (answers, returned)) =
             (rtrb::RingBuffer::new(256), rtrb::RingBuffer::new(256));
-        let wake = Arc::new(Wake::new().unwrap());
-        let lane = Lane::new(commands, returned, Arc::default(), wake, 256);
+        let wake = Arc::new(Notifier::new().unwrap());
+        let queue = WriterQueue::new(commands, returned, Arc::default(), wake, 256);
         let capture =
-            Capture::start(0, vec![port], vec![lane], notices, Settings::default()).unwrap();
+            Capture::start(0, vec![port], vec![queue], notices, Settings::default()).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..100 {
             sender.send_to(&[7; 1024], ("127.0.0.1", free)).unwrap();
         }
         let early = told.recv_timeout(Duration::from_millis(100));
-        assert!(early.is_err(), "no scan was begun: {}", matches!(early, Ok(Notice::Done)));
-        let opening = Opening { uuid: Uuid::nil(), scan: "a_b".parse().unwrap(), single: true };
-        capture.order(Order::Begin(Arc::new(opening)));
+        assert!(early.is_err(), "no scan was begun: {}", matches!(early, Ok(CaptureEvent::Done)));
+        let context = ScanContext::new(Uuid::nil(), "a_b".parse().unwrap(), true);
+        capture.order(CaptureCommand::Begin(Arc::new(context)));
         let opened = told.recv_timeout(Duration::from_secs(60)).unwrap();
-        assert!(matches!(opened, Notice::Opened { .. }));
-        // A writer that is gone is the end of the thread too.
+        assert!(matches!(opened, CaptureEvent::Opened { .. }));
+        // The thread also ends if a writer is gone.
         drop((taken, answers));
-        assert!(told.iter().any(|notice| matches!(notice, Notice::Done)));
+        assert!(told.iter().any(|notice| matches!(notice, CaptureEvent::Done)));
         capture.join();
     }
 

@@ -1,12 +1,12 @@
-//! What a socket dropped, scan by scan: its counter when each began, and when its last frame had been read.
+//! The drop counter of a socket for each scan: its value when the scan began, and after its last frame was read.
 
-use fullbore_core::account::{Layer, Unread, Witness};
+use fullbore_core::account::{DropCounter, Layer, UnavailableCounter};
 use uuid::Uuid;
 
-/// What the counter said, or why it could not be read.
-pub type Said = Result<u64, String>;
+/// The counter's value, or the reason why it could not be read.
+pub type DropReading = Result<u64, String>;
 
-/// The counter of one socket, over the scans of which its streams have not told all.
+/// The counter of one socket, for the scans whose streams have not all sent their accounts.
 #[derive(Default)]
 pub struct Drops {
     scans: Vec<OfScan>,
@@ -14,39 +14,39 @@ pub struct Drops {
 
 struct OfScan {
     scan: Uuid,
-    before: Said,
-    /// Nothing yet while the scan is received.
-    after: Option<Said>,
+    before: DropReading,
+    /// `None` while the scan is received.
+    after: Option<DropReading>,
 }
 
 impl Drops {
     /// A scan begins.
-    pub fn begin(&mut self, scan: Uuid, said: Said) {
+    pub fn begin(&mut self, scan: Uuid, said: DropReading) {
         self.scans.push(OfScan { scan, before: said, after: None });
     }
 
-    /// The scan that is received ends here.
-    pub fn end(&mut self, said: &Said) {
+    /// Ends the scan that is received.
+    pub fn end(&mut self, said: &DropReading) {
         let received = self.scans.iter_mut().filter(|of| of.after.is_none());
         received.for_each(|of| of.after = Some(said.clone()));
     }
 
-    /// Forgets scans that are over and no longer needed.
+    /// Forgets finished scans that are no longer needed.
     pub fn forget(&mut self, mut is_needed: impl FnMut(Uuid) -> bool) {
         if self.scans.len() > 1 {
             self.scans.retain(|of| of.after.is_none() || is_needed(of.scan));
         }
     }
 
-    /// What the counter says of a scan, or that it could not be read. `own`: to one stream; `coarse`: it
-    /// counted messages of several datagrams.
+    /// Returns the drop counter of a scan, or the reason why it could not be read. `own`: it belongs to one stream;
+    /// `coarse`: it counted messages of several datagrams.
     pub fn witness(
         &self,
         scan: Uuid,
         scope: &str,
         own: bool,
         coarse: bool,
-    ) -> (Vec<Witness>, Vec<Unread>) {
+    ) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
         let (mut witnesses, mut unread) = (Vec::new(), Vec::new());
         for of in self.scans.iter().filter(|of| of.scan == scan) {
             let (layer, scope) = (Layer::Socket, scope.to_owned());
@@ -54,31 +54,39 @@ impl Drops {
                 (Ok(before), Some(Ok(after))) => {
                     let (before, after) = (*before, unwrapped(*before, *after));
                     let counter = "drops".to_owned();
-                    witnesses.push(Witness { layer, counter, scope, own, coarse, before, after });
+                    witnesses.push(DropCounter {
+                        layer,
+                        counter,
+                        scope,
+                        own,
+                        coarse,
+                        before,
+                        after,
+                    });
                     continue;
                 }
                 (Err(why), _) | (_, Some(Err(why))) => why.clone(),
-                (Ok(_), None) => "it was not asked at the end".to_owned(),
+                (Ok(_), None) => "it was not read at the end".to_owned(),
             };
-            unread.push(Unread { layer, scope, why });
+            unread.push(UnavailableCounter { layer, scope, why });
         }
         (witnesses, unread)
     }
 
-    /// The socket does not say what it had dropped when the newest scan began.
+    /// For tests: makes the counter unreadable at the begin of the newest scan.
     #[cfg(test)]
     pub(super) fn blind(&mut self) {
         self.scans.last_mut().expect("a scan was begun").before = Err("it was blinded".to_owned());
     }
 
-    /// How many scans are remembered.
+    /// Returns the number of remembered scans.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.scans.len()
     }
 }
 
-/// The counter of 32 bits has gone on from `before`, perhaps past its end.
+/// Returns the increase of a 32-bit counter since `before`, including a wrap-around.
 fn unwrapped(before: u64, after: u64) -> u64 {
     before + u64::from((after as u32).wrapping_sub(before as u32))
 }
@@ -102,7 +110,7 @@ mod tests {
         drops.begin(b, Ok(8));
         let moved = |drops: &Drops, scan| {
             let (witnesses, unread) = drops.witness(scan, "127.0.0.1:5000", true, false);
-            (witnesses.iter().map(Witness::moved).collect::<Vec<_>>(), unread.len())
+            (witnesses.iter().map(DropCounter::moved).collect::<Vec<_>>(), unread.len())
         };
         assert_eq!(moved(&drops, a), (vec![5], 0));
         assert_eq!(moved(&drops, b), (vec![], 1), "it has not ended");

@@ -1,4 +1,4 @@
-//! A port: one socket, and the streams that come through it.
+//! A port: one socket and its streams.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -7,87 +7,95 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{Account, CountedBy, Unread, Witness};
-use fullbore_core::count::Count;
+use fullbore_core::account::{Account, CountedBy, DropCounter, UnavailableCounter};
 use fullbore_core::endpoint::{Gro, SourceFormat, Threads, UdpSource};
+use fullbore_core::format::framed::FrameKind;
+use fullbore_core::format::vdif::Header;
+use fullbore_core::frame_index::FrameIndexer;
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use uuid::Uuid;
 
-use super::arrived::{Arrived, Flows};
-use super::drops::{Drops, Said};
-use super::learn::{
-    Decision, Facts, Holds, LEAST_BLOCK_BYTES, Learning, Sifted, Then, geometry, stripped_bytes,
+use super::StreamNames;
+use super::detect::{
+    DatagramContents, Decision, DetectedFormat, Detector, LEAST_BLOCK_BYTES, Sifted, Upcoming,
+    any_day, codec, geometry, stripped_bytes,
 };
-use super::part::{FOREIGN_TOLD, Notice, Opening, Part, Shape, StreamGauge};
-use super::placed::{Lent, Method, Placed};
-use super::stream::Stream;
-use super::unclaimed::{Claim, Key, Unclaimed, tells_threads};
-use crate::ring::{Pool, Returned};
+use super::drops::{DropReading, Drops};
+use super::frame_parts::FrameParts;
+use super::reassembler::{CaptureResources, Method, Reassembler};
+use super::scan_stream::{
+    CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
+};
+use super::sequential::{SequentialStream, SubStreams};
+use super::stream::CaptureStream;
+use super::unclaimed::{Claim, Key, Unclaimed, excludes, tells_threads};
+use crate::ring::{Block, Pool, WriterReply};
 use crate::sys::memory::Region;
 use crate::sys::receive::{Listen, Receiver};
 
-/// The most streams that one port is split into.
+/// The largest number of streams of one port.
 const MOST_STREAMS: usize = 64;
 
-/// Datagrams between two looks at how many come merged.
+/// The number of datagrams between two checks of how many arrive merged.
 const MERGE_TRIAL: u64 = 4096;
 
-/// So many messages in which little was merged are enough: of a slow stream the others would take long to come.
+/// The number of messages after which few merged datagrams are enough evidence: a slow stream would take too long
+/// otherwise.
 const ALONE_TRIAL: u64 = 512;
 
-/// A cut waits this long for the stream to reach its next block.
+/// The longest wait of a cut for the stream to reach its next block.
 pub const CUT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// A port that could not be armed.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The socket.
+    /// The socket could not be opened.
     #[error(transparent)]
     Listen(crate::sys::receive::Error),
-    /// The block memory.
+    /// The block memory could not be mapped.
     #[error("mapping {bytes} bytes of block memory for {source_name}")]
     Memory {
         /// The source.
         source_name: String,
-        /// How much was asked for.
+        /// The requested size.
         bytes: usize,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// Blocks so large that too few fit the memory.
+    /// The blocks are so large that too few fit the memory.
     #[error("{source_name}: {sum}")]
     FewBlocks {
         /// The source.
         source_name: String,
-        /// The sum.
-        sum: FewBlocks,
+        /// The numbers of blocks.
+        sum: TooFewBlocks,
     },
-    /// A frame length or block size that cannot be laid out.
+    /// The frame length or block size cannot be laid out.
     #[error("{source_name}")]
     Layout {
         /// The source.
         source_name: String,
-        /// Why.
+        /// The cause.
         #[source]
         error: fullbore_core::layout::Error,
     },
 }
 
-/// What a pool cannot be: so many blocks of so many bytes, where more are needed.
+/// A pool with too few blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FewBlocks {
-    /// Blocks there would be.
+pub struct TooFewBlocks {
+    /// The number of blocks that fit.
     pub blocks: usize,
-    /// Blocks there must be.
+    /// The number of blocks needed.
     pub needed: usize,
     /// Bytes of each.
     pub block_bytes: u32,
 }
 
-impl std::fmt::Display for FewBlocks {
+impl std::fmt::Display for TooFewBlocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { blocks, needed, block_bytes } = *self;
         let block = ByteSize(block_bytes.into());
@@ -100,88 +108,108 @@ impl std::fmt::Display for FewBlocks {
     }
 }
 
-/// The fewest blocks that a stream can be recorded with: three in the window, the rest on their way.
+/// The fewest blocks for recording a stream: three in the window, the rest with the writers.
 pub const LEAST_BLOCKS: usize = 8;
 
-/// Fewer blocks than this ride out no stall of a disk.
+/// With fewer blocks than this, a stream survives no stall of a disk.
 pub const AMPLE_BLOCKS: usize = 16;
 
-/// Whether memory holds fewer blocks than needed.
-fn few_blocks(block_bytes: u32, pool_bytes: usize, needed: usize) -> Option<FewBlocks> {
+/// Returns an error if the memory holds fewer blocks than needed.
+fn few_blocks(block_bytes: u32, pool_bytes: usize, needed: usize) -> Option<TooFewBlocks> {
     let blocks = pool_bytes / (block_bytes as usize).next_multiple_of(4096).max(4096);
-    (blocks < needed).then_some(FewBlocks { blocks, needed, block_bytes })
+    (blocks < needed).then_some(TooFewBlocks { blocks, needed, block_bytes })
 }
 
-/// Counters of a port that anybody may read.
+/// Metrics of a port, readable from any thread.
 #[derive(Debug, Default)]
-pub struct PortGauge {
+pub struct PortMetrics {
     /// Datagrams received.
     pub datagrams: AtomicU64,
-    /// Messages they came in.
+    /// Messages that contained them.
     pub messages: AtomicU64,
 }
 
-/// How much a port is given.
+/// The memory sizes of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Block memory.
     pub pool_bytes: usize,
-    /// About how large a chunk file is.
+    /// Approximate size of a chunk file.
     pub chunk_bytes: u64,
-    /// Receive buffer asked of the kernel.
+    /// Requested receive buffer.
     pub buffer_bytes: usize,
+}
+
+/// The reason why no stream was opened for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unopened {
+    /// There are too many streams, or only one is possible.
+    Streams,
+    /// The frames are marked invalid.
+    Invalid,
+    /// The memory holds too few blocks of the size for these frames.
+    Memory,
+    /// No frame has an index at the given rate.
+    Rate,
 }
 
 /// A socket and its streams.
 pub struct Port {
     source: UdpSource,
-    /// Its place in the manifest, and that of the next stream that is discovered.
+    /// The place in the manifest, and that of the next stream to be discovered.
     number: u16,
     next_number: Arc<AtomicU16>,
+    names: Arc<StreamNames>,
     receiver: Receiver,
     region: Arc<Region>,
     pool: Option<Pool>,
-    learning: Learning,
-    streams: Vec<Stream>,
-    /// What the supervisor was told last of the frames of each.
+    learning: Detector,
+    /// Joins frames that are split over datagrams, if they are.
+    frame_parts: Option<FrameParts>,
+    streams: Vec<CaptureStream>,
+    /// The last format of each stream that was reported to the supervisor.
     told: Vec<Format>,
-    openings: VecDeque<Arc<Opening>>,
-    /// Messages the socket had dropped when each scan began and ended.
+    openings: VecDeque<Arc<ScanContext>>,
+    /// Messages that the socket had dropped at the begin and end of each scan.
     drops: Drops,
     cut_at: Option<Instant>,
     method: Method,
     trial: (u64, u64),
-    facts: Option<Facts>,
-    /// How all streams of the port are cut into blocks.
+    facts: Option<DetectedFormat>,
+    /// The division of all streams of the port into blocks.
     geometry: Option<Geometry>,
-    /// Datagrams of the scan that no stream counts, while there is none.
+    /// Counts of datagrams in the scan while there is no stream.
     early: Early,
-    /// Whole frames that no stream owns.
+    /// Whole frames that belong to no stream.
     unclaimed: Unclaimed,
-    /// Streams that were opened for these.
+    /// Keys for which a stream was opened late.
     late: BTreeSet<Key>,
-    /// Whether there can be one stream only: where it goes has no place for a second one.
+    /// True if only one stream is possible, because the sink accepts no second one.
     alone: bool,
-    /// What was warned of: datagrams that are no frames, frames that cannot be recorded, and those left out.
-    warned: (bool, bool, bool),
+    /// Warnings already sent: datagrams that are no frames, frames that cannot be recorded, excluded frames, and frames
+    /// in datagrams of another form.
+    warned: (bool, bool, bool, bool),
     chunk_bytes: u64,
-    /// Why frames that came could not be laid out: said at once, and what breaks the port if no others come.
+    /// The reason why received frames could not be laid out. It is reported at once, and breaks the port if no other
+    /// frames arrive.
     refused: Option<String>,
     ended: bool,
-    gauge: Arc<PortGauge>,
+    gauge: Arc<PortMetrics>,
 }
 
-/// What a port counts while it has no stream.
+/// Counts of a port without a stream.
 #[derive(Default)]
 struct Early {
     foreign: u64,
     foreign_bytes: usize,
-    /// What they hold instead.
-    holds: Option<Holds>,
+    /// The contents of the foreign datagrams.
+    holds: Option<DatagramContents>,
+    /// The number of these that hold whole frames, and the number of those frames.
+    within: (u64, u64),
     unrecorded: u64,
     excluded: u64,
-    /// The same for screens, and the scan in which it was told of.
-    gauge: Arc<StreamGauge>,
+    /// The same counts for screens, and the scan in which they were reported.
+    gauge: Arc<StreamMetrics>,
     told: Option<Uuid>,
 }
 
@@ -197,14 +225,18 @@ impl Early {
             self.foreign += sifted.foreign;
             self.foreign_bytes = sifted.foreign_bytes;
             self.holds = sifted.holds.or(self.holds);
+            self.within.0 += sifted.within.0;
+            self.within.1 += sifted.within.1;
         }
     }
 
-    /// Tells a stream's account of it.
-    fn tell(self, part: &mut Part) {
-        part.foreign += self.foreign;
+    /// Adds these counts to a scan stream's account. If there is a stream, whole frames in datagrams of another form
+    /// count as frames that were not recorded.
+    fn tell(self, part: &mut ScanStream) {
+        let (datagrams, frames) = self.within;
+        part.foreign += self.foreign - datagrams;
         part.foreign_bytes = self.foreign_bytes;
-        part.unrecorded += self.unrecorded;
+        part.unrecorded += self.unrecorded + frames;
         part.excluded += self.excluded;
     }
 }
@@ -217,7 +249,7 @@ pub fn listen(source: &UdpSource, buffer_bytes: usize) -> Result<Receiver, PortE
 }
 
 impl Port {
-    /// Opens the socket and maps the memory: when this returns, every page is there.
+    /// Opens the socket and maps the memory. On return, every page is present.
     pub fn open(
         source: UdpSource,
         number: u16,
@@ -230,7 +262,7 @@ impl Port {
         Self::open_near(None, source, number, next_number, sizes)
     }
 
-    /// The same, with its memory on a memory node.
+    /// The same, with the memory on a memory node.
     pub fn open_near(
         node: Option<u32>,
         source: UdpSource,
@@ -261,10 +293,12 @@ impl Port {
             source,
             number,
             next_number,
+            names: Arc::default(),
             receiver,
             region: Arc::new(region),
             pool: None,
-            learning: Learning::default(),
+            learning: Detector::default(),
+            frame_parts: None,
             streams: Vec::new(),
             told: Vec::new(),
             openings: VecDeque::new(),
@@ -278,7 +312,7 @@ impl Port {
             unclaimed: Unclaimed::default(),
             late: BTreeSet::new(),
             alone: false,
-            warned: (false, false, false),
+            warned: (false, false, false, false),
             chunk_bytes,
             refused: None,
             ended: false,
@@ -286,17 +320,24 @@ impl Port {
         })
     }
 
-    /// Opens one stream at most: frames of threads that begin later are counted as unrecorded.
+    /// Limits the port to one stream: frames of threads that begin later count as unrecorded.
     pub fn keep_to_one_stream(&mut self) {
         self.alone = true;
     }
 
-    /// The source it serves.
+    /// Shares the names of streams with the other ports of a recording, so that a late thread takes no name of a source
+    /// or of another late thread.
+    pub fn share_names(&mut self, names: &Arc<StreamNames>) {
+        self.names = names.clone();
+        self.names.claim(self.source.name.as_str());
+    }
+
+    /// The source of the port.
     pub fn source(&self) -> &UdpSource {
         &self.source
     }
 
-    /// Its place in the manifest.
+    /// The place in the manifest.
     pub fn number(&self) -> u16 {
         self.number
     }
@@ -306,20 +347,20 @@ impl Port {
         &self.receiver
     }
 
-    /// The memory its blocks are cut from.
+    /// The region of its blocks.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The most blocks that its memory can be cut into.
+    /// The largest number of blocks that its memory can hold.
     pub fn most_blocks(&self) -> usize {
-        // Blocks come near to their wanted size, and at least to half of it.
+        // Blocks come close to their wanted size, and have at least half of it.
         let wanted = self.source.block.map_or(LEAST_BLOCK_BYTES, |size| size.0);
         let wanted = wanted.min(self.region.bytes() as u64 / 16).max(4096);
         2 * self.region.bytes() / wanted as usize + 1
     }
 
-    /// What should be known of its memory before it is relied on.
+    /// Returns a warning if its memory is small.
     pub fn warning(&self) -> Option<String> {
         let (region, chunk) = (self.region.bytes(), self.chunk_bytes);
         let layout = geometry(&self.source, self.source.frame_bytes?, region, chunk, None).ok()?;
@@ -327,33 +368,32 @@ impl Port {
         Some(format!("{}: {few}", self.source.endpoint))
     }
 
-    /// Its counters.
-    pub fn gauge(&self) -> &Arc<PortGauge> {
+    /// The metrics.
+    pub fn gauge(&self) -> &Arc<PortMetrics> {
         &self.gauge
     }
 
-    /// Throws away what came before the scan was armed.
-    pub fn drain(&mut self, scratch: &mut super::scratch::Scratch) -> io::Result<()> {
+    /// Drops packets that arrived before the scan was armed.
+    pub fn drain(&mut self, staging: &mut super::staging::StagingBuffer) -> io::Result<()> {
         let end = Instant::now() + Duration::from_millis(50);
-        while scratch.receive(&mut self.receiver, None)?.1 > 0 && Instant::now() < end {
-            let kept = scratch.take();
-            scratch.give_back(kept);
+        while staging.receive(&mut self.receiver, None)?.1 > 0 && Instant::now() < end {
+            let kept = staging.take();
+            staging.give_back(kept);
         }
-        let kept = scratch.take();
-        scratch.give_back(kept);
+        let kept = staging.take();
+        staging.give_back(kept);
         Ok(())
     }
 
-    /// Begins a scan: the first, or with a cut the next one.
-    pub fn begin(&mut self, opening: Arc<Opening>, lender: &mut Lender<'_>) {
-        if !self.openings.is_empty() && self.streams.is_empty() {
-            // What has come belongs to the scan that ends here, if it is clear what it is.
-            self.decide(Then::NextScan, lender);
+    /// Begins a scan: the first, or, with a cut, the next one.
+    pub fn begin(&mut self, context: Arc<ScanContext>, lender: &mut Lender<'_>) {
+        if !self.openings.is_empty() {
+            self.settle_unowned(Upcoming::NextScan, lender);
         }
         let said = self.read_drops(lender);
         self.drops.end(&said);
-        self.drops.begin(opening.uuid, said);
-        self.openings.push_back(opening.clone());
+        self.drops.begin(context.uuid, said);
+        self.openings.push_back(context.clone());
         if self.openings.len() == 1 {
             return;
         }
@@ -365,44 +405,71 @@ impl Port {
         self.cut_at = Some(Instant::now() + CUT_PATIENCE);
         let Some(pool) = &mut self.pool else { return };
         let mut lent = lender.lend(pool);
-        self.streams.iter_mut().for_each(|stream| stream.cut(opening.clone(), &mut lent));
+        self.streams.iter_mut().for_each(|stream| stream.cut(context.clone(), &mut lent));
     }
 
-    /// What the socket has dropped, or why it does not say: then nothing can be proven, and that is told now.
-    fn read_drops(&self, lender: &mut Lender<'_>) -> Said {
+    /// Assigns the frames that belong to no stream, since they arrived in the scan that ends here. Frames that cannot
+    /// be assigned by now count as unrecorded in it.
+    fn settle_unowned(&mut self, then: Upcoming, lender: &mut Lender<'_>) {
+        self.expire_parts(then == Upcoming::Nothing, lender);
+        if self.streams.is_empty() {
+            self.decide(then, lender);
+        }
+        // Frames held at a second boundary come first: they may belong to other streams.
+        self.cross_borders(true, lender);
+        self.take_back(lender);
+        let left = self.unclaimed.give_up();
+        self.leave_unrecorded(left);
+        if self.streams.is_empty() {
+            self.tell_of_invalid(lender);
+            let held = std::mem::take(&mut self.learning);
+            self.give_up(held);
+        }
+    }
+
+    /// Counts first datagrams that opened no stream.
+    fn give_up(&mut self, mut first: Detector) {
+        let sifted = first.give_up(&self.source);
+        self.early.take(sifted);
+    }
+
+    /// Returns the number of drops of the socket, or the reason why it is unknown. Without it nothing can be proven, so
+    /// this is reported at once.
+    fn read_drops(&self, lender: &mut Lender<'_>) -> DropReading {
         self.receiver.drops().map_err(|error| {
             let source = &self.source.endpoint;
-            let text = format!("{source}: its socket does not say what it dropped: {error}");
-            lender.notices.push(Notice::Warning { text });
+            let text = format!("{source}: cannot read the socket's drop counter: {error}");
+            lender.notices.push(CaptureEvent::Warning { text });
             error.to_string()
         })
     }
 
-    /// Forgets the counters of scans that are over and told.
+    /// Forgets the counters of scans that are over and reported.
     fn forget_drops(&mut self) {
         let mut drops = std::mem::take(&mut self.drops);
         drops.forget(|scan| self.streams.iter_mut().any(|stream| stream.part_mut(scan).is_some()));
         self.drops = drops;
     }
 
-    /// What the socket's own counter says of a scan, or that it could not be read.
-    fn witness(&self, scan: Uuid) -> (Vec<Witness>, Vec<Unread>) {
+    /// Returns the socket's own drop counter for a scan, or the reason why it could not be read.
+    fn witness(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
         let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
         let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
-        // Threads that are split off share their socket.
+        // Streams of split threads share their socket.
         let own = self.streams.len() <= 1;
         self.drops.witness(scan, &self.source.address.to_string(), own, coarse)
     }
 
-    /// Receives once. Gives the datagrams taken; 0 only if the socket was empty, and not if all were strangers.
+    /// Receives once. Returns the number of datagrams taken; 0 only if the socket was empty: datagrams of
+    /// excluded senders count too.
     pub fn receive(&mut self, lender: &mut Lender<'_>) -> io::Result<usize> {
-        let direct = self.source.sender.is_none() && !self.splits();
+        let direct = self.source.sender.is_none() && !self.splits() && self.frame_parts.is_none();
         let (datagrams, messages) = match (&mut self.streams[..], &mut self.pool) {
-            ([Stream::Placed(placed)], Some(pool)) if direct => {
+            ([CaptureStream::Placed(placed)], Some(pool)) if direct => {
                 placed.receive(&mut self.receiver, self.method, &mut lender.lend(pool))?
             }
             _ => {
-                let received = lender.scratch.receive(&mut self.receiver, self.source.sender)?;
+                let received = lender.staging.receive(&mut self.receiver, self.source.sender)?;
                 self.sort_out(lender);
                 received
             }
@@ -421,7 +488,7 @@ impl Port {
         self.source.threads == Threads::Split
     }
 
-    /// One message at a time is worth it only while messages carry several datagrams.
+    /// Keeps receiving one message at a time only while messages carry several datagrams.
     fn judge_merging(&mut self, datagrams: u64, messages: u64) {
         self.trial = (self.trial.0 + datagrams, self.trial.1 + messages);
         let alone = self.trial.1 >= ALONE_TRIAL && self.trial.0 < 2 * self.trial.1;
@@ -438,20 +505,45 @@ impl Port {
         };
     }
 
-    /// Takes every datagram in the scratch memory to its stream.
+    /// Passes every staged datagram to its stream.
     fn sort_out(&mut self, lender: &mut Lender<'_>) {
-        let [early, kept] = lender.scratch.take();
+        let [early, kept] = lender.staging.take();
         for datagram in early.iter().chain(kept.iter()) {
-            self.sort(datagram, lender);
+            self.join_parts(datagram, lender);
         }
-        lender.scratch.give_back([early, kept]);
+        lender.staging.give_back([early, kept]);
+    }
+
+    /// Joins the parts of split frames before they are sorted. The first datagrams show whether frames are split.
+    fn join_parts(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+        if self.frame_parts.is_none() && self.streams.is_empty() && self.source.packet_number {
+            let codec = any_day(&self.source);
+            self.frame_parts = codec.and_then(|codec| FrameParts::begin(codec, datagram));
+        }
+        match self.frame_parts.take() {
+            None => self.sort(datagram, lender),
+            Some(mut parts) => {
+                parts.take(datagram, lender.now, |whole| self.sort(whole, lender));
+                self.frame_parts = Some(parts);
+            }
+        }
+    }
+
+    /// Gives up waiting for the other parts of frames: for a while, or at all.
+    fn expire_parts(&mut self, all: bool, lender: &mut Lender<'_>) {
+        let Some(mut parts) = self.frame_parts.take() else { return };
+        match all {
+            true => parts.finish(|part| self.sort(part, lender)),
+            false => parts.expire(lender.now, |part| self.sort(part, lender)),
+        }
+        self.frame_parts = Some(parts);
     }
 
     fn sort(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
         if self.streams.is_empty() {
             self.learning.hold(datagram);
             if self.learning.is_time() {
-                self.decide(Then::More, lender);
+                self.decide(Upcoming::More, lender);
             }
             return;
         }
@@ -468,13 +560,13 @@ impl Port {
         }
     }
 
-    /// Gives a datagram to a stream.
+    /// Passes a datagram to a stream.
     fn give(&mut self, stream: usize, datagram: &[u8], lender: &mut Lender<'_>) {
         let Some(pool) = &mut self.pool else { return };
         self.streams[stream].ingest(datagram, &mut lender.lend(pool));
     }
 
-    /// Takes what streams were given and do not own.
+    /// Takes back datagrams that streams received and that are not theirs.
     fn take_back(&mut self, lender: &mut Lender<'_>) {
         for from in 0..self.streams.len() {
             for datagram in self.streams[from].take_handed_back() {
@@ -493,16 +585,11 @@ impl Port {
         }
     }
 
-    /// Takes a datagram that no stream owns: a frame of a thread that begins late, or no frame at all.
+    /// Processes a datagram that belongs to no stream: a frame of a thread that begins late, or no frame at all.
     fn take_unowned(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
-        let strip = stripped_bytes(&self.source) as usize;
-        let key = Key::of(datagram, strip).filter(|_| tells_threads(&self.source));
+        let key = self.key_of(datagram).filter(|_| tells_threads(&self.source));
         let Some((key, header)) = key else {
-            // Whose it was is uncertain, so the first stream's account tells of it.
-            match self.streams.is_empty() {
-                true => self.early.take_foreign(datagram.len()),
-                false => self.give(0, datagram, lender),
-            }
+            self.take_frameless(datagram, lender);
             return;
         };
         match self.unclaimed.take(&self.source, key, !header.invalid(), datagram) {
@@ -512,32 +599,106 @@ impl Port {
         }
     }
 
-    /// Opens a stream for a thread that begins late, and gives it its first frames.
-    fn open_late(&mut self, key: Key, frames: &[Vec<u8>], lender: &mut Lender<'_>) {
-        let first = Learning::of_all(frames);
-        let owner = match self.late.insert(key) && !self.alone {
-            true => frames.iter().find_map(|frame| self.split_off(frame, &first, lender)),
-            false => None,
-        };
-        if let Some(owner) = owner {
-            frames.iter().for_each(|frame| self.give(owner, frame, lender));
+    /// Returns the key and header of a datagram with a whole frame.
+    fn key_of(&self, datagram: &[u8]) -> Option<(Key, Header)> {
+        Key::of(any_day(&self.source)?, datagram, stripped_bytes(&self.source) as usize)
+    }
+
+    /// Processes a datagram that is no frame. It may hold whole frames in another form, which are not recorded.
+    fn take_frameless(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+        let holds = DatagramContents::of(&self.source, datagram);
+        let Some(holds) = holds.filter(|_| tells_threads(&self.source)) else {
+            // Its stream is unknown, so the first stream's account counts it.
+            match self.streams.is_empty() {
+                true => self.early.take_foreign(datagram.len()),
+                false => self.give(0, datagram, lender),
+            }
             return;
+        };
+        match holds.wanted(&self.source, datagram) {
+            0 => self.exclude(1),
+            frames => self.leave_unrecorded(frames as u64),
         }
-        self.leave_unrecorded(frames.len() as u64);
-        if !std::mem::replace(&mut self.warned.1, true) {
-            let Key { station, thread, frame_bytes } = key;
+        if !std::mem::replace(&mut self.warned.3, true) {
             let text = format!(
-                "{}: frames of {frame_bytes} bytes of station {station}, thread {thread} arrive and are not \
-                 recorded: no further stream can be opened for them here. They are counted as unrecorded",
-                self.source.endpoint
+                "{}: datagrams of {} bytes arrive that hold {} frames in another form than the others. They are not \
+                 recorded, and are counted as unrecorded. {}",
+                self.source.endpoint,
+                datagram.len(),
+                self.title(),
+                self.frame_hint(Some(holds))
             );
-            lender.notices.push(Notice::Warning { text });
+            lender.notices.push(CaptureEvent::Warning { text });
         }
     }
 
-    /// Counts datagrams of other senders than the one that the user named.
+    /// Opens a stream for a thread that begins late, and passes it its first frames.
+    fn open_late(&mut self, key: Key, frames: &[Vec<u8>], lender: &mut Lender<'_>) {
+        let why = match self.open_for(key, frames, lender) {
+            Ok(owner) => {
+                frames.iter().for_each(|frame| self.give(owner, frame, lender));
+                return;
+            }
+            Err(why) => why,
+        };
+        self.leave_unrecorded(frames.len() as u64);
+        self.warn_of_unopened(key, why, lender);
+    }
+
+    /// Warns once of frames for which no stream can be opened.
+    fn warn_of_unopened(&mut self, key: Key, why: Unopened, lender: &mut Lender<'_>) {
+        if !std::mem::replace(&mut self.warned.1, true) {
+            let Key { station, thread, frame_bytes } = key;
+            let text = format!(
+                "{}: frames of {frame_bytes} bytes of station {station}, thread {thread} arrive and are not recorded: \
+                 {}. They are counted as unrecorded",
+                self.source.endpoint,
+                self.say_unopened(why)
+            );
+            lender.notices.push(CaptureEvent::Warning { text });
+        }
+    }
+
+    /// Opens a stream for a thread that begins late, from its first valid frame on.
+    fn open_for(
+        &mut self,
+        key: Key,
+        frames: &[Vec<u8>],
+        lender: &mut Lender<'_>,
+    ) -> Result<usize, Unopened> {
+        if !self.late.insert(key) || self.alone {
+            return Err(Unopened::Streams);
+        }
+        let first = Detector::of_all(frames);
+        let mut opened = Err(Unopened::Invalid);
+        for frame in frames {
+            opened = self.split_off(frame, &first, lender);
+            if opened != Err(Unopened::Invalid) {
+                break;
+            }
+        }
+        opened
+    }
+
+    fn say_unopened(&self, why: Unopened) -> String {
+        match (why, self.source.frames_per_second) {
+            (Unopened::Rate, Some(rate)) => format!(
+                "they are numbered beyond the {rate} frames a second that fps= gives; leave out fps=, or give the true \
+                 rate"
+            ),
+            (Unopened::Rate, None) => "their time cannot be true".into(),
+            (Unopened::Memory, _) => {
+                "the block memory holds too few blocks of the size that they need; give more with --buffer".into()
+            }
+            (Unopened::Streams | Unopened::Invalid, _) => {
+                "no further stream can be opened for them here".into()
+            }
+        }
+    }
+
+    /// Counts datagrams of senders other than the one that the user named.
     fn count_excluded(&mut self, lender: &mut Lender<'_>) {
-        let excluded = std::mem::take(&mut lender.scratch.excluded);
+        let excluded = std::mem::take(&mut lender.staging.excluded);
         self.exclude(excluded);
     }
 
@@ -555,29 +716,34 @@ impl Port {
         }
     }
 
-    /// Tells of datagrams that are no frames while there is no stream whose counters could.
+    /// Reports unrecorded datagrams while no stream has metrics for them.
     fn tell_of_foreign(&mut self, lender: &mut Lender<'_>) {
-        let Early { foreign, foreign_bytes, excluded, .. } = self.early;
+        let Early { foreign, foreign_bytes, excluded, unrecorded, .. } = self.early;
         if excluded >= FOREIGN_TOLD && self.streams.is_empty() && foreign == 0 {
             self.tell_of_excluded(lender);
         }
-        if foreign == 0 || !self.streams.is_empty() {
+        if foreign + excluded + unrecorded == 0 || !self.streams.is_empty() {
             return;
         }
-        self.early.gauge.foreign.store(foreign, Ordering::Relaxed);
-        if let Some(opening) = self.openings.back()
-            && self.early.told != Some(opening.uuid)
+        let gauge = &self.early.gauge;
+        gauge.foreign.store(foreign, Ordering::Relaxed);
+        gauge.excluded.store(excluded, Ordering::Relaxed);
+        gauge.unrecorded.store(unrecorded, Ordering::Relaxed);
+        if let Some(context) = self.openings.back()
+            && self.early.told != Some(context.uuid)
         {
-            self.early.told = Some(opening.uuid);
-            let (scan, gauge) = (opening.uuid, self.early.gauge.clone());
+            self.early.told = Some(context.uuid);
+            let (scan, gauge) = (context.uuid, self.early.gauge.clone());
             let source = self.source.endpoint.to_string();
-            lender.notices.push(Notice::Unrecognised { scan, source, gauge });
+            lender.notices.push(CaptureEvent::Unrecognised { scan, source, gauge });
         }
         if foreign >= FOREIGN_TOLD && !std::mem::replace(&mut self.warned.0, true) {
             let (what, hint) = match self.source.format {
-                SourceFormat::Vdif => ("a VDIF frame", self.vdif_hint()),
+                SourceFormat::Frames(kind) => {
+                    (format!("a {} frame", kind.title()), self.frame_hint(self.early.holds))
+                }
                 SourceFormat::Raw => {
-                    ("a frame as described", "Check frame= and strip= of this source".into())
+                    ("a frame as described".into(), "Check frame= and strip= of this source".into())
                 }
             };
             let text = format!(
@@ -585,39 +751,77 @@ impl Port {
                  this source. {hint}",
                 self.source.endpoint
             );
-            lender.notices.push(Notice::Warning { text });
+            lender.notices.push(CaptureEvent::Warning { text });
         }
     }
 
-    fn vdif_hint(&self) -> String {
-        match self.early.holds {
-            None => "If this is not VDIF, use ?format=raw".into(),
-            Some(Holds::BehindNumber) => {
+    /// Returns the name of the format of its frames.
+    fn title(&self) -> &'static str {
+        any_day(&self.source).map_or("raw", |codec| codec.kind().title())
+    }
+
+    fn frame_hint(&self, holds: Option<DatagramContents>) -> String {
+        let title = self.title();
+        let vdif = self.source.format == SourceFormat::Frames(FrameKind::Vdif);
+        match holds {
+            None => format!("If this is not {title}, use ?format=raw"),
+            Some(DatagramContents::BehindNumber) if vdif => {
                 "A VDIF frame lies behind their first 8 bytes: use ?format=vtp, or ?strip=8".into()
             }
-            Some(Holds::Several { frames, frame_bytes }) => format!(
-                "They hold {frames} VDIF frames of {frame_bytes} bytes each: let the sender put one frame in each \
+            Some(DatagramContents::BehindNumber) => {
+                format!(
+                    "A {title} frame lies behind their first 8 bytes: use ?psn=true, or ?strip=8"
+                )
+            }
+            Some(DatagramContents::Plain) if self.source.packet_number && vdif => {
+                "They are VDIF frames without a packet number before them: use ?format=vdif".into()
+            }
+            Some(DatagramContents::Plain) if self.source.packet_number => {
+                format!(
+                    "They are {title} frames without a packet number before them: leave out psn="
+                )
+            }
+            Some(DatagramContents::Plain) => format!(
+                "They are {title} frames with nothing before them: leave out strip=, or use ?strip=0"
+            ),
+            Some(DatagramContents::Several { frames, frame_bytes }) => format!(
+                "They hold {frames} {title} frames of {frame_bytes} bytes each: let the sender put one frame in each \
                  datagram, or use ?format=raw to record the datagrams as they are"
             ),
         }
     }
 
-    /// Tells, once, that the user's own filter leaves out all that comes.
+    /// Warns once that the user's filter excludes all datagrams.
     fn tell_of_excluded(&mut self, lender: &mut Lender<'_>) {
         if !std::mem::replace(&mut self.warned.2, true) {
             let text = format!(
-                "{}: what arrives is left out, as threads=, source= or frame= of this endpoint says. Nothing is being \
-                 recorded from it",
+                "{}: all datagrams that arrive are excluded by threads=, source= or frame= of this endpoint. Nothing \
+                 is being recorded from it",
                 self.source.endpoint
             );
-            lender.notices.push(Notice::Warning { text });
+            lender.notices.push(CaptureEvent::Warning { text });
         }
     }
 
-    /// Looks at what has come, if it is time: for ports on which little comes.
+    /// Warns that all frames of a port without a stream are marked invalid.
+    fn tell_of_invalid(&mut self, lender: &mut Lender<'_>) {
+        let held = self.learning.datagrams().count();
+        if held == 0 || !self.splits() || !self.learning.all_invalid(&self.source) {
+            return;
+        }
+        let text = format!(
+            "{}: all frames that arrive are marked invalid by their sender. They open no stream with threads=split, are \
+             not recorded, and are counted as unrecorded",
+            self.source.endpoint
+        );
+        lender.notices.push(CaptureEvent::Warning { text });
+    }
+
+    /// Does checks that depend on time, for ports with few datagrams.
     pub fn look(&mut self, lender: &mut Lender<'_>) {
+        self.expire_parts(false, lender);
         if self.streams.is_empty() && self.learning.is_time() {
-            self.decide(Then::More, lender);
+            self.decide(Upcoming::More, lender);
         }
         self.cross_borders(false, lender);
         self.take_back(lender);
@@ -631,16 +835,16 @@ impl Port {
         }
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| stream.keep_tail(&mut lent));
+            self.streams.iter_mut().for_each(|stream| stream.journal_partial_blocks(&mut lent));
             self.streams.iter().for_each(|stream| stream.tell(pool));
         }
-        let complaints = self.streams.iter_mut().filter_map(Stream::complaint);
-        lender.notices.extend(complaints.map(|text| Notice::Warning { text }));
+        let complaints = self.streams.iter_mut().filter_map(CaptureStream::complaint);
+        lender.notices.extend(complaints.map(|text| CaptureEvent::Warning { text }));
         self.describe(lender);
         self.take_complete(lender);
     }
 
-    /// Takes frames held at borders between seconds that have waited long enough, or all of them.
+    /// Releases frames held at second boundaries that have waited long enough, or all of them.
     fn cross_borders(&mut self, at_once: bool, lender: &mut Lender<'_>) {
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
@@ -648,8 +852,8 @@ impl Port {
         }
     }
 
-    /// Tells what has been learnt of the frames of its streams since: the manifest has it at once, for a
-    /// recorder may die before it seals.
+    /// Reports new properties of the frames of its streams to the manifest at once, since a recorder may die before it
+    /// seals.
     fn describe(&mut self, lender: &mut Lender<'_>) {
         for (stream, told) in self.streams.iter_mut().zip(&mut self.told) {
             let format = stream.format();
@@ -658,16 +862,16 @@ impl Port {
             }
             told.clone_from(&format);
             let number = stream.shape().number;
-            let scans = self.openings.iter().map(|opening| opening.uuid);
+            let scans = self.openings.iter().map(|context| context.uuid);
             for scan in scans.filter(|scan| stream.part_mut(*scan).is_some()) {
                 let format = format.clone();
-                lender.notices.push(Notice::Described { scan, number, format });
+                lender.notices.push(CaptureEvent::Described { scan, number, format });
             }
         }
     }
 
-    /// Makes the streams that the first datagrams speak of, if they agree.
-    fn decide(&mut self, then: Then, lender: &mut Lender<'_>) {
+    /// Opens the streams of the first datagrams, if these agree.
+    fn decide(&mut self, then: Upcoming, lender: &mut Lender<'_>) {
         let Some(mut facts) = self.learning.facts(&self.source, then) else {
             let sifted = self.learning.sift(&self.source);
             self.early.take(sifted);
@@ -687,7 +891,7 @@ impl Port {
         let mut layout = lay(facts.frame_bytes);
         let uncounted = self.source.format == SourceFormat::Raw && self.source.sequence.is_none();
         if layout.is_err() && uncounted {
-            // Frames of so odd a length are recorded like those of varying length.
+            // Frames of such an odd length are recorded like frames of varying length.
             facts.frame_bytes = 0;
             layout = lay(0);
         }
@@ -697,16 +901,27 @@ impl Port {
                 if self.refused.is_none() {
                     let text = format!("{}: {error}", self.source.endpoint);
                     self.refused = Some(text.clone());
-                    lender.notices.push(Notice::Warning { text });
+                    lender.notices.push(CaptureEvent::Warning { text });
                 }
-                self.early.foreign += self.learning.give_up();
+                let held = std::mem::take(&mut self.learning);
+                self.give_up(held);
                 return;
             }
         };
+        tracing::debug!(
+            source = %self.source.endpoint,
+            frame_bytes = facts.frame_bytes,
+            flows = facts.flows.len(),
+            frames_per_second = facts.frames_per_second,
+            "the first datagrams agree"
+        );
         let slack = if facts.frame_bytes == 0 { 1 << 16 } else { 0 };
-        self.pool = Some(Pool::new(self.region.clone(), cut.block_bytes as usize, slack));
+        let context = self.openings.back().expect("a scan was begun").clone();
+        let mut pool = Pool::new(self.region.clone(), cut.block_bytes as usize, slack);
+        pool.feed(&context.taps);
+        self.pool = Some(pool);
         self.geometry = Some(cut);
-        let shape = Shape {
+        let shape = StreamLayout {
             number: self.number,
             name: self.source.name.clone(),
             source: self.source.endpoint.to_string(),
@@ -714,29 +929,31 @@ impl Port {
             geometry: cut,
             fill: self.source.fill,
         };
-        let opening = self.openings.back().expect("a scan was begun").clone();
-        let decision = self.learning.decide(&self.source, &facts);
+        let decision = self.learning.decide(&self.source, &facts, lender.now);
         if self.source.packet_number && facts.packet_number.is_none() {
             let text = format!(
                 "{}: the 8 bytes before its frames hold no packet number that counts them. The frames are recorded, \
                  and are counted by their time alone",
                 self.source.endpoint
             );
-            lender.notices.push(Notice::Warning { text });
+            lender.notices.push(CaptureEvent::Warning { text });
         }
         match decision {
             Decision::Placed(count, first) => {
-                let placed = Placed::new(shape, count, first, opening);
-                self.open_stream(Stream::Placed(Box::new(placed)), lender);
+                let placed = Reassembler::new(shape, count, first, context);
+                self.open_stream(CaptureStream::Placed(Box::new(placed)), lender);
             }
             Decision::Arrived(flows, pattern) => {
-                let shape = Shape { fill: Fill::Omit, ..shape };
-                let mut arrived = Arrived::new(shape, flows, pattern, opening);
+                let shape = StreamLayout { fill: Fill::Omit, ..shape };
+                let mut arrived = SequentialStream::new(shape, flows, pattern, context);
                 if let Threads::Listed(list) = &self.source.threads {
                     arrived.keep_to(facts.flows[0].0, list.clone());
                 }
+                if self.source.frame_bytes.is_some() {
+                    arrived.exclude_other_lengths();
+                }
                 arrived.expect(&self.learning);
-                self.open_stream(Stream::Arrived(Box::new(arrived)), lender);
+                self.open_stream(CaptureStream::Arrived(Box::new(arrived)), lender);
             }
             Decision::Split => {}
         }
@@ -745,72 +962,91 @@ impl Port {
         if self.splits() {
             self.split_first(&first, lender);
         }
+        if self.streams.is_empty() {
+            // None of them opened a stream. Sorting them now would decide anew.
+            self.give_up(first);
+            return;
+        }
         for datagram in first.datagrams() {
             self.sort(datagram, lender);
         }
     }
 
     /// Opens the streams of all threads among the first datagrams.
-    fn split_first(&mut self, first: &Learning, lender: &mut Lender<'_>) {
+    fn split_first(&mut self, first: &Detector, lender: &mut Lender<'_>) {
         let strip = stripped_bytes(&self.source) as usize;
         for datagram in first.datagrams() {
             let (head, frame) = datagram.split_at(strip.min(datagram.len()));
             let bytes = datagram.len();
             let owned = self.streams.iter().any(|stream| stream.owns(head, frame, bytes));
-            if !owned {
-                self.split_off(datagram, first, lender);
+            let unwanted = self.key_of(datagram).is_none_or(|(key, _)| excludes(&self.source, key));
+            if !owned && !unwanted {
+                let why = self.split_off(datagram, first, lender).err();
+                if let Some(why) = why.filter(|why| *why != Unopened::Invalid) {
+                    let key = self.key_of(datagram).map(|(key, _)| key);
+                    key.into_iter().for_each(|key| self.warn_of_unopened(key, why, lender));
+                }
             }
         }
     }
 
-    /// Opens a stream for a thread that was not heard of before, from the earliest of the first datagrams on.
+    /// Opens a stream for a new thread, from the earliest of the first datagrams on.
     fn split_off(
         &mut self,
         datagram: &[u8],
-        first: &Learning,
+        first: &Detector,
         lender: &mut Lender<'_>,
-    ) -> Option<usize> {
+    ) -> Result<usize, Unopened> {
         if self.streams.len() >= MOST_STREAMS {
-            return None;
+            return Err(Unopened::Streams);
         }
         let strip = stripped_bytes(&self.source);
-        let (key, header) = Key::of(datagram, strip as usize)?;
+        let codec = codec(&self.source, lender.now).ok_or(Unopened::Invalid)?;
+        let (key, header) = self.key_of(datagram).ok_or(Unopened::Invalid)?;
         if header.invalid() {
-            return None;
+            return Err(Unopened::Invalid);
         }
         let bytes = key.frame_bytes as usize;
         let rate = self.source.frames_per_second;
-        let packet_number = self.facts.as_ref()?.packet_number;
-        let mut shape = Shape {
+        let packet_number = self.facts.as_ref().and_then(|facts| facts.packet_number);
+        let mut shape = StreamLayout {
             number: 0,
-            name: self.name_of(key)?,
+            name: self.source.name.clone(),
             source: self.source.endpoint.to_string(),
             stripped_bytes: strip,
-            geometry: self.geometry_of(key.frame_bytes)?,
+            geometry: self.geometry_of(key.frame_bytes).ok_or(Unopened::Memory)?,
             fill: self.source.fill,
         };
-        let opening = self.openings.back()?.clone();
+        let context = self.openings.back().expect("a scan was begun").clone();
+        let (station, threads) = (header.station(), vec![header.thread()]);
+        let count = FrameIndexer::by_time(codec, station, threads, bytes, rate);
+        let mut count = count.behind(strip as usize).beside(packet_number);
         let stream = if self.source.fill == Fill::Omit {
-            let flows = Flows::Vdif { frames_per_second: rate, packet_number };
-            let pattern = Count::by_arrival(strip as usize, bytes);
-            shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
-            let mut arrived = Arrived::new(shape, flows, pattern, opening);
+            first.earliest(&mut count, strip as usize).ok_or(Unopened::Rate)?;
+            let flows = SubStreams::Threads { codec, frames_per_second: rate, packet_number };
+            let pattern = FrameIndexer::by_arrival(strip as usize, bytes);
+            (shape.number, shape.name) = self.next_stream(key)?;
+            let mut arrived = SequentialStream::new(shape, flows, pattern, context);
             arrived.keep_to(header.station(), vec![header.thread()]);
             arrived.expect(first);
-            Stream::Arrived(Box::new(arrived))
+            CaptureStream::Arrived(Box::new(arrived))
         } else {
-            let count = Count::by_time(header.station(), vec![header.thread()], bytes, rate);
-            let mut count = count.behind(strip as usize).beside(packet_number);
-            let first = first.earliest(&mut count, strip as usize)?;
-            shape.number = self.next_number.fetch_add(1, Ordering::Relaxed);
-            Stream::Placed(Box::new(Placed::new(shape, count, first, opening)))
+            let first = first.earliest(&mut count, strip as usize).ok_or(Unopened::Rate)?;
+            (shape.number, shape.name) = self.next_stream(key)?;
+            CaptureStream::Placed(Box::new(Reassembler::new(shape, count, first, context)))
         };
         self.open_stream(stream, lender);
-        Some(self.streams.len() - 1)
+        Ok(self.streams.len() - 1)
     }
 
-    /// A name for the stream of a thread. Two stations may have threads of the same number, and one thread frames of
-    /// two lengths.
+    /// Returns number and name for the stream of a thread.
+    fn next_stream(&self, key: Key) -> Result<(u16, Name), Unopened> {
+        let name = self.name_of(key).ok_or(Unopened::Streams)?;
+        Ok((self.next_number.fetch_add(1, Ordering::Relaxed), name))
+    }
+
+    /// Returns a name for a thread's stream that no stream of the recording has. Two stations may have threads of the
+    /// same number, one thread may have frames of two lengths, and another source may have any name.
     fn name_of(&self, key: Key) -> Option<Name> {
         let Key { station, thread, frame_bytes } = key;
         let source = &self.source.name;
@@ -824,97 +1060,106 @@ impl Port {
             Some(format!("{source}s{station}t{thread}")),
             Some(format!("{source}s{station}t{thread}b{frame_bytes}")),
         ];
-        let taken =
-            |name: &String| self.streams.iter().any(|it| it.shape().name.as_str() == name.as_str());
-        names.into_iter().flatten().find(|name| !taken(name))?.parse().ok()
+        let more = (2..=MOST_STREAMS)
+            .map(|number| Some(format!("{source}s{station}t{thread}b{frame_bytes}n{number}")));
+        names.into_iter().chain(more).flatten().find(|name| self.names.claim(name))?.parse().ok()
     }
 
-    /// How frames of so many bytes are cut into blocks of the pool that there is.
+    /// Returns the division of frames of this length into blocks, with blocks about as large as those of the first
+    /// frames. Frames that need larger blocks use runs of blocks, unless the memory holds too few.
     fn geometry_of(&self, frame_bytes: u32) -> Option<Geometry> {
-        let geometry = self.geometry.filter(|it| it.frame_bytes == frame_bytes);
-        let block = u64::from(self.geometry?.block_bytes);
-        let smaller = || {
-            let sizes = (0..8).map(|halved| block >> halved);
-            let mut cut = sizes
-                .filter_map(|size| Geometry::of_frames(frame_bytes, size, self.chunk_bytes).ok());
-            cut.find(|it| u64::from(it.block_bytes) <= block)
-        };
-        geometry.or_else(smaller)
+        let first = self.geometry?;
+        if first.frame_bytes == frame_bytes {
+            return Some(first);
+        }
+        let wanted = first.block_bytes.into();
+        let cut = Geometry::of_frames(frame_bytes, wanted, self.chunk_bytes).ok()?;
+        let few = few_blocks(cut.block_bytes, self.region.bytes(), LEAST_BLOCKS);
+        few.is_none().then_some(cut)
     }
 
-    fn open_stream(&mut self, mut stream: Stream, lender: &mut Lender<'_>) {
-        let opening = self.openings.back().expect("a scan was begun").clone();
-        // The scans before this one passed without the stream.
+    fn open_stream(&mut self, mut stream: CaptureStream, lender: &mut Lender<'_>) {
+        let context = self.openings.back().expect("a scan was begun").clone();
+        // The earlier scans ended without the stream.
         while self.openings.len() > 1 {
             self.openings.pop_front();
         }
-        let part = stream.part_mut(opening.uuid).expect("just begun");
+        let part = stream.part_mut(context.uuid).expect("just begun");
         std::mem::take(&mut self.early).tell(part);
         let (shape, format, gauge) =
             (stream.shape().clone(), stream.format(), stream.gauge().clone());
         self.told.push(format.clone());
-        lender.notices.push(Notice::Opened { scan: opening.uuid, shape, format, gauge });
+        lender.notices.push(CaptureEvent::Opened { scan: context.uuid, shape, format, gauge });
         self.streams.push(stream);
     }
 
-    /// Whatever waits for time to pass has waited long enough.
+    /// For tests: lets all timeouts expire.
     #[cfg(test)]
     pub(super) fn hurry(&mut self) {
         self.learning.hurry();
         self.cut_at = self.cut_at.map(|_| Instant::now());
     }
 
-    /// The socket does not say what it dropped, as far as the newest scan goes.
+    /// For tests: makes the drop counter unreadable for the newest scan.
     #[cfg(test)]
     pub(super) fn blind(&mut self) {
         self.drops.blind();
     }
 
-    /// How many scans' counters are remembered.
+    /// For tests: the number of scans with remembered counters.
     #[cfg(test)]
     pub(super) fn drops_held(&self) -> usize {
         self.drops.held()
     }
 
-    /// The blocks, for tests that take some away.
+    /// The pool, for tests that take blocks away.
     #[cfg(test)]
     pub(super) fn pool_mut(&mut self) -> Option<&mut Pool> {
         self.pool.as_mut()
     }
 
-    /// Takes an answer of a writer, if it is for a stream of this port.
-    pub fn answer(&mut self, returned: Returned, lender: &mut Lender<'_>) -> Option<Returned> {
-        let (track, bytes) = match &returned {
-            Returned::Written { track, bytes, .. } => (track.clone(), *bytes),
-            Returned::Refused(filled) => (filled.track.clone(), filled.bytes),
+    /// Processes a reply of a writer, if it belongs to a stream of this port.
+    pub fn answer(
+        &mut self,
+        returned: WriterReply,
+        lender: &mut Lender<'_>,
+    ) -> Option<WriterReply> {
+        let (stream_ref, bytes) = match &returned {
+            WriterReply::Written { stream_ref, bytes, .. } => (stream_ref.clone(), *bytes),
+            WriterReply::Refused(filled) => (filled.stream_ref.clone(), filled.bytes),
         };
-        let Some(part) = self.part_mut(track.number, track.scan) else { return Some(returned) };
-        let mut freed = Vec::new();
+        let Some(part) = self.part_mut(stream_ref.number, stream_ref.scan) else {
+            return Some(returned);
+        };
+        let mut written = None;
         let lost = match returned {
-            Returned::Written { block, .. } => {
-                freed.push(block);
-                lender.dealer.written(&mut part.course, bytes)
+            WriterReply::Written { block, .. } => {
+                written = Some(block);
+                lender.striper.written(&mut part.cursor, bytes)
             }
-            Returned::Refused(filled) => lender.dealer.refused(&mut part.course, filled),
+            WriterReply::Refused(filled) => lender.striper.refused(&mut part.cursor, filled),
         };
-        freed.extend(lost.into_iter().map(|filled| part.lose(filled)));
+        let lost: Vec<Block> = lost.into_iter().map(|filled| part.lose(filled)).collect();
         let pool = self.pool.as_mut().expect("a stream has a pool");
-        freed.into_iter().for_each(|block| pool.put(block));
+        lost.into_iter().for_each(|block| pool.put(block));
+        if let Some(block) = written {
+            pool.put_written(block, &stream_ref, bytes);
+        }
         None
     }
 
-    fn part_mut(&mut self, number: u16, scan: Uuid) -> Option<&mut Part> {
+    fn part_mut(&mut self, number: u16, scan: Uuid) -> Option<&mut ScanStream> {
         let mut streams = self.streams.iter_mut();
         streams.find(|stream| stream.shape().number == number)?.part_mut(scan)
     }
 
-    /// Closes the parts of which every block has come to rest.
+    /// Closes the scan streams whose blocks are all settled.
     fn take_complete(&mut self, lender: &mut Lender<'_>) {
         for place in 0..self.streams.len() {
             while let Some((part, counted_by)) = self.streams[place].take_complete(lender.now) {
                 let stream = &self.streams[place];
                 let (format, number) = (stream.format(), stream.shape().number);
-                let witnesses = self.witness(part.opening.uuid);
+                let witnesses = self.witness(part.context.uuid);
                 close(part, counted_by, witnesses, format, number, lender);
             }
         }
@@ -928,41 +1173,33 @@ impl Port {
         }
         let said = self.read_drops(lender);
         self.drops.end(&said);
-        if self.streams.is_empty() {
-            self.decide(Then::Nothing, lender);
-        }
-        // What waits at a border between seconds comes first: it may hold frames of others.
-        self.cross_borders(true, lender);
-        self.take_back(lender);
-        let left = self.unclaimed.give_up();
-        self.leave_unrecorded(left);
+        self.settle_unowned(Upcoming::Nothing, lender);
         if let Some(pool) = &mut self.pool {
             let mut lent = lender.lend(pool);
             self.streams.iter_mut().for_each(|stream| stream.end(&mut lent));
         }
         if self.streams.is_empty()
-            && let Some(opening) = self.openings.pop_back()
+            && let Some(context) = self.openings.pop_back()
         {
-            self.early.foreign += self.learning.give_up();
-            self.tell_silent(&opening, lender);
+            self.tell_silent(&context, lender);
             let why = self.refused.take();
-            lender.notices.extend(why.map(|why| Notice::Broken { why }));
+            lender.notices.extend(why.map(|why| CaptureEvent::Broken { why }));
         }
     }
 
-    fn tell_silent(&mut self, opening: &Opening, lender: &mut Lender<'_>) {
+    fn tell_silent(&mut self, context: &ScanContext, lender: &mut Lender<'_>) {
         let Early { foreign, excluded, unrecorded, .. } = std::mem::take(&mut self.early);
         let mut account = Box::new(Account::new(self.source.counted_by()));
         (account.foreign, account.excluded, account.unrecorded) = (foreign, excluded, unrecorded);
-        (account.witnesses, account.unread) = self.witness(opening.uuid);
+        (account.drop_counters, account.unavailable_counters) = self.witness(context.uuid);
         let number = (!self.splits()).then_some(self.number);
-        let (scan, source) = (opening.uuid, self.source.endpoint.to_string());
-        lender.notices.push(Notice::Silent { scan, number, source, account });
+        let (scan, source) = (context.uuid, self.source.endpoint.to_string());
+        lender.notices.push(CaptureEvent::Silent { scan, number, source, account });
     }
 
-    /// Whether every part of every stream has been closed.
+    /// True if every scan stream of every stream is closed.
     pub fn is_done(&self) -> bool {
-        self.ended && self.streams.iter().all(Stream::is_done)
+        self.ended && self.streams.iter().all(CaptureStream::is_done)
     }
 }
 
@@ -972,39 +1209,39 @@ impl AsFd for Port {
     }
 }
 
-/// Closes a part: the members are told, and the supervisor gets the account.
+/// Closes a scan stream: tells the members, and sends the account to the supervisor.
 fn close(
-    mut part: Part,
+    mut part: ScanStream,
     counted_by: CountedBy,
-    (witnesses, unread): (Vec<Witness>, Vec<Unread>),
+    (witnesses, unread): (Vec<DropCounter>, Vec<UnavailableCounter>),
     format: Format,
     number: u16,
     lender: &mut Lender<'_>,
 ) {
     let gaps = std::mem::take(&mut part.pending);
-    lender.dealer.finish(&part.course, gaps);
-    let (blocks, bytes) = part.course.written();
-    let scan = part.opening.uuid;
+    lender.striper.finish(&part.cursor, gaps);
+    let (blocks, bytes) = part.cursor.written();
+    let scan = part.context.uuid;
     let mut account = Box::new(part.account(counted_by));
-    (account.witnesses, account.unread) = (witnesses, unread);
-    lender.notices.push(Notice::Ended { scan, number, format, blocks, bytes, account });
+    (account.drop_counters, account.unavailable_counters) = (witnesses, unread);
+    lender.notices.push(CaptureEvent::Ended { scan, number, format, blocks, bytes, account });
 }
 
-/// What a capture thread has for all of its ports.
+/// The resources of a capture thread that its ports share.
 pub struct Lender<'a> {
-    /// The ways to the members.
-    pub dealer: &'a mut super::dealer::Dealer,
+    /// The queues to the members.
+    pub striper: &'a mut super::striping::Striper,
     /// Copies of datagrams.
-    pub scratch: &'a mut super::scratch::Scratch,
-    /// What the supervisor will be told.
-    pub notices: &'a mut Vec<Notice>,
+    pub staging: &'a mut super::staging::StagingBuffer,
+    /// Events for the supervisor.
+    pub notices: &'a mut Vec<CaptureEvent>,
     /// The time of this round.
     pub now: fullbore_core::time::Tai,
 }
 
 impl Lender<'_> {
-    fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> Lent<'b> {
-        Lent { pool, dealer: self.dealer, scratch: self.scratch, now: self.now }
+    fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> CaptureResources<'b> {
+        CaptureResources { pool, striper: self.striper, staging: self.staging, now: self.now }
     }
 }
 
@@ -1015,9 +1252,9 @@ mod tests {
     use fullbore_core::time::Tai;
 
     use super::*;
-    use crate::ring::{Gauge, Wake};
-    use crate::source::dealer::{Dealer, Lane};
-    use crate::source::scratch::Scratch;
+    use crate::ring::{Notifier, WriterMetrics};
+    use crate::source::staging::StagingBuffer;
+    use crate::source::striping::{Striper, WriterQueue};
 
     #[test]
     fn a_batch_of_strangers_is_no_empty_socket() {
@@ -1032,11 +1269,12 @@ mod tests {
         }
         let (commands, _writer) = rtrb::RingBuffer::new(1);
         let (_back, returned) = rtrb::RingBuffer::new(1);
-        let (gauge, wake) = (Arc::new(Gauge::default()), Arc::new(Wake::new().unwrap()));
-        let mut dealer = Dealer::new(vec![Lane::new(commands, returned, gauge, wake, 1)]);
-        let (mut scratch, mut notices) = (Scratch::new(), Vec::new());
-        let (dealer, scratch, notices) = (&mut dealer, &mut scratch, &mut notices);
-        let mut lender = Lender { dealer, scratch, notices, now: Tai(0) };
+        let (gauge, wake) =
+            (Arc::new(WriterMetrics::default()), Arc::new(Notifier::new().unwrap()));
+        let mut striper = Striper::new(vec![WriterQueue::new(commands, returned, gauge, wake, 1)]);
+        let (mut staging, mut notices) = (StagingBuffer::new(), Vec::new());
+        let (striper, staging, notices) = (&mut striper, &mut staging, &mut notices);
+        let mut lender = Lender { striper, staging, notices, now: Tai(0) };
         assert!(port.receive(&mut lender).unwrap() > 0, "what waits behind them would not be read");
         while port.receive(&mut lender).unwrap() > 0 {}
     }

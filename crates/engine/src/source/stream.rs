@@ -1,4 +1,4 @@
-//! A stream of a port, of either kind: what a port asks of all of its streams alike.
+//! A stream of a port, indexed or not, behind one interface.
 
 use std::sync::Arc;
 
@@ -7,154 +7,154 @@ use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 use uuid::Uuid;
 
-use super::arrived::Arrived;
-use super::part::{Opening, Part, Shape, StreamGauge};
-use super::placed::{Lent, Placed};
+use super::reassembler::{CaptureResources, Reassembler};
+use super::scan_stream::{ScanContext, ScanStream, StreamLayout, StreamMetrics};
+use super::sequential::SequentialStream;
 use crate::ring::Pool;
 
 /// A stream of a port.
-pub enum Stream {
-    /// Its frames have places.
-    Placed(Box<Placed>),
-    /// They lie as they come.
-    Arrived(Box<Arrived>),
+pub enum CaptureStream {
+    /// An indexed stream.
+    Placed(Box<Reassembler>),
+    /// A sequential stream.
+    Arrived(Box<SequentialStream>),
 }
 
-impl Stream {
-    /// What is fixed of it.
-    pub fn shape(&self) -> &Shape {
+impl CaptureStream {
+    /// The layout.
+    pub fn shape(&self) -> &StreamLayout {
         match self {
-            Stream::Placed(placed) => placed.shape(),
-            Stream::Arrived(arrived) => arrived.shape(),
+            CaptureStream::Placed(placed) => placed.shape(),
+            CaptureStream::Arrived(arrived) => arrived.shape(),
         }
     }
 
-    /// What its frames are.
+    /// The format of its frames.
     pub fn format(&self) -> Format {
         match self {
-            Stream::Placed(placed) => placed.format(),
-            Stream::Arrived(arrived) => arrived.format(),
+            CaptureStream::Placed(placed) => placed.format(),
+            CaptureStream::Arrived(arrived) => arrived.format(),
         }
     }
 
-    /// Its counters.
-    pub fn gauge(&self) -> &Arc<StreamGauge> {
+    /// The metrics.
+    pub fn gauge(&self) -> &Arc<StreamMetrics> {
         match self {
-            Stream::Placed(placed) => placed.gauge(),
-            Stream::Arrived(arrived) => arrived.gauge(),
+            CaptureStream::Placed(placed) => placed.gauge(),
+            CaptureStream::Arrived(arrived) => arrived.gauge(),
         }
     }
 
-    /// Whether a datagram belongs to it.
+    /// True if a datagram belongs to it.
     pub fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
         match self {
-            Stream::Placed(placed) => placed.owns(head, frame, bytes),
-            Stream::Arrived(arrived) => arrived.owns(frame),
+            CaptureStream::Placed(placed) => placed.owns(head, frame, bytes),
+            CaptureStream::Arrived(arrived) => arrived.owns(frame),
         }
     }
 
-    /// Takes one datagram.
-    pub fn ingest(&mut self, datagram: &[u8], lent: &mut Lent<'_>) {
+    /// Processes one datagram.
+    pub fn ingest(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
         match self {
-            Stream::Placed(placed) => placed.ingest(datagram, lent),
-            Stream::Arrived(arrived) => arrived.ingest(datagram, lent),
+            CaptureStream::Placed(placed) => placed.ingest(datagram, lent),
+            CaptureStream::Arrived(arrived) => arrived.ingest(datagram, lent),
         }
     }
 
-    /// Datagrams that were given to it and may belong to other streams.
+    /// Returns the datagrams that may belong to other streams.
     pub fn take_handed_back(&mut self) -> Vec<Vec<u8>> {
         match self {
-            Stream::Placed(placed) => placed.take_handed_back(),
-            Stream::Arrived(arrived) => arrived.take_handed_back(),
+            CaptureStream::Placed(placed) => placed.take_handed_back(),
+            CaptureStream::Arrived(arrived) => arrived.take_handed_back(),
         }
     }
 
-    /// The part that new frames belong to.
-    pub fn newest(&mut self) -> &mut Part {
+    /// Returns the scan stream of new frames.
+    pub fn newest(&mut self) -> &mut ScanStream {
         match self {
-            Stream::Placed(placed) => placed.part_of_new(),
-            Stream::Arrived(arrived) => arrived.newest(),
+            CaptureStream::Placed(placed) => placed.part_of_new(),
+            CaptureStream::Arrived(arrived) => arrived.newest(),
         }
     }
 
     /// Ends the scan and begins the next, at once or with the next block.
-    pub fn cut(&mut self, opening: Arc<Opening>, lent: &mut Lent<'_>) {
+    pub fn cut(&mut self, context: Arc<ScanContext>, lent: &mut CaptureResources<'_>) {
         match self {
-            Stream::Placed(placed) => placed.cut(opening, lent),
-            Stream::Arrived(arrived) => arrived.cut(opening, lent),
+            CaptureStream::Placed(placed) => placed.cut(context, lent),
+            CaptureStream::Arrived(arrived) => arrived.cut(context, lent),
         }
     }
 
-    /// Does not wait for the next block any longer.
-    pub fn cut_now(&mut self, lent: &mut Lent<'_>) {
-        if let Stream::Placed(placed) = self
+    /// Ends the wait for the next block.
+    pub fn cut_now(&mut self, lent: &mut CaptureResources<'_>) {
+        if let CaptureStream::Placed(placed) = self
             && placed.cutting()
         {
             placed.cut_now(lent);
         }
     }
 
-    /// Takes frames held at a border between seconds that have waited long enough, or all of them.
-    pub fn cross_border(&mut self, at_once: bool, lent: &mut Lent<'_>) {
+    /// Releases frames held at a second boundary that have waited long enough, or all of them.
+    pub fn cross_border(&mut self, at_once: bool, lent: &mut CaptureResources<'_>) {
         match self {
-            Stream::Placed(placed) => placed.cross_border(at_once, lent),
-            Stream::Arrived(arrived) => arrived.cross_border(at_once, lent),
+            CaptureStream::Placed(placed) => placed.cross_border(at_once, lent),
+            CaptureStream::Arrived(arrived) => arrived.cross_border(at_once, lent),
         }
     }
 
-    /// Has kept what is in blocks that are not full, once that is old.
-    pub fn keep_tail(&mut self, lent: &mut Lent<'_>) {
+    /// Journals old data of partial blocks.
+    pub fn journal_partial_blocks(&mut self, lent: &mut CaptureResources<'_>) {
         match self {
-            Stream::Placed(placed) => placed.keep_tail(lent),
-            Stream::Arrived(arrived) => arrived.keep_tail(lent),
+            CaptureStream::Placed(placed) => placed.journal_partial_blocks(lent),
+            CaptureStream::Arrived(arrived) => arrived.journal_partial_blocks(lent),
         }
     }
 
     /// Ends the last scan.
-    pub fn end(&mut self, lent: &mut Lent<'_>) {
+    pub fn end(&mut self, lent: &mut CaptureResources<'_>) {
         match self {
-            Stream::Placed(placed) => placed.end(lent),
-            Stream::Arrived(arrived) => arrived.end(lent),
+            CaptureStream::Placed(placed) => placed.end(lent),
+            CaptureStream::Arrived(arrived) => arrived.end(lent),
         }
     }
 
-    /// Brings the counters for screens up to date.
+    /// Updates the metrics for screens.
     pub fn tell(&self, pool: &Pool) {
         match self {
-            Stream::Placed(placed) => placed.tell(pool),
-            Stream::Arrived(arrived) => arrived.tell(pool),
+            CaptureStream::Placed(placed) => placed.tell(pool),
+            CaptureStream::Arrived(arrived) => arrived.tell(pool),
         }
     }
 
-    /// What is wrong with its frames, once.
+    /// Returns a warning about its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
         match self {
-            Stream::Placed(placed) => placed.complaint(),
-            Stream::Arrived(arrived) => arrived.complaint(),
+            CaptureStream::Placed(placed) => placed.complaint(),
+            CaptureStream::Arrived(arrived) => arrived.complaint(),
         }
     }
 
-    /// Its part in a scan.
-    pub fn part_mut(&mut self, scan: Uuid) -> Option<&mut Part> {
+    /// Returns the scan stream of a scan.
+    pub fn part_mut(&mut self, scan: Uuid) -> Option<&mut ScanStream> {
         match self {
-            Stream::Placed(placed) => placed.part_mut(scan),
-            Stream::Arrived(arrived) => arrived.part_mut(scan),
+            CaptureStream::Placed(placed) => placed.part_mut(scan),
+            CaptureStream::Arrived(arrived) => arrived.part_mut(scan),
         }
     }
 
-    /// Takes the oldest part if it is complete.
-    pub fn take_complete(&mut self, now: Tai) -> Option<(Part, CountedBy)> {
+    /// Returns the oldest scan stream if it is complete.
+    pub fn take_complete(&mut self, now: Tai) -> Option<(ScanStream, CountedBy)> {
         match self {
-            Stream::Placed(placed) => placed.take_complete(),
-            Stream::Arrived(arrived) => arrived.take_complete(now),
+            CaptureStream::Placed(placed) => placed.take_complete(),
+            CaptureStream::Arrived(arrived) => arrived.take_complete(now),
         }
     }
 
-    /// Whether every part has been taken.
+    /// True if every scan stream has been taken.
     pub fn is_done(&self) -> bool {
         match self {
-            Stream::Placed(placed) => placed.is_done(),
-            Stream::Arrived(arrived) => arrived.is_done(),
+            CaptureStream::Placed(placed) => placed.is_done(),
+            CaptureStream::Arrived(arrived) => arrived.is_done(),
         }
     }
 }

@@ -1,26 +1,29 @@
-//! Whole frames that no stream of their port owns: of threads and stations that begin late, and of nobody known.
+//! Whole frames that belong to no stream of their port: of threads and stations that begin late, and of unknown ones.
 //!
 //! ```text
 //! excluded by `threads=` or `frame=`       ──► counted as excluded
 //! three agree on station, thread, length   ──► a stream of their own, from the earliest of them on
-//! fewer, or no stream can be opened        ──► counted as unrecorded, which no verdict overlooks
+//! fewer, or no stream can be opened        ──► counted as unrecorded, which lowers the verdict
 //! ```
 
 use std::collections::VecDeque;
 
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
-use fullbore_core::format::vdif::{self, Header};
+use fullbore_core::format::framed::FrameCodec;
+use fullbore_core::format::vdif::Header;
 
-/// So many frames of a thread open a stream. Fewer may be there by mistake, or be forged.
+use super::detect::DatagramContents;
+
+/// The number of frames of a thread that open a stream. Fewer may be there by mistake, or be forged.
 const AGREE: usize = 3;
 
 /// The most frames held while too few agree.
 const MOST: usize = 256;
 
-/// The most bytes that a stream holds for its port between two looks.
+/// The most datagrams that a stream holds for its port between two checks.
 const MOST_HANDED_BACK: usize = 1024;
 
-/// Station, thread and frame length: what tells the streams of a port apart.
+/// Station, thread and frame length, which identify a stream of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub station: u16,
@@ -29,23 +32,23 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a datagram that holds a whole frame behind `strip` bytes.
-    pub fn of(datagram: &[u8], strip: usize) -> Option<(Self, Header)> {
+    /// Returns the key and header of a datagram that holds a whole frame behind `strip` bytes.
+    pub fn of(codec: FrameCodec, datagram: &[u8], strip: usize) -> Option<(Self, Header)> {
         let frame = datagram.get(strip..)?;
-        let header = vdif::check(frame, frame.len()).ok()?;
+        let header = codec.check(frame, frame.len()).ok()?;
         let (station, thread) = (header.station(), header.thread());
-        Some((Self { station, thread, frame_bytes: header.frame_bytes() }, header))
+        Some((Self { station, thread, frame_bytes: codec.frame_bytes(&header) }, header))
     }
 }
 
-/// What is to be done about a frame that no stream owns.
+/// The decision about a frame that belongs to no stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It is held until others agree with it. So many of those held before are given up for it.
+    /// The frame is held until others agree with it. This many held frames were given up for it.
     Held { given_up: u64 },
-    /// The user does not want it.
+    /// The user's filter excludes the frame.
     Excluded,
-    /// Enough agree: these are all that are held of this key, in the order in which they came.
+    /// Enough frames agree: these are all held frames of this key, in receive order.
     Open(Key, Vec<Vec<u8>>),
 }
 
@@ -56,14 +59,14 @@ pub struct Unclaimed {
 }
 
 impl Unclaimed {
-    /// Takes a whole frame. Frames marked invalid agree with nothing: their header may be wrong.
+    /// Processes a whole frame. Frames marked invalid do not count as agreeing: their header may be wrong.
     pub fn take(&mut self, source: &UdpSource, key: Key, valid: bool, datagram: &[u8]) -> Claim {
         if excludes(source, key) {
             return Claim::Excluded;
         }
         self.held.push_back((key, valid, datagram.to_vec()));
         let agree = match source.threads {
-            // Each thread is a stream by the user's word.
+            // With this option each thread is a stream.
             Threads::Split => 1,
             Threads::Together | Threads::Listed(_) => AGREE,
         };
@@ -84,49 +87,50 @@ impl Unclaimed {
         released.into_iter().map(|(_, _, datagram)| datagram).collect()
     }
 
-    /// Gives up all that are held, and says how many they were.
+    /// Gives up all held frames, and returns their number.
     pub fn give_up(&mut self) -> u64 {
         std::mem::take(&mut self.held).len() as u64
     }
 }
 
-/// Datagrams that a stream was given and that are not its own: whole frames, to be taken back by the port.
+/// Datagrams that a stream received and that belong to others. They hold whole frames, and the port takes them back.
 #[derive(Default)]
 pub struct HandedBack {
     datagrams: Vec<Vec<u8>>,
 }
 
 impl HandedBack {
-    /// Takes a datagram if it may be another stream's, and there is room for it. `false`: it is no frame at all.
-    pub fn push(&mut self, datagram: &[u8], strip: usize) -> Handed {
-        match Key::of(datagram, strip) {
+    /// Takes a datagram if it may belong to another stream, and there is room for it. Returns what happened.
+    pub fn push(&mut self, codec: FrameCodec, datagram: &[u8], strip: usize) -> Handed {
+        let frame = Key::of(codec, datagram, strip).map(drop);
+        match frame.or_else(|| DatagramContents::beside(codec, datagram, strip).map(drop)) {
             None => Handed::NoFrame,
-            Some(_) if self.datagrams.len() >= MOST_HANDED_BACK => Handed::NoRoom,
-            Some(_) => {
+            Some(()) if self.datagrams.len() >= MOST_HANDED_BACK => Handed::NoRoom,
+            Some(()) => {
                 self.datagrams.push(datagram.to_vec());
                 Handed::Back
             }
         }
     }
 
-    /// Takes them out.
+    /// Takes the datagrams out.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.datagrams)
     }
 }
 
-/// What became of a datagram that a stream does not own.
+/// The result for a datagram that does not belong to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handed {
-    /// The port will find out whose it is.
+    /// The port will look for its stream.
     Back,
-    /// It is no whole frame.
+    /// The datagram is no whole frame.
     NoFrame,
-    /// Too many wait already.
+    /// Too many datagrams wait already.
     NoRoom,
 }
 
-/// Whether the user's filter leaves these frames out, by their thread or their length.
+/// True if the user's filter excludes these frames, by their thread or their length.
 pub fn excludes(source: &UdpSource, key: Key) -> bool {
     let of_thread = match &source.threads {
         Threads::Listed(list) => list.contains(&key.thread),
@@ -135,9 +139,9 @@ pub fn excludes(source: &UdpSource, key: Key) -> bool {
     !of_thread || source.frame_bytes.is_some_and(|bytes| bytes != key.frame_bytes)
 }
 
-/// Whether frames of a source tell station and thread, by which streams are told apart.
+/// True if frames of a source carry station and thread, which identify streams.
 pub fn tells_threads(source: &UdpSource) -> bool {
-    source.format == SourceFormat::Vdif && source.sequence.is_none()
+    source.format != SourceFormat::Raw && source.sequence.is_none()
 }
 
 #[cfg(test)]
@@ -156,7 +160,7 @@ mod tests {
     }
 
     fn take(unclaimed: &mut Unclaimed, source: &UdpSource, datagram: &[u8]) -> Claim {
-        let (key, header) = Key::of(datagram, 0).unwrap();
+        let (key, header) = Key::of(FrameCodec::VDIF, datagram, 0).unwrap();
         unclaimed.take(source, key, !header.invalid(), datagram)
     }
 
@@ -200,12 +204,22 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_not_handed_back() {
         let mut handed = HandedBack::default();
-        assert_eq!(handed.push(b"rubbish", 0), Handed::NoFrame);
-        assert_eq!(handed.push(&frame(1, 1, 1032, 0)[..1000], 0), Handed::NoFrame);
+        assert_eq!(handed.push(FrameCodec::VDIF, b"rubbish", 0), Handed::NoFrame);
+        assert_eq!(
+            handed.push(FrameCodec::VDIF, &frame(1, 1, 1032, 0)[..1000], 0),
+            Handed::NoFrame
+        );
+        let numbered = [vec![7; 8], frame(1, 1, 1032, 0)].concat();
+        assert_eq!(
+            handed.push(FrameCodec::VDIF, &numbered, 0),
+            Handed::Back,
+            "a whole frame lies in it"
+        );
+        handed.take();
         for number in 0..1024 {
-            assert_eq!(handed.push(&frame(1, 1, 1032, number), 0), Handed::Back);
+            assert_eq!(handed.push(FrameCodec::VDIF, &frame(1, 1, 1032, number), 0), Handed::Back);
         }
-        assert_eq!(handed.push(&frame(1, 1, 1032, 0), 0), Handed::NoRoom);
+        assert_eq!(handed.push(FrameCodec::VDIF, &frame(1, 1, 1032, 0), 0), Handed::NoRoom);
         assert_eq!(handed.take().len(), 1024);
     }
 }

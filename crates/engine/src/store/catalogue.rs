@@ -1,8 +1,8 @@
-//! All scans of a store, and finding one by name.
+//! Lists all scans of a store and finds a scan by name.
 //!
-//! A listing reads one manifest per scan and nothing else; of a scan with redundancy all copies, since it may have been
-//! rebuilt without a member that is there again. A directory that looks like a scan and has
-//! no manifest that can be read is listed as *broken*: it is somebody's data.
+//! A listing reads one manifest per scan and nothing else. For a scan with redundancy it reads all copies, because the
+//! scan may have been rebuilt without a member that is attached again.
+//! A directory with the name of a scan but no readable manifest is listed as *broken*, because it may hold data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use fullbore_core::time::Tai;
 use serde::Serialize;
 
 use super::inventory::{
-    self, Copy, Holding, Index, Root, RootError, is_let_go, latest, open_roots, read_manifest,
+    self, Copy, Index, MemberFiles, Root, RootError, is_let_go, latest, open_roots, read_manifest,
     side_file,
 };
-use super::keep::is_protected;
 use super::lock;
 use super::renumber::is_to_be_renamed;
+use super::retention::is_protected;
 
-/// How far a scan has come, as a listing tells it.
+/// The state of a scan in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
-    /// Somebody records it now.
+pub enum ScanState {
+    /// A recorder is recording it now.
     Recording,
-    /// Its recorder died; `recover` seals it.
+    /// The recorder died; `recover` seals the scan.
     Unsealed,
     /// Sealed by a stop.
     Sealed,
@@ -42,16 +42,16 @@ pub enum Standing {
     Broken,
 }
 
-impl Standing {
+impl ScanState {
     /// As text.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Recording => "recording",
-            Standing::Unsealed => "unsealed",
-            Standing::Sealed => "sealed",
-            Standing::Aborted => "aborted",
-            Standing::Recovered => "recovered",
-            Standing::Broken => "broken",
+            ScanState::Recording => "recording",
+            ScanState::Unsealed => "unsealed",
+            ScanState::Sealed => "sealed",
+            ScanState::Aborted => "aborted",
+            ScanState::Recovered => "recovered",
+            ScanState::Broken => "broken",
         }
     }
 }
@@ -59,36 +59,37 @@ impl Standing {
 /// A scan in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// `<session>_<scan>`, or the directory's name where that is none.
+    /// The name `<session>_<scan>`, or the directory's name if that is not a scan name.
     pub name: String,
-    /// How far it has come.
-    pub state: Standing,
-    /// Time of its first frame, or when it was armed.
+    /// The state of the scan.
+    pub state: ScanState,
+    /// Time of the first frame, else of its arrival, else of arming.
     pub start: Option<Tai>,
-    /// From the first frame to the last, in nanoseconds; from arming to stopping where frames tell no time.
+    /// Nanoseconds from the first frame to the last. Arrival times are used if frames carry no time; the time from
+    /// arming to stopping is used if nothing is known of frames.
     pub duration_ns: Option<i64>,
     /// Bytes recorded, fill and parity included.
     pub bytes: u64,
-    /// How many streams it has.
+    /// The number of streams.
     pub streams: usize,
     /// The worst verdict of its streams.
     pub verdict: Option<Verdict>,
-    /// Whether it is complete, once each stream has an account.
+    /// The completeness, once each stream has an account.
     #[serde(flatten)]
     pub completeness: Option<Completeness>,
     /// The roots that hold a part of it.
     pub members: Vec<PathBuf>,
-    /// Where the members were that are not among the roots: what lies there is neither listed nor judged.
+    /// Former locations of the members that are not among the roots. Their data is neither listed nor judged.
     pub absent: Vec<PathBuf>,
-    /// In what its disk set was found wanting when it was recorded, in words.
+    /// Degraded conditions of the disk set at the time of recording, as text.
     pub wanting: Vec<String>,
-    /// Roots that the scan has done without since it was rebuilt, and that still hold what they had then.
+    /// Roots that are no longer members since the scan was rebuilt, and that still hold their old files.
     pub leftover: Vec<PathBuf>,
-    /// Whether it is protected from being removed.
+    /// True if it is protected from being removed.
     pub protected: bool,
-    /// Why it is broken.
+    /// The reason why it is broken.
     pub problem: Option<String>,
-    /// Whether it bears the name of a scan, and has what no other program puts there.
+    /// True if the directory has the name of a scan and holds files that only this program makes.
     pub is_ours: bool,
 }
 
@@ -101,7 +102,7 @@ pub struct Catalogue {
     pub failed_roots: Vec<RootError>,
 }
 
-/// A scan, or one stream of it, as it was asked for.
+/// A scan, or one stream of it, as selected by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selected {
     /// The scan.
@@ -116,34 +117,34 @@ pub enum Error {
     /// The roots.
     #[error(transparent)]
     Roots(#[from] inventory::Error),
-    /// Nothing begins like this.
+    /// No scan name begins with the name given.
     #[error("there is no scan `{name}` under {}", listed(roots))]
     NoScan {
-        /// As asked for.
+        /// The name as given.
         name: String,
-        /// Where it was looked for.
+        /// The roots that were searched.
         roots: Vec<PathBuf>,
     },
-    /// Several names begin like this.
-    #[error("`{name}` may be {}", among(candidates))]
+    /// Several scan names begin with the name given.
+    #[error("`{name}` is ambiguous: {}", among(candidates))]
     Ambiguous {
-        /// As asked for.
+        /// The name as given.
         name: String,
-        /// The scans that it may be.
+        /// The scans that match.
         candidates: Vec<String>,
     },
-    /// The name of a stream that cannot be one.
+    /// The name given for a stream is not a valid stream name.
     #[error(transparent)]
     Stream(#[from] fullbore_core::name::Error),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Roots(error) => error.hint(),
             Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
-            Error::Ambiguous { .. } => Some("write as much of the name as tells them apart"),
+            Error::Ambiguous { .. } => Some("write more of the name"),
             Error::Stream(_) => None,
         }
     }
@@ -163,7 +164,7 @@ fn among(candidates: &[String]) -> String {
     }
 }
 
-/// Directories of a scan: which root, and the directory's name.
+/// Directories of a scan: index of the root and name of the directory.
 type Places = Vec<(usize, String)>;
 
 /// Lists all scans under `paths`.
@@ -179,7 +180,7 @@ pub fn list(paths: &[PathBuf]) -> Result<Catalogue, Error> {
     Ok(Catalogue { entries, failed_roots })
 }
 
-/// A directory with neither a member's mark nor a scan: another one was meant.
+/// Returns true if the directory has neither a member file nor a scan: the user probably meant another one.
 fn is_no_store(root: &Root, entries: &[Entry]) -> bool {
     root.uuid.is_none() && !entries.iter().any(|entry| entry.members.contains(&root.path))
 }
@@ -206,7 +207,7 @@ pub fn find(paths: &[PathBuf], name: &str) -> Result<Selected, Error> {
     Ok(Selected { scan: scan.parse()?, stream: stream.map(str::parse).transpose()? })
 }
 
-/// All scans that are named, or every one of the store.
+/// Returns all scans that match the name, or all scans of the store.
 fn by_prefix(
     scans: &BTreeMap<String, Places>,
     text: &str,
@@ -215,7 +216,7 @@ fn by_prefix(
     let from = scans.range(text.to_owned()..).map(|(name, _)| name.clone());
     let mut candidates: Vec<String> =
         from.take_while(|name| name.starts_with(text) && !text.is_empty()).collect();
-    // A directory that is no scan by its name can be listed, not opened.
+    // A directory whose name is not a scan name can be listed but not opened.
     candidates.retain(|name| name.parse::<ScanName>().is_ok());
     match candidates.len() {
         0 => Err(Error::NoScan {
@@ -252,8 +253,8 @@ fn scans_under(roots: &[Root], failed: &mut Vec<RootError>) -> BTreeMap<String, 
     scans
 }
 
-/// The scan that a directory belongs to. One whose name is none, and that holds a manifest, is a scan
-/// by itself: something was renamed.
+/// Returns the scan that a directory belongs to. A directory that was renamed, and that holds a manifest, counts as a
+/// scan by itself.
 fn scan_of(root: &Path, directory: &str) -> Option<String> {
     match ScanName::of_directory(directory) {
         Some((scan, _)) => Some(scan.to_string()),
@@ -273,8 +274,9 @@ fn entry(roots: &[Root], name: &str, places: &Places) -> Option<Entry> {
                     Some(_) => of_redundant(roots, manifest, places),
                     None => of_manifest(roots, &manifest, places),
                 };
-                // No manifest tells yet. (A recorder that died while it sealed has left copies of both kinds.)
-                if matches!(entry.state, Standing::Unsealed | Standing::Recording) {
+                // No manifest has the final state yet. (A recorder that died while sealing leaves copies of both
+                // states.)
+                if matches!(entry.state, ScanState::Unsealed | ScanState::Recording) {
                     entry.bytes = bytes_on_members(roots, places);
                 }
                 return Some(entry);
@@ -291,7 +293,7 @@ fn entry(roots: &[Root], name: &str, places: &Places) -> Option<Entry> {
             let path = roots[*root].path.join(directory);
             path.join(SIDE_DIRECTORY).is_dir() || has_chunks(&path, directory)
         };
-        // An empty directory of such a name, or one of another program, is no scan of ours.
+        // An empty directory of such a name, or one of another program, is not a scan of this program.
         if !places.iter().any(holds_data) {
             return None;
         }
@@ -306,7 +308,7 @@ fn has_chunks(path: &Path, directory: &str) -> bool {
     names.any(|name| chunk_number(directory, &name.to_string_lossy()).is_some())
 }
 
-/// A scan that may have been rebuilt: not every copy of its manifest tells who its members are now.
+/// Makes the entry of a scan that may have been rebuilt: not every copy of its manifest names the current members.
 fn of_redundant(roots: &[Root], first: Manifest, places: &Places) -> Entry {
     let copy = |(root, directory): &(usize, String)| {
         let path = side_file(&roots[*root].path.join(directory), MANIFEST_FILE);
@@ -326,8 +328,11 @@ fn of_redundant(roots: &[Root], first: Manifest, places: &Places) -> Entry {
 
 fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
     let accounts = || manifest.streams.iter().filter_map(|stream| stream.account.as_ref());
+    let covered = || accounts().filter_map(|account| account.beside.as_ref()?.covered);
     let first = accounts().filter_map(|account| account.first).min();
+    let first = first.or_else(|| covered().map(|it| it.from).min());
     let last = accounts().filter_map(|account| account.last).max();
+    let last = last.or_else(|| covered().map(|it| it.to).max());
     let by_frames = first.zip(last).map(|(first, last)| last.since(first));
     let by_clock = manifest.stopped.map(|stopped| stopped.since(manifest.armed));
     Entry {
@@ -351,23 +356,23 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
     }
 }
 
-fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> Standing {
+fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> ScanState {
     let state = match manifest.streams.iter().any(is_to_be_renamed) {
-        // What its recorder still does, or has left to `recover`.
+        // The recorder is still doing the rest, or `recover` has to.
         true => State::Recording,
         false => manifest.state,
     };
     match state {
-        State::Sealed => Standing::Sealed,
-        State::Aborted => Standing::Aborted,
-        State::Recovered => Standing::Recovered,
+        State::Sealed => ScanState::Sealed,
+        State::Aborted => ScanState::Aborted,
+        State::Recovered => ScanState::Recovered,
         State::Recording => {
-            // The lock is on the first member, wherever that is mounted today.
+            // The lock is on the first member, at its current mount point.
             let mut holders = places.iter().map(|(root, _)| &roots[*root].path);
             let held = |root: &PathBuf| {
                 lock::lock_path(root, manifest).is_some_and(|path| lock::is_held(&path))
             };
-            if holders.any(held) { Standing::Recording } else { Standing::Unsealed }
+            if holders.any(held) { ScanState::Recording } else { ScanState::Unsealed }
         }
     }
 }
@@ -386,7 +391,7 @@ fn members(roots: &[Root], places: &Places) -> Vec<PathBuf> {
 fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry {
     Entry {
         name: name.to_owned(),
-        state: Standing::Broken,
+        state: ScanState::Broken,
         start: None,
         duration_ns: None,
         bytes: bytes_on_members(roots, places),
@@ -414,15 +419,15 @@ fn protected(roots: &[Root], places: &Places) -> bool {
     places.iter().any(|(root, directory)| is_protected(&roots[*root].path.join(directory)))
 }
 
-/// Bytes that were written, by the indexes: chunk files take their space beforehand. Where there is no index,
-/// those of chunks that are complete.
+/// Bytes written, by the indexes: the size of a chunk file tells nothing, because its space is preallocated. Without an
+/// index, the bytes of complete chunks.
 fn bytes_on_members(roots: &[Root], places: &Places) -> u64 {
     let holdings =
-        places.iter().filter_map(|(root, name)| Holding::look(*root, &roots[*root].path, name));
+        places.iter().filter_map(|(root, name)| MemberFiles::look(*root, &roots[*root].path, name));
     holdings.map(|holding| bytes_of(&holding)).sum()
 }
 
-fn bytes_of(holding: &Holding) -> u64 {
+fn bytes_of(holding: &MemberFiles) -> u64 {
     let path = holding.side(INDEX_FILE);
     let read = |(codec, stream)| Index::read_by(&path, codec, stream).ok();
     match Index::label(&path).and_then(read) {
@@ -434,8 +439,8 @@ fn bytes_of(holding: &Holding) -> u64 {
     }
 }
 
-/// Applies `work` to every item, in order, on a few threads: most of the time goes into waiting for
-/// directories and small files.
+/// Applies `work` to every item, in order, on a few threads: most of the time is spent waiting for directories and
+/// small files.
 fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     const THREADS: usize = 4;
     if items.len() < 64 {
@@ -466,9 +471,9 @@ mod tests {
         store.lay_down_many(10_000);
         let catalogue = list(&store.roots()).unwrap();
         assert_eq!(catalogue.entries.len(), 10_000);
-        assert!(catalogue.entries.iter().all(|entry| entry.state == Standing::Sealed));
+        assert!(catalogue.entries.iter().all(|entry| entry.state == ScanState::Sealed));
         assert!(catalogue.entries.iter().all(|entry| entry.members.len() == 2));
-        // Other tests run beside it: one quiet moment of several must do.
+        // Other tests run at the same time, so one quick run out of several is enough.
         let took = std::iter::repeat_with(|| {
             let started = std::time::Instant::now();
             list(&store.roots()).unwrap();
@@ -491,7 +496,7 @@ mod tests {
         assert_eq!(found("r1_on1/b").unwrap(), ("r1_on1".into(), Some(b.clone())));
         assert_eq!(found("r1_on1_dsb").unwrap(), ("r1_on1".into(), Some(b)));
         let error = found("r1_on").unwrap_err().to_string();
-        assert_eq!(error, "`r1_on` may be r1_on1, r1_on2, r1_on22");
+        assert_eq!(error, "`r1_on` is ambiguous: r1_on1, r1_on2, r1_on22");
         let error = found("x").unwrap_err().to_string();
         assert!(error.contains(&roots[1].display().to_string()), "{error}");
         assert!(found("").is_err());
@@ -504,10 +509,10 @@ mod tests {
         let (first, second) = (scan.manifest_path(0, 0), scan.manifest_path(0, 1));
         std::fs::remove_file(&first).unwrap();
         let state = |store: &Store| list(&store.roots()).unwrap().entries[0].clone();
-        assert_eq!(state(&store).state, Standing::Sealed, "one copy is enough");
+        assert_eq!(state(&store).state, ScanState::Sealed, "one copy is enough");
         std::fs::write(&second, b"{\"version\":1,").unwrap();
         let entry = state(&store);
-        assert_eq!(entry.state, Standing::Broken);
+        assert_eq!(entry.state, ScanState::Broken);
         assert!(entry.bytes > 0);
         assert!(entry.problem.unwrap().contains(&second.display().to_string()));
         std::fs::remove_file(&second).unwrap();
@@ -545,7 +550,7 @@ mod tests {
         let roots = store.roots();
         let (given, absent) = roots.split_at(2);
         let entry = list(given).unwrap().entries[0].clone();
-        assert_eq!((entry.state, entry.absent.as_slice()), (Standing::Sealed, absent));
+        assert_eq!((entry.state, entry.absent.as_slice()), (ScanState::Sealed, absent));
         assert!(list(&store.roots()).unwrap().entries[0].absent.is_empty());
     }
 
@@ -559,7 +564,7 @@ mod tests {
         std::fs::write(root.join("a_file"), b"").unwrap();
         assert_eq!(list(&store.roots()).unwrap().entries, []);
         std::fs::write(root.join("some_thing/some_thing.00000000"), b"x").unwrap();
-        assert_eq!(list(&store.roots()).unwrap().entries[0].state, Standing::Broken);
+        assert_eq!(list(&store.roots()).unwrap().entries[0].state, ScanState::Broken);
     }
 
     #[test]
@@ -567,11 +572,11 @@ mod tests {
         let store = Store::new(2);
         let scan = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
         let state = || list(&store.roots()).unwrap().entries[0].state;
-        assert_eq!(state(), Standing::Unsealed);
+        assert_eq!(state(), ScanState::Unsealed);
         let lock = crate::store::lock::ScanLock::take(&scan.manifest_path(0, 0)).unwrap();
-        assert_eq!(state(), Standing::Recording);
+        assert_eq!(state(), ScanState::Recording);
         drop(lock);
-        assert_eq!(state(), Standing::Unsealed);
+        assert_eq!(state(), ScanState::Unsealed);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! One open chunk file: blocks go in as they come and are let go in their order.
+//! One open chunk file: blocks enter as they arrive and are released in order.
 //!
-//! Writes complete in any order. A block counts as written only when every block before it in the
-//! chunk is, so the file has no holes in what it claims to hold. When a write fails, that block and
-//! all after it are still in memory and can go elsewhere: the chunk is *cut* there.
+//! Writes complete in any order. A block counts as written only when every block before it in the chunk is written, so
+//! the counted part of the file has no holes. When a write fails, that block and all after it are still in memory and
+//! can be written elsewhere: the chunk is *cut* there.
 //!
 //! ```text
-//! let go as written │ landed │ flying │ landed │ waiting …
-//!                   └ first slot
+//! released as written │ landed │ in flight │ landed │ waiting …
+//!                     └ first slot
 //! ```
 
 use std::collections::VecDeque;
@@ -16,97 +16,98 @@ use fullbore_core::index::{Entry, LENGTHS};
 use fullbore_core::layout::ALIGNMENT;
 
 use super::journal::Landed;
-use crate::ring::{Block, Filled, Label};
+use crate::ring::{Block, BlockMeta, FullBlock};
 
-/// How far the file of a chunk is.
+/// The stage of a chunk's file.
 #[derive(Debug)]
 pub enum Stage<F> {
-    /// Its stream's directory, or a spare file, is still being made.
+    /// The stream's directory or a spare file is still being made.
     Wanted,
-    /// It is being made.
+    /// The file is being made.
     Making,
-    /// It takes blocks. A spare file does so while it is still being named.
+    /// The file takes blocks. A spare file takes them while it is still being renamed.
     Open(F),
-    /// All of it is written; it is being put in place.
+    /// All blocks are written; the file is being renamed into place.
     Placing(F),
-    /// It is in place, and closed once all of it is durable.
+    /// The file is in place; it is closed once all of it is durable.
     Placed(F),
-    /// It could not be made, and takes nothing.
+    /// The file could not be made and takes no blocks.
     Dead,
 }
 
 /// A chunk that is being filled.
 #[derive(Debug)]
 pub struct Chunk<F> {
-    /// Its number within the stream.
+    /// The number within the stream.
     pub number: u32,
-    /// How far its file is.
+    /// The stage of the file.
     pub stage: Stage<F>,
-    /// Whether its file bears its number; nothing counts as written before, as nobody could find it.
+    /// True if the file name has its final number. No block counts as written before, because a reader could not find
+    /// it.
     pub named: bool,
     /// End of the blocks accepted, padding included.
     accepted: u64,
-    /// End of the blocks let go as written, without padding.
+    /// End of the blocks released as written, without padding.
     written: u64,
-    /// Blocks let go as written that are not durable yet.
+    /// Blocks released as written that are not durable yet.
     pub unpublished: usize,
-    /// Bytes of the file for which space is taken. Blocks behind it wait.
+    /// Preallocated bytes of the file. Blocks behind them wait.
     pub space: u64,
-    /// Whether more space is being taken.
+    /// True if more space is being taken.
     pub growing: bool,
     slots: VecDeque<Slot>,
     /// Ordinal of the first slot.
     first: u64,
-    /// Ordinal of the first block that was not handed out by [`Chunk::take_fitting`].
+    /// Ordinal of the first block that [`Chunk::take_fitting`] has not returned.
     next_fitting: u64,
-    /// Ordinal from which on nothing is written any more.
+    /// Ordinal of the first block that must not be written any more.
     cut: Option<u64>,
 }
 
 #[derive(Debug)]
 enum Slot {
-    Waiting(usize, Filled, Option<u32>),
-    Flying(usize, Label),
-    Landed(usize, Label, Block),
+    Waiting(usize, FullBlock, Option<u32>),
+    Flying(usize, BlockMeta),
+    Landed(usize, BlockMeta, Block),
     Refused,
 }
 
-/// A block that leaves the chunk, and the lane that it goes back to.
+/// A block that leaves the chunk, and the queue to return it to.
 #[derive(Debug)]
 pub enum Leaving {
-    /// It is written, and so is all before it.
+    /// The block and all blocks before it are written.
     Written {
-        /// Which capture thread sent it.
+        /// The queue of the capture thread that sent the block.
         lane: usize,
-        /// Its memory.
+        /// The memory of the block.
         block: Block,
-        /// What the journal has to know.
+        /// The block's data for the journal.
         landed: Landed,
-        /// What the index has to say.
+        /// The block's records for the index.
         entries: Vec<Entry>,
     },
-    /// It goes elsewhere.
+    /// The block must be written elsewhere.
     Refused {
-        /// Which capture thread sent it.
+        /// The queue of the capture thread that sent the block.
         lane: usize,
-        /// All of it, as it came.
-        filled: Filled,
+        /// The block as it was sent, with its label.
+        filled: FullBlock,
     },
 }
 
-/// What is to be written of a block.
+/// A write of a block.
 #[derive(Debug)]
 pub struct Job {
     /// The memory, padded with zeroes.
     pub block: Block,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// How much, padding included.
+    /// The number of bytes, padding included.
     pub bytes: u32,
 }
 
 impl<F: Clone> Chunk<F> {
-    /// A chunk without a file.
+    /// Returns a chunk without a file.
     pub fn new(number: u32) -> Self {
         Self {
             number,
@@ -124,14 +125,14 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// Whether a block follows the last one, and the chunk is not cut.
-    pub fn takes(&self, filled: &Filled) -> bool {
+    /// Returns true if a block follows the last one, and the chunk is not cut.
+    pub fn takes(&self, filled: &FullBlock) -> bool {
         let follows = filled.offset == self.accepted && self.accepted.is_multiple_of(ALIGNMENT);
         follows && self.cut.is_none()
     }
 
-    /// Takes such a block, and returns its ordinal.
-    pub fn push(&mut self, lane: usize, filled: Filled) -> u64 {
+    /// Accepts such a block and returns its ordinal.
+    pub fn push(&mut self, lane: usize, filled: FullBlock) -> u64 {
         assert!(self.takes(&filled), "a block at {} after {}", filled.offset, self.accepted);
         self.accepted += u64::from(padded(filled.bytes));
         let crc = filled.crc;
@@ -139,7 +140,7 @@ impl<F: Clone> Chunk<F> {
         self.first + self.slots.len() as u64 - 1
     }
 
-    /// How many bytes would be written of a block that waits; `None` if it no longer does.
+    /// Returns the number of bytes to write for a waiting block; `None` if the block is not waiting any more.
     pub fn waiting_bytes(&self, ordinal: u64) -> Option<u32> {
         match self.slots.get(self.place(ordinal)?) {
             Some(Slot::Waiting(_, filled, _)) => Some(padded(filled.bytes)),
@@ -147,7 +148,7 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// Checksums a block that waits, so that it can be sent the moment the disk has room.
+    /// Computes the checksum of a waiting block, so that it can be sent as soon as the disk has room.
     pub fn prepare(&mut self, ordinal: u64) {
         let Some(place) = self.place(ordinal) else { return };
         if let Some(Slot::Waiting(_, filled, crc)) = self.slots.get_mut(place) {
@@ -155,13 +156,13 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// Hands out a block that waits, checksummed, to be written.
+    /// Returns a waiting block, with checksum, for writing.
     pub fn send(&mut self, ordinal: u64) -> Option<Job> {
         self.prepare(ordinal);
         let slot = self.slots.get_mut(usize::try_from(ordinal.checked_sub(self.first)?).ok()?)?;
         match std::mem::replace(slot, Slot::Refused) {
             Slot::Waiting(lane, filled, Some(crc)) => {
-                let (label, mut block) = Label::split(filled, crc);
+                let (label, mut block) = BlockMeta::split(filled, crc);
                 let (offset, bytes) = (label.block.offset, padded(label.block.bytes));
                 block[label.block.bytes as usize..bytes as usize].fill(0);
                 *slot = Slot::Flying(lane, label);
@@ -174,7 +175,7 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// The write of a block has completed.
+    /// Marks a block as landed: its write has completed.
     pub fn land(&mut self, ordinal: u64, block: Block) {
         let place = self.place(ordinal).expect("a block that flies has a slot");
         let slot = std::mem::replace(&mut self.slots[place], Slot::Refused);
@@ -182,20 +183,20 @@ impl<F: Clone> Chunk<F> {
         self.slots[place] = Slot::Landed(lane, label, block);
     }
 
-    /// The write of a block has failed: nothing from it on is written.
+    /// Marks a block as failed: neither it nor any block behind it counts as written.
     pub fn fail(&mut self, ordinal: u64, block: Block) {
         self.land(ordinal, block);
         self.cut_at(ordinal);
     }
 
-    /// Nothing that only waits is written any more.
+    /// Cuts the chunk before the first block that has not been sent.
     pub fn cut_waiting(&mut self) {
         let waiting = self.slots.iter().position(|slot| matches!(slot, Slot::Waiting(..)));
         let end = self.slots.len();
         self.cut_at(self.first + waiting.unwrap_or(end) as u64);
     }
 
-    /// Nothing is written behind the space of the file any more.
+    /// Cuts the chunk before the first waiting block that ends behind the preallocated space.
     pub fn cut_beyond_space(&mut self) {
         let space = self.space;
         let beyond =
@@ -205,7 +206,7 @@ impl<F: Clone> Chunk<F> {
         }
     }
 
-    /// Nothing that has not been let go counts as written any more.
+    /// Cuts the chunk after the last block released as written.
     pub fn cut_all(&mut self) {
         self.cut_at(self.first);
     }
@@ -214,7 +215,7 @@ impl<F: Clone> Chunk<F> {
         self.cut = Some(self.cut.map_or(ordinal, |cut| cut.min(ordinal)));
     }
 
-    /// Lets go of every block whose fate is known.
+    /// Releases every block whose result is known.
     pub fn release(&mut self) -> Vec<Leaving> {
         let mut leaving = self.release_written();
         if let Some(cut) = self.cut {
@@ -222,7 +223,7 @@ impl<F: Clone> Chunk<F> {
             for slot in self.slots.iter_mut().skip(from) {
                 leaving.extend(refuse(slot));
             }
-            // Flying blocks still refer to their slots by ordinal, so slots leave from the front only.
+            // Blocks in flight refer to their slots by ordinal, so slots leave from the front only.
             while from == 0 && matches!(self.slots.front(), Some(Slot::Refused)) {
                 self.slots.pop_front();
                 self.first += 1;
@@ -249,12 +250,12 @@ impl<F: Clone> Chunk<F> {
         leaving
     }
 
-    /// Whether no block is left in it.
+    /// Returns true if no block is left in it.
     pub fn is_idle(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Ordinals of the blocks that wait and fit into the space of the file. Each is handed out once.
+    /// Returns the ordinals of waiting blocks that fit into the preallocated space. Each ordinal is returned once.
     pub fn take_fitting(&mut self) -> std::ops::Range<u64> {
         let from = self.next_fitting.max(self.first);
         let skipped = (from - self.first) as usize;
@@ -275,7 +276,7 @@ impl<F: Clone> Chunk<F> {
         self.written
     }
 
-    /// Whether anything is in it.
+    /// Returns true if anything is in it.
     pub fn holds_data(&self) -> bool {
         self.written > 0
     }
@@ -293,7 +294,7 @@ impl<F: Clone> Chunk<F> {
     }
 }
 
-/// Takes a block out of a slot, unless the disk has its memory.
+/// Takes a block out of a slot, unless a write is using its memory.
 fn refuse(slot: &mut Slot) -> Option<Leaving> {
     if matches!(slot, Slot::Flying(..)) {
         return None;
@@ -308,33 +309,33 @@ fn refuse(slot: &mut Slot) -> Option<Leaving> {
     }
 }
 
-/// Where a block ends in its chunk, padding included.
-fn end(filled: &Filled) -> u64 {
+/// The end of a block in its chunk, padding included.
+fn end(filled: &FullBlock) -> u64 {
     filled.offset + u64::from(padded(filled.bytes))
 }
 
-/// A length rounded up to what direct I/O takes.
+/// Returns a length rounded up to the alignment of direct I/O.
 fn padded(bytes: u32) -> u32 {
     bytes.next_multiple_of(ALIGNMENT as u32)
 }
 
-/// When a block was sent, and how much of it is written.
+/// A write in flight: the time it was sent, and its progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
-    /// Its place in the chunk.
+    /// The place in the chunk.
     pub ordinal: u64,
-    /// Where in the file it goes.
+    /// The offset in the file.
     pub offset: u64,
     /// Bytes of it, padding included.
     pub bytes: u32,
-    /// Of those, written.
+    /// Bytes written so far.
     pub written: u32,
-    /// When it was sent.
+    /// The time it was sent.
     pub since: Duration,
 }
 
-/// What the index says of a block: itself, the gaps that became certain, lengths of its frames.
-fn entries(label: Label) -> Vec<Entry> {
+/// Returns the index entries of a block: the block, the gaps that became certain, and the lengths of its frames.
+fn entries(label: BlockMeta) -> Vec<Entry> {
     let sequence = label.block.sequence;
     let lengths = label.lengths.chunks(LENGTHS).enumerate().map(|(n, lengths)| Entry::Lengths {
         sequence,
@@ -355,13 +356,13 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::ring::{Pool, Track};
+    use crate::ring::{Pool, StreamRef};
     use crate::sys::memory::Region;
 
-    fn filled(pool: &mut Pool, track: &Arc<Track>, sequence: u64) -> Filled {
-        Filled {
+    fn filled(pool: &mut Pool, stream_ref: &Arc<StreamRef>, sequence: u64) -> FullBlock {
+        FullBlock {
             block: pool.take().unwrap(),
-            track: track.clone(),
+            stream_ref: stream_ref.clone(),
             sequence,
             chunk: 0,
             offset: sequence * 4096,
@@ -389,12 +390,12 @@ mod tests {
             let mut pool = Pool::new(Arc::new(Region::new(1).unwrap()), 4096, 0);
             let geometry = Geometry { frame_bytes: 4096, block_bytes: 4096, chunk_blocks: 12 };
             let directory = "s_a".to_owned();
-            let track = Arc::new(Track { scan: Uuid::nil(), number: 0, directory, geometry });
+            let stream_ref = Arc::new(StreamRef { scan: Uuid::nil(), number: 0, directory, geometry });
             let mut chunk = Chunk::<()>::new(0);
             chunk.named = true;
             let mut flying = std::collections::BTreeMap::new();
             for sequence in 0..12 {
-                let ordinal = chunk.push(0, filled(&mut pool, &track, sequence));
+                let ordinal = chunk.push(0, filled(&mut pool, &stream_ref, sequence));
                 prop_assert_eq!(ordinal, sequence);
             }
             for ordinal in 0..sent {

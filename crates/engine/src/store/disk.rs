@@ -1,7 +1,7 @@
-//! What a writer needs of a member: operations that are submitted and complete later.
+//! The interface between a writer and its member: operations that are submitted and complete later.
 //!
-//! Writes and syncs go through the ring. What makes, names and trims files may wait for the file
-//! system's journal, so it is done by a helper thread, in order, and completes in the same way.
+//! Writes and syncs go through the ring. Operations that make, rename and truncate files may wait for the file system's
+//! journal, so a helper thread does them in order; they complete in the same way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +20,19 @@ use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, RenameFlags, fallocate, f
 
 use super::member::Member;
 use crate::clock::Clock;
-use crate::ring::{Block, Wake};
+use crate::ring::{Block, Notifier};
 use crate::sys::memory::Region;
 use crate::sys::uring::{DONTCACHE, Done, Ring, RingError};
 
-/// One thing asked of a member. Paths are relative to the member's root.
+/// An operation on a member. Paths are relative to the member's root.
 #[derive(Debug)]
 pub enum Operation<F> {
-    /// Make the directory of a stream and the one for all that is not data; both may exist.
+    /// Make the directory of a stream and its side directory; both may exist.
     MakeDirectories {
         /// The stream's directory.
         directory: String,
     },
-    /// Make a file that must not exist and take its space; nothing is left behind on failure.
+    /// Make a file that must not exist and preallocate its space; on failure, remove it.
     Create {
         /// The file.
         path: String,
@@ -44,22 +44,22 @@ pub enum Operation<F> {
         /// The directory; empty for the root.
         path: String,
     },
-    /// Take more space for a file.
+    /// Preallocate more space for a file.
     Extend {
         /// The file.
         file: F,
         /// First new byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Give a file its true length, if one is named, and then its place, which nothing may hold.
+    /// Truncate a file to its final length, if given, and rename it; the new name must not exist.
     Settle {
         /// The file.
         file: F,
-        /// Its length.
+        /// The final length.
         bytes: Option<u64>,
-        /// Its name now and its name after.
+        /// The current name and the new name.
         rename: Option<(String, String)>,
     },
     /// Remove a file.
@@ -71,7 +71,7 @@ pub enum Operation<F> {
     Write {
         /// The file.
         file: F,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
         /// The memory.
         block: Block,
@@ -82,17 +82,17 @@ pub enum Operation<F> {
     Sync {
         /// The file.
         file: F,
-        /// Whether more than data and size must be safe.
+        /// True if all metadata must be durable, not only data and size.
         metadata: bool,
     },
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug)]
 pub struct Completion<F> {
-    /// The number it was submitted under.
+    /// The token of the submission.
     pub token: u64,
-    /// Bytes written (0 for anything but a write), or what went wrong.
+    /// Bytes written (0 for anything but a write), or the error.
     pub result: io::Result<u32>,
     /// The file that was made or opened.
     pub file: Option<F>,
@@ -100,7 +100,7 @@ pub struct Completion<F> {
     pub block: Option<Block>,
 }
 
-/// A member as its writer sees it: the real one, or one that fails by a seed.
+/// A member as its writer sees it: a real one, or a simulated one that fails by a seed.
 pub trait Disk {
     /// An open file; it is closed when the last handle of it is dropped.
     type File: Clone + fmt::Debug;
@@ -108,7 +108,7 @@ pub trait Disk {
     /// Starts an operation. It completes under `token`, in any order.
     fn submit(&mut self, token: u64, operation: Operation<Self::File>);
 
-    /// Waits for completions, but only while `idle` says that nothing else is to be done.
+    /// Waits for completions, but only while `idle` returns true.
     fn wait(
         &mut self,
         timeout: Duration,
@@ -116,42 +116,42 @@ pub trait Disk {
         into: &mut Vec<Completion<Self::File>>,
     ) -> io::Result<()>;
 
-    /// Time since some start, for durations.
+    /// Time since an arbitrary start, for durations.
     fn now(&self) -> Duration;
 
     /// The host's clock, for the index.
     fn clock(&self) -> Tai;
 
-    /// Gives up what was held for block memory that is no longer in use.
+    /// Releases the registrations of block memory that is no longer in use.
     fn tidy(&mut self) {}
 }
 
-/// How files of a member are opened and written, as its probe found.
+/// The way in which files of a member are opened and written, as probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Where not direct: through the page cache without staying there (`RWF_DONTCACHE`).
+    /// If not direct: through the page cache without staying there (`RWF_DONTCACHE`).
     pub uncached: bool,
-    /// New directories are told not to copy on write (btrfs).
+    /// New directories get the no-copy-on-write attribute (btrfs).
     pub no_cow: bool,
 }
 
-/// Files of a member that leaves nothing behind: they have no names, and last as long as this.
+/// Unnamed files of a member that leaves nothing behind: they exist as long as this value.
 ///
-/// The names are those that they would have, `<scan-stream>/<scan-stream>.00000000` for a chunk in place.
+/// The keys are the names that the files would have: `<scan-stream>/<scan-stream>.00000000` for a complete chunk.
 #[derive(Debug, Default)]
 pub struct Nameless {
     files: Mutex<BTreeMap<String, Arc<OwnedFd>>>,
 }
 
 impl Nameless {
-    /// The file that would have this name.
+    /// Returns the file that would have this name.
     pub fn file(&self, name: &str) -> Option<Arc<OwnedFd>> {
         self.lock().get(name).cloned()
     }
 
-    /// Gives the space of one file back, whoever else has it open.
+    /// Frees the space of one file, even if the file is open elsewhere.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match self.lock().remove(name) {
             Some(file) => Ok(rustix::fs::ftruncate(&file, 0)?),
@@ -159,7 +159,7 @@ impl Nameless {
         }
     }
 
-    /// Lets go of all files, and with them of their space.
+    /// Drops all files and thus frees their space.
     pub fn clear(&self) {
         self.lock().clear();
     }
@@ -174,7 +174,7 @@ pub struct Local {
     ring: Ring,
     done: Vec<Done>,
     flags: u32,
-    wake: Arc<Wake>,
+    wake: Arc<Notifier>,
     chores: Option<mpsc::Sender<(u64, Operation<Arc<OwnedFd>>)>>,
     answers: mpsc::Receiver<Completion<Arc<OwnedFd>>>,
     helper: Option<JoinHandle<()>>,
@@ -182,8 +182,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// The member, for the calling thread.
-    pub fn new(member: &Member, wake: Arc<Wake>) -> Result<Self, RingError> {
+    /// Opens the member for the calling thread.
+    pub fn new(member: &Member, wake: Arc<Notifier>) -> Result<Self, RingError> {
         let access = member.access();
         let ring = Ring::new(wake.clone())?;
         let (chores, receiver) = mpsc::channel();
@@ -207,7 +207,7 @@ impl Local {
         })
     }
 
-    /// Has the kernel pin memory that will be written from. What it refuses is written from all the same.
+    /// Registers memory with the kernel for writing. If the kernel refuses, writes from it still work.
     pub fn pin(&mut self, memory: &[Arc<Region>]) -> io::Result<()> {
         self.ring.pin(memory)
     }
@@ -268,17 +268,17 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.chores = None;
         if let Some(helper) = self.helper.take() {
-            // A helper that panicked has said so on its own.
+            // A helper that panics prints its own message.
             let _ = helper.join();
         }
     }
 }
 
-/// The helper's side: everything that is not a write or a sync.
+/// The state of the helper thread, which does everything except writes and syncs.
 struct Files {
     root: PathBuf,
     access: Access,
-    /// Where files go that are to have no names.
+    /// The store for unnamed files, if files are to have no names.
     nameless: Option<Arc<Nameless>>,
     member: Member,
 }
@@ -288,7 +288,7 @@ impl Files {
         &self,
         chores: &mpsc::Receiver<(u64, Operation<Arc<OwnedFd>>)>,
         answers: &mpsc::Sender<Completion<Arc<OwnedFd>>>,
-        wake: &Wake,
+        wake: &Notifier,
     ) {
         for (token, chore) in chores {
             let performed = match &self.nameless {
@@ -340,7 +340,7 @@ impl Files {
     }
 }
 
-/// The same without names: what is made is kept under the name that it would have.
+/// The same operations without names: each file is kept under the name that it would have.
 impl Files {
     fn perform_nameless(
         &self,
@@ -379,18 +379,18 @@ impl Files {
     }
 }
 
-/// Opens a new file that no directory names: it is gone with its last handle, however the process ends.
+/// Opens a new file that is in no directory: it disappears with its last handle, even if the process is killed.
 pub fn open_nameless(directory: &Path, access: Access) -> io::Result<OwnedFd> {
     use rustix::io::Errno;
     let direct = if access.direct { OFlags::DIRECT } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
     let mode = Mode::RUSR | Mode::WUSR;
     let file = match rustix::fs::open(directory, flags | OFlags::TMPFILE, mode) {
-        // A file system without such files: it has a name for as long as it takes to remove it.
+        // On a file system without such files, the file has a name until it is removed right after.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
             let path = directory.join(format!(".fullbore-{}", uuid::Uuid::now_v7()));
             let made = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, mode);
-            // There even after a refusal: some file systems make the file and then refuse the flag.
+            // The file may exist even after a refusal: some file systems make the file and then refuse the flag.
             let _ = std::fs::remove_file(&path);
             made?
         }
@@ -403,7 +403,7 @@ pub fn open_nameless(directory: &Path, access: Access) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Makes a stream's two directories. With `exclusive`, the first must be new.
+/// Makes a stream's two directories. With `exclusive`, the first must not exist.
 pub fn make_directories(
     root: &Path,
     directory: &str,
@@ -422,14 +422,14 @@ pub fn make_directories(
     Ok(())
 }
 
-/// Tells a new directory that files in it are written in place (btrfs).
+/// Sets the no-copy-on-write attribute on a new directory, so that files in it are written in place (btrfs).
 pub fn no_cow(directory: &Path) -> io::Result<()> {
     let directory = File::open(directory)?;
     let flags = rustix::fs::ioctl_getflags(&directory)?;
     Ok(rustix::fs::ioctl_setflags(&directory, flags | IFlags::NOCOW)?)
 }
 
-/// Opens a file for writing that must not exist yet.
+/// Opens a file for writing; the file must not exist.
 pub fn open_new(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     let direct = if direct { OFlags::DIRECT } else { OFlags::empty() };
     let flags = direct | OFlags::NOFOLLOW;
@@ -441,31 +441,32 @@ pub fn open_new(path: &Path, direct: bool) -> io::Result<OwnedFd> {
 fn create(path: &Path, direct: bool, bytes: u64) -> io::Result<OwnedFd> {
     let file = open_new(path, direct)?;
     if let Err(error) = take_space(&file, 0, bytes) {
-        // ext4 leaves what it could get: a full disk would stay full. The first error is the one to tell.
+        // ext4 keeps the space that it could allocate: a full disk would stay full. The first error is the one to
+        // report.
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
     Ok(file)
 }
 
-/// Takes the space for a file at its full size: writes that extend a file wait for one another.
+/// Preallocates a file at its full size, because writes that extend a file wait for one another.
 fn take_space(file: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::empty(), offset, bytes) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
-            // A file system without preallocation: the size is set, and space is taken as it is written.
+            // On a file system without preallocation, the size is set, and each write allocates its space.
             Err(rustix::io::Errno::OPNOTSUPP) => return Ok(ftruncate(file, offset + bytes)?),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Renames without ever replacing a file.
+/// Renames a file without ever replacing another.
 fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::CWD;
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems know no such flag; names are only made here, so looking is enough.
+        // Some network file systems do not support the flag. Only this process makes names here, so a check is enough.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if !to.exists() => {
             std::fs::rename(from, to)
         }

@@ -1,8 +1,8 @@
-//! A disk in memory that fails by a seed, and the writer's promises checked on it.
+//! A simulated disk in memory that fails by a seed, and tests of the writer's guarantees on it.
 //!
-//! It keeps to the least that a file system promises: operations complete in any order; a sync makes
-//! safe what had completed when it was asked for; a name is safe once a directory it concerns is
-//! synced. What a power cut would leave is known at every moment, and compared with every report.
+//! The disk gives only the guarantees of a file system: operations complete in any order; a sync makes durable what had
+//! completed when it was submitted; a name is durable once a directory it concerns is synced. The state after a power
+//! cut is known at every moment and is compared with every report.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,13 @@ use uuid::Uuid;
 
 use super::disk::{Completion, Disk, Operation};
 use super::inventory::PART_SUFFIX;
-use super::writer::{Engine, Lane, Settings};
-use crate::ring::{Command, Filled, Gauge, Pool, Report, Returned, Track};
+use super::writer::{CaptureQueue, Engine, Settings};
+use crate::ring::{
+    FullBlock, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+};
 use crate::sys::memory::Region;
 
-/// Random numbers that a seed repeats (splitmix64).
+/// A reproducible random number generator (splitmix64).
 #[derive(Clone)]
 struct Dice(u64);
 
@@ -37,20 +39,20 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
-    /// True once in `times`; never for 0.
+    /// Returns true with probability 1 in `times`; never for 0.
     fn once_in(&mut self, times: u64) -> bool {
         times > 0 && self.roll(times) == 0
     }
 }
 
-/// How often what goes wrong: once in so many times, or never (0).
+/// Fault rates: each fault occurs once in this many times, or never (0).
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     short_write: u64,
     write_error: u64,
     sync_error: u64,
     chore_error: u64,
-    /// Bytes on the disk; 0 = no end.
+    /// Bytes on the disk; 0 = unlimited.
     capacity: u64,
 }
 
@@ -74,7 +76,7 @@ struct Content {
     space: u64,
 }
 
-/// A change of names, and the directories of which any makes it safe when synced.
+/// A change of names, and the directories of which any makes the change durable when synced.
 #[derive(Clone)]
 struct Naming {
     remove: Option<String>,
@@ -107,7 +109,7 @@ impl World {
         self.namings.push(Naming { remove, add, directories, safe: false });
     }
 
-    /// The names that a power cut would leave.
+    /// Returns the names that remain after a power cut.
     fn safe_names(&self) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
         for naming in self.namings.iter().filter(|naming| naming.safe) {
@@ -126,7 +128,7 @@ impl World {
     }
 }
 
-/// What a sync will make safe when it succeeds.
+/// The changes that a sync makes durable when it succeeds.
 enum Snapshot {
     None,
     Content(Vec<u8>),
@@ -302,7 +304,7 @@ fn make_safe(world: &mut World, file: &Handle, snapshot: Snapshot) {
     }
 }
 
-/// What was sent of one block.
+/// A block that was sent.
 #[derive(Clone)]
 struct Sent {
     chunk: u32,
@@ -311,12 +313,12 @@ struct Sent {
     fate: Option<bool>,
 }
 
-/// A capture thread and a supervisor that believe nothing.
+/// A capture thread and a supervisor that check every report.
 struct Recording {
     seed: u64,
     faults: Faults,
     world: Rc<RefCell<World>>,
-    tracks: Vec<Arc<Track>>,
+    stream_refs: Vec<Arc<StreamRef>>,
     sent: BTreeMap<(u16, u64), Sent>,
     durable: BTreeSet<(u16, u64)>,
     suspect: BTreeSet<(u16, u64)>,
@@ -326,17 +328,18 @@ struct Recording {
 }
 
 impl Recording {
-    fn returned(&mut self, pool: &mut Pool, returned: Returned, order: &mut Vec<(u16, u64)>) {
+    fn returned(&mut self, pool: &mut Pool, returned: WriterReply, order: &mut Vec<(u16, u64)>) {
         match returned {
-            Returned::Written { block, .. } => {
-                // The label is gone, and blocks of one lane and chunk come back in order: by content.
+            WriterReply::Written { block, .. } => {
+                // The label is gone, and blocks of one queue and chunk return in order, so the content identifies the
+                // block.
                 let number = u16::from_le_bytes([block[0], block[1]]);
                 let sequence = u64::from_le_bytes(block[2..10].try_into().unwrap());
                 self.settle((number, sequence), true);
                 pool.put(block);
             }
-            Returned::Refused(filled) => {
-                let key = (filled.track.number, filled.sequence);
+            WriterReply::Refused(filled) => {
+                let key = (filled.stream_ref.number, filled.sequence);
                 let sent = &self.sent[&key];
                 assert_eq!(
                     &filled.block[..filled.bytes as usize],
@@ -356,43 +359,54 @@ impl Recording {
         assert!(fate.replace(written).is_none(), "seed {}: {key:?} came back twice", self.seed);
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: WriterEvent) {
         match report {
-            Report::Durable { track, sequences, bytes } => {
+            WriterEvent::Durable { stream_ref, sequences, bytes } => {
                 let mut sum = 0;
                 for sequence in sequences {
-                    let key = (track.number, sequence);
+                    let key = (stream_ref.number, sequence);
                     sum += self.sent[&key].bytes.len() as u64;
                     assert!(self.durable.insert(key), "seed {}: durable twice", self.seed);
-                    self.check_safe(&track, key);
+                    self.check_safe(&stream_ref, key);
                 }
                 assert_eq!(sum, bytes);
             }
-            Report::Failed { why, suspect, .. } => {
+            WriterEvent::Failed { why, suspect, .. } => {
                 assert!(self.faults.any(), "seed {}: failed without a fault: {why}", self.seed);
                 self.failures += 1;
-                for (track, blocks) in suspect {
-                    self.suspect.extend(blocks.iter().map(|it| (track.number, it.sequence)));
+                for (stream_ref, blocks) in suspect {
+                    self.suspect.extend(blocks.iter().map(|it| (stream_ref.number, it.sequence)));
                 }
             }
-            Report::Finished { track, .. } => {
-                assert!(self.finished.insert(track.number), "seed {}: finished twice", self.seed);
+            WriterEvent::Finished { stream_ref, .. } => {
+                assert!(
+                    self.finished.insert(stream_ref.number),
+                    "seed {}: finished twice",
+                    self.seed
+                );
             }
-            Report::Back { .. } => panic!("seed {}: nobody recalled it", self.seed),
-            Report::Gone { .. } => panic!("seed {}: the writer ended before its time", self.seed),
+            WriterEvent::Full { .. } => {
+                panic!("seed {}: a member fails when it is full", self.seed)
+            }
+            WriterEvent::Back { .. } => panic!("seed {}: nobody recalled it", self.seed),
+            WriterEvent::Alternate { .. } => panic!("a member has no files with other names"),
+            WriterEvent::Gone { .. } => {
+                panic!("seed {}: the writer ended before its time", self.seed)
+            }
         }
     }
 
-    /// After a power cut now, the block would be found by the index and verify.
-    fn check_safe(&self, track: &Track, key: (u16, u64)) {
+    /// Checks that the index and verify would find the block after a power cut now.
+    fn check_safe(&self, stream_ref: &StreamRef, key: (u16, u64)) {
         let (world, seed) = (self.world.borrow(), self.seed);
         let names = world.safe_names();
-        let directory = &track.directory;
+        let directory = &stream_ref.directory;
         for path in [directory.clone(), format!("{directory}/.fullbore")] {
             assert!(names.contains_key(&path), "seed {seed}: {path} is not safe");
         }
         let index = names.get(&format!("{directory}/.fullbore/index")).expect("the index is safe");
-        let (entries, _) = Codec::of_scan(track.scan).decode_file(&world.contents[*index].safe);
+        let (entries, _) =
+            Codec::of_scan(stream_ref.scan).decode_file(&world.contents[*index].safe);
         let found = entries.iter().find_map(|(_, entry)| match entry {
             Entry::Block(block) if block.sequence == key.1 => Some(*block),
             _ => None,
@@ -414,7 +428,7 @@ impl Recording {
         );
     }
 
-    /// After the end: plain files without holes, and nothing lost silently.
+    /// Checks the end state: plain files without holes, and no unreported loss.
     fn check_end(&self) {
         let (world, seed) = (self.world.borrow(), self.seed);
         for (key, sent) in &self.sent {
@@ -428,29 +442,29 @@ impl Recording {
                 "seed {seed}: {key:?} {written}, of a chunk from its first block on: {whole}"
             );
         }
-        for track in &self.tracks {
-            self.check_chunks(&world, track);
+        for stream_ref in &self.stream_refs {
+            self.check_chunks(&world, stream_ref);
         }
     }
 
-    fn check_chunks(&self, world: &World, track: &Track) {
+    fn check_chunks(&self, world: &World, stream_ref: &StreamRef) {
         let seed = self.seed;
         let mut chunks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for (key, sent) in &self.sent {
-            if key.0 == track.number && sent.fate == Some(true) {
+            if key.0 == stream_ref.number && sent.fate == Some(true) {
                 let bytes: &mut Vec<u8> = chunks.entry(sent.chunk).or_default();
                 assert_eq!(bytes.len() as u64, sent.offset, "seed {seed}: a hole before {key:?}");
                 bytes.extend_from_slice(&sent.bytes);
             }
         }
-        let directory = &track.directory;
+        let directory = &stream_ref.directory;
         let mut expected = BTreeSet::new();
         for (number, bytes) in &chunks {
             let name = chunk_file(directory, *number);
             let filling = format!("{directory}/.fullbore/{name}{PART_SUFFIX}");
             let place = format!("{directory}/{name}");
             expected.insert(place.clone());
-            // When putting in place is what failed, the chunk is still where it was filled.
+            // If the rename failed, the chunk still has its working name.
             let mut found = world.names.get(&place);
             if self.faults.chore_error > 0 {
                 found = found.or(world.names.get(&filling));
@@ -490,7 +504,7 @@ fn faults_of(dice: &mut Dice) -> Faults {
     faults
 }
 
-/// Records some streams on a disk of this seed, and checks everything that is said about them.
+/// Records some streams on a disk of this seed and checks every report.
 fn record(seed: u64, pool: &mut Pool) {
     let mut dice = Dice(seed);
     let faults = faults_of(&mut dice);
@@ -507,11 +521,11 @@ fn record(seed: u64, pool: &mut Pool) {
     for _ in 0..lanes {
         let (commands, receiver) = rtrb::RingBuffer::new(8);
         let (sender, returned) = rtrb::RingBuffer::new(1 + dice.roll(8) as usize);
-        inner.push(Lane { commands: receiver, returned: sender });
+        inner.push(CaptureQueue { commands: receiver, returned: sender });
         ends.push((commands, returned));
     }
     let (sender, reports) = mpsc::channel();
-    let gauge = Arc::new(Gauge::default());
+    let gauge = Arc::new(WriterMetrics::default());
     let settings = Settings {
         depth_bytes: 4096 << dice.roll(5),
         step_bytes: 4096 << dice.roll(5),
@@ -523,17 +537,17 @@ fn record(seed: u64, pool: &mut Pool) {
     let mut engine = Engine::new(disk, member, "/m".into(), inner, gauge.clone(), sender, settings);
     let block_bytes = 4096 * (1 + dice.roll(3)) as u32;
     let geometry = Geometry { frame_bytes: 0, block_bytes, chunk_blocks: 1 + dice.roll(5) as u32 };
-    let tracks: Vec<Arc<Track>> = (0..1 + dice.roll(3) as u16)
+    let stream_refs: Vec<Arc<StreamRef>> = (0..1 + dice.roll(3) as u16)
         .map(|number| {
             let directory = format!("s_a_ds{number}");
-            Arc::new(Track { scan: Uuid::from_u128(seed.into()), number, directory, geometry })
+            Arc::new(StreamRef { scan: Uuid::from_u128(seed.into()), number, directory, geometry })
         })
         .collect();
     let mut recording = Recording {
         seed,
         faults,
         world,
-        tracks: tracks.clone(),
+        stream_refs: stream_refs.clone(),
         sent: BTreeMap::new(),
         durable: BTreeSet::new(),
         suspect: BTreeSet::new(),
@@ -542,13 +556,13 @@ fn record(seed: u64, pool: &mut Pool) {
         bases: BTreeMap::new(),
     };
 
-    let mut script = script(&mut dice, &tracks);
+    let mut script = script(&mut dice, &stream_refs);
     let mut refused = vec![];
     for turn in 0.. {
         assert!(turn < 200_000, "seed {seed}: never ends");
         for _ in 0..dice.roll(4) {
             let Some(step) = script.last() else { break };
-            let lane = usize::from(step.track.number) % lanes;
+            let lane = usize::from(step.stream_ref.number) % lanes;
             if ends[lane].0.is_full() || pool.free() == 0 {
                 break;
             }
@@ -557,7 +571,7 @@ fn record(seed: u64, pool: &mut Pool) {
             ends[lane].0.push(command).ok().unwrap();
         }
         let home = recording.sent.values().all(|sent| sent.fate.is_some());
-        if script.is_empty() && home && recording.finished.len() == tracks.len() {
+        if script.is_empty() && home && recording.finished.len() == stream_refs.len() {
             ends.clear();
         }
         let alive = engine.turn();
@@ -573,15 +587,15 @@ fn record(seed: u64, pool: &mut Pool) {
             break;
         }
     }
-    assert_eq!(recording.finished.len(), tracks.len(), "seed {seed}");
+    assert_eq!(recording.finished.len(), stream_refs.len(), "seed {seed}");
     assert_eq!(gauge.backlog_bytes.load(Relaxed), 0, "seed {seed}");
     assert_eq!(gauge.refusing.load(Relaxed), recording.failures > 0, "seed {seed}");
     recording.check_end();
 }
 
-/// One command, made when it is sent.
+/// One command, built when it is sent.
 struct Step {
-    track: Arc<Track>,
+    stream_ref: Arc<StreamRef>,
     /// Sequence, chunk, offset and bytes; `None` for the finish.
     block: Option<(u64, u32, u64, u32)>,
     gaps: u64,
@@ -589,24 +603,29 @@ struct Step {
 }
 
 impl Step {
-    fn command(self, pool: &mut Pool, recording: &mut Recording, gauge: &Gauge) -> Command {
+    fn command(
+        self,
+        pool: &mut Pool,
+        recording: &mut Recording,
+        gauge: &WriterMetrics,
+    ) -> WriterCommand {
         let gap = |n| Gap { first: n as i64, count: 1, cause: Cause::Missing };
         let gaps = (0..self.gaps).map(gap).collect();
         let Some((sequence, chunk, offset, bytes)) = self.block else {
-            return Command::Finish { track: self.track, gaps };
+            return WriterCommand::Finish { stream_ref: self.stream_ref, gaps };
         };
         let mut block = pool.take().unwrap();
         block.fill(sequence as u8 ^ 0x5A);
-        block[..2].copy_from_slice(&self.track.number.to_le_bytes());
+        block[..2].copy_from_slice(&self.stream_ref.number.to_le_bytes());
         block[2..10].copy_from_slice(&sequence.to_le_bytes());
         let content = block[..bytes as usize].to_vec();
         let sent = Sent { chunk, offset, bytes: content, fate: None };
-        recording.sent.insert((self.track.number, sequence), sent);
-        recording.bases.entry((self.track.number, chunk)).or_insert(offset);
+        recording.sent.insert((self.stream_ref.number, sequence), sent);
+        recording.bases.entry((self.stream_ref.number, chunk)).or_insert(offset);
         gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
-        Command::Write(Filled {
+        WriterCommand::Write(FullBlock {
             block,
-            track: self.track,
+            stream_ref: self.stream_ref,
             sequence,
             chunk,
             offset,
@@ -624,12 +643,12 @@ impl Step {
     }
 }
 
-/// What is sent, last step first: some chunks of every stream, and some without the first of their blocks, which are
-/// to be refused.
-fn script(dice: &mut Dice, tracks: &[Arc<Track>]) -> Vec<Step> {
+/// Returns the commands, last one first: some chunks of every stream, and some chunks without their first block, which
+/// the writer must refuse.
+fn script(dice: &mut Dice, stream_refs: &[Arc<StreamRef>]) -> Vec<Step> {
     let mut queues: Vec<Vec<Step>> = vec![];
-    for track in tracks {
-        let geometry = track.geometry;
+    for stream_ref in stream_refs {
+        let geometry = stream_ref.geometry;
         let (mut steps, mut sequence) = (vec![], 0);
         let chunks = dice.roll(6) as u32;
         for chunk in 0..chunks {
@@ -640,14 +659,19 @@ fn script(dice: &mut Dice, tracks: &[Arc<Track>]) -> Vec<Step> {
                 let bytes = geometry.block_bytes - shorter;
                 let block = Some((sequence, chunk, place * u64::from(geometry.block_bytes), bytes));
                 let (gaps, lengths) = (dice.roll(3), dice.roll(120) as usize);
-                steps.push(Step { track: track.clone(), block, gaps, lengths });
+                steps.push(Step { stream_ref: stream_ref.clone(), block, gaps, lengths });
                 sequence += 1;
                 if last {
                     break;
                 }
             }
         }
-        steps.push(Step { track: track.clone(), block: None, gaps: dice.roll(3), lengths: 0 });
+        steps.push(Step {
+            stream_ref: stream_ref.clone(),
+            block: None,
+            gaps: dice.roll(3),
+            lengths: 0,
+        });
         steps.reverse();
         queues.push(steps);
     }

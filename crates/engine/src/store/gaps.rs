@@ -1,14 +1,14 @@
-//! The gaps of a stream as one list, however many records spoke of them.
+//! Merges the gap records of a stream into one list.
 //!
-//! A frame is first known to be *missing*; when it comes after all it is recorded once more as *late*
-//! or *damaged*. And a gap may stand in the indexes of two members when its block was written twice.
-//! So records are painted over one another: the cause that knows more wins, nothing counts twice.
+//! A frame is first recorded as *missing*; if it arrives later, it is recorded again as *late* or *damaged*. A gap may
+//! also be in the indexes of two members if its block was written twice. So records are painted over one another: the
+//! more specific cause wins, and nothing counts twice.
 
 use std::ops::Range;
 
 use fullbore_core::gap::{Cause, Gap};
 
-/// Causes by how much they know of a frame; later ones paint over earlier ones.
+/// Causes from the least to the most specific; later ones paint over earlier ones.
 const LAYERS: [Cause; 4] = [Cause::Missing, Cause::Overrun, Cause::Late, Cause::Damaged];
 
 /// Disjoint gaps in ascending order.
@@ -26,7 +26,7 @@ struct Run {
 }
 
 impl Gaps {
-    /// Makes one list of all that the records say, in whatever order they come.
+    /// Merges the records, in any order, into one list.
     pub fn paint(records: impl IntoIterator<Item = Gap>) -> Self {
         let mut layers: [Vec<Run>; 4] = Default::default();
         for gap in records.into_iter().filter(|gap| gap.count > 0) {
@@ -50,12 +50,12 @@ impl Gaps {
         })
     }
 
-    /// How many gaps there are.
+    /// The number of gaps.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether nothing is missing.
+    /// Returns true if there are no gaps.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -80,7 +80,7 @@ impl Gaps {
         self.runs.first().map(|run| run.start)
     }
 
-    /// Whether a frame lies in a gap.
+    /// Returns true if a frame is in a gap.
     pub fn contains(&self, index: i64) -> bool {
         self.from(index).first().is_some_and(|run| run.start <= index)
     }
@@ -101,7 +101,7 @@ impl Gaps {
         parts
     }
 
-    /// What of the gaps lies within a range.
+    /// Returns the parts of the gaps within a range.
     pub fn clipped(&self, range: Range<i64>) -> Self {
         let inside = self.from(range.start).iter().take_while(|run| run.start < range.end);
         let clip = |run: &Run| Run {
@@ -112,7 +112,7 @@ impl Gaps {
         Self { runs: inside.map(clip).filter(|run| run.start < run.end).collect() }
     }
 
-    /// The same frames, whatever the causes: touching runs are one.
+    /// Returns the frames regardless of cause: touching runs are merged.
     pub fn without_causes(&self) -> Vec<Range<i64>> {
         let mut all: Vec<Range<i64>> = Vec::new();
         for run in &self.runs {
@@ -130,7 +130,7 @@ impl Gaps {
     }
 }
 
-/// Sorted, with touching and overlapping runs made one.
+/// Returns the runs sorted, with touching and overlapping runs merged.
 fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable_by_key(|run| run.start);
     let mut list: Vec<Run> = Vec::with_capacity(runs.len());
@@ -143,7 +143,7 @@ fn joined(mut runs: Vec<Run>) -> Vec<Run> {
     list
 }
 
-/// All of `over`, and what of `under` it leaves visible.
+/// Returns all of `over`, and the parts of `under` that it does not cover.
 fn painted_over(under: &[Run], over: &[Run]) -> Vec<Run> {
     let mut list = Vec::with_capacity(under.len() + over.len());
     let mut next = 0;

@@ -1,4 +1,4 @@
-//! `.fullbore/member.json`: who a member is, wherever it is mounted.
+//! `.fullbore/member.json`: the identity of a member, independent of its mount point.
 //!
 //! ```json
 //! {
@@ -7,8 +7,8 @@
 //! }
 //! ```
 //!
-//! The checksum is that of the text of the UUID. The file is read byte for byte, so that whatever is not as it was
-//! written is found. Files of version 0.1.0 have no checksum.
+//! The checksum covers the text of the UUID. The file is compared byte for byte, so that every change is detected.
+//! Files of version 0.1.0 have no checksum.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -25,12 +25,13 @@ struct Identity {
     uuid: Uuid,
 }
 
-/// Where the identity of the member at `root` is kept.
+/// Returns the path of the identity file of the member at `root`.
 pub fn identity_path(root: &Path) -> PathBuf {
     root.join(SIDE_DIRECTORY).join(MEMBER_FILE)
 }
 
-/// Who the member at `root` is; nothing if it does not say. The error says why what it says cannot be believed.
+/// Returns the identity of the member at `root`; `None` if there is no identity file. The error says why the file is
+/// invalid.
 pub fn read_identity(root: &Path) -> Result<Option<Uuid>, String> {
     let path = identity_path(root);
     if matches!(path.try_exists(), Ok(false)) {
@@ -46,7 +47,7 @@ pub fn read_identity(root: &Path) -> Result<Option<Uuid>, String> {
     }
 }
 
-/// Gives the member with this side directory an identity, unless another process was faster: both then have that.
+/// Gives the member with this side directory an identity. If another process is faster, its identity is kept.
 pub fn give_identity(side: &Path) -> io::Result<()> {
     let (path, uuid) = (side.join(MEMBER_FILE), Uuid::now_v7());
     let draft = side.join(format!("{MEMBER_FILE}.{uuid}"));
@@ -56,23 +57,23 @@ pub fn give_identity(side: &Path) -> io::Result<()> {
         .and_then(|()| file.sync_all())
         .and_then(|()| match std::fs::hard_link(&draft, &path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            // File systems without hard links (exFAT): a copy is as good, and the later one wins.
+            // File systems without hard links (exFAT): a copy is enough, and the later one wins.
             Err(_) => std::fs::copy(&draft, &path).map(drop),
             done => done,
         })
         .and_then(|()| File::open(side)?.sync_all());
-    // A draft that stays is clutter; the error that matters is the one before.
+    // A draft that remains does no harm; the earlier error is the one to report.
     let _ = std::fs::remove_file(&draft);
     written
 }
 
-/// All that the file of this member holds.
+/// Returns the full text of the identity file.
 pub fn text_of(uuid: Uuid) -> String {
     let crc = crc32c::crc32c(uuid.to_string().as_bytes());
     format!("{{\n  \"uuid\": \"{uuid}\",\n  \"crc32c\": \"{crc:08x}\"\n}}\n")
 }
 
-/// What version 0.1.0 wrote, and what people wrote who made one by hand.
+/// Returns the texts of files written by version 0.1.0 or by hand.
 fn without_checksum(uuid: Uuid) -> [String; 2] {
     [format!("{{\n  \"uuid\": \"{uuid}\"\n}}\n"), format!("{{\"uuid\":\"{uuid}\"}}\n")]
 }

@@ -1,4 +1,4 @@
-//! The rounds that make a stream durable on one member, as a pure state machine.
+//! The sync rounds that make a stream durable on one member, as a pure state machine.
 //!
 //! ```text
 //!            Due, something new              Recorded                 last Synced
@@ -10,11 +10,12 @@
 //!            Failed: Broken, for ever; blocks not published are Suspect
 //! ```
 //!
-//! A block is only told of once its write has completed. Its record is written after that, and the
-//! sync is asked for after the record's write has completed, because a sync covers only what had
-//! completed when it was asked for. What a round published is marked in the next round, for those who read along. If
-//! that is all it has to write, it syncs nothing: a mark that is lost takes nothing back, since what it tells of is
-//! durable, and the next sync of the index, at the latest that at the end, covers it.
+//! A round covers a block only once the block's write has completed. The round writes the block's record after that,
+//! and submits the sync after the record's write has completed, because a sync covers only what had completed when it
+//! was submitted.
+//! The next round writes a mark for the blocks that a round published, for readers that follow the recording. If the
+//! mark is all that a round has to write, the round syncs nothing: losing a mark does no harm, because the blocks it
+//! covers are durable, and the next sync of the index, at the latest the one at the end, covers it.
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -22,14 +23,14 @@ use std::mem::take;
 use fullbore_core::index::Entry;
 use fullbore_core::time::Tai;
 
-/// A file or directory of the stream that a round may have to sync.
+/// A file or directory of the stream that a round may sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum SyncTarget {
     /// The member's root directory.
     Root,
     /// The stream's directory.
     Directory,
-    /// The directory of all that is not data.
+    /// The side directory, with all files that are not data.
     Side,
     /// The index.
     Index,
@@ -37,58 +38,58 @@ pub enum Part {
     Chunk(u32),
 }
 
-/// A block whose bytes are in its chunk, and those of all blocks before it there: what the index says of it.
+/// The index record of a block whose bytes, and those of all blocks before it, are in its chunk.
 pub type Landed = fullbore_core::index::Block;
 
-/// What happens to a stream.
+/// An event of a stream.
 #[derive(Debug)]
 pub enum Event {
     /// A block landed; these are its index entries.
     Landed(Landed, Vec<Entry>),
-    /// Something for the index that belongs to no block.
+    /// An index entry that belongs to no block.
     Noted(Entry),
     /// A name was made or changed in a directory.
-    Touched(Part),
-    /// It is time for a round, if there is something new.
+    Touched(SyncTarget),
+    /// A round is due, if there is something new.
     Due,
     /// The records of the round are written.
     Recorded,
-    /// A sync of the round has succeeded.
-    Synced(Part, Tai),
+    /// A sync of the round has succeeded, at this time.
+    Synced(SyncTarget, Tai),
     /// A write of records or a sync has failed.
     Failed,
-    /// Nothing more will land.
+    /// No more blocks will land.
     Finish,
 }
 
-/// What is to be done about it.
+/// An action that the caller must carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Write these to the index.
+    /// Write these entries to the index.
     Record(Vec<Entry>),
-    /// Sync these.
-    Sync(Vec<Part>),
-    /// These are durable.
+    /// Sync these targets.
+    Sync(Vec<SyncTarget>),
+    /// Report these blocks as durable.
     Publish(Vec<Landed>),
-    /// These were written, and nobody can say whether they are on the disk.
+    /// Report these blocks as suspect: they were written, but may not be on the disk.
     Suspect(Vec<Landed>),
     /// The last round is over.
     Closed,
 }
 
-/// A stream's way to durability on one member.
+/// The durability state of a stream on one member.
 #[derive(Debug, Default)]
 pub struct Journal {
     phase: Phase,
-    /// Landed since the last round began.
+    /// Blocks landed since the last round began.
     news: Vec<Landed>,
     entries: Vec<Entry>,
-    touched: BTreeSet<Part>,
-    /// Blocks published in all.
+    touched: BTreeSet<SyncTarget>,
+    /// The total number of published blocks.
     durable: u64,
-    /// When the last round published, while no record says so.
+    /// The time at which the last round published, until a mark records it.
     owed: Option<Tai>,
-    /// Whether records were written since the index was last synced.
+    /// True if records were written since the index was last synced.
     unsynced: bool,
     finishing: bool,
 }
@@ -97,32 +98,33 @@ pub struct Journal {
 enum Phase {
     #[default]
     Quiet,
-    /// A mark is written, and nothing else.
+    /// A round that writes only a mark.
     Marking,
     Recording(Vec<Landed>),
-    Syncing(Vec<Landed>, BTreeSet<Part>),
+    Syncing(Vec<Landed>, BTreeSet<SyncTarget>),
     Broken,
     Closed,
 }
 
 impl Journal {
-    /// Whether a round would have something to do. A mark is told even if nothing follows: whoever reads along goes by it.
+    /// Returns true if a round would have something to do. A mark is written even if nothing follows, because readers
+    /// of a live scan depend on it.
     pub fn has_news(&self) -> bool {
         let news = !self.news.is_empty() || !self.entries.is_empty() || self.owed.is_some();
         !self.broken() && news
     }
 
-    /// Whether a round is being carried out.
+    /// Returns true if a round is being carried out.
     pub fn in_round(&self) -> bool {
         matches!(self.phase, Phase::Marking | Phase::Recording(_) | Phase::Syncing(..))
     }
 
-    /// Whether a write of records or a sync has failed.
+    /// Returns true if a write of records or a sync has failed.
     pub fn broken(&self) -> bool {
         matches!(self.phase, Phase::Broken)
     }
 
-    /// Takes what happened; returns what is to be done, in order.
+    /// Handles an event; returns the actions in order.
     pub fn step(&mut self, event: Event) -> Vec<Action> {
         match (take(&mut self.phase), event) {
             (Phase::Broken, Event::Landed(block, _)) => {
@@ -133,7 +135,7 @@ impl Journal {
                 self.phase = Phase::Closed;
                 vec![Action::Closed]
             }
-            // What was still under way when it broke comes in and changes nothing.
+            // Completions of operations that were in flight at the failure change nothing.
             (
                 phase @ (Phase::Broken | Phase::Closed),
                 Event::Noted(_)
@@ -152,7 +154,7 @@ impl Journal {
             (phase, Event::Landed(block, entries)) => {
                 self.news.push(block);
                 self.entries.extend(entries);
-                self.touched.insert(Part::Chunk(block.chunk));
+                self.touched.insert(SyncTarget::Chunk(block.chunk));
                 self.stay(phase)
             }
             (phase, Event::Noted(entry)) => {
@@ -178,13 +180,14 @@ impl Journal {
                 self.go_on()
             }
             (Phase::Recording(covered), Event::Recorded) => {
-                // News may have landed since; syncing its chunk early does no harm.
+                // More blocks may have landed since; syncing their chunk early does no harm.
                 let mut parts = take(&mut self.touched);
-                parts.insert(Part::Index);
+                parts.insert(SyncTarget::Index);
                 self.unsynced = false;
                 let list = parts.iter().copied().collect();
-                // A chunk with news that this round does not cover has to be synced again in the next.
-                self.touched = self.news.iter().map(|block| Part::Chunk(block.chunk)).collect();
+                // A chunk with blocks that this round does not cover must be synced again in the next.
+                self.touched =
+                    self.news.iter().map(|block| SyncTarget::Chunk(block.chunk)).collect();
                 self.phase = Phase::Syncing(covered, parts);
                 vec![Action::Sync(list)]
             }
@@ -235,7 +238,7 @@ impl Journal {
         actions
     }
 
-    /// After a round, or when asked to finish in a quiet moment.
+    /// Continues after a round, or finishes in the quiet state.
     fn go_on(&mut self) -> Vec<Action> {
         if self.finishing && (self.has_news() || self.unsynced) {
             return self.begin();
@@ -266,23 +269,23 @@ mod tests {
 
     use super::*;
 
-    /// A disk that keeps to the least that is promised: what had completed when a sync was asked for
-    /// is safe when the sync succeeds, and nothing else is.
+    /// A disk with minimal guarantees: what had completed when a sync was submitted is durable when the sync succeeds,
+    /// and nothing else is.
     #[derive(Default)]
     struct Environment {
         journal: Journal,
         landed: Vec<Landed>,
         record_wish: Option<Vec<Entry>>,
         recorded: Vec<Entry>,
-        /// Part, and blocks landed, entries recorded and touches of it when it was asked for.
-        syncs: Vec<(Part, usize, usize, usize)>,
+        /// Target, and the blocks landed, entries recorded and touches of it when the sync was submitted.
+        syncs: Vec<(SyncTarget, usize, usize, usize)>,
         safe_data: BTreeSet<u64>,
         safe_entries: usize,
-        /// How often each directory was touched, and how many of those touches are safe.
-        touches: BTreeMap<Part, usize>,
-        safe_touches: BTreeMap<Part, usize>,
-        /// The touches that came before each block.
-        needs: Vec<BTreeMap<Part, usize>>,
+        /// The number of touches of each directory, and how many of them are durable.
+        touches: BTreeMap<SyncTarget, usize>,
+        safe_touches: BTreeMap<SyncTarget, usize>,
+        /// The touches before each block.
+        needs: Vec<BTreeMap<SyncTarget, usize>>,
         published: Vec<u64>,
         suspect: Vec<u64>,
         closed: bool,
@@ -355,12 +358,12 @@ mod tests {
             }
             let (part, landed, recorded, touches) = self.syncs.remove(choice % self.syncs.len());
             match part {
-                Part::Index => self.safe_entries = recorded,
-                Part::Chunk(chunk) => {
+                SyncTarget::Index => self.safe_entries = recorded,
+                SyncTarget::Chunk(chunk) => {
                     let covered = self.landed[..landed].iter().filter(|b| b.chunk == chunk);
                     self.safe_data.extend(covered.map(|block| block.sequence));
                 }
-                Part::Root | Part::Directory | Part::Side => {
+                SyncTarget::Root | SyncTarget::Directory | SyncTarget::Side => {
                     self.safe_touches.insert(part, touches);
                 }
             }
@@ -426,7 +429,7 @@ mod tests {
                     4 => environment.complete_record(),
                     5 | 6 => environment.complete_sync(choice.into()),
                     7 if !environment.closed => {
-                        let part = [Part::Root, Part::Directory, Part::Side][usize::from(choice % 3)];
+                        let part = [SyncTarget::Root, SyncTarget::Directory, SyncTarget::Side][usize::from(choice % 3)];
                         *environment.touches.entry(part).or_default() += 1;
                         environment.tell(Event::Touched(part));
                     }

@@ -1,8 +1,8 @@
-//! Who records a scan: an exclusive `flock` on the manifest in its first directory.
+//! The lock of a scan that is being recorded: an exclusive `flock` on the manifest in its first directory.
 //!
-//! The lock goes with the process, so a scan whose manifest says *recording* and whose lock is free
-//! was left by one that died. A manifest is never written in place: the new file is locked before it
-//! takes the old one's name, so no moment is without a lock.
+//! The kernel releases the lock when the process ends. So a scan whose manifest says *recording* and whose lock is free
+//! was left by a recorder that died. A manifest is never written in place: the new file is locked before it replaces
+//! the old one, so the scan is locked at every moment.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,42 +13,42 @@ use std::time::{Duration, Instant};
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY};
 use rustix::fs::{FlockOperation, flock};
 
-/// A dead owner's lock outlives it by the time the kernel takes to tear its ring down.
+/// Time to wait for a dead owner's lock: the kernel holds it until it has torn down the ring.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A lock that could not be had, or a manifest that could not be put under it.
+/// The lock could not be taken, or the manifest could not be written under it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody records this scan.
+    /// Another process is recording this scan.
     #[error("{}: the scan is being recorded by another process", path.display())]
     Held {
         /// The manifest that is locked.
         path: PathBuf,
     },
     /// The manifest could not be opened or locked.
-    #[error("{}: locking the manifest: {source}", path.display())]
+    #[error("{}: cannot lock the manifest: {source}", path.display())]
     Lock {
         /// The manifest.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The manifest could not be written.
-    #[error("{}: writing the manifest: {source}", path.display())]
+    #[error("{}: cannot write the manifest: {source}", path.display())]
     Write {
         /// The manifest.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Held { .. } => {
-                Some("stop the recording first; a process that died frees the scan by itself")
+                Some("stop the recording first; the lock of a dead process is released by itself")
             }
             Error::Lock { .. } | Error::Write { .. } => None,
         }
@@ -62,7 +62,7 @@ pub struct ScanLock {
     file: File,
 }
 
-/// Where the lock of a scan lies when `root` is its first member.
+/// Returns the path of a scan's lock if `root` is its first member.
 pub fn lock_path(root: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let first = manifest.streams.first()?;
     Some(root.join(&first.directory).join(SIDE_DIRECTORY).join(MANIFEST_FILE))
@@ -83,7 +83,7 @@ impl ScanLock {
         }
     }
 
-    /// Locks a manifest that exists; `None` if somebody else holds it.
+    /// Locks a manifest that exists; `None` if another process holds the lock.
     pub fn try_take(path: &Path) -> Result<Option<Self>, Error> {
         Self::try_lock(path, FlockOperation::NonBlockingLockExclusive)
     }
@@ -97,7 +97,7 @@ impl ScanLock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(failed(errno.into())),
             }
-            // A manifest that was replaced meanwhile is no longer the one that others lock.
+            // If the manifest was replaced in the meantime, this file is no longer the one that others lock.
             if is_at(&file, path).map_err(failed)? {
                 return Ok(Some(Self { path: path.to_owned(), file }));
             }
@@ -110,7 +110,7 @@ impl ScanLock {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Puts another manifest in the place of the locked one, and holds the lock on it.
+    /// Replaces the locked manifest and holds the lock on the new one.
     pub fn replace(&mut self, json: &[u8]) -> Result<(), Error> {
         self.file = put_locked(&self.path, json)?;
         Ok(())
@@ -122,7 +122,8 @@ impl ScanLock {
     }
 }
 
-/// Whether somebody holds the lock of this manifest now. Two who only ask do not see one another.
+/// Returns true if a process holds the lock of this manifest now. Two processes that call this do not disturb each
+/// other.
 pub fn is_held(path: &Path) -> bool {
     matches!(ScanLock::try_lock(path, FlockOperation::NonBlockingLockShared), Ok(None))
 }
@@ -145,7 +146,7 @@ fn put_locked(path: &Path, json: &[u8]) -> Result<File, Error> {
     put().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Writes a small file so that it is found whole or not at all: aside, synced, then renamed.
+/// Writes a small file atomically: to another name, synced, then renamed.
 pub fn put_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put_whole(path, bytes, |_| Ok(())).map(drop)
 }
@@ -156,7 +157,7 @@ fn put_whole(
     before_rename: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<File> {
     let aside = path.with_extension("new");
-    // One that a killed process left is of no use to anybody.
+    // A file that a killed process left is useless.
     match std::fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,16 +1,17 @@
-//! Markers of scans: set while a scan runs or later, and lost by nobody's end.
+//! Markers of scans: set during a scan or later, and kept when a process dies.
 //!
 //! ```text
-//! mark ──► <member>/<first stream>/.fullbore/markers   a line on every member, synced; no lock of the recorder is asked for
+//! mark ──► <member>/<first stream>/.fullbore/markers   a line on every member, synced; without the recorder's lock
 //!            │
-//!            ├── sealing, recover, rebuild ──► manifest     what the file has is taken into it
-//!            ├── mark, where nobody records  ──► manifest
-//!            └── everybody who reads a scan: both together, whichever is ahead
+//!            ├── sealing, recover, rebuild ──► manifest     copies the markers of the file into it
+//!            ├── mark, if the scan is not being recorded ──► manifest
+//!            └── every reader of the scan: merges both
 //! ```
 //!
-//! Lines are appended under a lock of the file itself, so commands that set markers at once wait for one another only.
-//! A line that was cut short by a crash takes no other with it. Where a stream was at the marked moment is read from the
-//! index: the recorder is not asked. What is not yet on the disk is looked for a little longer, and told in a second line.
+//! Lines are appended under a lock of the file itself, so `mark` commands wait only for each other. A line that a crash
+//! cut short does not damage the others.
+//! The position of a stream at the marked moment is read from the index, without the recorder. If that position is not
+//! on the disk yet, `mark` looks for it a little longer and appends it in a second line.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -25,44 +26,46 @@ use fullbore_core::time::Tai;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use uuid::Uuid;
 
-use super::inventory::{self, Holding, Inventory, side_file};
+use super::inventory::{self, Inventory, MemberFiles, side_file};
 use super::lock::{self, ScanLock, is_held, put_file};
-use super::reader::{Scan, Stream};
+use super::reader::{Scan, StoredStream};
 use crate::clock::Clock;
 
-/// No file of markers is larger.
+/// Maximum size of a marker file.
 const LARGEST: u64 = 8 << 20;
 
-/// How long what was marked is waited for until it is on the disk: ten times as long as data is left unsynced.
+/// Time to wait for the marked data to be on the disk: ten times the interval of syncs.
 const UNTIL_DURABLE: Duration = Duration::from_millis(2500);
 
-/// Between two looks for it: an index may be long.
+/// Time between two looks for it: an index may be long.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How long others are waited for who hold a scan's manifests and do not record.
+/// Time to wait for another process that holds a scan's manifests without recording.
 const UNTIL_FREE: Duration = Duration::from_secs(10);
 
-/// What is to be marked.
+/// The moment to mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment<'a> {
-    /// Now; of a scan that is over, its end.
+    /// The current time; for a finished scan, its end.
     Now,
-    /// When it was this time.
+    /// A given time.
     Time(Tai),
-    /// When so many bytes of a stream had come; of the only one, if none is named.
+    /// The arrival of this byte of a stream; of the only stream, if none is named.
     Byte(Option<&'a str>, u64),
 }
 
-/// What was set.
+/// The result of setting a marker.
 #[derive(Clone, Debug)]
 pub struct Set {
     /// The marker.
     pub marker: Marker,
-    /// Streams whose position is not known: of a scan that is being recorded, until more of them is on the disk.
+    /// Streams whose position is not known; in a scan that is being recorded, not until more of it is on the disk.
     pub open: Vec<String>,
-    /// Whether the scan is being recorded.
+    /// True if the scan is being recorded.
     pub is_being_recorded: bool,
-    /// Members that did not take it, though others did; also those that are not attached.
+    /// True if members are missing that may hold the positions.
+    pub lacks_members: bool,
+    /// Members, including detached ones, that did not store the marker although others did.
     pub failed: Vec<(PathBuf, String)>,
 }
 
@@ -72,16 +75,16 @@ pub enum Error {
     /// The scan.
     #[error(transparent)]
     Scan(#[from] inventory::Error),
-    /// The moment is not in the scan.
+    /// The time is outside of the scan.
     #[error("{time:.3} is not in {scan}, which was recorded from {from:.3} to {to:.3}")]
     Elsewhen {
         /// The scan.
         scan: ScanName,
         /// The time asked for.
         time: Tai,
-        /// When it was armed.
+        /// The time when the scan was armed.
         from: Tai,
-        /// When it was stopped; of one that is being recorded, now.
+        /// The time when it was stopped; the current time if it is being recorded.
         to: Tai,
     },
     /// There is no such stream.
@@ -91,19 +94,19 @@ pub enum Error {
         scan: ScanName,
         /// The stream asked for.
         stream: String,
-        /// Those there are.
+        /// The streams of the scan.
         has: Vec<String>,
     },
-    /// A position without a stream, where there are several.
+    /// A byte position without a stream, in a scan with several streams.
     #[error("{scan} has several streams: {}", has.join(", "))]
     WhichStream {
         /// The scan.
         scan: ScanName,
-        /// Those there are.
+        /// The streams of the scan.
         has: Vec<String>,
     },
-    /// There are not so many bytes.
-    #[error("{scan}/{stream} has {bytes} bytes so far, and byte {byte} is not among them")]
+    /// The stream does not have that many bytes.
+    #[error("{scan}/{stream} has {bytes} bytes so far; byte {byte} does not exist")]
     NoByte {
         /// The scan.
         scan: ScanName,
@@ -111,32 +114,32 @@ pub enum Error {
         stream: String,
         /// The position asked for.
         byte: u64,
-        /// Bytes that are known.
+        /// Bytes known so far.
         bytes: u64,
     },
-    /// No more fit.
-    #[error("{}: it holds {} bytes of markers, and {LARGEST} at most", path.display(), bytes)]
+    /// The marker file is full.
+    #[error("{}: the marker file is full: {} of at most {LARGEST} bytes", path.display(), bytes)]
     Full {
         /// The file.
         path: PathBuf,
-        /// Its size.
+        /// The size.
         bytes: u64,
     },
-    /// It could not be written anywhere.
-    #[error("{}: writing the marker: {source}", path.display())]
+    /// No member could store the marker.
+    #[error("{}: cannot write the marker: {source}", path.display())]
     Write {
         /// The first file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The manifests.
+    /// The manifests could not be written.
     #[error(transparent)]
     Manifest(#[from] lock::Error),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Scan(error) => error.hint(),
@@ -146,14 +149,14 @@ impl Error {
             }
             Error::NoStream { .. } => None,
             Error::WhichStream { .. } => Some("name one: --position STREAM:BYTES"),
-            Error::NoByte { .. } => Some("`fullbore info` tells how many there are"),
-            Error::Full { .. } => Some("a scan that needs more notes than that needs a logbook"),
+            Error::NoByte { .. } => Some("`fullbore info` shows the number of bytes"),
+            Error::Full { .. } => Some("keep further notes elsewhere, for example in a logbook"),
             Error::Write { .. } => Some("is the member full, or read-only?"),
         }
     }
 }
 
-/// Sets a marker. It is on the disk when this returns, whatever becomes of whoever records the scan.
+/// Sets a marker. The marker is on the disk when this returns, even if the recorder dies.
 pub fn set(
     roots: &[PathBuf],
     name: &ScanName,
@@ -171,18 +174,21 @@ pub fn set(
     };
     locate(&scan, moment, &mut marker);
     let mut failed = append(&scan.inventory, &marker)?;
-    let absent = scan.inventory.absent_members().into_iter();
-    failed.extend(absent.map(|member| (member.path.clone(), "it is not attached".to_owned())));
+    let absent = scan.inventory.absent_members();
+    let lacks_members = !absent.is_empty();
+    failed.extend(
+        absent.into_iter().map(|member| (member.path.clone(), "it is not attached".to_owned())),
+    );
     let is_being_recorded = is_being_recorded(&scan);
     let open = match is_being_recorded {
         true => look_for(roots, name, moment, &mut marker)?,
         false => missing(&scan.manifest, &marker),
     };
     take_into_manifest(roots, name)?;
-    Ok(Set { marker, open, is_being_recorded, failed })
+    Ok(Set { marker, open, is_being_recorded, lacks_members, failed })
 }
 
-/// Places the streams of a marked scan again, now that more of it is on the disk.
+/// Locates the marked position in the streams again, now that more of the scan is on the disk.
 fn look_for(
     roots: &[PathBuf],
     name: &ScanName,
@@ -199,7 +205,7 @@ fn look_for(
         let over = open.is_empty() || Instant::now() >= until || !is_being_recorded(&scan);
         if over {
             if marker.positions.len() > known {
-                // That it is marked is on the disk already; what is told now is only where.
+                // The marker itself is on the disk already; this line adds only the positions.
                 append(&scan.inventory, marker)?;
             }
             return Ok(open);
@@ -212,7 +218,7 @@ fn is_being_recorded(scan: &Scan) -> bool {
     scan.manifest.state == State::Recording && is_held(&scan.inventory.lock_path())
 }
 
-/// Streams without a position.
+/// Returns the streams without a position.
 fn missing(manifest: &Manifest, marker: &Marker) -> Vec<String> {
     let known = |name: &&fullbore_core::name::Name| {
         marker.positions.iter().all(|position| position.stream != **name)
@@ -221,7 +227,7 @@ fn missing(manifest: &Manifest, marker: &Marker) -> Vec<String> {
     names.filter(known).map(ToString::to_string).collect()
 }
 
-/// The time of what is to be marked.
+/// Returns the time of the marked moment.
 fn time_of(scan: &Scan, moment: Moment<'_>, now: Tai) -> Result<Tai, Error> {
     let name = || scan.manifest.scan.clone();
     let recording = is_being_recorded(scan);
@@ -242,13 +248,13 @@ fn time_of(scan: &Scan, moment: Moment<'_>, now: Tai) -> Result<Tai, Error> {
     }
 }
 
-/// When it was over, as far as anything tells.
+/// Returns the end of the scan, if known.
 fn end_of(scan: &Scan) -> Option<Tai> {
     let blocks = scan.streams.iter().filter_map(|stream| stream.blocks.last());
     scan.manifest.stopped.or_else(|| blocks.map(|placed| placed.block.seen).max())
 }
 
-fn stream_of<'a>(scan: &'a Scan, named: Option<&str>) -> Result<&'a Stream, Error> {
+fn stream_of<'a>(scan: &'a Scan, named: Option<&str>) -> Result<&'a StoredStream, Error> {
     let has = || scan.streams.iter().map(|stream| stream.name.clone()).collect();
     let name = || scan.manifest.scan.clone();
     match (named, scan.streams.as_slice()) {
@@ -262,7 +268,7 @@ fn stream_of<'a>(scan: &'a Scan, named: Option<&str>) -> Result<&'a Stream, Erro
     }
 }
 
-/// Says where the streams were, of those that it does not say it of yet.
+/// Adds the positions of streams that the marker lacks.
 fn locate(scan: &Scan, moment: Moment<'_>, marker: &mut Marker) {
     if let Moment::Byte(named, byte) = moment
         && let Ok(stream) = stream_of(scan, named)
@@ -275,8 +281,8 @@ fn locate(scan: &Scan, moment: Moment<'_>, marker: &mut Marker) {
     place(scan, marker, is_being_recorded(scan));
 }
 
-/// Says where the streams of a scan were at the marked moment, as far as their indexes tell and it is not said. Of one
-/// that is `live`, what comes last is not known.
+/// Adds the missing positions of the streams at the marked moment, as far as their indexes show. In a scan that is
+/// `live`, positions behind the last block are unknown.
 pub fn place(scan: &Scan, marker: &mut Marker, live: bool) {
     for (stream, listed) in scan.streams.iter().zip(&scan.manifest.streams) {
         let known = marker.positions.iter().any(|position| position.stream == listed.name);
@@ -289,7 +295,7 @@ pub fn place(scan: &Scan, marker: &mut Marker, live: bool) {
     }
 }
 
-/// Appends a line on every member. Gives the members that did not take it; an error if none did.
+/// Appends a line on every member. Returns the members that failed; an error if all did.
 fn append(inventory: &Inventory, marker: &Marker) -> Result<Vec<(PathBuf, String)>, Error> {
     let line = marker.to_line();
     let first = inventory.manifest.streams.first().map(|stream| stream.directory.as_str());
@@ -335,7 +341,7 @@ fn append_line(path: &Path, line: &[u8]) -> Result<(), Error> {
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
         }
-        // A line that was cut short ends here, and takes ours not with it.
+        // A newline ends a line that was cut short, so that it does not damage this one.
         let begun = if last == [b'\n'] { Vec::new() } else { vec![b'\n'] };
         file.write_all(&[begun.as_slice(), line].concat())?;
         file.sync_all()?;
@@ -347,7 +353,7 @@ fn append_line(path: &Path, line: &[u8]) -> Result<(), Error> {
     write().map_err(failed)
 }
 
-/// The markers in a file; none if it is not there or cannot be read.
+/// Returns the markers in a file; none if the file is missing or unreadable.
 pub fn of_file(path: &Path) -> Vec<Marker> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -357,20 +363,20 @@ pub fn of_file(path: &Path) -> Vec<Marker> {
     read().map_or(Vec::new(), |bytes| marker::of_lines(&bytes).collect())
 }
 
-/// The markers of a scan, from the manifests and the files of all of its directories.
-pub fn of_holdings(holdings: &[Holding]) -> Vec<Marker> {
+/// Returns the markers of a scan, from the manifests and marker files of all of its directories.
+pub fn of_holdings(holdings: &[MemberFiles]) -> Vec<Marker> {
     let told = holdings.iter().filter_map(|it| it.manifest.get()).flat_map(|it| it.markers.clone());
     let kept = holdings.iter().flat_map(|holding| of_file(&holding.side(MARKERS_FILE)));
     marker::joined(told.chain(kept))
 }
 
-/// The file of markers in a stream's directory.
+/// Returns the path of the marker file in a stream's directory.
 pub fn file_of(directory: &Path) -> PathBuf {
     side_file(directory, MARKERS_FILE)
 }
 
-/// Takes what the files have into the manifests of a scan that is sealed. Of one that is being recorded its recorder
-/// does, and of one that was left unsealed, `recover`.
+/// Copies the markers of the files into the manifests of a sealed scan. For a scan that is being recorded, the recorder
+/// does so; for an unsealed one, `recover`.
 fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
     let until = Instant::now() + UNTIL_FREE;
     loop {
@@ -382,14 +388,14 @@ fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
         }
         match lock_all(&inventory) {
             Ok(mut locks) => {
-                // Whoever held them may have changed it.
+                // The process that held the lock may have changed the manifests.
                 let inventory = Inventory::take(roots, name)?;
                 if inventory.manifest.state != State::Recording {
                     put_manifests(&inventory, &mut locks)?;
                 }
                 return Ok(());
             }
-            // Who reads the scan finds it in the file all the same, and who seals it takes it in.
+            // Readers find the marker in the file anyway, and sealing copies it into the manifest.
             Err(lock::Error::Held { .. }) if Instant::now() >= until => return Ok(()),
             Err(lock::Error::Held { .. }) => std::thread::sleep(LOOK / 10),
             Err(error) => return Err(error.into()),
@@ -409,7 +415,7 @@ fn put_manifests(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<(), Er
         let path = holding.side(MANIFEST_FILE);
         match locks.iter_mut().find(|lock| lock.path() == path) {
             Some(lock) => lock.replace(&json)?,
-            // A copy that cannot be read, or is not there, is for `recover`.
+            // `recover` repairs a copy that is missing or unreadable.
             None if holding.manifest.get().is_none() => {}
             None => put_file(&path, &json).map_err(|source| Error::Write { path, source })?,
         }
@@ -529,7 +535,7 @@ mod tests {
     fn one_member_that_takes_it_is_enough_and_the_file_goes_with_the_scan() {
         let store = Store::new(2);
         let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(300)]);
-        // A directory stands where the file should be.
+        // A directory has the name of the file.
         std::fs::create_dir(file_of(&laid.directory(0, 0))).unwrap();
         let set = mark(&store, &laid, Moment::Now, "x").unwrap();
         assert_eq!(set.failed.len(), 1);

@@ -1,4 +1,4 @@
-//! A member of a disk set: a directory, what it is, and what its file system can do.
+//! A member of a disk set: a directory, its identity, and the capabilities of its file system.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,60 +18,66 @@ use crate::ring::Pool;
 use crate::sys::memory::Region;
 use crate::sys::uring::DONTCACHE;
 
-/// Bytes at a time by which a member that failed is tried again: two such writes are a block.
+/// Bytes per write in the trial of a failed member: two such writes are a block.
 const TRIAL_BYTES: usize = 2 << 20;
 
-/// What is said of a directory in which there was a member.
-const MISSED: &str = "a member of this store was there, and is not now: is its disk mounted?";
+/// The error for a directory that held a member before.
+const MISSED: &str = "the member that was at this path is missing: is its disk mounted?";
 
-/// Why a directory cannot be a member.
+/// The reason why a directory cannot be a member.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// It cannot be looked at.
+    /// The directory cannot be opened.
     #[error("{}: cannot be opened as a member: {source}", path.display())]
     Open {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// It is something else.
+    /// The path is not a directory.
     #[error("{}: not a directory", path.display())]
     NotADirectory {
-        /// What was given.
+        /// The path given.
         path: PathBuf,
     },
-    /// Files cannot be made in it.
+    /// The path is not UTF-8; manifests name members by path.
+    #[error("{}: the path is not UTF-8, as manifests require", path.display())]
+    NotText {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Files cannot be made in the directory.
     #[error("{}: cannot be written to: {source}", path.display())]
     NotWritable {
         /// The file or directory that could not be made.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
-    /// Its identity file is not one.
-    #[error("{}: not the identity of a member: {why}", path.display())]
+    /// The identity file is invalid.
+    #[error("{}: not a valid member file: {why}", path.display())]
     Identity {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         why: String,
     },
-    /// It failed, and is not as it was.
-    #[error("{}: not back yet: {why}", path.display())]
+    /// The member failed and is not usable again yet.
+    #[error("{}: not usable again yet: {why}", path.display())]
     NotBack {
         /// The member.
         path: PathBuf,
-        /// What is other than it was.
+        /// The difference from its former state.
         why: String,
     },
-    /// The store had another member there, which is not there now.
+    /// The store had another member at this path, which is missing now.
     #[error("{}: {MISSED}", path.display())]
     Missed {
         /// The directory.
         path: PathBuf,
     },
-    /// A scan of that name is there.
+    /// A scan of that name exists.
     #[error("{}: a scan of this name exists already", path.display())]
     ScanExists {
         /// The scan's directory.
@@ -80,11 +86,12 @@ pub enum MemberError {
 }
 
 impl MemberError {
-    /// What is wrong, without the path that everybody sees beside it.
+    /// Returns the error without the path, for messages that show the path already.
     pub fn cause(&self) -> String {
         match self {
             Self::Open { source, .. } => format!("it cannot be opened as a member: {source}"),
             Self::NotADirectory { .. } => "it is not a directory".to_owned(),
+            Self::NotText { .. } => "its path is not UTF-8".to_owned(),
             Self::NotWritable { source, .. } => format!("it cannot be written to: {source}"),
             Self::Identity { why, .. } => format!("its identity cannot be read: {why}"),
             Self::NotBack { why, .. } => why.clone(),
@@ -93,7 +100,7 @@ impl MemberError {
         }
     }
 
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Open { source, path } if source.kind() == io::ErrorKind::NotFound => {
@@ -101,6 +108,9 @@ impl MemberError {
             }
             Self::Open { .. } => Some("check the permissions of the directories above it".into()),
             Self::NotADirectory { .. } => Some("a member is a directory on a mounted disk".into()),
+            Self::NotText { .. } => {
+                Some("rename the directory, or mount its disk in another one".into())
+            }
             Self::NotWritable { source, .. } => Some(match source.kind() {
                 io::ErrorKind::ReadOnlyFilesystem => {
                     "it is mounted read-only: look into the kernel's log for an error of the disk, \
@@ -140,12 +150,12 @@ pub struct Member {
     file_system: String,
     warnings: Vec<String>,
     nameless: Option<Arc<Nameless>>,
-    /// Where it is mounted now, for all who have it.
+    /// The current mount point, shared by all owners of the member.
     place: Arc<Mutex<Place>>,
 }
 
-/// Which directory a member's path led to when it was opened. Once its file system is taken away, the same path leads
-/// to the directory that it was mounted on, which lies on somebody else's disk.
+/// The directory that a member's path led to when it was opened. After its file system is unmounted, the same path
+/// leads to the mount point's own directory, which is on another disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     device: u64,
@@ -160,12 +170,15 @@ impl Place {
 }
 
 impl Member {
-    /// Looks at a directory, gives it an identity if it has none, and finds out how to write there.
+    /// Opens a directory, gives it an identity if it has none, and probes how to write there.
     pub fn open(path: &Path) -> Result<Self, MemberError> {
         let open = |source| MemberError::Open { path: path.to_owned(), source };
         let root = path.canonicalize().map_err(open)?;
         if !root.metadata().map_err(open)?.is_dir() {
             return Err(MemberError::NotADirectory { path: root });
+        }
+        if root.to_str().is_none() {
+            return Err(MemberError::NotText { path: root });
         }
         let file_system = file_system(&root).map_err(open)?;
         let side = root.join(SIDE_DIRECTORY);
@@ -177,7 +190,7 @@ impl Member {
         Ok(Self { root, uuid, access, file_system, warnings, nameless: None, place })
     }
 
-    /// Opens a member that was there before, and nothing else: where its file system is not mounted, nothing is made.
+    /// Opens a known member only: if its file system is not mounted, nothing is created.
     pub fn open_again(path: &Path, uuid: Uuid) -> Result<Self, MemberError> {
         let not = |why: &str| MemberError::NotBack { path: path.to_owned(), why: why.to_owned() };
         if !identity_path(path).is_file() {
@@ -189,8 +202,8 @@ impl Member {
         }
     }
 
-    /// Whether its directory is still the one that was opened: an error where its file system was taken away, so
-    /// that nothing is ever written to the disk below.
+    /// Checks that the path still leads to the directory that was opened. Returns an error if its file system was
+    /// unmounted, so that nothing is written to the disk below.
     pub fn is_there(&self) -> io::Result<()> {
         let now = Place::of(&self.root)?;
         if now == *self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
@@ -200,8 +213,8 @@ impl Member {
         Err(io::Error::new(io::ErrorKind::NotFound, why))
     }
 
-    /// Looks at a member that failed, as if it were new: whether it is the same one, has this much room, and takes a
-    /// block and its sync. From then on it is there again, wherever it is mounted now.
+    /// Probes a member that failed: it must be the same member, have this much room, and accept a block and its sync.
+    /// On success the member is usable again at its current mount point.
     pub fn look_again(&self, room: u64) -> Result<(), MemberError> {
         let again = Self::open_again(&self.root, self.uuid)?;
         let not = |why: String| MemberError::NotBack { path: self.root.clone(), why };
@@ -220,8 +233,8 @@ impl Member {
         Ok(())
     }
 
-    /// A directory that is written to as a member is, and of which nothing stays: neither identity nor
-    /// files, whose handles are in [`Member::nameless_files`]. For measuring.
+    /// Opens a directory that is written to like a member but keeps nothing: neither identity nor files, whose handles
+    /// are in [`Member::nameless_files`]. For measurements.
     pub fn nameless(path: &Path) -> Result<Self, MemberError> {
         let open = |source| MemberError::Open { path: path.to_owned(), source };
         let root = path.canonicalize().map_err(open)?;
@@ -232,7 +245,7 @@ impl Member {
         let not_writable = |source| MemberError::NotWritable { path: root.clone(), source };
         let trial = |direct| Access { direct, uncached: false, no_cow: false };
         let buffered = open_nameless(&root, trial(false)).map_err(not_writable)?;
-        // The flag says by itself whether it is taken: a trial with it fails or not.
+        // A trial shows if the flag is supported.
         let no_cow = file_system == "btrfs"
             && open_nameless(&root, Access { no_cow: true, ..trial(false) }).is_ok();
         let direct = open_nameless(&root, trial(true)).and_then(|file| takes(&file, NO_FLAGS));
@@ -245,33 +258,33 @@ impl Member {
         Ok(Self { root, uuid: Uuid::now_v7(), access, file_system, warnings, nameless, place })
     }
 
-    /// The files of a member without names.
+    /// Returns the unnamed files of a member.
     pub fn nameless_files(&self) -> Option<Arc<Nameless>> {
         self.nameless.clone()
     }
 
-    /// The same member, written through the page cache whatever its file system can do.
+    /// Returns the same member, written through the page cache whatever its file system supports.
     pub fn through_the_cache(mut self) -> Self {
         self.access.direct = false;
         self
     }
 
-    /// Its directory.
+    /// The directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its identity.
+    /// The identity.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// Whether writes go through the page cache, because the file system takes no direct ones.
+    /// True if writes go through the page cache because the file system does not support direct I/O.
     pub fn buffered(&self) -> bool {
         !self.access.direct
     }
 
-    /// How its files are written.
+    /// The way in which its files are written.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -281,7 +294,7 @@ impl Member {
         &self.file_system
     }
 
-    /// What a user should know before recording on it.
+    /// Warnings for the user before recording on it.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -293,7 +306,7 @@ impl Member {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
-    /// Makes a stream's directory, which must be new: whoever makes it has the scan.
+    /// Makes a stream's directory, which must not exist: the process that makes it owns the scan.
     pub fn claim(&self, directory: &str) -> Result<PathBuf, MemberError> {
         let path = self.root.join(directory);
         make_directories(&self.root, directory, self.access, true).map_err(
@@ -306,7 +319,7 @@ impl Member {
     }
 }
 
-/// Reads the member's identity, or gives it one. Two recorders that do so at once agree.
+/// Reads the member's identity, or makes one. Two recorders that do so at once get the same one.
 fn identity(root: &Path) -> Result<Uuid, MemberError> {
     let path = identity_path(root);
     let wrong = |why: String| MemberError::Identity { path: path.clone(), why };
@@ -327,7 +340,7 @@ fn make_if_missing(path: &Path) -> io::Result<()> {
 
 const NO_FLAGS: ReadWriteFlags = ReadWriteFlags::empty();
 
-/// Finds out by trying: what a file system says of itself and what it does are not always the same.
+/// Probes the capabilities by trying: the documented and the actual behaviour of a file system can differ.
 fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
     let place = side.join(format!("probe-{}", Uuid::now_v7()));
     std::fs::create_dir(&place)?;
@@ -338,14 +351,14 @@ fn probe(side: &Path, file_system: &str) -> io::Result<(Access, Vec<String>)> {
     let direct = trial("direct", true, NO_FLAGS);
     let buffered = trial("buffered", false, NO_FLAGS);
     let uncached = trial("uncached", false, ReadWriteFlags::from_bits_retain(DONTCACHE)).is_ok();
-    // Left behind only if the file system broke in between, and then the error below says so.
+    // The directory remains only if the file system failed in between, and then the error below reports it.
     let _ = std::fs::remove_dir_all(&place);
     buffered?;
     let warnings = warnings(file_system, no_cow, &direct, uncached);
     Ok((Access { direct: direct.is_ok(), uncached, no_cow }, warnings))
 }
 
-/// What a user should know of what was found.
+/// Returns the warnings for the user about the probed capabilities.
 fn warnings(
     file_system: &str,
     no_cow: bool,
@@ -355,7 +368,8 @@ fn warnings(
     let mut warnings = Vec::new();
     if file_system == "btrfs" && !no_cow {
         warnings.push(
-            "btrfs would not switch copy-on-write off: expect a tenth of the disk's rate".into(),
+            "copy-on-write could not be switched off on btrfs: expect a tenth of the disk's rate"
+                .into(),
         );
     }
     if file_system == "zfs" {
@@ -363,18 +377,18 @@ fn warnings(
             .push("ZFS copies on write and checksums again: measure before relying on it".into());
     }
     if file_system == "tmpfs" {
-        warnings.push("tmpfs is memory: what is recorded here is gone after a reboot".into());
+        warnings.push("tmpfs is memory: recordings here are lost at a reboot".into());
     }
     if let Err(error) = direct {
         let way = if uncached { "uncached" } else { "ordinary buffered" };
         warnings.push(format!(
-            "{file_system} takes no direct I/O ({error}): {way} writes cost 25 to 100 times the CPU"
+            "{file_system} supports no direct I/O ({error}): {way} writes cost 25 to 100 times the CPU"
         ));
     }
     warnings
 }
 
-/// Whether a page can be written in this way behind another.
+/// Checks that a page can be written with these flags.
 fn takes(file: &OwnedFd, flags: ReadWriteFlags) -> io::Result<()> {
     let mut pool = Pool::new(Arc::new(Region::new(1)?), ALIGNMENT as usize, 0);
     let page = pool.take().expect("a region holds a page");
@@ -385,7 +399,7 @@ fn takes(file: &OwnedFd, flags: ReadWriteFlags) -> io::Result<()> {
     }
 }
 
-/// Writes and syncs as much as a block has, in a file without a name.
+/// Writes and syncs as many bytes as a block has, to an unnamed file.
 fn try_block(side: &Path, access: Access) -> io::Result<()> {
     let file = open_nameless(side, Access { no_cow: false, ..access })?;
     let mut pool = Pool::new(Arc::new(Region::new(1)?), TRIAL_BYTES, 0);
@@ -405,7 +419,7 @@ fn try_block(side: &Path, access: Access) -> io::Result<()> {
     Ok(rustix::fs::fdatasync(&file)?)
 }
 
-/// The kind of file system that a directory or file is on.
+/// Returns the file system type of a directory or file.
 pub(crate) fn file_system(root: &Path) -> io::Result<String> {
     let magic = rustix::fs::statfs(root)?.f_type as u32;
     Ok(match magic {
@@ -429,8 +443,8 @@ pub(crate) fn file_system(root: &Path) -> io::Result<String> {
     .to_owned())
 }
 
-/// Makes the directory beside a stream, as its writer does too: whoever is second finds it there. The member
-/// itself is never made: one that is gone must not come back as a directory on another disk.
+/// Makes the side directory of a stream; the stream's writer may do the same first. The member's root is never made: a
+/// member that is gone must not come back as a directory on another disk.
 pub(crate) fn make_side(side: &Path) -> io::Result<()> {
     if side.is_dir() {
         return Ok(());
@@ -446,6 +460,8 @@ pub(crate) fn make_side(side: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -491,7 +507,7 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let member = Member::open(&path).unwrap();
         let writers = member.clone();
-        // A copy is another directory of the same identity, as a disk that is mounted again.
+        // A copy is another directory of the same identity, like a disk that is mounted again.
         let copy = directory.path().join("copy");
         std::fs::create_dir_all(copy.join(SIDE_DIRECTORY)).unwrap();
         let identity = Path::new(SIDE_DIRECTORY).join("member.json");
@@ -520,6 +536,10 @@ mod tests {
     #[test]
     fn what_is_not_a_member_is_told_apart() {
         let directory = tempfile::tempdir().unwrap();
+        let odd = directory.path().join(std::ffi::OsStr::from_bytes(b"n\xffu"));
+        std::fs::create_dir(&odd).unwrap();
+        assert!(matches!(Member::open(&odd), Err(MemberError::NotText { .. })));
+        assert_eq!(std::fs::read_dir(&odd).unwrap().count(), 0, "nothing is left behind");
         let missing = Member::open(&directory.path().join("none")).unwrap_err();
         assert!(matches!(missing, MemberError::Open { .. }));
         assert!(missing.hint().unwrap().starts_with("make it first"));

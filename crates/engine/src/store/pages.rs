@@ -1,8 +1,8 @@
-//! The end of an index file: records on their way to whole pages.
+//! Writes index records in whole pages at the end of an index file.
 //!
-//! Direct I/O writes whole pages of 4096 bytes, 32 records. The last page is usually partial, so it is
-//! kept and written again in place with what follows; its first records are written with the same
-//! bytes, so a torn rewrite harms none of them.
+//! Direct I/O writes whole pages of 4096 bytes, 32 records. The last page is usually partial, so it is kept and written
+//! again in place with the records that follow. Its first records are written with the same bytes, so a torn rewrite
+//! damages none of them.
 //!
 //! ```text
 //! file    | whole pages, done |  partial page  |
@@ -16,7 +16,7 @@ use fullbore_core::layout::ALIGNMENT;
 
 use crate::ring::Block;
 
-/// Bytes of the buffer that one index is written from.
+/// Size of the buffer of one index.
 pub const BUFFER_BYTES: usize = 64 << 10;
 
 const PAGE: usize = ALIGNMENT as usize;
@@ -24,30 +24,30 @@ const PAGE: usize = ALIGNMENT as usize;
 /// A write of whole pages.
 #[derive(Debug)]
 pub struct PageWrite {
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
     /// The memory.
     pub block: Block,
-    /// How much of it.
+    /// The number of bytes.
     pub bytes: u32,
 }
 
-/// The records of one index that are not written yet, and its last page.
+/// The unwritten records of one index, and its last page.
 #[derive(Debug)]
 pub struct Pages {
-    /// `None` while a write has it.
+    /// `None` while a write uses it.
     buffer: Option<Block>,
     /// Bytes of the buffer that hold records.
     used: usize,
-    /// Of those, written.
+    /// Bytes of these that are written.
     written: usize,
-    /// Where in the file the buffer begins.
+    /// The offset of the buffer in the file.
     offset: u64,
     queue: VecDeque<[u8; RECORD_BYTES]>,
 }
 
 impl Pages {
-    /// An empty index, written from `buffer`.
+    /// Returns an empty index that is written from `buffer`.
     pub fn new(buffer: Block) -> Self {
         assert!(buffer.len() >= BUFFER_BYTES, "a buffer of {} bytes", buffer.len());
         Self { buffer: Some(buffer), used: 0, written: 0, offset: 0, queue: VecDeque::new() }
@@ -58,7 +58,7 @@ impl Pages {
         self.queue.push_back(record);
     }
 
-    /// The next write, if there is one and none is under way.
+    /// Returns the next write, if there is one and none is in flight.
     pub fn next_write(&mut self) -> Option<PageWrite> {
         let mut block = self.buffer.take()?;
         while self.used + RECORD_BYTES <= BUFFER_BYTES
@@ -76,7 +76,7 @@ impl Pages {
         Some(PageWrite { offset: self.offset, block, bytes: end as u32 })
     }
 
-    /// The write that was under way has completed in full.
+    /// Ends the write in flight: it has completed in full.
     pub fn completed(&mut self, mut block: Block) {
         let partial = self.used / PAGE * PAGE;
         block.copy_within(partial..self.used, 0);
@@ -86,18 +86,18 @@ impl Pages {
         self.buffer = Some(block);
     }
 
-    /// The write that was under way has failed; nothing more will be written.
+    /// Ends the write in flight: it has failed, and nothing more is written.
     pub fn failed(&mut self, block: Block) {
         self.buffer = Some(block);
         self.queue.clear();
     }
 
-    /// Bytes of records in the file, once nothing is under way.
+    /// Bytes of records in the file when no write is in flight.
     pub fn length(&self) -> u64 {
         self.offset + self.written as u64
     }
 
-    /// Takes the buffer back, for another index.
+    /// Returns the buffer, for another index.
     pub fn into_buffer(self) -> Option<Block> {
         self.buffer
     }

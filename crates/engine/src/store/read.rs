@@ -1,4 +1,4 @@
-//! Reading blocks from chunk files: direct where the file system takes it, ahead of who wants them.
+//! Reads blocks from chunk files: with direct I/O where supported, and ahead of the consumer.
 //!
 //! ```text
 //! device 0   thread ─ read ─ check ─┐
@@ -8,11 +8,11 @@
 //!                 ▲ pool of blocks in 2 MiB pages ◄───────────────────────┘ dropped
 //! ```
 //!
-//! A thread reads one block and checks it while the others of its device keep the disk busy, so
-//! neither waits for the other, and a block is checked by the core that asked for it.
+//! A thread reads one block and checks it while the other threads of the device keep the disk busy. So neither waits
+//! for the other, and the core that requested a block also checks it.
 //!
-//! What is read may grow: whoever follows a recording adds extents as they become durable. Such readers are
-//! *quiet*: the disk serves the recorder first.
+//! The list of extents may grow: a reader that follows a recording adds extents as they become durable. Such readers
+//! are *quiet*: the disk serves the recorder first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -28,26 +28,27 @@ use fullbore_core::manifest::SIDE_DIRECTORY;
 use rustix::fs::{Advice, OFlags, fadvise};
 
 use super::inventory::PART_SUFFIX;
-use super::redundancy::{InStripe, Mender};
+use super::redundancy::{InStripe, RowReconstructor};
 use crate::ring::{Block, Pool};
 use crate::sys::memory::Region;
 use crate::sys::sched;
 
-/// How a reader uses memory and disks.
+/// The use of memory and disks by a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Threads for each device: as many reads are under way at once. More is slower.
+    /// Threads for each device, which is the number of concurrent reads. More is slower.
     pub reads_per_device: usize,
-    /// About how much memory is read ahead into.
+    /// The approximate size of the read-ahead memory.
     pub ahead_bytes: usize,
-    /// Deliver blocks whose checksum is wrong, too, marked as such.
+    /// Deliver blocks whose checksum is wrong, too, marked as damaged.
     pub allow_damaged: bool,
-    /// Let everybody else use the disks first, where their scheduler takes a wish.
+    /// Give other processes priority on the disks, where the I/O scheduler supports it.
     pub quiet: bool,
 }
 
 impl Settings {
-    /// Of whoever reads what is being recorded: few reads, little memory, and after the recorder.
+    /// Returns settings for reading a scan that is being recorded: few reads, little memory, and lower priority than
+    /// the recorder.
     pub fn beside_a_recorder() -> Self {
         Self { reads_per_device: 1, ahead_bytes: 16 << 20, allow_damaged: false, quiet: true }
     }
@@ -59,40 +60,40 @@ impl Default for Settings {
     }
 }
 
-/// Blocks that a consumer may hold while it asks for the next.
+/// Blocks that a consumer may hold while it requests the next.
 const HELD: usize = 2;
 
-/// Where some bytes lie, and what their checksum is.
+/// The location of some bytes and their checksum.
 #[derive(Clone, Debug)]
-pub struct Extent {
+pub struct BlockExtent {
     /// The chunk file.
     pub path: Arc<PathBuf>,
-    /// The device it lies on.
+    /// The device of the file.
     pub device: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u32,
-    /// CRC32C of them.
+    /// The CRC32C of the bytes.
     pub crc: u32,
-    /// What they can be made of again if they are not there as they were written.
+    /// The stripe that the bytes can be restored from if they are damaged or missing.
     pub stripe: Option<InStripe>,
 }
 
-/// Why an extent's bytes are not what was written.
+/// The reason why an extent's bytes differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// They have another checksum; it is told so that misplaced blocks can be found.
+    /// The checksum differs; it is reported so that misplaced blocks can be found.
     Checksum {
-        /// That of the bytes found.
+        /// The checksum of the bytes found.
         found: u32,
     },
-    /// The file ends before them.
+    /// The file ends before the end of the extent.
     Short {
-        /// Bytes that are there.
+        /// Bytes that exist.
         got: u32,
     },
-    /// The system refused.
+    /// The system returned an error.
     System(String),
 }
 
@@ -111,7 +112,7 @@ struct Opened {
 
 impl ExtentReader {
     /// Reads an extent into the start of `block`, which is aligned and long enough, and checks it.
-    pub fn read(&mut self, extent: &Extent, block: &mut [u8]) -> Result<(), Fault> {
+    pub fn read(&mut self, extent: &BlockExtent, block: &mut [u8]) -> Result<(), Fault> {
         let wanted = extent.bytes as usize;
         let got = self
             .read_at(&extent.path, extent.offset, &mut block[..aligned(wanted)])
@@ -125,7 +126,7 @@ impl ExtentReader {
         }
     }
 
-    /// Fills `buffer` from a file as far as the file goes, and says how far.
+    /// Fills `buffer` from a file up to the end of the file, and returns the number of bytes read.
     pub fn read_at(
         &mut self,
         path: &Arc<PathBuf>,
@@ -137,12 +138,12 @@ impl ExtentReader {
         }
         let open = self.open.as_mut().expect("opened above");
         match fill(&open.file, at, buffer) {
-            // Some file systems take the flag and refuse the read.
+            // Some file systems accept the flag and refuse the read.
             Err(error) if open.direct && error.raw_os_error() == Some(libc::EINVAL) => {
                 (open.file, open.direct) = (File::open(path.as_path())?, false);
             }
             Ok(got) if !open.direct => {
-                // What was read once is of no use in the page cache, and would push out what is.
+                // Data that is read once only would push more useful data out of the page cache.
                 let _ = fadvise(&open.file, at, None, Advice::DontNeed);
                 return Ok(got);
             }
@@ -151,18 +152,18 @@ impl ExtentReader {
         fill(&open.file, at, buffer)
     }
 
-    /// Whether what was read last came from the device, and not from what the kernel remembers of it.
+    /// Returns true if the last read came from the device, and not from the page cache.
     pub fn is_direct(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.direct)
     }
 }
 
-/// A whole file, from its beginning on, in the way in which extents are read.
+/// A whole file, read from its beginning in the same way as extents.
 #[derive(Debug)]
 pub struct WholeFile<'a> {
     reader: &'a mut ExtentReader,
     path: Arc<PathBuf>,
-    /// Aligned, and whole pages.
+    /// Aligned memory, whole pages.
     memory: &'a mut [u8],
     at: u64,
     left: Range<usize>,
@@ -170,7 +171,7 @@ pub struct WholeFile<'a> {
 }
 
 impl<'a> WholeFile<'a> {
-    /// By way of some memory that blocks are read into.
+    /// Reads through the given memory, which blocks are also read into.
     pub fn new(reader: &'a mut ExtentReader, path: Arc<PathBuf>, memory: &'a mut [u8]) -> Self {
         Self { reader, path, memory, at: 0, left: 0..0, ended: false }
     }
@@ -191,14 +192,14 @@ impl io::Read for WholeFile<'_> {
     }
 }
 
-/// The length that direct I/O wants for so many bytes.
+/// Returns the length that direct I/O needs for this many bytes.
 pub fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT as usize)
 }
 
 fn open(path: &Arc<PathBuf>) -> io::Result<Opened> {
     let (file, direct) = match open_file(path) {
-        // A chunk is put in its place once it is full, and never taken back.
+        // A chunk is renamed into place once it is full, and never renamed back.
         Err(error) if error.kind() == io::ErrorKind::NotFound => match place_of_part(path) {
             Some(place) => open_file(&place)?,
             None => return Err(error),
@@ -218,7 +219,7 @@ fn open_file(path: &Path) -> io::Result<(File, bool)> {
     }
 }
 
-/// Where the file of a chunk that was being filled lies when it is complete.
+/// Returns the final path of a chunk that was being filled.
 fn place_of_part(path: &Path) -> Option<PathBuf> {
     let side = path.parent().filter(|it| it.ends_with(SIDE_DIRECTORY))?;
     let name = path.file_name()?.to_str()?.strip_suffix(PART_SUFFIX)?;
@@ -227,7 +228,7 @@ fn place_of_part(path: &Path) -> Option<PathBuf> {
 
 fn buffered(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
-    // Advice only: a refusal changes nothing but the speed.
+    // Advice only: a refusal affects only the speed.
     let _ = fadvise(&file, 0, None, Advice::Sequential);
     Ok(file)
 }
@@ -241,7 +242,7 @@ fn fill(file: &File, mut at: u64, mut buffer: &mut [u8]) -> io::Result<usize> {
                 filled += got;
                 at += got as u64;
                 buffer = &mut buffer[got..];
-                // Direct reads stop short of their length only at the end of the file.
+                // Direct reads return fewer bytes only at the end of the file.
                 if !got.is_multiple_of(ALIGNMENT as usize) {
                     break;
                 }
@@ -253,26 +254,26 @@ fn fill(file: &File, mut at: u64, mut buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// What reading needs could not be had.
+/// Memory or threads for reading are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Memory.
-    #[error("taking {bytes} bytes of memory to read into: {source}")]
+    /// Memory is not available.
+    #[error("cannot allocate {bytes} bytes of read memory: {source}")]
     Memory {
-        /// What was asked for.
+        /// The number of bytes requested.
         bytes: usize,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Threads.
-    #[error("starting threads to read with: {source}")]
+    /// Threads are not available.
+    #[error("cannot start read threads: {source}")]
     Threads {
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// A pool of `blocks` blocks to read into.
+/// Makes a pool of `blocks` blocks to read into.
 pub fn pool(blocks: usize, block_bytes: usize) -> Result<Pool, StartError> {
     let block_bytes = aligned(block_bytes.max(1));
     let bytes = blocks * block_bytes;
@@ -280,12 +281,12 @@ pub fn pool(blocks: usize, block_bytes: usize) -> Result<Pool, StartError> {
     Ok(Pool::new(Arc::new(region), block_bytes, 0))
 }
 
-/// Extents in order, read ahead.
+/// Reads extents in order, ahead of the consumer.
 #[derive(Debug)]
 pub struct Ahead {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Threads of each device.
+    /// The number of threads of each device.
     reads: usize,
     block_bytes: usize,
     next: usize,
@@ -295,12 +296,12 @@ pub struct Ahead {
 struct Shared {
     allow_damaged: bool,
     quiet: bool,
-    /// Whether more extents may come.
+    /// True if more extents may come.
     growing: bool,
-    /// How far ahead of the consumer a block may be read: all that are have memory.
+    /// The number of blocks that may be read ahead of the consumer: each of them has memory.
     window: usize,
     state: Mutex<State>,
-    /// A block came back, the window moved, or there is more to read.
+    /// A block was returned, the window moved, or more extents were added.
     room: Condvar,
     /// A block was read.
     ready: Condvar,
@@ -308,8 +309,8 @@ struct Shared {
 
 struct State {
     pool: Pool,
-    /// What is to be read, from the first that was not consumed on.
-    extents: VecDeque<Extent>,
+    /// The extents to read, from the first one not consumed.
+    extents: VecDeque<BlockExtent>,
     lanes: Vec<Waiting>,
     consumed: usize,
     done: BTreeMap<usize, (Option<Block>, Option<Fault>)>,
@@ -347,13 +348,13 @@ impl Drop for Loan {
     }
 }
 
-/// What became of one extent: its bytes, or why not; both if damaged bytes are wanted.
+/// The result of reading an extent: its bytes or the fault; both if damaged bytes are delivered.
 pub type Outcome = (Option<Loan>, Option<Fault>);
 
 impl Ahead {
     /// Starts to read `extents`, none of them longer than `block_bytes`.
     pub fn start(
-        extents: Vec<Extent>,
+        extents: Vec<BlockExtent>,
         block_bytes: usize,
         settings: Settings,
     ) -> Result<Self, StartError> {
@@ -361,9 +362,9 @@ impl Ahead {
         Self::of(extents, block_bytes, settings, most, false)
     }
 
-    /// The same for what is read several times in a row, one turn [added](Self::extend) behind the other.
+    /// The same for extents that are read several times in a row, one turn [added](Self::extend) behind the other.
     pub fn start_in_turns(
-        extents: Vec<Extent>,
+        extents: Vec<BlockExtent>,
         block_bytes: usize,
         settings: Settings,
     ) -> Result<Self, StartError> {
@@ -372,9 +373,9 @@ impl Ahead {
         Self::of(extents, block_bytes, settings, most, true)
     }
 
-    /// Of which `most` can be worth having in memory.
+    /// Starts a reader; at most `most` blocks are worth holding in memory at once.
     fn of(
-        extents: Vec<Extent>,
+        extents: Vec<BlockExtent>,
         block_bytes: usize,
         settings: Settings,
         most: usize,
@@ -390,7 +391,7 @@ impl Ahead {
         Ok(ahead)
     }
 
-    /// A reader that has nothing to read yet.
+    /// Returns a reader without any extents yet.
     pub fn growing(block_bytes: usize, settings: Settings) -> Result<Self, StartError> {
         let wanted = settings.ahead_bytes / aligned(block_bytes.max(1));
         Self::with(wanted.max(HELD + 2), block_bytes, settings, true)
@@ -424,8 +425,11 @@ impl Ahead {
         Ok(Self { shared, threads, reads, block_bytes, next: 0, end: 0 })
     }
 
-    /// Adds what is to be read behind all that was added before.
-    pub fn extend(&mut self, extents: impl IntoIterator<Item = Extent>) -> Result<(), StartError> {
+    /// Adds extents behind all that were added before.
+    pub fn extend(
+        &mut self,
+        extents: impl IntoIterator<Item = BlockExtent>,
+    ) -> Result<(), StartError> {
         let mut state = self.shared.lock();
         let known = state.lanes.len();
         for extent in extents {
@@ -441,7 +445,7 @@ impl Ahead {
             for lane in known..lanes {
                 match self.spawn(lane, number) {
                     Ok(thread) => self.threads.push(thread),
-                    // Every device has a thread already; fewer than wished for are only slower.
+                    // Every device has a thread already; fewer threads than requested are only slower.
                     Err(_) if number > 0 => return Ok(()),
                     Err(source) => return Err(StartError::Threads { source }),
                 }
@@ -458,7 +462,7 @@ impl Ahead {
 }
 
 impl State {
-    fn add(&mut self, position: usize, extent: Extent) {
+    fn add(&mut self, position: usize, extent: BlockExtent) {
         let lane = self.lanes.iter().position(|lane| lane.device == extent.device);
         let lane = lane.unwrap_or_else(|| {
             let positions = VecDeque::new();
@@ -473,7 +477,7 @@ impl State {
 impl Iterator for Ahead {
     type Item = Outcome;
 
-    /// The next extent's outcome, in order.
+    /// The result of the next extent, in order.
     fn next(&mut self) -> Option<Outcome> {
         if self.next == self.end {
             return None;
@@ -502,14 +506,14 @@ impl Drop for Ahead {
         self.shared.lock().closed = true;
         self.shared.room.notify_all();
         for thread in self.threads.drain(..) {
-            // A reader that panicked has said so on standard error.
+            // A reader that panicked has printed its message on standard error.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// A thread that panicked left the state whole: every change of it is one statement.
+    /// Locks the state. A thread that panicked leaves it consistent, because every change is one statement.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -523,11 +527,11 @@ impl std::fmt::Debug for Shared {
 
 fn read_lane(shared: &Shared, lane: usize) {
     if shared.quiet {
-        // A wish: where it is refused, reads are as urgent as others'.
+        // A request: if it is refused, reads have normal priority.
         let _ = sched::use_disks_last();
     }
     let mut reader = ExtentReader::default();
-    let mut mender = Mender::default();
+    let mut mender = RowReconstructor::default();
     while let Some((position, extent, mut block)) = claim(shared, lane) {
         let mut fault = reader.read(&extent, &mut block).err();
         if fault.is_some() && mender.mend(&extent, &mut block) {
@@ -551,8 +555,8 @@ fn read_lane(shared: &Shared, lane: usize) {
     }
 }
 
-/// The next position of a lane, once it is within the window, with memory for it.
-fn claim(shared: &Shared, lane: usize) -> Option<(usize, Extent, Block)> {
+/// Returns the next position of a queue, once it is within the window, with memory for it.
+fn claim(shared: &Shared, lane: usize) -> Option<(usize, BlockExtent, Block)> {
     let mut state = shared.lock();
     loop {
         if state.closed {
@@ -583,12 +587,12 @@ mod tests {
 
     const BLOCK: usize = 8192;
 
-    fn file(directory: &Path, name: &str, blocks: u8) -> Vec<Extent> {
+    fn file(directory: &Path, name: &str, blocks: u8) -> Vec<BlockExtent> {
         let path = Arc::new(directory.join(name));
         let bytes: Vec<u8> = (0..blocks).flat_map(|block| vec![block; BLOCK]).collect();
         std::fs::write(path.as_path(), &bytes).unwrap();
         (0..blocks)
-            .map(|block| Extent {
+            .map(|block| BlockExtent {
                 path: path.clone(),
                 device: u64::from(name.as_bytes()[0]),
                 offset: u64::from(block) * BLOCK as u64,
@@ -599,7 +603,7 @@ mod tests {
             .collect()
     }
 
-    /// Until so many blocks have been read that nobody has asked for yet.
+    /// Waits until this many blocks have been read that the consumer has not requested yet.
     fn wait_for_ready(ahead: &Ahead, blocks: usize) {
         let mut state = ahead.shared.lock();
         while state.done.len() < blocks {
@@ -636,7 +640,7 @@ mod tests {
     fn blocks_of_two_devices_come_in_the_order_asked_for_whatever_is_held() {
         let directory = tempfile::tempdir().unwrap();
         let (a, b) = (file(directory.path(), "a", 40), file(directory.path(), "b", 40));
-        let extents: Vec<Extent> =
+        let extents: Vec<BlockExtent> =
             a.chunks(7).zip(b.chunks(7)).flat_map(|(a, b)| [a, b].concat()).collect();
         let expected: Vec<u8> = extents.iter().map(|e| (e.offset / BLOCK as u64) as u8).collect();
         let settings = Settings { ahead_bytes: 0, ..Settings::default() };
@@ -660,7 +664,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut extents = file(directory.path(), "a", 3);
         extents[1].crc ^= 1;
-        extents.push(Extent { offset: 3 * BLOCK as u64 - 4096, ..extents[2].clone() });
+        extents.push(BlockExtent { offset: 3 * BLOCK as u64 - 4096, ..extents[2].clone() });
         for allow_damaged in [false, true] {
             let settings = Settings { allow_damaged, ..Settings::default() };
             let mut ahead = Ahead::start(extents.clone(), BLOCK, settings).unwrap();

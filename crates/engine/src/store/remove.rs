@@ -1,9 +1,8 @@
-//! Taking a scan's files away, and no others.
+//! Removes the files of a scan, and no others.
 //!
-//! Only what the store itself makes is removed: chunk files by their names, and the known files
-//! beside them. Whatever else lies in a scan's directories stays, and so do these directories.
-//! Chunks go first and manifests last, so that a removal cut short leaves a scan that can be removed
-//! again.
+//! Only files that the store itself makes are removed: chunk files by their names, and the known files beside them.
+//! Other files in a scan's directories stay, and so do these directories. Chunks are removed first and manifests last,
+//! so that an interrupted removal leaves a scan that can be removed again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,85 +15,87 @@ use fullbore_core::name::ScanName;
 use serde::Serialize;
 
 use super::SPARE_FILE;
-use super::finding::{Finding, What};
-use super::inventory::{self, Copy, Holding, Inventory, is_let_go, is_of_scan, latest, open_roots};
-use super::keep::{PROTECTED_FILE, is_protected};
+use super::diagnostics::{Diagnostic, DiagnosticKind};
+use super::inventory::{
+    self, Copy, Inventory, MemberFiles, is_let_go, is_of_scan, latest, open_roots,
+};
 use super::lock::{self, ScanLock};
+use super::partial_blocks::litter_in;
 use super::reader::Scan;
 use super::renumber::is_to_be_renamed;
-use super::tails::litter_in;
+use super::retention::{PROTECTED_FILE, is_protected};
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
     /// The scan.
     pub scan: String,
-    /// Files.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of them on the disk, space taken beforehand included.
+    /// Bytes of these files on the disk, preallocated space included.
     pub bytes: u64,
-    /// Directories that are gone.
+    /// Directories that were removed.
     pub directories: Vec<PathBuf>,
-    /// What does not belong to the scan and was left where it lies.
+    /// Files that do not belong to the scan and were kept.
     pub kept: Vec<PathBuf>,
 }
 
 /// A scan that could not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The roots.
+    /// The roots could not be read.
     #[error(transparent)]
     Roots(#[from] inventory::Error),
-    /// It is being recorded.
+    /// The scan is being recorded.
     #[error(transparent)]
     Lock(#[from] lock::Error),
     /// Members that hold a part of it are not among the directories given.
-    #[error("{scan} lies on {} too, which {} not given", members.join(", "), if members.len() == 1 { "is" } else { "are" })]
+    #[error("{scan} is also on {}, which {} not given", members.join(", "), if members.len() == 1 { "is" } else { "are" })]
     Absent {
         /// The scan.
         scan: String,
-        /// Where they were when it was recorded.
+        /// The paths of the members when it was recorded.
         members: Vec<String>,
     },
-    /// Somebody wants it kept.
+    /// The scan is protected from removal.
     #[error("{scan} is protected")]
     Protected {
         /// The scan.
         scan: String,
     },
-    /// What is left over may be all there is of something.
-    #[error("{scan} is not whole without what is left over of it: {why}")]
+    /// The leftover files may be the last copy of some data.
+    #[error("{scan} is not whole without the files left over from before it was rebuilt: {why}")]
     Needed {
         /// The scan.
         scan: String,
-        /// What it lacks.
+        /// The missing part.
         why: String,
     },
-    /// A file would not go. What was removed before it is told.
-    #[error("{}: removing it: {source}", path.display())]
+    /// A file could not be removed. Files removed before are reported.
+    #[error("{}: cannot be removed: {source}", path.display())]
     File {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Roots(error) => error.hint(),
             Error::Lock(error) => error.hint(),
             Error::Absent { .. } => {
-                Some("name every member with --store, or half a scan would stay behind")
+                Some("name every member with --store; if not, part of the scan would remain")
             }
-            Error::Protected { .. } => Some("`fullbore protect --off SCAN` lets it go"),
+            Error::Protected { .. } => Some("`fullbore protect --off SCAN` ends the protection"),
             Error::Needed { .. } => Some(
                 "give all members with --store, or let `fullbore rebuild` restore it; chunk files are plain: copied to \
                  where one is missed, it is read again",
             ),
-            Error::File { .. } => Some("mend that, and remove the scan again"),
+            Error::File { .. } => Some("fix the cause, then remove the scan again"),
         }
     }
 }
@@ -104,7 +105,8 @@ pub fn remove(roots: &[PathBuf], scan: &ScanName) -> Result<Removed, Error> {
     remove_telling(roots, scan, &|_, _| {})
 }
 
-/// Removes a scan as [`remove`] does. `progress` is called with the chunk files gone so far, and how many there were.
+/// Removes a scan as [`remove`] does. `progress` is called with the number of chunk files removed so far, and their
+/// total.
 pub fn remove_telling(
     roots: &[PathBuf],
     scan: &ScanName,
@@ -129,8 +131,8 @@ pub fn remove_telling(
     Ok(removed)
 }
 
-/// Removes what lies on members that the scan does without since it was rebuilt, and nothing else. As long as the scan
-/// lacks a file or a member, that may be the last copy of something: then it is refused.
+/// Removes the leftover files on former members of a rebuilt scan, and nothing else. While the scan lacks a file or a
+/// member, a leftover file may be the last copy, so the removal is refused.
 pub fn remove_leftovers(
     roots: &[PathBuf],
     scan: &ScanName,
@@ -138,7 +140,7 @@ pub fn remove_leftovers(
 ) -> Result<Removed, Error> {
     let opened = Scan::of_inventory(Inventory::take(roots, scan)?);
     let mut removed = Removed { scan: scan.to_string(), ..Removed::default() };
-    let is_lack = |it: &&Finding| !matches!(it.what, What::LeftOver { .. });
+    let is_lack = |it: &&Diagnostic| !matches!(it.what, DiagnosticKind::LeftOver { .. });
     let holdings = || opened.inventory.leftovers.iter().flat_map(|it| &it.holdings);
     if let Some(lack) = opened.findings.iter().find(is_lack).filter(|_| holdings().count() > 0) {
         return Err(Error::Needed { scan: removed.scan, why: lack.to_string() });
@@ -152,25 +154,25 @@ pub fn remove_leftovers(
         progress(gone as u64 + 1, chunks.len() as u64);
     }
     for holding in holdings() {
-        // Protected is the scan, which this is no part of.
+        // The protection applies to the scan, and leftover files are not part of it.
         removed.file(&holding.side(PROTECTED_FILE))?;
         removed.sides_of(holding)?;
     }
     Ok(removed)
 }
 
-pub(super) fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Error> {
+pub(super) fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<MemberFiles>, Error> {
     let (roots, _) = open_roots(paths)?;
     let mut holdings = Vec::new();
     for (number, root) in roots.iter().enumerate() {
         let failed = |source| Error::File { path: root.path.clone(), source };
         for entry in std::fs::read_dir(&root.path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // A link may lead out of the store: it is none of the scan's directories.
+            // A link may lead out of the store: it is not one of the scan's directories.
             let is_directory = entry.file_type().map_err(failed)?.is_dir();
             let name = entry.file_name().to_string_lossy().into_owned();
             if is_directory && is_of_scan(&name, scan) {
-                holdings.extend(Holding::look(number, &root.path, &name));
+                holdings.extend(MemberFiles::look(number, &root.path, &name));
             }
         }
     }
@@ -181,19 +183,19 @@ pub(super) fn holdings(paths: &[PathBuf], scan: &str) -> Result<Vec<Holding>, Er
     Ok(holdings)
 }
 
-/// Refuses to remove a part of a scan: its manifests name every member it lies on.
-fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<(), Error> {
+/// Refuses to remove only a part of a scan: its manifests name all of its members.
+fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[MemberFiles]) -> Result<(), Error> {
     let (roots, _) = open_roots(paths)?;
     let given = |member: &Member| roots.iter().any(|root| root.uuid == Some(member.uuid));
     let mut members: Vec<String> = Vec::new();
     let believed = latest(holdings.iter().filter_map(|it| it.manifest.get()));
-    let let_go = |holding: &Holding, copy: &Manifest| {
+    let let_go = |holding: &MemberFiles, copy: &Manifest| {
         let root = &roots[holding.root];
         believed.is_some_and(|believed| is_let_go(root.uuid, &root.path, copy, believed))
     };
     for holding in holdings {
         let Copy::Read(manifest) = &holding.manifest else { continue };
-        // What it was made of before it was rebuilt is not what it lies on now.
+        // Former members of a rebuilt scan are not needed.
         if let_go(holding, manifest) {
             continue;
         }
@@ -210,10 +212,10 @@ fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[Holding]) -> Result<
     Err(Error::Absent { scan: scan.to_owned(), members })
 }
 
-/// Holds every manifest of a scan that may still be recorded: whichever of them carries the recorder's
-/// lock, it would be met.
-fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
-    let open = |holding: &&Holding| {
+/// Locks every manifest of a scan that may still be recorded, so that the recorder's lock is met whichever manifest has
+/// it.
+fn lock_all(holdings: &[MemberFiles]) -> Result<Vec<ScanLock>, lock::Error> {
+    let open = |holding: &&MemberFiles| {
         let follows = |it: &Manifest| it.redundancy.is_some_and(|it| it.followed.is_none());
         let busy = |it: &Manifest| {
             let renames = it.streams.iter().any(is_to_be_renamed);
@@ -226,13 +228,13 @@ fn lock_all(holdings: &[Holding]) -> Result<Vec<ScanLock>, lock::Error> {
     locks.collect()
 }
 
-fn chunks_of(holding: &Holding) -> impl Iterator<Item = &PathBuf> {
+fn chunks_of(holding: &MemberFiles) -> impl Iterator<Item = &PathBuf> {
     let chunks = holding.chunks.iter().map(|(_, chunk)| &chunk.path);
     chunks.chain(&holding.superseded).chain(&holding.redundant)
 }
 
 impl Removed {
-    fn sides_of(&mut self, holding: &Holding) -> Result<(), Error> {
+    fn sides_of(&mut self, holding: &MemberFiles) -> Result<(), Error> {
         let side = holding.path.join(SIDE_DIRECTORY);
         for path in litter_in(&holding.path) {
             self.file(&path)?;
@@ -260,7 +262,7 @@ impl Removed {
         Ok(())
     }
 
-    /// Removes a directory that is empty now; what lies in one that is not is told.
+    /// Removes a directory if it is empty; if not, reports its content.
     fn directory(&mut self, path: &Path) -> Result<(), Error> {
         let failed = |source| Error::File { path: path.to_owned(), source };
         match std::fs::remove_dir(path) {

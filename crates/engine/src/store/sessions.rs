@@ -1,4 +1,4 @@
-//! Accounts of whole sessions: a file for each time that one was recorded, on the first member that takes it.
+//! Accounts of whole sessions: one file for each recording of a session, on the first member that accepts it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use super::lock::put_file;
 /// The directory of these files, in [`SIDE_DIRECTORY`] at a member's root.
 pub const SESSIONS_DIRECTORY: &str = "sessions";
 
-/// Puts the account of a session that was begun at `begun` in the place of what it was before. Gives its path.
+/// Writes the account of a session that began at `begun`, replacing an earlier version. Returns the path.
 ///
 /// # Errors
 ///
-/// That of the last member, if none takes it.
+/// The error of the last member, if none accepts the file.
 pub fn put(members: &[PathBuf], session: &Name, begun: Tai, json: &[u8]) -> io::Result<PathBuf> {
     let name = format!("{session}.{}.json", stamp(begun));
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
@@ -32,7 +32,7 @@ pub fn put(members: &[PathBuf], session: &Name, begun: Tai, json: &[u8]) -> io::
 
 fn put_on(root: &Path, name: &str, json: &[u8]) -> io::Result<PathBuf> {
     let side = root.join(SIDE_DIRECTORY);
-    // Where no member is mounted, nothing is made.
+    // If no member is mounted, nothing is made.
     std::fs::metadata(side.join(MEMBER_FILE))?;
     let sessions = side.join(SESSIONS_DIRECTORY);
     match std::fs::create_dir(&sessions) {
@@ -44,7 +44,7 @@ fn put_on(root: &Path, name: &str, json: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// `20261122T180000Z`
+/// Formats a time as `20261122T180000Z`.
 fn stamp(time: Tai) -> String {
     let text = format!("{time:.1}");
     let whole = text.split('.').next().unwrap_or("");

@@ -1,4 +1,4 @@
-//! A stream on one member: its directories, its index, its open chunks, and how far all of it is.
+//! A stream on one member: its directories, its index, its open chunks, and their progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,89 +13,89 @@ use uuid::Uuid;
 use super::SPARE_FILE;
 use super::chunk::{Chunk, Stage};
 use super::inventory::PART_SUFFIX;
-use super::journal::{Journal, Part};
+use super::journal::{Journal, SyncTarget};
 use super::pages::Pages;
-use crate::ring::{Block, Track};
+use crate::ring::{Block, StreamRef};
 
-/// Space that is taken for an index at a time: 8192 records, 32 GiB of blocks of 4 MiB.
+/// The step in which index space is preallocated: 8192 records, 32 GiB of blocks of 4 MiB.
 pub const INDEX_STEP_BYTES: u64 = 1 << 20;
 
-/// What tells one stream from another: scan and number.
+/// The key of a stream: scan and number.
 pub type Key = (Uuid, u16);
 
-/// How far a stream is.
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its directories are being made.
+    /// The directories are being made.
     Making,
-    /// So many of them, and the index, are still being opened.
+    /// This many of them, and the index, are still being opened.
     Opening(usize),
-    /// It takes blocks.
+    /// The stream takes blocks.
     Open,
-    /// Its last rounds are under way.
+    /// The last rounds are in progress.
     Closing,
-    /// So many files are still being trimmed and put in place.
+    /// This many files are still being truncated and renamed into place.
     Trimming(usize),
-    /// So many last syncs are under way.
+    /// This many last syncs are in progress.
     Syncing(usize),
-    /// It could not be opened.
+    /// The stream could not be opened.
     Dead,
 }
 
-/// Space for the next chunk.
+/// Preallocated space for the next chunk.
 #[derive(Debug)]
 pub enum Spare<F> {
     /// None is needed yet.
     None,
-    /// It is being taken.
+    /// The space is being preallocated.
     Making,
-    /// It is there.
+    /// The space is ready.
     Ready(F),
-    /// It is being given the name of a chunk.
+    /// The file is being renamed to a chunk's name.
     Leaving(F),
 }
 
 /// A stream on this member.
 #[derive(Debug)]
-pub struct Stream<F> {
-    /// What it is.
-    pub track: Arc<Track>,
-    /// How far it is.
+pub struct MemberStream<F> {
+    /// The description of the stream.
+    pub stream_ref: Arc<StreamRef>,
+    /// The phase.
     pub phase: Phase,
     /// Directories and index, to be synced.
-    pub parts: BTreeMap<Part, F>,
-    /// Its records.
+    pub parts: BTreeMap<SyncTarget, F>,
+    /// The records.
     pub pages: Pages,
-    /// Bytes of the index file for which space is taken.
+    /// Preallocated bytes of the index file.
     pub index_space: u64,
-    /// Whether more is being taken.
+    /// True if more is being preallocated.
     pub index_growing: bool,
-    /// Its way to durability.
+    /// The journal of sync rounds.
     pub journal: Journal,
     /// Chunks that are not closed.
     pub chunks: BTreeMap<u32, Chunk<F>>,
-    /// Space for the next chunk.
+    /// Preallocated space for the next chunk.
     pub spare: Spare<F>,
-    /// Whether a round is due.
+    /// True if a round is due.
     pub due: bool,
-    /// When the round under way began.
+    /// The start of the current round.
     pub round_since: Duration,
-    /// File-system chores under way.
+    /// The number of file-system operations in progress.
     pub chores: usize,
-    /// Whether a write of records or a sync has failed, after which it is not synced again.
+    /// True if a write of records or a sync has failed; the stream is not synced again after that.
     pub unsyncable: bool,
-    /// Set once nothing more will come, with gaps that belong to no block.
+    /// Set once no more blocks will arrive, with gaps that belong to no block.
     pub ending: Option<Vec<Gap>>,
     codec: Codec,
 }
 
-impl<F: Clone> Stream<F> {
-    /// A stream of which nothing is on the member yet.
-    pub fn new(track: Arc<Track>, member: Uuid, buffer: Block) -> Self {
-        let codec = Codec::of_scan(track.scan);
-        let geometry = track.geometry;
+impl<F: Clone> MemberStream<F> {
+    /// Returns a stream that has nothing on the member yet.
+    pub fn new(stream_ref: Arc<StreamRef>, member: Uuid, buffer: Block) -> Self {
+        let codec = Codec::of_scan(stream_ref.scan);
+        let geometry = stream_ref.geometry;
         let mut stream = Self {
-            track,
+            stream_ref,
             phase: Phase::Making,
             parts: BTreeMap::new(),
             pages: Pages::new(buffer),
@@ -120,41 +120,41 @@ impl<F: Clone> Stream<F> {
         stream
     }
 
-    /// Appends an entry to the records that are not written yet.
+    /// Appends an entry to the unwritten records.
     pub fn record(&mut self, entry: &Entry) {
-        self.pages.push(self.codec.encode(self.track.number, entry));
+        self.pages.push(self.codec.encode(self.stream_ref.number, entry));
     }
 
-    /// Where the index is.
+    /// The path of the index.
     pub fn index_path(&self) -> String {
-        format!("{}/{SIDE_DIRECTORY}/{INDEX_FILE}", self.track.directory)
+        format!("{}/{SIDE_DIRECTORY}/{INDEX_FILE}", self.stream_ref.directory)
     }
 
-    /// Where space for the next chunk is.
+    /// The path of the spare file for the next chunk.
     pub fn spare_path(&self) -> String {
-        format!("{}/{SIDE_DIRECTORY}/{SPARE_FILE}", self.track.directory)
+        format!("{}/{SIDE_DIRECTORY}/{SPARE_FILE}", self.stream_ref.directory)
     }
 
-    /// Where a chunk is filled.
+    /// The working path of a chunk.
     pub fn filling_path(&self, chunk: u32) -> String {
-        let directory = &self.track.directory;
+        let directory = &self.stream_ref.directory;
         format!("{directory}/{SIDE_DIRECTORY}/{}{PART_SUFFIX}", chunk_file(directory, chunk))
     }
 
-    /// Where a chunk is when it is complete.
+    /// The final path of a chunk.
     pub fn place_path(&self, chunk: u32) -> String {
-        let directory = &self.track.directory;
+        let directory = &self.stream_ref.directory;
         format!("{directory}/{}", chunk_file(directory, chunk))
     }
 
     /// The path of a part, for messages.
-    pub fn path_of(&self, part: Part) -> String {
+    pub fn path_of(&self, part: SyncTarget) -> String {
         match part {
-            Part::Root => String::new(),
-            Part::Directory => self.track.directory.clone(),
-            Part::Side => format!("{}/{SIDE_DIRECTORY}", self.track.directory),
-            Part::Index => self.index_path(),
-            Part::Chunk(number) => match self.chunks.get(&number).map(|chunk| &chunk.stage) {
+            SyncTarget::Root => String::new(),
+            SyncTarget::Directory => self.stream_ref.directory.clone(),
+            SyncTarget::Side => format!("{}/{SIDE_DIRECTORY}", self.stream_ref.directory),
+            SyncTarget::Index => self.index_path(),
+            SyncTarget::Chunk(number) => match self.chunks.get(&number).map(|chunk| &chunk.stage) {
                 Some(Stage::Placed(_)) => self.place_path(number),
                 _ => self.filling_path(number),
             },
@@ -162,16 +162,17 @@ impl<F: Clone> Stream<F> {
     }
 
     /// The file of a part.
-    pub fn file_of(&self, part: Part) -> Option<F> {
+    pub fn file_of(&self, part: SyncTarget) -> Option<F> {
         match part {
-            Part::Chunk(number) => self.chunks.get(&number)?.file(),
+            SyncTarget::Chunk(number) => self.chunks.get(&number)?.file(),
             other => self.parts.get(&other).cloned(),
         }
     }
 
-    /// Whether the next chunk's space should be taken now: one chunk is half full, and none is there.
+    /// Returns true if the next chunk's space should be preallocated now: a chunk is half full, and there is no spare
+    /// file.
     pub fn wants_spare(&self, chunk: u32) -> bool {
-        let half = self.track.geometry.chunk_bytes() / 2;
+        let half = self.stream_ref.geometry.chunk_bytes() / 2;
         let half_full = self.chunks.get(&chunk).is_some_and(|chunk| chunk.accepted() >= half);
         self.phase == Phase::Open
             && self.ending.is_none()
@@ -179,7 +180,7 @@ impl<F: Clone> Stream<F> {
             && half_full
     }
 
-    /// Whether nothing of it is waiting or under way but its last rounds.
+    /// Returns true if nothing is waiting or in progress except the last rounds.
     pub fn is_drained(&self) -> bool {
         let settled = |chunk: &Chunk<F>| {
             let resting = matches!(chunk.stage, Stage::Open(_) | Stage::Placed(_) | Stage::Dead);
@@ -188,7 +189,7 @@ impl<F: Clone> Stream<F> {
         self.chores == 0 && self.chunks.values().all(settled)
     }
 
-    /// Forgets a chunk that is complete, in place and durable; its file is closed with it.
+    /// Drops a chunk that is complete, in place and durable; this closes its file.
     pub fn retire(&mut self, number: u32) {
         let retired = self.chunks.get(&number).is_some_and(|chunk| {
             matches!(chunk.stage, Stage::Placed(_)) && chunk.is_idle() && chunk.unpublished == 0

@@ -1,7 +1,7 @@
-//! Scans laid down without a recorder, for tests: known to the byte, and easy to damage.
+//! Makes scans without a recorder, for tests: known to the byte, and easy to damage.
 //!
-//! The layout follows the store's reference page, not the writer's code, so that reader and writer are
-//! each held against the same page.
+//! The layout follows the store's reference page, not the writer's code, so that reader and writer are each checked
+//! against the same page.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, Host, Terms};
 use fullbore_core::format::FILL;
+use fullbore_core::format::framed::FrameKind;
 use fullbore_core::format::vdif::{Header, Second};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::{Block, Codec, Entry, LENGTHS};
@@ -46,7 +47,7 @@ pub struct Store {
     members: Vec<(TempDir, Uuid)>,
 }
 
-/// What a stream should be.
+/// The plan of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamPlan {
     name: String,
@@ -54,15 +55,15 @@ pub struct StreamPlan {
     threads: Vec<u16>,
     frames: u64,
     gaps: Vec<Gap>,
-    /// Frames that no block has room for, from a block's start on; they are also in `gaps`.
+    /// Frames without a block, from a block's start on; they are also in `gaps`.
     skipped: Option<Range<i64>>,
     invalid: Vec<i64>,
-    /// Whether frames came at the times that they tell, and not all at once.
+    /// True if frames arrived at their own times, and not all at once.
     timely: bool,
     fill: Fill,
     varying: bool,
     sealed: bool,
-    /// The number of each chunk, if not its place.
+    /// The number of each chunk, if it differs from its position.
     numbers: Vec<u32>,
     /// Blocks at the end of each member's part whose records were never written.
     unrecorded: usize,
@@ -71,7 +72,7 @@ pub struct StreamPlan {
 }
 
 impl StreamPlan {
-    /// A thousand VDIF frames of one thread; nothing missing.
+    /// Returns a plan for a thousand VDIF frames of one thread; nothing missing.
     pub fn vdif(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -91,75 +92,75 @@ impl StreamPlan {
         }
     }
 
-    /// A thousand datagrams that tell no number.
+    /// Returns a plan for a thousand datagrams without a packet number.
     pub fn raw(name: &str) -> Self {
         Self { vdif: false, threads: Vec::new(), fill: Fill::Omit, ..Self::vdif(name) }
     }
 
-    /// Datagrams of varying length.
+    /// Returns a plan for datagrams of varying length.
     pub fn varying(name: &str) -> Self {
         Self { varying: true, ..Self::raw(name) }
     }
 
-    /// Under another name.
+    /// Sets the name.
     pub fn named(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// With so many frames.
+    /// Sets the number of frames.
     pub fn frames(self, frames: u64) -> Self {
         Self { frames, ..self }
     }
 
-    /// Of these threads, frame by frame.
+    /// Sets the threads, which alternate frame by frame.
     pub fn threads(self, threads: &[u16]) -> Self {
         Self { threads: threads.to_vec(), ..self }
     }
 
-    /// Without these frames.
+    /// Removes these frames.
     pub fn gap(mut self, first: i64, count: u64, cause: Cause) -> Self {
         self.gaps.push(Gap { first, count, cause });
         self
     }
 
-    /// Without any block for frames `blocks`, counted in blocks: overrun.
+    /// Removes the blocks in `blocks`, counted in blocks: overrun.
     pub fn skip_blocks(mut self, blocks: Range<i64>) -> Self {
         let (start, end) = (blocks.start * BLOCK_FRAMES as i64, blocks.end * BLOCK_FRAMES as i64);
         self.skipped = Some(start..end);
         self.gap(start, (end - start) as u64, Cause::Overrun)
     }
 
-    /// With frames that came at the times that they tell.
+    /// Makes frames arrive at their own times.
     pub fn timely(self) -> Self {
         Self { timely: true, ..self }
     }
 
-    /// With frames that their sender marked invalid.
+    /// Makes the sender mark these frames invalid.
     pub fn invalid(self, invalid: &[i64]) -> Self {
         Self { invalid: invalid.to_vec(), ..self }
     }
 
-    /// With another fill.
+    /// Sets the fill.
     pub fn fill(self, fill: Fill) -> Self {
         Self { fill, ..self }
     }
 
-    /// With chunks of these numbers, in the order of the stream.
+    /// Sets the chunk numbers, in the order of the stream.
     pub fn numbered(self, numbers: &[u32]) -> Self {
         Self { numbers: numbers.to_vec(), ..self }
     }
 
-    /// Left by a recorder that died.
+    /// Makes the stream look left by a recorder that died.
     pub fn unsealed(self) -> Self {
         Self { sealed: false, ..self }
     }
 
-    /// Left by a recorder that died with so many blocks of each member written and not recorded.
+    /// The same, with this many blocks of each member written without records.
     pub fn unrecorded(self, unrecorded: usize) -> Self {
         Self { unrecorded, ..self.unsealed() }
     }
 
-    /// Left by a recorder that died with so many recorded blocks of each member not yet durable.
+    /// The same, with this many recorded blocks of each member not yet durable.
     pub fn unmarked(self, unmarked: usize) -> Self {
         Self { unmarked, ..self.unsealed() }
     }
@@ -173,18 +174,18 @@ impl StreamPlan {
     }
 }
 
-/// A scan that was laid down.
+/// A scan made for a test.
 #[derive(Debug)]
 pub struct Laid {
-    /// Its name.
+    /// The name.
     pub name: ScanName,
-    /// Its manifest, as sealed.
+    /// The manifest, as sealed.
     pub manifest: Manifest,
     /// The account of each stream, as sealed.
     pub accounts: Vec<Account>,
     /// All bytes of each stream, in order.
     pub bytes: Vec<Vec<u8>>,
-    /// Blocks of each stream with the member each lies on.
+    /// Blocks of each stream, with the member of each.
     pub blocks: Vec<Vec<(usize, Block)>>,
     roots: Vec<PathBuf>,
 }
@@ -210,7 +211,7 @@ impl Laid {
         side_file(&self.directory(stream, member), INDEX_FILE)
     }
 
-    /// Where a chunk was laid, under its final name.
+    /// Returns the final path of a chunk.
     pub fn chunk_path(&self, stream: usize, chunk: u32) -> PathBuf {
         let (member, _) = self.blocks[stream]
             .iter()
@@ -229,12 +230,12 @@ impl Laid {
 }
 
 impl Store {
-    /// A disk set of so many members.
+    /// Makes a disk set of this many members.
     pub fn new(members: usize) -> Self {
         Self::under(&std::env::temp_dir(), members)
     }
 
-    /// One that lies in memory where the system has such a place: for many small files.
+    /// Makes a disk set in memory if the system has such a place: for many small files.
     pub fn in_memory(members: usize) -> Self {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Self::under(memory, members) } else { Self::new(members) }
@@ -257,12 +258,12 @@ impl Store {
         self.members.iter().map(|(root, _)| root.path().to_owned()).collect()
     }
 
-    /// Takes the members from this one on away, with what lies on them.
+    /// Removes the members from this one on, with their files, and returns them.
     pub fn split_off(&mut self, first: usize) -> Self {
         Self { members: self.members.split_off(first) }
     }
 
-    /// Lays down a scan of these streams.
+    /// Makes a scan of these streams.
     pub fn lay_down(&self, name: &str, plans: &[StreamPlan]) -> Laid {
         let name: ScanName = name.parse().expect("a scan's name");
         let made: Vec<Made> = plans.iter().map(|plan| make(plan, self.members.len())).collect();
@@ -289,8 +290,8 @@ impl Store {
         }
     }
 
-    /// Lays down a scan of one stream just as it was captured: with these blocks, in order, on the first member, and with
-    /// gaps that were told behind the last of them. The manifest's counts are made to fit.
+    /// Makes a scan of one captured stream: with these blocks, in order, on the first member, and with gaps recorded
+    /// behind the last of them. The manifest's counts are adjusted.
     pub fn lay_captured(
         &self,
         name: &ScanName,
@@ -329,7 +330,7 @@ impl Store {
         put(&side_file(&path, INDEX_FILE), &index);
     }
 
-    /// Lays down so many sealed scans without data, `r1_n00000` and on.
+    /// Makes this many sealed scans without data, from `r1_n00000` on.
     pub fn lay_down_many(&self, scans: usize) {
         let plans = [StreamPlan::vdif("46220").frames(64)];
         let made = [make(&plans[0], self.members.len())];
@@ -353,7 +354,8 @@ impl Store {
                 name: name_of_stream,
                 source: "udp://0.0.0.0:46220".into(),
                 format: match plan.vdif {
-                    true => Format::Vdif {
+                    true => Format::Frames {
+                        kind: FrameKind::Vdif,
                         frames_per_second: Some(RATE),
                         derived: false,
                         threads: plan.threads.clone(),
@@ -453,7 +455,7 @@ impl Store {
     }
 }
 
-/// Made-up scans of one name have one identity.
+/// Test scans of one name have one identity.
 trait OfName {
     fn new_v5_of(name: &str) -> Uuid;
 }
@@ -465,7 +467,7 @@ impl OfName for Uuid {
     }
 }
 
-/// A manifest as it was when the scan was armed.
+/// Returns a manifest to its state when the scan was armed.
 fn unseal(manifest: &mut Manifest) {
     manifest.state = State::Recording;
     manifest.stopped = None;
@@ -478,8 +480,8 @@ fn put(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-/// Chunks under their final names; what was being written when the recorder died under its working
-/// name, with preallocated zeroes behind.
+/// Writes chunks under their final names; the chunk in progress when the recorder died gets its working name, with
+/// preallocated zeroes at its end.
 fn write_chunks(path: &Path, directory: &str, plan: &StreamPlan, own: &[&MadeBlock]) {
     let chunks = chunks_of(own);
     let last = chunks.keys().last().copied();
@@ -494,7 +496,7 @@ fn write_chunks(path: &Path, directory: &str, plan: &StreamPlan, own: &[&MadeBlo
     }
 }
 
-/// What each chunk file holds.
+/// Returns the content of each chunk file.
 fn chunks_of(own: &[&MadeBlock]) -> BTreeMap<u32, Vec<u8>> {
     let mut chunks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     for made in own {
@@ -503,7 +505,7 @@ fn chunks_of(own: &[&MadeBlock]) -> BTreeMap<u32, Vec<u8>> {
     chunks
 }
 
-/// When made-up scans begin.
+/// The start time of test scans.
 pub fn start() -> Tai {
     "2026-11-21T18:00:00Z".parse().expect("a time")
 }
@@ -515,18 +517,18 @@ struct Made {
     account: Account,
 }
 
-/// A block with all that is told of it.
+/// A block with its records.
 #[derive(Debug)]
 pub struct MadeBlock {
-    /// Which member it lies on.
+    /// The index of its member.
     pub member: usize,
-    /// Its record, but for place, length and checksum.
+    /// The record, except for place, length and checksum.
     pub block: Block,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// Gaps told with it.
+    /// Gaps recorded with it.
     pub gaps: Vec<Gap>,
-    /// Lengths of its frames, where they vary.
+    /// Lengths of its frames, if they vary.
     pub lengths: Vec<u16>,
 }
 
@@ -537,7 +539,7 @@ impl MadeBlock {
         self.block.crc = crc32c::crc32c(&self.bytes);
     }
 
-    /// What the index says of it.
+    /// Returns its index entries.
     fn entries(&self) -> Vec<Entry> {
         let mut entries = vec![Entry::Block(self.block)];
         for (part, lengths) in self.lengths.chunks(LENGTHS).enumerate() {
@@ -566,8 +568,8 @@ fn make(plan: &StreamPlan, members: usize) -> Made {
         offset += next.bytes.len() as u64;
         made.push(next);
     }
-    // A gap is told with the first block that begins behind it, or with the last one; where frames lie
-    // as they came it has no place among them, and only the account knows it.
+    // A gap is recorded with the first block that begins behind it, or with the last one. In a sequential stream it has
+    // no place, and only the account has it.
     for gap in plan.gaps.iter().filter(|_| plan.fill != Fill::Omit) {
         let end = gap.first + gap.count as i64;
         let at = made.iter().position(|it| it.block.first >= end);
@@ -613,13 +615,18 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
         let time = there.last().and_then(|run| time(run.end - 1));
         account.last = Some(Edge { time, ..edge(account.terms.written as i64 - 1) });
     }
-    // As every account that a recorder made, and none that `recover` made.
-    account.host = Some(Host { pool_blocks: 64, high_water: 9, members: Vec::new(), tide: None });
+    // Like every account made by a recorder, and none made by `recover`.
+    account.host = Some(Host {
+        pool_blocks: 64,
+        high_water: 9,
+        members: Vec::new(),
+        high_water_history: None,
+    });
     account.verdict = account.judge();
     account
 }
 
-/// The balance of each thread of those that lie as they came.
+/// Returns the balance of each thread of a sequential stream.
 fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
     let threads = plan.threads.len() as i64;
     let all: Vec<Gap> = gaps.iter().collect();
@@ -654,9 +661,9 @@ fn time_of(plan: &StreamPlan, index: i64) -> Tai {
     start().plus_ns(slot(plan, index).0 * (1_000_000_000 / RATE as i64))
 }
 
-/// The frame at an index, as its sender made it.
+/// Returns the frame at an index, as its sender made it.
 fn frame(plan: &StreamPlan, index: i64, bytes: usize) -> Vec<u8> {
-    // Any payload will do that differs from frame to frame and is not all zero.
+    // Any payload that differs from frame to frame and is not all zero.
     let seed = crc32c::crc32c_append(index as u32, plan.name.as_bytes());
     let mut frame: Vec<u8> =
         (0..bytes as u32).map(|at| (seed.wrapping_mul(at | 1) >> 13) as u8).collect();
@@ -694,7 +701,7 @@ fn fill(plan: &StreamPlan, index: i64) -> Vec<u8> {
     frame
 }
 
-/// When a frame came.
+/// Returns the arrival time of a frame.
 fn seen(plan: &StreamPlan, index: i64) -> Tai {
     if plan.timely { time_of(plan, index) } else { start() }
 }
@@ -734,7 +741,7 @@ fn fixed_blocks(plan: &StreamPlan) -> Vec<MadeBlock> {
         }
         if blocks.last().is_none_or(|it| u64::from(it.block.frames) == BLOCK_FRAMES) {
             let mut next = empty(plan, index);
-            // Where frames lie as they came, blocks count arrivals.
+            // In a sequential stream, blocks count arrivals.
             next.block.first = if filled { index } else { arrived };
             blocks.push(next);
         }

@@ -1,23 +1,23 @@
-//! What the page cache holds of a file.
+//! Queries of the page cache.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The smallest page that there is.
+/// The smallest page size.
 const PAGE: usize = 4096;
 
-/// Whether the first page of a file is in the page cache. The file is not empty, and the caller may write it: of others'
-/// files the kernel tells nothing.
+/// Returns true if the first page of a file is in the page cache. The file must not be empty, and the caller must have
+/// write permission: the kernel reports nothing about other users' files.
 ///
-/// Reading would not tell: it starts a read from the disk, which a fast one has done before the kernel looks.
+/// A read is no test: it starts a read from the disk, which a fast disk completes before the kernel checks.
 pub fn holds_first_page(file: impl AsFd) -> io::Result<bool> {
-    // SAFETY: a new mapping at a place of the kernel's choice touches no memory of ours, and nothing is read through it.
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use, and no code reads it.
     let page =
         unsafe { mmap(std::ptr::null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
     let mut held = 0u8;
-    // SAFETY: `page` was just mapped so long, so it begins a page, and the kernel tells of it in one byte, which `held` is.
+    // SAFETY: `page` was just mapped with this length, so it begins a page. The kernel writes one byte, `held`.
     let status = unsafe { libc::mincore(page, PAGE, &mut held) };
     let told = if status == 0 { Ok(held & 1 == 1) } else { Err(io::Error::last_os_error()) };
     // SAFETY: this is the whole of the mapping made above, and nothing refers to it.

@@ -1,14 +1,15 @@
-//! libhdf5's driver of ordinary files, but that bytes of a chunk which somebody else is to write are left to him.
+//! HDF5 file driver (VFD) based on sec2 that skips chunk data written elsewhere.
 //!
-//! libhdf5 keeps the books (where in the file a chunk lies, the index, what readers see), and its driver carries the
-//! bytes to the kernel. Ours is a copy of the one that it has for ordinary files, with one function changed:
+//! libhdf5 keeps the metadata (the place of a chunk in the file, the index, the data visible to readers), and its
+//! driver passes the bytes to the kernel. This driver is a copy of libhdf5's driver for ordinary files, with one
+//! function changed:
 //!
 //! ```text
-//! place_chunk ──► H5Dwrite_chunk ──► books ──► the driver's write ──┬─ this chunk: where it goes is noted
-//!                                                                   └─ all else: written, as ever
+//! place_chunk ──► H5Dwrite_chunk ──► metadata ──► the driver's write ──┬─ this chunk: its place is recorded
+//!                                                                      └─ other data: written as usual
 //! ```
 //!
-//! Calls of libhdf5 run in the thread that makes them, so the note is the thread's own.
+//! Calls of libhdf5 run in the calling thread, so the record is thread-local.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -27,22 +28,22 @@ use hdf5_metno_sys::h5p::{H5P_DEFAULT, H5Pset_driver};
 
 use super::hdf5::{done, failure, write_chunk};
 
-/// Chunks that lie on no such boundary are written by libhdf5.
+/// libhdf5 writes chunks that are not on such a boundary.
 pub const PAGE: u64 = 4096;
 
-/// The layout of [`Class`] that this file knows (`H5FD_CLASS_VERSION`).
+/// The layout version of [`Class`] that this file knows (`H5FD_CLASS_VERSION`).
 const VERSION: c_uint = 1;
 
-/// What the driver is called, and its number: up to 255 they are libhdf5's own.
+/// The name of the driver, and its number. Numbers up to 255 are libhdf5's own.
 const NAME: &CStr = c"fullbore";
 const NUMBER: c_int = 46_220;
 
-/// No address: the driver's own limit holds.
+/// No address: the driver's own limit applies.
 const UNDEFINED: u64 = u64::MAX;
 
 type Write = unsafe extern "C" fn(*mut c_void, c_int, hid_t, u64, usize, *const c_void) -> c_int;
 
-/// What libhdf5 knows of a driver, `H5FD_class_t` of its `H5FDdevelop.h`, as far as it matters here.
+/// The part of libhdf5's description of a driver (`H5FD_class_t` of its `H5FDdevelop.h`) that this file uses.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Class {
@@ -59,19 +60,19 @@ struct Class {
     free_lists: [c_int; 7],
 }
 
-// As long as the structure is there, on every machine with pointers of 64 bits.
+// The size of the whole structure on every machine with 64-bit pointers.
 const _: () = assert!(size_of::<Class>() == 336);
 
-/// Our driver, once libhdf5 has it.
+/// The driver, once libhdf5 has registered it.
 struct Driver {
     id: hid_t,
-    /// How libhdf5 writes.
+    /// libhdf5's own write function.
     write: Write,
 }
 
 static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
 
-/// The bytes of a chunk that libhdf5 is not to write, and where it would have.
+/// The bytes of a chunk that libhdf5 must not write, and their place in the file.
 #[derive(Clone, Copy)]
 struct Left {
     bytes: usize,
@@ -83,7 +84,7 @@ thread_local! {
     static LEFT: Cell<Option<Left>> = const { Cell::new(None) };
 }
 
-/// Makes a file whose chunks can be [placed](place_chunk).
+/// Creates a file whose chunks can be [placed](place_chunk).
 pub fn create_excl(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
     let name = name_of(path)?;
     let _one_at_a_time = LOCK.lock();
@@ -93,7 +94,7 @@ pub fn create_excl(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File>
     opened(id)
 }
 
-/// Opens a file whose chunks can be [placed](place_chunk), to write it.
+/// Opens a file whose chunks can be [placed](place_chunk), for writing.
 pub fn open_rw(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
     let name = name_of(path)?;
     let _one_at_a_time = LOCK.lock();
@@ -103,9 +104,9 @@ pub fn open_rw(path: &Path, access: &FileAccess) -> hdf5_metno::Result<File> {
     opened(id)
 }
 
-/// Has libhdf5 do all that it does for [`write_chunk`] but write the bytes. Gives where in the file they go, for the
-/// caller to write there; nothing where libhdf5 has written them: if the place begins no page, or the file was opened by
-/// its own driver.
+/// Lets libhdf5 do everything that it does for [`write_chunk`] except writing the bytes. Returns their place in the
+/// file, where the caller writes them. Returns `None` if libhdf5 has written them, because the place does not begin a
+/// page or the file was opened with libhdf5's own driver.
 pub fn place_chunk(
     dataset: &Dataset,
     offset: &[u64],
@@ -118,7 +119,7 @@ pub fn place_chunk(
     placed.map(|()| left.and_then(|left| left.address))
 }
 
-/// What libhdf5 calls to write.
+/// The write function that libhdf5 calls.
 unsafe extern "C" fn write(
     file: *mut c_void,
     kind: c_int,
@@ -140,14 +141,15 @@ unsafe extern "C" fn write(
     unsafe { (driver.write)(file, kind, transfer, address, length, bytes) }
 }
 
-/// Has files with these properties opened by our driver. Without it they are opened by libhdf5's own.
+/// Selects this driver for files with these properties; if it is not available, libhdf5's own stays selected.
 fn choose(access: &FileAccess) -> hdf5_metno::Result<()> {
     let Some(driver) = DRIVER.get_or_init(register) else { return Ok(()) };
     // SAFETY: both ids are open; the driver has no properties of its own, so none are read.
     done(unsafe { H5Pset_driver(access.id(), driver.id, ptr::null()) })
 }
 
-/// Makes libhdf5 know our driver; nothing if its own is not what this file knows.
+/// Registers this driver with libhdf5. Returns `None` if libhdf5's own driver has a layout that this file does not
+/// know.
 fn register() -> Option<Driver> {
     // SAFETY: the name ends in a zero byte. The file is only opened to see by which driver libhdf5 does that.
     let file = unsafe { H5FDopen(c"/dev/null".as_ptr(), H5F_ACC_RDONLY, H5P_DEFAULT, UNDEFINED) };
@@ -180,7 +182,7 @@ fn opened(id: hid_t) -> hdf5_metno::Result<File> {
     if id < 0 {
         return Err(failure());
     }
-    // SAFETY: the id was just opened by the caller and nobody else holds it, so the file alone closes it.
+    // SAFETY: the id was just opened by the caller and no other code holds it, so the file alone closes it.
     unsafe { hdf5_metno::from_id(id) }
 }
 
@@ -191,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    /// Chunks of so many bytes each, in a file whose larger pieces lie on pages.
+    /// Creates a dataset with chunks of this many bytes, in a file that aligns larger objects to pages.
     fn made(path: &Path, chunk: usize) -> (File, Dataset) {
         let access = FileAccess::build().alignment(PAGE, PAGE).meta_block_size(PAGE).finish();
         let file = create_excl(path, &access.unwrap()).unwrap();
@@ -217,7 +219,7 @@ mod tests {
         let raw = OpenOptions::new().write(true).open(&path).unwrap();
         raw.write_all_at(&[1; 8192], places[0]).unwrap();
         raw.write_all_at(&[2; 8192], places[1]).unwrap();
-        // By libhdf5's own driver.
+        // Reads with libhdf5's own driver.
         let read = File::open(&path).unwrap().dataset("bytes").unwrap().read_raw::<u8>().unwrap();
         assert!(read[..8192] == [1; 8192] && read[8192..] == [2; 8192]);
     }

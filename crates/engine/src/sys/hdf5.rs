@@ -1,6 +1,6 @@
 //! Calls of libhdf5 that its bindings do not wrap.
 //!
-//! libhdf5 admits one thread at a time, so each call takes the lock that the bindings take.
+//! libhdf5 allows one thread at a time, so each call takes the lock of the bindings.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,11 +16,11 @@ use hdf5_metno_sys::h5i::hid_t;
 use hdf5_metno_sys::h5p::{H5P_DEFAULT, H5Pset};
 
 unsafe extern "C" {
-    /// Public since 1.10.2, and not among the bindings' declarations.
+    /// Public since 1.10.2, and missing in the bindings' declarations.
     fn H5Fincrement_filesize(file_id: hid_t, increment: hsize_t) -> c_int;
 }
 
-/// A sum of squares as files hold it: 96 bits in two words.
+/// A sum of squares in the form of the file: 96 bits in two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, hdf5_metno::H5Type)]
 #[repr(C, packed)]
 pub struct Wide {
@@ -30,8 +30,8 @@ pub struct Wide {
     pub high: u32,
 }
 
-/// Writes one whole HDF5 chunk past filters and cache; a bit set in `skipped` says that the filter
-/// of that number has not been applied to it.
+/// Writes one whole HDF5 chunk past filters and cache. A bit set in `skipped` means that the filter of that number was
+/// not applied to it.
 pub fn write_chunk(
     dataset: &Dataset,
     offset: &[u64],
@@ -55,8 +55,8 @@ pub fn write_chunk(
     done(status)
 }
 
-/// Opens a file whose writer died: its mark of being written is taken off, and what lies beyond the
-/// length that its superblock knows is taken for allocated, so that nothing is written over.
+/// Opens a file whose writer died. Clears the mark of being written, and treats data beyond the length in the
+/// superblock as allocated, so that nothing is overwritten.
 pub fn open_abandoned(path: &Path) -> hdf5_metno::Result<File> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a zero byte")?;
     let access = hdf5_metno::plist::FileAccess::build().file_locking(false).finish()?;
@@ -69,14 +69,14 @@ pub fn open_abandoned(path: &Path) -> hdf5_metno::Result<File> {
     if id < 0 {
         return Err(failure());
     }
-    // SAFETY: the id was just opened here and nobody else holds it, so `file` alone closes it.
+    // SAFETY: the id was just opened here and no other code holds it, so `file` alone closes it.
     let file: File = unsafe { hdf5_metno::from_id(id) }?;
     // SAFETY: `file` keeps the id open.
     done(unsafe { H5Fincrement_filesize(file.id(), 0) })?;
     Ok(file)
 }
 
-/// Sets one of the library's own properties, those with which its h5clear opens files.
+/// Sets one of the library's internal properties, which its h5clear uses for opening files.
 fn set_true(list: hid_t, property: &CStr) -> hdf5_metno::Result<()> {
     let mut yes = true;
     // SAFETY: `property` ends in a zero byte; the library copies one byte, the size of its `bool`,
@@ -88,7 +88,7 @@ pub(super) fn done(status: c_int) -> hdf5_metno::Result<()> {
     if status < 0 { Err(failure()) } else { Ok(()) }
 }
 
-/// What the library says of the call that has just failed in this thread.
+/// Returns the library's error of the call that has just failed in this thread.
 pub(super) fn failure() -> hdf5_metno::Error {
     hdf5_metno::Error::query().unwrap_or_else(|_| "libhdf5 failed and does not say why".into())
 }

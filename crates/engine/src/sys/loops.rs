@@ -1,13 +1,13 @@
-//! What a loop device shows, by the numbers of its file and not by a path that may have changed.
+//! The file behind a loop device, identified by numbers and not by a path that may have changed.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Asks a loop device what it shows.
+/// Request for the status of a loop device.
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 
-/// What the kernel answers with: three numbers, and what is of no interest here.
+/// The kernel's answer: three numbers, and fields that are not used here.
 #[repr(C)]
 struct Answer {
     device: u64,
@@ -22,15 +22,15 @@ const _: () = assert!(size_of::<Answer>() == 232);
 /// The file behind a loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backing {
-    /// The device that the file lies on.
+    /// The device that holds the file.
     pub device: u64,
-    /// Its number there.
+    /// The inode number there.
     pub inode: u64,
-    /// The number of the device that the file stands for, if it is one.
+    /// The device number of the file, if the file is a device.
     pub shown_device: u64,
 }
 
-/// The file behind an open loop device. One that shows nothing is an error.
+/// Returns the file behind an open loop device. A device without a file is an error.
 pub fn backing(device: &File) -> io::Result<Backing> {
     let mut answer = Answer { device: 0, inode: 0, shown_device: 0, rest: [0; 26] };
     // SAFETY: the kernel writes one `loop_info64` to the address, which is as large as `Answer` (asserted above),

@@ -1,26 +1,26 @@
-//! A lock on one byte of a file, far behind its end: seen by those who ask for that byte and by nobody else.
+//! A lock on one byte of a file, far behind its end. Only programs that request that byte see it.
 //!
-//! It belongs to the open file, as `flock` does, and goes when the last descriptor of it is closed or its program dies.
-//! libhdf5 locks whole files by `flock`, which knows nothing of it.
+//! The lock belongs to the open file, like `flock`, and is released when the last descriptor is closed or the program
+//! dies. libhdf5 locks whole files with `flock`, which is independent of it.
 
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The byte, the last but one that a file can have.
+/// The byte: the last but one that a file can have.
 const BYTE: i64 = i64::MAX - 1;
 
-/// How the byte is held.
+/// The kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// As others may hold it too. The file must be open for reading.
+    /// Shared with other holders. The file must be open for reading.
     Shared,
-    /// By us alone. The file must be open for writing.
+    /// Exclusive. The file must be open for writing.
     Alone,
 }
 
-/// Holds the byte, or holds it otherwise than before. False where somebody else's hold forbids it.
+/// Takes the lock, or changes its kind. Returns false if another holder's lock forbids it.
 pub fn hold(file: &File, how: Hold) -> io::Result<bool> {
     let mut lock = on_the_byte(how);
     match control(file, libc::F_OFD_SETLK, &mut lock) {
@@ -32,7 +32,7 @@ pub fn hold(file: &File, how: Hold) -> io::Result<bool> {
     }
 }
 
-/// Whether anybody else holds the byte, in whatever way. However the file is open.
+/// Returns true if another holder has the lock, of either kind. The file may be open in any mode.
 pub fn is_held(file: &File) -> io::Result<bool> {
     let mut lock = on_the_byte(Hold::Alone);
     control(file, libc::F_OFD_GETLK, &mut lock)?;
@@ -49,7 +49,7 @@ fn on_the_byte(how: Hold) -> libc::flock {
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: BYTE,
         l_len: 1,
-        // The kernel wants it so for locks of open files.
+        // The kernel requires 0 for locks of open files.
         l_pid: 0,
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         assert!(!hold(&second, Hold::Alone).unwrap());
         drop(first);
         assert!(hold(&second, Hold::Alone).unwrap());
-        // Who holds it sees nobody else; others see it, even those who may only read.
+        // The holder does not see its own lock. Others see it, even with read-only access.
         assert!(!is_held(&second).unwrap());
         assert!(is_held(&File::open(&path).unwrap()).unwrap());
     }

@@ -1,4 +1,4 @@
-//! Memory for blocks: one mapping, in 2 MiB pages where they can be had, faulted in at once.
+//! Memory for blocks: one mapping, in 2 MiB pages if available, faulted in at once.
 
 use std::io;
 use std::ops::Range;
@@ -9,16 +9,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, mu
 
 use crate::ring::Block;
 
-/// Size of the pages that direct I/O is 1.7 times faster from.
+/// Size of a huge page. Direct I/O from huge pages is 1.7 times faster.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Nodes that a mask has room for: Linux knows 1024 at most.
+/// The number of nodes in a mask: Linux has 1024 at most.
 const MOST_NODES: usize = 1024;
 
 /// A private, zeroed mapping that never moves or grows; every page is present when `new` returns.
 #[derive(Debug)]
 pub struct Region {
-    /// First byte, aligned to a huge page; all of the mapping is used.
+    /// First byte, aligned to a huge page. All of the mapping is used.
     start: NonNull<u8>,
     bytes: usize,
     locked: bool,
@@ -32,13 +32,13 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps and faults in at least `bytes` bytes, aligned to 2 MiB. Locks them where the limit allows.
+    /// Maps and faults in at least `bytes` bytes, aligned to 2 MiB. Locks them if the limit allows.
     pub fn new(bytes: usize) -> io::Result<Self> {
         Self::advised(whole_pages(bytes)?, None)
     }
 
-    /// The same for the blocks of a recording: of huge pages that were set aside for such, if there are enough, and
-    /// on a memory node, if there is room.
+    /// The same for the blocks of a recording: from reserved huge pages if there are enough, and on a memory node if it
+    /// has room.
     pub fn for_blocks(bytes: usize, node: Option<u32>) -> io::Result<Self> {
         let bytes = whole_pages(bytes)?;
         match Self::set_aside(bytes, node) {
@@ -47,19 +47,19 @@ impl Region {
         }
     }
 
-    /// Of huge pages that were set aside (`vm.nr_hugepages`), or nothing where there are not enough.
+    /// Maps reserved huge pages (`vm.nr_hugepages`). Returns `None` if there are not enough.
     fn set_aside(bytes: usize, node: Option<u32>) -> Option<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let mut region = Self::map(bytes, flags).ok()?;
         region.keep_to(node);
-        // A cgroup may forbid what the mapping has reserved: that is told here, and kills nobody.
+        // A cgroup may forbid the reserved pages. This call returns that as an error, without a signal.
         region.populate().ok()?;
-        // They are never swapped, so there is nothing to lock.
+        // Reserved huge pages are never swapped, so they need no lock.
         (region.reserved, region.locked) = (true, true);
         Some(region)
     }
 
-    /// Of ordinary memory, which the kernel is asked to make huge pages of.
+    /// Maps ordinary memory, with advice to the kernel to use huge pages.
     fn advised(bytes: usize, node: Option<u32>) -> io::Result<Self> {
         let mut region = Self::aligned(bytes)?;
         region.keep_to(node);
@@ -73,7 +73,7 @@ impl Region {
         Ok(region)
     }
 
-    /// A new mapping of so many bytes, wherever the kernel puts it.
+    /// Maps `bytes` bytes at an address of the kernel's choice.
     fn map(bytes: usize, flags: MapFlags) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a null hint and MAP_PRIVATE|MAP_ANONYMOUS make a new mapping that aliases nothing.
@@ -82,7 +82,7 @@ impl Region {
         Ok(Self { start, bytes, locked: false, reserved: false })
     }
 
-    /// A new mapping that begins with a huge page: one that is a page too long, without what is too much of it.
+    /// Maps `bytes` bytes aligned to a huge page: maps one huge page more, and unmaps the excess.
     fn aligned(bytes: usize) -> io::Result<Self> {
         let long = bytes.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut region = Self::map(long, MapFlags::PRIVATE)?;
@@ -101,7 +101,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Asks for memory of this node first. A kernel without nodes refuses, and there is no choice then.
+    /// Requests memory of this node first. A kernel without nodes refuses, and then there is no choice.
     fn keep_to(&mut self, node: Option<u32>) {
         let Some(node) = node.map(|node| node as usize).filter(|&node| node < MOST_NODES) else {
             return;
@@ -123,7 +123,7 @@ impl Region {
         };
     }
 
-    /// Makes every page present. Where there is not enough memory, that is an error and no signal.
+    /// Makes every page present. Too little memory is an error and no signal.
     fn populate(&mut self) -> io::Result<()> {
         loop {
             // SAFETY: the range is our own mapping, which nothing refers to yet; its content stays what it is.
@@ -133,7 +133,7 @@ impl Region {
             match done {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                // Linux before 5.14, or another that does not know of it.
+                // A kernel before Linux 5.14, or another one without this advice.
                 Err(Errno::INVAL) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -145,12 +145,12 @@ impl Region {
         Ok(())
     }
 
-    /// Whether its pages are huge ones that were set aside.
+    /// True if its pages are reserved huge pages.
     pub fn reserved(&self) -> bool {
         self.reserved
     }
 
-    /// The addresses of its bytes.
+    /// Returns the addresses of its bytes.
     pub fn addresses(&self) -> Range<usize> {
         let start = self.start.as_ptr() as usize;
         start..start + self.bytes
@@ -161,12 +161,12 @@ impl Region {
         self.bytes
     }
 
-    /// Whether the pages are locked in memory.
+    /// True if the pages are locked in memory.
     pub fn locked(&self) -> bool {
         self.locked
     }
 
-    /// The first byte of a range, which must lie inside.
+    /// Returns a pointer to a range, which must be inside the region.
     pub fn pointer(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "{offset}+{length} leaves the region");
@@ -175,9 +175,9 @@ impl Region {
     }
 }
 
-/// What a block's handle gives access to.
+/// Access through a block's handle.
 impl Region {
-    /// The bytes of a block.
+    /// Returns the bytes of a block.
     pub(crate) fn slice<'a>(&self, block: &'a Block) -> &'a [u8] {
         let (offset, length) = block.extent();
         let start = self.pointer(offset, length);
@@ -186,7 +186,7 @@ impl Region {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
-    /// The bytes of a block, to be written.
+    /// Returns the bytes of a block for writing.
     pub(crate) fn slice_mut<'a>(&self, block: &'a mut Block) -> &'a mut [u8] {
         let (offset, length) = block.extent();
         let start = self.pointer(offset, length);
@@ -202,7 +202,7 @@ impl Drop for Region {
     }
 }
 
-/// So many bytes in whole huge pages, one at least.
+/// Rounds up to whole huge pages, one at least.
 fn whole_pages(bytes: usize) -> io::Result<usize> {
     let whole = bytes.max(1).checked_next_multiple_of(HUGE_PAGE);
     Ok(whole.ok_or(io::ErrorKind::OutOfMemory)?)

@@ -1,6 +1,6 @@
 //! The only place with `unsafe`: memory that the kernel writes to, sockets, loop devices, io_uring.
 //!
-//! Every block of `unsafe` is preceded by the fact it relies on and who guarantees it.
+//! Each `unsafe` block is preceded by the fact it relies on and the code that guarantees it.
 
 #![allow(unsafe_code)]
 

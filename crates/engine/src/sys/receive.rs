@@ -1,8 +1,8 @@
-//! A UDP socket that receives straight into place.
+//! A UDP socket that receives into the final place of the data.
 //!
-//! [`Receiver::receive`] is recvmmsg: each message is scattered over slices that the caller chose, so
-//! the kernel's copy out of the packet is the only one. With UDP_GRO a message may carry many
-//! datagrams of one size, told by [`Received::segment`].
+//! [`Receiver::receive`] is recvmmsg: each message is scattered over slices that the caller chose, so the kernel's copy
+//! out of the packet is the only one. With UDP_GRO a message may contain many datagrams of one size, which
+//! [`Received::segment`] tells.
 
 use std::io::{self, IoSliceMut};
 use std::mem::{size_of, zeroed};
@@ -11,43 +11,43 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The most messages of one call.
+/// The largest number of messages in one call.
 pub const MOST_MESSAGES: usize = 64;
 
-/// Bytes of ancillary data that one message may bring: the GRO segment size, with room to spare.
+/// Bytes for the ancillary data of one message: the GRO segment size, with a margin.
 const CONTROL_BYTES: usize = 64;
 
-/// Where and how to listen.
+/// The address and options of a listening socket.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// Local address, or a multicast group to join.
     pub address: SocketAddr,
     /// Interface to join a group on, or to be bound to.
     pub interface: Option<String>,
-    /// Receive buffer asked for, in bytes.
+    /// Requested receive buffer, in bytes.
     pub buffer_bytes: usize,
 }
 
-/// What was asked of the kernel when a socket could not be made.
+/// A failed step in creating a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {action}")]
 pub struct Error {
-    /// The address listened on.
+    /// The address of the socket.
     pub address: SocketAddr,
-    /// What was being done.
+    /// The failed step.
     pub action: &'static str,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
 }
 
-/// One message as it came.
+/// A received message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Received {
-    /// Its true length, even if the slices were shorter.
+    /// The true length, even if the slices were shorter.
     pub bytes: usize,
     /// Length of each datagram merged into it (the last may be shorter), if it was merged.
     pub segment: Option<usize>,
-    /// Who sent it; asked for only when senders are told apart.
+    /// The sender, if senders are requested.
     pub sender: Option<IpAddr>,
 }
 
@@ -65,7 +65,7 @@ pub struct Receiver {
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    /// Binds, joins a group if the address is one, and asks for the receive buffer.
+    /// Binds the socket, joins the group if the address is one, and requests the receive buffer.
     pub fn listen(listen: &Listen, tell_senders: bool) -> Result<Self, Error> {
         let address = listen.address;
         let error = |action| move |source| Error { address, action, source };
@@ -73,7 +73,7 @@ impl Receiver {
             .map_err(error("making a UDP socket"))?;
         socket.set_nonblocking(true).map_err(error("making it non-blocking"))?;
         if address.is_ipv6() {
-            // The wildcard takes IPv4 as well, so that `[::]` is every address of this host.
+            // The IPv6 wildcard accepts IPv4 as well, so that `[::]` is every address of this host.
             let only = !address.ip().is_unspecified();
             socket.set_only_v6(only).map_err(error("choosing IPv6 alone or with IPv4"))?;
         }
@@ -97,23 +97,24 @@ impl Receiver {
         Ok(Self { socket, buffer_bytes, headers, control, senders, emptied: false })
     }
 
-    /// The receive buffer as the kernel keeps it, in bytes of its own bookkeeping (twice the request).
+    /// Returns the receive buffer in the kernel's own accounting (twice the request), in bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes
     }
 
-    /// The address bound, with the port the kernel chose if none was given.
+    /// Returns the bound address, with the port that the kernel chose if none was given.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    /// Lets the kernel merge datagrams of one size into one message. `false`: it cannot.
+    /// Lets the kernel merge datagrams of one size into one message. Returns `false` if it cannot.
     pub fn merge(&self, on: bool) -> bool {
         let value = libc::c_int::from(on);
         set_option(&self.socket, libc::SOL_UDP, libc::UDP_GRO, value).is_ok()
     }
 
-    /// Messages this socket has dropped since it was made (`SO_MEMINFO`): exact at once, without privilege.
+    /// Returns the number of messages that this socket has dropped since its creation (`SO_MEMINFO`): exact at once,
+    /// without privilege.
     pub fn drops(&self) -> io::Result<u64> {
         const SO_MEMINFO: libc::c_int = 55;
         const DROPS: usize = 8;
@@ -132,8 +133,8 @@ impl Receiver {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(values[DROPS].into()) }
     }
 
-    /// Receives up to `received.len()` messages without waiting; message *m* is scattered over
-    /// `slices[m × per_message ..][.. per_message]`. Gives the number received; 0 when none is there.
+    /// Receives up to `received.len()` messages without waiting. Message *m* is scattered over `slices[m × per_message
+    /// ..][.. per_message]`. Returns the number of messages; 0 if none is available.
     pub fn receive(
         &mut self,
         slices: &mut [IoSliceMut<'_>],
@@ -178,12 +179,12 @@ impl Receiver {
         Ok(count as usize)
     }
 
-    /// Whether the last call took all that was there: it had room for more messages than came.
+    /// True if the last call emptied the socket: it had room for more messages than it received.
     pub fn emptied(&self) -> bool {
         self.emptied
     }
 
-    /// What the kernel told of message `number`.
+    /// Returns the kernel's information about message `number`.
     fn told(&self, number: usize) -> Received {
         let header = &self.headers[number];
         let sender = self.senders.as_ref().and_then(|senders| sender(&senders[number]));
@@ -197,7 +198,7 @@ impl AsFd for Receiver {
     }
 }
 
-/// The segment size of a merged message.
+/// Returns the segment size of a merged message.
 fn segment(header: &libc::msghdr) -> Option<usize> {
     if header.msg_controllen < size_of::<libc::cmsghdr>() {
         return None;
@@ -227,14 +228,14 @@ fn sender(storage: &libc::sockaddr_storage) -> Option<IpAddr> {
         libc::AF_INET6 => {
             // SAFETY: the family says that the kernel wrote a sockaddr_in6 here; it is smaller than the storage.
             let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in6>() };
-            // A socket of both families tells an IPv4 sender as a mapped address.
+            // A socket of both families reports an IPv4 sender as a mapped address.
             Some(IpAddr::from(Ipv6Addr::from(address.sin6_addr.s6_addr)).to_canonical())
         }
         _ => None,
     }
 }
 
-/// Number of the interface given; 0: any.
+/// Returns the number of the given interface; 0 for any.
 fn interface_number(socket: &Socket, listen: &Listen) -> io::Result<u32> {
     match &listen.interface {
         Some(name) => rustix::net::netdevice::name_to_index(socket, name)
@@ -243,12 +244,12 @@ fn interface_number(socket: &Socket, listen: &Listen) -> io::Result<u32> {
     }
 }
 
-/// What the kernel said, with the interface that it was said of.
+/// Adds the name of the interface to an error of the kernel.
 fn naming(interface: &str, why: io::Error) -> io::Error {
     io::Error::new(why.kind(), format!("`{interface}`: {why}"))
 }
 
-/// The address to bind: that of an IPv6 group of a link means nothing without the link's number.
+/// Returns the address to bind. A link-local IPv6 group needs the number of the link.
 fn scoped(socket: &Socket, listen: &Listen) -> io::Result<SocketAddr> {
     match listen.address {
         SocketAddr::V6(mut address) if address.ip().is_multicast() && address.scope_id() == 0 => {
@@ -270,7 +271,7 @@ fn join_group(socket: &Socket, listen: &Listen) -> io::Result<()> {
     }
 }
 
-/// Asks for a receive buffer by force, else within the limit, and reads back what was given.
+/// Requests a receive buffer by force, else within the limit, and reads the granted size back.
 fn set_buffer(socket: &Socket, bytes: usize) -> io::Result<usize> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     if set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value).is_err() {

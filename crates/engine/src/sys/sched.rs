@@ -1,21 +1,21 @@
-//! Where and how urgently a thread runs: what is asked of the kernel, and what it then says it does.
+//! CPU affinity and scheduling of a thread: requests to the kernel, and its reports.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How the scheduler treats a thread.
+/// The scheduling parameters of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Treatment {
-    /// Its policy: `SCHED_OTHER`, `SCHED_FIFO` and so on, by number.
+    /// The policy: `SCHED_OTHER`, `SCHED_FIFO` and so on, by number.
     pub policy: i32,
-    /// Its priority under a real-time policy, else 0.
+    /// The priority under a real-time policy, else 0.
     pub priority: i32,
-    /// How nice it is to others.
+    /// The niceness.
     pub nice: i32,
 }
 
-/// Keeps the calling thread on these processors.
+/// Pins the calling thread to these processors.
 pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -27,13 +27,13 @@ pub fn stay_on(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// The processors that the calling thread may run on.
+/// Returns the processors that the calling thread may run on.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// Puts the calling thread before all that run by the usual policy. Threads that it starts run by that one again.
+/// Gives the calling thread real-time priority. Threads that it starts have the usual policy again.
 pub fn be_first(priority: u8) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: priority.into() };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -44,12 +44,12 @@ pub fn be_first(priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the calling thread so nice to others: below 0 it gets more than its share.
+/// Sets the niceness of the calling thread: below 0 it gets more than its share.
 pub fn be_nice(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
-/// How the calling thread is treated.
+/// Returns the scheduling parameters of the calling thread.
 pub fn treatment() -> io::Result<Treatment> {
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and the call takes no memory.
@@ -66,8 +66,8 @@ pub fn treatment() -> io::Result<Treatment> {
     })
 }
 
-/// Lets every other thread of the machine use the disks before the calling one. Schedulers of disks that know no
-/// classes pass over it.
+/// Lets every other thread of the machine use the disks before the calling one. Disk schedulers without classes ignore
+/// it.
 pub fn use_disks_last() -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3 << 13;

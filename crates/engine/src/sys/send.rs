@@ -1,9 +1,8 @@
-//! A UDP socket that sends groups of packets gathered from where they lie.
+//! A UDP socket that sends groups of packets without copying them.
 //!
-//! A packet is two slices, its head and its payload, so a header can be made anew for each frame while
-//! the payload stays where it is. Packets of one length go out as one message that is cut up behind
-//! the socket (UDP_SEGMENT), which is four times cheaper than one call each; where the route cannot do
-//! that, [`Sender`] falls back to sendmmsg by itself.
+//! A packet is two slices, its header and its payload, so a header can be made anew for each frame while the payload
+//! stays in place. Packets of one length go out as one message that the kernel segments (UDP_SEGMENT), which is four
+//! times cheaper than one call each. If the route cannot do that, [`Sender`] falls back to sendmmsg by itself.
 
 use std::io::{self, IoSlice};
 use std::mem::{size_of, zeroed};
@@ -16,39 +15,39 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::receive::set_option;
 
-/// The most packets of one call, and of one segmented message in every kernel that knows them.
+/// The largest number of packets in one call, and in one segmented message of every kernel that supports them.
 pub const MOST_PACKETS: usize = 64;
 
-/// What one message may hold, whatever it is cut into.
+/// The largest message, before segmentation.
 const LARGEST_MESSAGE: usize = 65_507;
 
-/// Send buffer asked for by [`Destination::of`]: a few milliseconds at 10 Gbit/s.
+/// Send buffer requested by [`Destination::of`]: a few milliseconds at 10 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// How long a full socket is waited for before its packets are given up.
+/// The longest wait for a full socket before its packets are dropped.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// How often a packet is offered again after an error that an earlier one caused.
+/// The number of attempts to send a packet after errors that earlier packets caused.
 const MOST_ATTEMPTS: u32 = 4;
 
-/// Head and payload of a packet.
+/// Header and payload of a packet.
 pub type Packet<'a> = [IoSlice<'a>; 2];
 
-/// Where and how to send.
+/// The destination and options of a sender.
 #[derive(Clone, Debug)]
 pub struct Destination {
     /// The address.
     pub address: SocketAddr,
-    /// How many routers a packet may pass; `None`: 1 for a group, else as the system has it.
+    /// The number of routers that a packet may pass; `None`: 1 for a group, else the system's default.
     pub ttl: Option<u8>,
     /// The interface to send through.
     pub interface: Option<String>,
-    /// Send buffer asked for, in bytes.
+    /// Requested send buffer, in bytes.
     pub buffer_bytes: usize,
 }
 
 impl Destination {
-    /// Looks up the host of an endpoint.
+    /// Resolves the host of an endpoint.
     pub fn of(target: &UdpTarget) -> Result<Self, Error> {
         let error = |source| Error { address: target.to_string(), action: "looking it up", source };
         let mut addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(error)?;
@@ -62,24 +61,24 @@ impl Destination {
     }
 }
 
-/// What was asked of the kernel when it could not be done.
+/// A failed step in sending.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}: {action}")]
 pub struct Error {
     /// The destination.
     pub address: String,
-    /// What was being done.
+    /// The failed step.
     pub action: &'static str,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns advice on what to do next.
     pub fn hint(&self) -> Option<&'static str> {
         match self.source.raw_os_error()? {
             libc::EMSGSIZE => {
-                Some("frames must fit a datagram: at most 65507 bytes with all heads")
+                Some("frames must fit a datagram: at most 65507 bytes with all headers")
             }
             libc::ENETUNREACH | libc::EHOSTUNREACH => {
                 Some("no route leads there; look at `ip route get ADDRESS`")
@@ -90,16 +89,16 @@ impl Error {
     }
 }
 
-/// Counts of a sender since it was made.
+/// Counts of a sender since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Packets that the kernel took.
+    /// Packets that the kernel accepted.
     pub sent: u64,
-    /// Packets that it refused: a full queue on the way out, a filter.
+    /// Packets that the kernel refused: a full transmit queue, a filter.
     pub refused: u64,
-    /// Times the socket was full and had to be waited for.
+    /// Number of waits for a full socket.
     pub stalls: u64,
-    /// Times the other end said that nobody listens.
+    /// Packets refused by the receiver (ICMP port unreachable).
     pub unreachable: u64,
 }
 
@@ -114,24 +113,24 @@ pub struct Sender {
     control: Box<[u64; CONTROL_WORDS]>,
 }
 
-/// Room for one control message that holds a `u16`.
+/// Words for one control message that holds a `u16`.
 const CONTROL_WORDS: usize = 3;
 
 // SAFETY: the raw pointers in `headers` are set anew before every call and never followed after it.
 unsafe impl Send for Sender {}
 
-/// How a run of packets fared.
+/// The result for a run of packets.
 enum Fate {
-    /// The kernel took the first so many.
+    /// The kernel accepted this many, from the first.
     Taken(usize),
-    /// It refused the first so many for good.
+    /// The kernel refused this many for good, from the first.
     Refused(usize),
-    /// They are to be offered again.
+    /// The run must be sent again.
     Again,
 }
 
 impl Sender {
-    /// Connects, so that the route is looked up once and refusals come back.
+    /// Connects, so that the route is looked up once and refusals are reported.
     pub fn connect(destination: &Destination) -> Result<Self, Error> {
         let address = destination.address;
         let error = |action| move |source| Error { address: address.to_string(), action, source };
@@ -145,7 +144,7 @@ impl Sender {
         }
         set_hops(&socket, destination).map_err(error("setting the time to live"))?;
         set_buffer(&socket, destination.buffer_bytes).map_err(error("sizing the send buffer"))?;
-        // With this on, what a queue on the way out drops is told instead of hidden.
+        // With this option the kernel reports drops of the transmit queue.
         let (level, name) = match address {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
@@ -159,25 +158,25 @@ impl Sender {
         Ok(Self { socket, address, segments, tally: Tally::default(), headers, control })
     }
 
-    /// What has been sent and refused so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// Whether packets still go out as segmented messages.
+    /// True if packets still go out as segmented messages.
     pub fn segments(&self) -> bool {
         self.segments
     }
 
-    /// Never sends segmented messages, as if the route could not.
+    /// Disables segmented messages, as for a route without them.
     #[cfg(test)]
     fn without_segments(mut self) -> Self {
         self.segments = false;
         self
     }
 
-    /// Sends up to [`MOST_PACKETS`] packets in order. Bit *n* of the answer is set if the kernel
-    /// refused packet *n*; an error is one that would meet every packet alike.
+    /// Sends up to [`MOST_PACKETS`] packets in order. Bit *n* of the result is set if the kernel refused packet *n*. An
+    /// error is one that would affect every packet alike.
     pub fn send(&mut self, packets: &[Packet<'_>]) -> Result<u64, Error> {
         assert!(packets.len() <= MOST_PACKETS, "{} packets at once", packets.len());
         let (mut at, mut refused, mut attempts) = (0, 0u64, 0);
@@ -206,7 +205,7 @@ impl Sender {
         Ok(refused)
     }
 
-    /// What the kernel's answer means for a run of packets.
+    /// Interprets the kernel's result for a run of packets.
     fn fate(
         &mut self,
         result: io::Result<usize>,
@@ -217,7 +216,7 @@ impl Sender {
             Ok(count) => return Ok(Fate::Taken(count)),
             Err(error) => error,
         };
-        // A segmented message is refused as a whole, and of single ones the first was not taken.
+        // A segmented message is refused as a whole; of single packets, the first was refused.
         let first = if self.segments { run } else { 1 };
         match source.raw_os_error().unwrap_or(0) {
             libc::EINTR => Ok(Fate::Again),
@@ -227,7 +226,7 @@ impl Sender {
                 if self.wait_for_room() { Ok(Fate::Again) } else { Ok(Fate::Refused(first)) }
             }
             libc::ENOBUFS | libc::ENOMEM | libc::EPERM => Ok(Fate::Refused(first)),
-            // An answer to an earlier packet: this one was not even tried.
+            // An error caused by an earlier packet: this one was not even tried.
             libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN => {
                 self.tally.unreachable += 1;
                 self.forget_errors();
@@ -243,7 +242,7 @@ impl Sender {
         }
     }
 
-    /// One message for a run of packets of one length.
+    /// Sends a run of packets of one length in one message.
     fn send_segmented(&mut self, packets: &[Packet<'_>]) -> io::Result<()> {
         let length = bytes(&packets[0]) as u16;
         // SAFETY: all-zero is a valid msghdr (null pointers, zero lengths).
@@ -268,7 +267,7 @@ impl Sender {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// One message for each packet; gives the number taken.
+    /// Sends each packet in its own message. Returns the number accepted.
     fn send_each(&mut self, packets: &[Packet<'_>]) -> io::Result<usize> {
         for (header, packet) in self.headers.iter_mut().zip(packets.chunks(1)) {
             point_at(&mut header.msg_hdr, packet);
@@ -286,14 +285,14 @@ impl Sender {
         if count < 0 { Err(io::Error::last_os_error()) } else { Ok(count as usize) }
     }
 
-    /// Waits until the socket takes packets again; `false` if it does not in time.
+    /// Waits until the socket accepts packets again. Returns `false` after a timeout.
     fn wait_for_room(&self) -> bool {
         let socket = self.socket.as_fd();
         let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
         !matches!(poll(&mut wanted, Some(&PATIENCE)), Ok(0))
     }
 
-    /// Takes what is in the error queue, which would otherwise fill up.
+    /// Empties the error queue, which would otherwise fill up.
     fn forget_errors(&self) {
         for _ in 0..MOST_PACKETS {
             // SAFETY: all-zero is a valid msghdr; with no slices the kernel writes no data anywhere.
@@ -311,14 +310,14 @@ fn bytes(packet: &Packet<'_>) -> usize {
     packet[0].len() + packet[1].len()
 }
 
-/// How many of the first packets have one length and fit one message; at least one.
+/// Returns how many of the first packets have one length and fit one message; at least one.
 fn equal_run(packets: &[Packet<'_>]) -> usize {
     let length = bytes(&packets[0]).max(1);
     let most = (LARGEST_MESSAGE / length).clamp(1, MOST_PACKETS);
     packets.iter().take(most).take_while(|packet| bytes(packet) == length).count().max(1)
 }
 
-/// Makes `header` gather these packets.
+/// Points `header` at these packets.
 fn point_at(header: &mut libc::msghdr, packets: &[Packet<'_>]) {
     header.msg_iov = packets.as_ptr().cast_mut().cast();
     header.msg_iovlen = packets.as_flattened().len() as _;
@@ -334,7 +333,7 @@ fn set_hops(socket: &Socket, destination: &Destination) -> io::Result<()> {
     }
 }
 
-/// Asks for a send buffer by force, else within the limit.
+/// Requests a send buffer by force, else within the limit.
 fn set_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     match set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, value) {

@@ -1,14 +1,14 @@
-//! A member's ring: writes, reads, syncs, and one descriptor to wake it.
+//! A member's io_uring: writes, reads, syncs, and one descriptor that wakes it.
 //!
-//! The ring owns what the kernel reads and fills. A block goes in with its write and comes back with the
-//! completion, so nobody can touch or free its memory in between:
+//! The ring owns the memory that the kernel reads and fills. A block is passed in with its write and returned with the
+//! completion, so no code can access or free its memory in between:
 //!
 //! ```text
 //! Block ──write──► pending[slot] ──kernel──► Done { block, result }
 //! ```
 //!
-//! Completions are only looked for in [`Ring::wait`], which always enters the kernel with a wish for
-//! events: with `DEFER_TASKRUN` nothing completes otherwise.
+//! Only [`Ring::wait`] collects completions. It always enters the kernel and requests events, because with
+//! `DEFER_TASKRUN` nothing completes otherwise.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,33 +20,33 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::memory::Region;
-use crate::ring::{Block, Wake};
+use crate::ring::{Block, Notifier};
 
-/// Entries of the submission queue; a writer has far fewer operations under way.
+/// Entries of the submission queue. A writer has far fewer operations under way.
 const ENTRIES: u32 = 256;
 
-/// Slots in the kernel's table of registered buffers: one for each of many ports, and for what indices are written from.
+/// Slots in the kernel's table of registered buffers: enough for many ports and for the buffers of index writes.
 const BUFFERS: u16 = 512;
 
-/// The most bytes that the kernel takes as one registered buffer.
+/// The largest registered buffer that the kernel accepts, in bytes.
 const BUFFER_BYTES: usize = 1 << 30;
 
 /// `RWF_DONTCACHE`: write through the page cache and leave nothing in it (Linux 6.14).
 pub const DONTCACHE: u32 = 0x80;
 
-/// `user_data` of the poll on the wake's descriptor; slots are smaller.
+/// `user_data` of the poll on the notifier's descriptor; slots are smaller.
 const WAKE: u64 = u64::MAX;
 
-/// Why a ring could not be had.
+/// A ring could not be created.
 #[derive(Debug, thiserror::Error)]
 #[error("io_uring cannot be set up: {source}")]
 pub struct RingError {
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
 }
 
 impl RingError {
-    /// What to do about it.
+    /// Returns advice on what to do next.
     pub fn hint(&self) -> &'static str {
         match self.source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
@@ -56,54 +56,54 @@ impl RingError {
             Some(libc::ENOSYS) => "this kernel has no io_uring; Linux 5.15 or later is needed",
             Some(libc::ENOMEM) => "the locked-memory limit (`ulimit -l`) is too small for the ring",
             Some(libc::EMFILE | libc::ENFILE) => "too many files are open: raise `ulimit -n`",
-            _ => "look into the kernel's log",
+            _ => "see the kernel's log (`dmesg`)",
         }
     }
 }
 
-/// What came of one operation.
+/// The result of one operation.
 #[derive(Debug)]
 pub struct Done {
-    /// The number it was submitted under.
+    /// The token it was submitted with.
     pub token: u64,
-    /// Bytes moved, or what went wrong.
+    /// Bytes transferred, or the error.
     pub result: io::Result<u32>,
     /// The block of a write or read.
     pub block: Option<Block>,
 }
 
-/// Everything the kernel may still use for one operation.
+/// The memory and files that the kernel may still use for one operation.
 struct Pending {
     token: u64,
     block: Option<Block>,
-    /// Keeps the descriptor's number from being used for another file before the kernel has looked it up.
+    /// Keeps the descriptor's number from being reused before the kernel has looked it up.
     _file: Arc<OwnedFd>,
 }
 
 /// A region that the kernel was asked to pin.
 struct Registered {
     region: Arc<Region>,
-    /// Its first slot in the kernel's table; `None` if the kernel refused.
+    /// The first slot in the kernel's table; `None` if the kernel refused.
     slot: Option<u16>,
 }
 
-/// One io_uring, used by the thread that made it.
+/// One io_uring, used by the thread that created it.
 pub struct Ring {
     uring: IoUring,
-    wake: Arc<Wake>,
+    wake: Arc<Notifier>,
     listening: bool,
     pending: Vec<Option<Pending>>,
     vacant: Vec<usize>,
     under_way: usize,
-    /// Whether the kernel has a table for registered buffers.
+    /// True if the kernel has a table for registered buffers.
     table: bool,
     next_buffer: u16,
     registered: Vec<Registered>,
 }
 
 impl Ring {
-    /// A ring for this thread, with the flags that the kernel knows.
-    pub fn new(wake: Arc<Wake>) -> Result<Self, RingError> {
+    /// Creates a ring for this thread, with the flags that the kernel supports.
+    pub fn new(wake: Arc<Notifier>) -> Result<Self, RingError> {
         let uring = build().map_err(|source| RingError { source })?;
         let table = uring.submitter().register_buffers_sparse(BUFFERS.into()).is_ok();
         Ok(Self {
@@ -119,7 +119,7 @@ impl Ring {
         })
     }
 
-    /// Operations that have not completed.
+    /// Returns the number of operations that have not completed.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
@@ -174,14 +174,14 @@ impl Ring {
         self.transfer(entry, Pending { token, block: Some(block), _file: file });
     }
 
-    /// Syncs a file's data and size, or, with `metadata`, all of it. Covers what completed before.
+    /// Syncs a file's data and size, or, with `metadata`, all of it. Covers writes that completed before.
     pub fn sync(&mut self, token: u64, file: Arc<OwnedFd>, metadata: bool) {
         let flags = if metadata { FsyncFlags::empty() } else { FsyncFlags::DATASYNC };
         let entry = opcode::Fsync::new(Fd(file.as_raw_fd())).flags(flags).build();
         self.submit(entry, Pending { token, block: None, _file: file });
     }
 
-    /// Hands on what was submitted, waits for a completion, the wake or the timeout, and collects.
+    /// Submits operations, waits for a completion, the notifier or the timeout, and collects completions.
     pub fn wait(&mut self, timeout: Duration, into: &mut Vec<Done>) -> io::Result<()> {
         self.listen();
         let time = Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos());
@@ -195,8 +195,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the kernel pin these regions now, and not with the first write from each. What it refuses is written from
-    /// all the same, for some more CPU time; the first refusal is given.
+    /// Lets the kernel pin these regions now instead of at the first write from each. Writes from a refused region
+    /// still work, for some more CPU time. Returns the first refusal.
     pub fn pin(&mut self, regions: &[Arc<Region>]) -> io::Result<()> {
         if !self.table {
             return Err(io::Error::from(io::ErrorKind::Unsupported));
@@ -215,7 +215,7 @@ impl Ring {
         refusal
     }
 
-    /// Gives up pinned memory that only the ring still refers to.
+    /// Releases pinned memory that only the ring still refers to.
     pub fn forget_unused(&mut self) {
         let mut unused = Vec::new();
         for registered in &mut self.registered {
@@ -232,7 +232,7 @@ impl Ring {
         }
     }
 
-    /// Empties slots of the kernel's table.
+    /// Clears slots of the kernel's table.
     fn clear(&self, first: u16, parts: u16) {
         let empty = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
         for slot in first..first + parts {
@@ -243,7 +243,7 @@ impl Ring {
         }
     }
 
-    /// The registered buffer that holds this range, registering its region when first seen.
+    /// Returns the registered buffer that contains this range. Registers its region at first use.
     fn buffer(&mut self, region: &Arc<Region>, start: usize, bytes: usize) -> Option<u16> {
         if !self.table {
             return None;
@@ -264,7 +264,7 @@ impl Ring {
         let first = self.next_buffer;
         let mut slot = Err(io::Error::other("the ring's table of buffers is full"));
         if parts <= BUFFERS - first {
-            // One by one: of several the kernel may take some, and calls that well done.
+            // One at a time: of several the kernel may register only some and report success.
             slot = (0..parts).try_fold(first, |first, part| {
                 let start = usize::from(part) * BUFFER_BYTES;
                 let length = BUFFER_BYTES.min(region.bytes() - start);
@@ -288,7 +288,7 @@ impl Ring {
         slot
     }
 
-    /// Sees to it that a write to the wake's descriptor ends a wait.
+    /// Polls the notifier's descriptor, so that a write to it ends a wait.
     fn listen(&mut self) {
         if !self.listening {
             let descriptor = Fd(self.wake.as_fd().as_raw_fd());
@@ -298,7 +298,7 @@ impl Ring {
         }
     }
 
-    /// Where these bytes of a block lie, and the registered buffer that they lie in.
+    /// Returns a pointer to these bytes of a block, and the registered buffer that contains them.
     fn part(&mut self, block: &Block, (from, bytes): (u32, u32)) -> (NonNull<u8>, Option<u16>) {
         let (region, start) = block.place();
         let inside = u64::from(from) + u64::from(bytes) <= block.len() as u64;
@@ -307,8 +307,8 @@ impl Ring {
         (region.pointer(start, bytes), self.buffer(region, start, bytes))
     }
 
-    /// Hands a write or a read on at once: the caller may checksum the next block first. What does not go now goes
-    /// with the next wait.
+    /// Submits a write or a read at once, so that the caller can checksum the next block meanwhile. An entry that
+    /// cannot be submitted now is submitted with the next wait.
     fn transfer(&mut self, entry: squeue::Entry, pending: Pending) {
         self.submit(entry, pending);
         let _ = self.uring.submit();
@@ -328,7 +328,7 @@ impl Ring {
         // SAFETY: the memory that `entry` points to is the block's in `pending`, which stays there until
         // its completion is collected, or belongs to `wake`'s descriptor, which points to none.
         while unsafe { self.uring.submission().push(entry) }.is_err() {
-            // A full queue empties on submission. Failing here would mean that the ring itself is broken.
+            // Submission empties a full queue. A failure here means that the ring itself is broken.
             let submitted = self.uring.submit();
             assert!(
                 submitted.is_ok() || submitted.as_ref().is_err_and(is_passing),
@@ -356,19 +356,19 @@ impl Ring {
         }
         if woken {
             self.listening = false;
-            // Emptied here, or a count left behind would end every later wait at once.
+            // The descriptor is read here, because a remaining count would end every later wait at once.
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
     }
 }
 
 impl Drop for Ring {
-    /// Waits for the kernel: memory that it still reads must not be filled anew.
+    /// Waits for the kernel: memory that it still reads must not be reused.
     fn drop(&mut self) {
         let mut done = Vec::new();
         while self.under_way > 0 {
             if self.wait(Duration::from_secs(1), &mut done).is_err() {
-                // The kernel answers no more, so what it may still read stays mapped for ever.
+                // The kernel no longer answers, so the memory that it may still read stays mapped for ever.
                 std::mem::forget(std::mem::take(&mut self.pending));
                 return;
             }
@@ -377,7 +377,7 @@ impl Drop for Ring {
     }
 }
 
-/// The best ring that this kernel gives: flags that it does not know are left off one by one.
+/// Creates the best ring that this kernel supports: unknown flags are dropped one by one.
 fn build() -> io::Result<IoUring> {
     let mut deferring = IoUring::builder();
     deferring.dontfork().setup_single_issuer().setup_coop_taskrun().setup_defer_taskrun();
@@ -395,12 +395,12 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-/// Slots that a region takes.
+/// Returns the number of slots for a region.
 fn buffers_of(region: &Region) -> u16 {
     u16::try_from(region.bytes().div_ceil(BUFFER_BYTES)).unwrap_or(u16::MAX)
 }
 
-/// Whether a wait merely ended early: time, a signal, or a full completion queue that is read next.
+/// True if a wait merely ended early: timeout, signal, or a full completion queue that is read next.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn blocks_are_written_where_they_were_sent_and_come_back() {
-        let wake = Arc::new(Wake::new().unwrap());
+        let wake = Arc::new(Notifier::new().unwrap());
         let mut ring = Ring::new(wake).unwrap();
         let mut pool = Pool::new(Arc::new(Region::new(2 << 20).unwrap()), 8192, 0);
         let path = tempfile::NamedTempFile::new().unwrap();
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_into_the_part_of_a_block_that_was_named() {
-        let mut ring = Ring::new(Arc::new(Wake::new().unwrap())).unwrap();
+        let mut ring = Ring::new(Arc::new(Notifier::new().unwrap())).unwrap();
         let mut pool = Pool::new(Arc::new(Region::new(1).unwrap()), 8192, 0);
         let mut path = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut path, &[7; 6000]).unwrap();
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_wake_ends_a_wait_and_is_forgotten_after() {
-        let wake = Arc::new(Wake::new().unwrap());
+        let wake = Arc::new(Notifier::new().unwrap());
         let mut ring = Ring::new(wake.clone()).unwrap();
         let mut done = Vec::new();
         for _ in 0..3 {
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_is_dropped_waits_for_what_is_under_way() {
-        let mut ring = Ring::new(Arc::new(Wake::new().unwrap())).unwrap();
+        let mut ring = Ring::new(Arc::new(Notifier::new().unwrap())).unwrap();
         let mut pool = Pool::new(Arc::new(Region::new(2 << 20).unwrap()), 1 << 20, 0);
         let path = tempfile::NamedTempFile::new().unwrap();
         let file = Arc::new(OwnedFd::from(File::create(path.path()).unwrap()));

@@ -1,28 +1,36 @@
-//! Which cards a socket is fed by, the node they hang on, and the cores that take their interrupts.
+//! Network cards of a socket: their memory node, and the cores that handle their interrupts.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use fullbore_core::endpoint::UdpSource;
-use fullbore_core::place::{Inlet, MOST_CPUS};
+use fullbore_core::affinity::{MOST_CPUS, NicTopology};
 use serde::Serialize;
 
 use super::{above, entries, list, node_of, text};
 
-/// Machines with more cards than this are not looked over one by one.
+/// The largest number of cards that are examined one by one.
 const MOST_CARDS: usize = 64;
 
-/// The link that a connection takes.
+/// Where packets enter this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NetworkPath<'a> {
+    /// The local address that they are sent to.
+    pub address: IpAddr,
+    /// The interface, if it is given.
+    pub interface: Option<&'a str>,
+}
+
+/// The network link of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
     /// The interface.
     pub interface: String,
-    /// Its rate in Mbit/s, if the kernel tells.
+    /// The rate in Mbit/s, if the kernel reports it.
     pub megabits: Option<u64>,
 }
 
-/// The link of connections that are made from this address of the host.
+/// Returns the link of connections from this address of the host.
 pub fn link(root: &Path, address: IpAddr) -> Option<Link> {
     let address = address.to_canonical();
     let interface = match address.is_loopback() {
@@ -30,12 +38,12 @@ pub fn link(root: &Path, address: IpAddr) -> Option<Link> {
         false => owner(root, address).filter(|name| !name.contains('/'))?,
     };
     let speed = text(&root.join("sys/class/net").join(&interface).join("speed"));
-    // The kernel tells of -1 where it does not know.
+    // The kernel reports -1 if it does not know the speed.
     let megabits = speed.and_then(|speed| speed.trim().parse().ok()).filter(|speed| *speed > 0);
     Some(Link { interface, megabits })
 }
 
-/// The interface that an address of this host, or its network, belongs to.
+/// Returns the interface with this address of the host, or with its network.
 fn owner(root: &Path, address: IpAddr) -> Option<String> {
     match address {
         IpAddr::V4(address) => route(root, address),
@@ -43,28 +51,31 @@ fn owner(root: &Path, address: IpAddr) -> Option<String> {
     }
 }
 
-/// What feeds these sources together.
-pub fn inlet<'a>(root: &Path, sources: impl IntoIterator<Item = &'a UdpSource>) -> Inlet {
+/// Returns the topology of the cards that receive these packets together.
+pub fn nic_topology<'a>(
+    root: &Path,
+    paths: impl IntoIterator<Item = NetworkPath<'a>>,
+) -> NicTopology {
     let mut cards: BTreeSet<String> = BTreeSet::new();
-    for source in sources {
-        cards.extend(cards_of(root, source.interface.as_deref(), source.address.ip()));
+    for path in paths {
+        cards.extend(cards_of(root, path.interface, path.address));
     }
     let nodes: BTreeSet<Option<u32>> =
         cards.iter().map(|card| node_of(&device(root, card))).collect();
     let node = if nodes.len() == 1 { nodes.first().copied().flatten() } else { None };
     let interrupts = cards.iter().flat_map(|card| interrupts(root, card)).collect();
-    Inlet { cards: cards.into_iter().collect(), node, interrupts }
+    NicTopology { cards: cards.into_iter().collect(), node, interrupts }
 }
 
 fn device(root: &Path, card: &str) -> std::path::PathBuf {
     root.join("sys/class/net").join(card).join("device")
 }
 
-/// The cards that may feed a socket: the one that is named or has its address, else all that are up.
+/// Returns the cards that may feed a socket: the named card, or the one with its address, or else all that are up.
 fn cards_of(root: &Path, interface: Option<&str>, address: IpAddr) -> Vec<String> {
     let real = |card: &String| !card.contains('/') && device(root, card).exists();
     if let Some(name) = interface {
-        // A VLAN or a bond is fed by what lies below it.
+        // The cards below a VLAN or a bond feed it.
         let name = name.to_owned();
         let below = lower(root, &name);
         return std::iter::once(name).chain(below).filter(real).collect();
@@ -86,7 +97,7 @@ fn cards_of(root: &Path, interface: Option<&str>, address: IpAddr) -> Vec<String
     names.filter(real).filter(up).collect()
 }
 
-/// Interfaces below another one.
+/// Returns the interfaces below another one.
 fn lower(root: &Path, name: &str) -> Vec<String> {
     if name.contains('/') {
         return Vec::new();
@@ -96,10 +107,11 @@ fn lower(root: &Path, name: &str) -> Vec<String> {
     names.filter_map(|name| Some(name.strip_prefix("lower_")?.to_owned())).collect()
 }
 
-/// The interface whose network an IPv4 address is in, by the kernel's routes: the narrowest without a gateway.
+/// Returns the interface whose network contains an IPv4 address, by the kernel's routes: the narrowest without a
+/// gateway.
 fn route(root: &Path, address: Ipv4Addr) -> Option<String> {
     let table = text(&root.join("proc/net/route"))?;
-    // Addresses are told as numbers of the machine's own byte order.
+    // The file has addresses as numbers in the machine's own byte order.
     let number = |hex: &str| Some(u32::from_str_radix(hex, 16).ok()?.to_ne_bytes());
     let address = u32::from(address);
     let matching = table.lines().skip(1).filter_map(|line| {
@@ -112,7 +124,7 @@ fn route(root: &Path, address: Ipv4Addr) -> Option<String> {
     matching.max().map(|(_, name)| name)
 }
 
-/// The interface that has an IPv6 address.
+/// Returns the interface that has an IPv6 address.
 fn holder(root: &Path, address: &[u8; 16]) -> Option<String> {
     let table = text(&root.join("proc/net/if_inet6"))?;
     let hex: String = address.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -120,14 +132,14 @@ fn holder(root: &Path, address: &[u8; 16]) -> Option<String> {
     line.split_whitespace().last().map(str::to_owned)
 }
 
-/// The cores that take a card's interrupts, and those that its packets are steered to.
+/// Returns the cores that handle a card's interrupts, and those that its packets are steered to.
 fn interrupts(root: &Path, card: &str) -> BTreeSet<usize> {
     let mut cpus = BTreeSet::new();
     let messages = above(&device(root, card), "msi_irqs").map(|path| entries(&path));
     for irq in messages.unwrap_or_default() {
         let Some(irq) = irq.file_name() else { continue };
         let irq = root.join("proc/irq").join(irq);
-        // Where it comes; else where it may.
+        // The actual affinity, or else the permitted one.
         let effective = list(&irq.join("effective_affinity_list"));
         match effective.is_empty() {
             true => cpus.extend(list(&irq.join("smp_affinity_list"))),
@@ -140,7 +152,7 @@ fn interrupts(root: &Path, card: &str) -> BTreeSet<usize> {
     cpus
 }
 
-/// Processors of a mask as the kernel writes it: words of 32 bits in hex, the highest first.
+/// Parses a mask of processors in the kernel's form: hexadecimal words of 32 bits, the highest first.
 fn in_mask(mask: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
     for (word, hex) in mask.trim().rsplit(',').enumerate().take(MOST_CPUS / 32) {

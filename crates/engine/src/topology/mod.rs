@@ -1,9 +1,9 @@
-//! What the kernel tells of the machine: cores and their siblings, caches, memory nodes, what cards and disks
-//! hang on, and which cores take their interrupts.
+//! The topology of the machine, as the kernel reports it: cores and their siblings, caches, memory nodes, the nodes of
+//! cards and disks, and the cores that handle their interrupts.
 //!
-//! All of it is read below a root, `/` but for tests, so that the saved tree of another machine is as good. Nothing of
-//! it has to be there: a virtual machine tells of no nodes, a container of no interrupts. What is not told is not known,
-//! and nothing is made up for it.
+//! All files are read below a root, `/` except in tests, so a saved tree of another machine works too. Each file may be
+//! missing: a virtual machine may report no nodes, a container no interrupts. Missing information is treated as
+//! unknown.
 
 mod card;
 #[cfg(test)]
@@ -14,20 +14,21 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::place::{Cpu, Machine, Outlet, parse};
+use fullbore_core::affinity::{Cpu, DiskTopology, Machine, parse};
 
-pub use card::{Link, inlet, link};
+pub use card::{Link, NetworkPath, link, nic_topology};
 
-/// Longer files are not read: those wanted here are far shorter.
+/// The longest file that is read; the files used here are far shorter.
 const LONGEST_FILE_BYTES: u64 = 1 << 20;
 
-/// The most entries of a directory that are looked at: interrupts of a card, disks below a disk.
+/// The most directory entries that are read: interrupts of a card, disks below a disk.
 const MOST_ENTRIES: usize = 4096;
 
-/// How deep disks lie over disks: a volume on a volume group on an array is three.
+/// The deepest stack of disks: a volume in a volume group on an array is three.
 const DEEPEST: usize = 8;
 
-/// The machine, as far as these processors and this quota go. Processors of which nothing is told are cores of their own.
+/// Returns the topology of these processors, within the CPU quota. Processors without information count as cores of
+/// their own.
 pub fn machine(root: &Path, allowed: &[usize]) -> Machine {
     let system = root.join("sys/devices/system");
     let isolated: BTreeSet<usize> = list(&system.join("cpu/isolated")).into_iter().collect();
@@ -49,16 +50,16 @@ pub fn machine(root: &Path, allowed: &[usize]) -> Machine {
     Machine { cpus: cpus.collect(), quota: quota(root) }
 }
 
-/// What is known of the disk that a file system lies on, by the number of its device.
-pub fn outlet(root: &Path, (major, minor): (u32, u32)) -> Outlet {
+/// Returns the topology of the disk below a file system, which is given by its device number.
+pub fn disk_topology(root: &Path, (major, minor): (u32, u32)) -> DiskTopology {
     let device = root.join(format!("sys/dev/block/{major}:{minor}"));
     let mut nodes = BTreeSet::new();
     disk_nodes(&device, DEEPEST, &mut nodes);
     let node = if nodes.len() == 1 { nodes.pop_first() } else { None };
-    Outlet { node }
+    DiskTopology { node }
 }
 
-/// The nodes of a disk, or of the disks that it is made of.
+/// Collects the nodes of a disk, or of the disks below it.
 fn disk_nodes(device: &Path, deepest: usize, nodes: &mut BTreeSet<u32>) {
     let below = entries(&device.join("slaves"));
     if below.is_empty() || deepest == 0 {
@@ -68,15 +69,15 @@ fn disk_nodes(device: &Path, deepest: usize, nodes: &mut BTreeSet<u32>) {
     below.iter().for_each(|disk| disk_nodes(disk, deepest - 1, nodes));
 }
 
-/// The node that a device says it hangs on, or the first above it that does.
+/// Returns the node of a device, or of the nearest device above it that has one.
 fn node_of(device: &Path) -> Option<u32> {
     above(device, "numa_node")
         .and_then(|path| text(&path))
-        // -1: not known.
+        // -1 means unknown.
         .and_then(|node| node.parse().ok())
 }
 
-/// A file or directory of this name, of a device or the nearest above it that has one.
+/// Returns a file or directory of this name, of a device or the nearest above it that has one.
 fn above(device: &Path, name: &str) -> Option<PathBuf> {
     let mut place = device.canonicalize().ok()?;
     loop {
@@ -90,17 +91,17 @@ fn above(device: &Path, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// The processors under the same last cache.
+/// Returns the processors that share the last-level cache.
 fn last_cache(cpu: &Path) -> Option<Vec<usize>> {
     let level = |cache: &PathBuf| text(&cache.join("level"))?.parse::<u32>().ok();
     let caches = entries(&cpu.join("cache")).into_iter().filter_map(|it| Some((level(&it)?, it)));
     let (level, last) = caches.max()?;
-    // The second level of most machines is a core's own: no cache that cores share.
+    // On most machines the second level belongs to one core, so cores do not share it.
     let shared = list(&last.join("shared_cpu_list"));
     (level >= 3 && !shared.is_empty()).then_some(shared)
 }
 
-/// Memory nodes with their processors.
+/// Returns memory nodes with their processors.
 fn nodes(system: &Path) -> Vec<(u32, Vec<usize>)> {
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("node")?.parse().ok();
     let mut nodes: Vec<(u32, Vec<usize>)> = entries(system)
@@ -111,7 +112,7 @@ fn nodes(system: &Path) -> Vec<(u32, Vec<usize>)> {
     nodes
 }
 
-/// How many cores' worth of time the cgroups of this process leave it: the least of all above it.
+/// Returns the CPU quota of this process's cgroups in cores: the least of its group and all above.
 fn quota(root: &Path) -> Option<usize> {
     let groups = text(&root.join("proc/self/cgroup"))?;
     let least = |cores: Option<usize>, quota: f64| {
@@ -131,7 +132,7 @@ fn quota(root: &Path) -> Option<usize> {
             _ if kinds.split(',').any(|kind| kind == "cpu") => root.join("sys/fs/cgroup/cpu"),
             _ => continue,
         };
-        // In a container the path may not be seen, but its own group then is the root of what is.
+        // In a container the path may be hidden, but then its own group is the visible root.
         let mut place = mount.join(path);
         loop {
             let limit = if kinds.is_empty() { unified(&place) } else { split(&place) };
@@ -144,14 +145,14 @@ fn quota(root: &Path) -> Option<usize> {
     cores
 }
 
-/// `cpu.max` of one hierarchy: `200000 100000`, or `max 100000`.
+/// Reads `cpu.max` of the unified hierarchy: `200000 100000`, or `max 100000`.
 fn unified(group: &Path) -> Option<f64> {
     let limit = text(&group.join("cpu.max"))?;
     let (quota, period) = limit.split_once(' ')?;
     ratio(quota, period)
 }
 
-/// The two files of the older hierarchies; -1: no quota.
+/// Reads the two files of cgroup v1; -1 means no quota.
 fn split(group: &Path) -> Option<f64> {
     let read = |name: &str| text(&group.join(name));
     ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
@@ -162,12 +163,12 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
     (quota > 0.0 && period > 0.0).then(|| quota / period)
 }
 
-/// A list of processors in a file; empty if there is none.
+/// Reads a list of processors from a file; empty if the file is missing.
 fn list(path: &Path) -> Vec<usize> {
     text(path).and_then(|text| parse(&text)).unwrap_or_default()
 }
 
-/// What lies in a directory, in the order of its names.
+/// Returns the entries of a directory, ordered by name.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<PathBuf> =
@@ -176,7 +177,7 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A short file without the end of its last line.
+/// Reads a short file, without the newline at its end.
 pub(crate) fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     fs::File::open(path).ok()?.take(LONGEST_FILE_BYTES).read_to_string(&mut text).ok()?;

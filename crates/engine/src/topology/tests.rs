@@ -1,11 +1,11 @@
 use std::os::unix::fs::symlink;
 
+use fullbore_core::affinity::{AffinityPolicy, NicTopology, Placement};
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::place::{Inlet, Placement, Wish};
 
 use super::*;
 
-/// The tree of a machine that is made up for a test, in a directory of its own.
+/// A tree of an invented machine, in a directory of its own.
 struct Tree(tempfile::TempDir);
 
 impl Tree {
@@ -30,7 +30,7 @@ impl Tree {
         symlink(self.root().join(to), path).unwrap();
     }
 
-    /// Two sockets of eight cores with two threads each, a card on each, NVMe on the second.
+    /// A machine with two sockets of eight cores with two threads each, a card on each, NVMe on the second.
     fn server() -> Self {
         let tree = Self::new();
         let cpu = |number: usize, file: &str| format!("sys/devices/system/cpu/cpu{number}/{file}");
@@ -96,9 +96,14 @@ impl Tree {
         tree
     }
 
-    fn inlet(&self, source: &str) -> Inlet {
+    fn nic_topology(&self, source: &str) -> NicTopology {
         let sources = UdpSource::parse(source).unwrap();
-        inlet(self.root(), &sources)
+        let path = |source: &'_ UdpSource| (source.address.ip(), source.interface.clone());
+        let paths: Vec<_> = sources.iter().map(path).collect();
+        let paths = paths
+            .iter()
+            .map(|(address, name)| NetworkPath { address: *address, interface: name.as_deref() });
+        nic_topology(self.root(), paths)
     }
 }
 
@@ -160,22 +165,22 @@ fn isolated_cores_and_quotas_of_both_kinds_of_cgroup_are_seen() {
 #[test]
 fn a_socket_is_fed_by_the_card_that_has_its_address_or_is_named() {
     let tree = Tree::server();
-    let found = tree.inlet("udp://10.0.7.9:46220?format=vdif");
+    let found = tree.nic_topology("udp://10.0.7.9:46220?format=vdif");
     assert_eq!((found.cards, found.node), (vec!["ens1".to_owned()], Some(1)));
     assert_eq!(found.interrupts.into_iter().collect::<Vec<_>>(), [8, 9]);
-    assert_eq!(tree.inlet("udp://10.0.1.1:5000?format=vdif").cards, ["ens0"]);
-    assert_eq!(tree.inlet("udp://[fd00::1]:5000?format=vdif").cards, ["ens1"]);
-    assert_eq!(tree.inlet("udp://239.1.1.1:5000?interface=ens0").cards, ["ens0"]);
-    assert_eq!(tree.inlet("udp://127.0.0.1:5000?format=vdif"), Inlet::default());
+    assert_eq!(tree.nic_topology("udp://10.0.1.1:5000?format=vdif").cards, ["ens0"]);
+    assert_eq!(tree.nic_topology("udp://[fd00::1]:5000?format=vdif").cards, ["ens1"]);
+    assert_eq!(tree.nic_topology("udp://239.1.1.1:5000?interface=ens0").cards, ["ens0"]);
+    assert_eq!(tree.nic_topology("udp://127.0.0.1:5000?format=vdif"), NicTopology::default());
 }
 
 #[test]
 fn a_socket_that_listens_everywhere_may_be_fed_by_every_card_that_is_up() {
     let tree = Tree::server();
-    let found = tree.inlet("udp://0.0.0.0:46220?format=vdif");
+    let found = tree.nic_topology("udp://0.0.0.0:46220?format=vdif");
     assert_eq!((found.cards.len(), found.node, found.interrupts.len()), (2, None, 4));
     tree.put("sys/class/net/ens0/operstate", "down");
-    let found = tree.inlet("udp://0.0.0.0:46220?format=vdif");
+    let found = tree.nic_topology("udp://0.0.0.0:46220?format=vdif");
     assert_eq!((found.cards, found.node), (vec!["ens1".to_owned()], Some(1)));
 }
 
@@ -183,7 +188,7 @@ fn a_socket_that_listens_everywhere_may_be_fed_by_every_card_that_is_up() {
 fn packets_that_are_steered_elsewhere_interrupt_there_too() {
     let tree = Tree::server();
     tree.put("sys/class/net/ens1/queues/rx-0/rps_cpus", "00001000");
-    let found = tree.inlet("udp://10.0.7.9:46220?format=vdif");
+    let found = tree.nic_topology("udp://10.0.7.9:46220?format=vdif");
     assert_eq!(found.interrupts.into_iter().collect::<Vec<_>>(), [8, 9, 12]);
 }
 
@@ -192,25 +197,25 @@ fn a_vlan_is_fed_by_the_card_below_it() {
     let tree = Tree::server();
     tree.put("sys/class/net/vlan7/operstate", "up");
     tree.link("sys/class/net/vlan7/lower_ens1", "sys/class/net/ens1");
-    let found = tree.inlet("udp://239.1.1.1:5000?interface=vlan7");
+    let found = tree.nic_topology("udp://239.1.1.1:5000?interface=vlan7");
     assert_eq!((found.cards, found.node), (vec!["ens1".to_owned()], Some(1)));
 }
 
 #[test]
 fn a_disk_is_on_the_node_of_its_controller_also_below_a_volume() {
     let tree = Tree::server();
-    assert_eq!(outlet(tree.root(), (259, 1)), Outlet { node: Some(1) });
-    assert_eq!(outlet(tree.root(), (253, 0)), Outlet { node: Some(1) });
-    assert_eq!(outlet(tree.root(), (8, 0)), Outlet { node: None });
+    assert_eq!(disk_topology(tree.root(), (259, 1)), DiskTopology { node: Some(1) });
+    assert_eq!(disk_topology(tree.root(), (253, 0)), DiskTopology { node: Some(1) });
+    assert_eq!(disk_topology(tree.root(), (8, 0)), DiskTopology { node: None });
 }
 
 #[test]
 fn what_the_files_say_becomes_a_plan() {
     let tree = Tree::server();
     let machine = machine(tree.root(), &all(32));
-    let inlets = [tree.inlet("udp://10.0.7.9:46220?format=vdif")];
-    let outlets = [outlet(tree.root(), (259, 1))];
-    let placed = Placement::plan(&machine, &inlets, &outlets, &Wish::Auto);
+    let nics = [tree.nic_topology("udp://10.0.7.9:46220?format=vdif")];
+    let disks = [disk_topology(tree.root(), (259, 1))];
+    let placed = Placement::plan(&machine, &nics, &disks, &AffinityPolicy::Auto);
     assert_eq!((placed.captures[0].cpus.as_slice(), placed.captures[0].node), (&[10][..], Some(1)));
     assert_eq!(placed.writers[0].cpus, [11, 12, 13, 14, 15, 27, 28, 29, 30, 31]);
 }

@@ -1,12 +1,12 @@
-//! Every stage of the path alone, then the path whole, so that the slowest stage has a name.
+//! Measures every stage of the path alone, then the whole path, to identify the slowest stage.
 //!
 //! ```text
 //! memory ─ ring ─ receive ─ disk        each alone, as fast as it goes
 //! udp ──► ring ──► store                all of it: a recording, at the highest rate without loss
 //! ```
 //!
-//! A stage alone has the machine to itself; in the path all of them share cores and memory. So the whole
-//! is slower than its slowest stage, and by how much is worth knowing.
+//! A stage alone has the machine to itself; in the path all stages share cores and memory. The whole path is therefore
+//! slower than its slowest stage.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,9 @@ use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::generate::{self, Generator, Progress};
-use fullbore_engine::recorder::{Control, Event, Limit, Plan, RecordError, Recorder};
-use fullbore_engine::ring::Report;
+use fullbore_engine::recorder::{Event, RecordError, Recorder, RecordingConfig, StopHandle};
+use fullbore_engine::ring::WriterEvent;
+use fullbore_engine::sink::{SinkConfig, StoreConfig};
 use fullbore_engine::store::{self, Member, MemberError, WriterError};
 use rustix::fs::{FlockOperation, flock};
 
@@ -35,91 +36,91 @@ use super::net::{self, Receiver, Trial};
 use super::result::{Level, Note, Spread, Stage, Target, TargetKind};
 use super::ring::{self, BLOCK_BYTES, Feeder, Way};
 
-/// Blocks that go round while a disk is measured alone.
+/// Blocks in circulation while a disk is measured alone.
 const BLOCKS: usize = 32;
 
-/// Of what is free, so much may be written at once.
+/// The share of the free space that may be used at once.
 const SHARE_OF_FREE: f64 = 0.5;
 
-/// With room for fewer blocks than these there is nothing to measure.
+/// The fewest blocks of free space that a measurement needs.
 const FEWEST_BLOCKS: u64 = 16;
 
-/// What our directories on a target are called, before the number of the process: nobody else's are called so.
+/// Prefix of the benchmark's directories on a target; the process number follows. No other program uses this prefix.
 const PREFIX: &str = ".fullbore-bench-work-";
 
-/// How it is measured.
+/// The settings of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// A directory of each disk.
+    /// The directories, one for each disk.
     pub targets: Vec<PathBuf>,
-    /// How often memory, ring and disks.
+    /// The number of runs of memory, ring and disks.
     pub runs: usize,
-    /// How long each of those runs.
+    /// The duration of each run.
     pub time: Duration,
-    /// How the network is measured; the path whole is sent the same streams.
+    /// The settings of the network benchmark. The whole path gets the same streams.
     pub net: net::Settings,
 }
 
-/// What kept it from being measured.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No place to write.
+    /// No target was given.
     #[error("no directory to write to was given")]
     NoTarget,
-    /// Memory.
+    /// An error of the memory benchmark.
     #[error(transparent)]
     Memory(#[from] memory::Error),
-    /// The ring.
+    /// An error of the ring benchmark.
     #[error(transparent)]
     Ring(#[from] ring::Error),
-    /// The network.
+    /// An error of the network benchmark.
     #[error(transparent)]
     Net(#[from] net::Error),
-    /// A directory.
+    /// A directory cannot be used.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// A writer.
+    /// A writer cannot start.
     #[error(transparent)]
     Writer(#[from] WriterError),
-    /// The directories together.
+    /// The directories cannot be used together.
     #[error(transparent)]
     Place(#[from] disk::Error),
-    /// The disk took no more.
+    /// The disk failed.
     #[error("{}: {why}", path.display())]
     Disk {
         /// The target.
         path: PathBuf,
-        /// What the writer said.
+        /// The writer's error.
         why: String,
     },
-    /// Too little room for a trial.
+    /// Too little space for a trial.
     #[error("{}: {free} can be written there, and {needed} are needed", path.display())]
     NoSpace {
         /// The target.
         path: PathBuf,
-        /// What can be written.
+        /// The available space.
         free: ByteSize,
-        /// What is needed.
+        /// The needed space.
         needed: ByteSize,
     },
-    /// The recording.
+    /// The recording failed.
     #[error("recording: {0}")]
     Record(#[from] RecordError),
-    /// A directory of our own.
+    /// A working directory cannot be created.
     #[error("{}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A thread did not come to its end.
+    /// A thread did not end normally.
     #[error("a thread of the benchmark failed")]
     Failed,
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoTarget => Some("name a directory on each disk of the set".into()),
@@ -147,28 +148,28 @@ impl From<receive::Error> for Error {
     }
 }
 
-/// What is told while it runs.
+/// An event of the benchmark.
 pub enum Heard<'a> {
-    /// This is measured now.
+    /// The stage that is measured now.
     Now(&'static str),
-    /// A stage is done.
+    /// A completed stage.
     Stage(&'a Stage),
-    /// A rate was tried.
+    /// A completed trial of a rate.
     Trial(&'a Trial),
 }
 
-/// What was found.
+/// The results.
 #[derive(Default)]
 pub struct Measured {
-    /// The stages in the order of the path, the whole of it last.
+    /// The stages in the order of the path, the whole path last.
     pub stages: Vec<Stage>,
-    /// What a reader must know.
+    /// Notes for the reader of the report.
     pub notes: Vec<Note>,
-    /// What was written to.
+    /// The targets.
     pub targets: Vec<Target>,
 }
 
-/// Measures all of it. Ended by `stop` it tells what it has.
+/// Measures all stages. After `stop` it returns the results so far.
 pub fn measure(
     settings: &Settings,
     stop: &AtomicBool,
@@ -234,7 +235,7 @@ pub fn measure(
     Ok(found)
 }
 
-/// A member, and how many of them take the same free space.
+/// A member, and the number of members that share its free space.
 struct Disk {
     member: Member,
     sharers: u64,
@@ -259,7 +260,7 @@ impl Disk {
         Ok(((self.member.free_bytes()? / self.sharers) as f64 * SHARE_OF_FREE) as u64)
     }
 
-    /// Refuses one that could be written only a handful of blocks, before anything is measured.
+    /// Refuses, before any measurement, a member with space for only a few blocks.
     fn has_room(&self) -> Result<(), Error> {
         let (free, needed) = (self.room()?, FEWEST_BLOCKS * u64::from(BLOCK_BYTES));
         let path = || self.member.root().to_owned();
@@ -281,7 +282,7 @@ fn target(member: &Member) -> Target {
     }
 }
 
-/// All disks at once, through their writers, blocks dealt to whichever has the fewest.
+/// Measures all disks at once through their writers. Each block goes to the disk with the fewest pending blocks.
 fn written_alone(settings: &Settings, disks: &[Disk], stop: &AtomicBool) -> Result<Stage, Error> {
     let mut rates = Vec::new();
     let (mut cpu, mut bytes, mut longest) = (0.0, 0u64, 0u64);
@@ -310,7 +311,7 @@ fn written_alone(settings: &Settings, disks: &[Disk], stop: &AtomicBool) -> Resu
     })
 }
 
-/// How a run went.
+/// The result of a run.
 struct Written {
     bytes: u64,
     seconds: f64,
@@ -318,7 +319,7 @@ struct Written {
     longest_write_ns: u64,
 }
 
-/// Writes for a time, or until half of what is free is taken, to all members at once.
+/// Writes to all members at once, for a time or until half of the free space is used.
 fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     let failed = |path: &Path, why: String| Error::Disk { path: path.to_owned(), why };
     let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
@@ -359,12 +360,17 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     let mut finished = 0;
     while finished < disks.len() {
         match reports.recv_timeout(Duration::from_secs(120)) {
-            Ok(Report::Finished { .. }) => finished += 1,
-            Ok(Report::Failed { member, why, .. }) => {
+            Ok(WriterEvent::Finished { .. }) => finished += 1,
+            Ok(WriterEvent::Failed { member, why, .. }) => {
                 return Err(failed(disks[member].member.root(), why));
             }
-            Ok(Report::Durable { .. } | Report::Back { .. }) => {}
-            Ok(Report::Gone { .. }) | Err(_) => return Err(Error::Failed),
+            Ok(
+                WriterEvent::Durable { .. }
+                | WriterEvent::Full { .. }
+                | WriterEvent::Back { .. }
+                | WriterEvent::Alternate { .. },
+            ) => {}
+            Ok(WriterEvent::Gone { .. }) | Err(_) => return Err(Error::Failed),
         }
     }
     let (seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
@@ -381,7 +387,7 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     Ok(written)
 }
 
-/// A pattern the first time round; then only the beginning of each block tells it from the others.
+/// Fills the block with a pattern in the first round; later only changes its beginning, so that blocks differ.
 fn unlike_the_last(block: &mut fullbore_engine::ring::Block, sequence: u64) {
     if sequence < BLOCKS as u64 {
         Pattern::Prbs(Prbs::PRBS31).fill(block, sequence * u64::from(BLOCK_BYTES));
@@ -389,7 +395,7 @@ fn unlike_the_last(block: &mut fullbore_engine::ring::Block, sequence: u64) {
     block[..8].copy_from_slice(&sequence.to_le_bytes());
 }
 
-/// The whole path: streams over loopback into a store on all targets.
+/// Measures the whole path: streams over loopback into a store on all targets.
 fn path(
     settings: &Settings,
     disks: &[Disk],
@@ -426,7 +432,7 @@ fn path(
     Ok(net::Measured { stage, notes, trials })
 }
 
-/// Records for a time what is sent at a rate.
+/// Records frames sent at a rate for a time.
 fn record_once(
     net: &net::Settings,
     places: &[WorkPlace],
@@ -448,32 +454,19 @@ fn record_once(
     };
     let ports = first..first + net.streams;
     let sources = ports.clone().map(|port| receive::source(address, port, &wanted));
-    let plan = Plan {
-        sources: sources.collect::<Result<Vec<_>, _>>()?,
-        pandas: Vec::new(),
-        members: places.iter().map(|place| place.path.clone()).collect(),
-        scans: vec![scan_name(number)],
-        start: None,
-        limit: Limit::default(),
+    let members = places.iter().map(|place| place.path.clone()).collect();
+    let sink = SinkConfig::Store(StoreConfig { members, ..StoreConfig::default() });
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    let plan = RecordingConfig {
         buffer: Some(ByteSize(net.pool_bytes)),
-        chunk: None,
-        capture_threads: None,
-        place: fullbore_core::place::Wish::Auto,
-        priority: fullbore_core::place::Urgency::Auto,
-        sync_interval: None,
-        redundancy: None,
-        stall: None,
-        clock: Default::default(),
-        planned: fullbore_core::completeness::Planned::default(),
-        goes_on_without: None,
-        new_members: Vec::new(),
+        ..RecordingConfig::new(sources, sink, vec![scan_name(number)])
     };
     let targets: Vec<_> = ports.map(|port| net::target(address, port)).collect();
     let sending = net::plan(&targets, net.frame_bytes, frames, Some(time))?;
     let cpu = process_cpu_seconds();
     let recorder = Recorder::arm(plan, &mut |_: &Event| ())?;
     let generator = Generator::prepare(sending)?;
-    let control = Arc::new(Control::default());
+    let control = Arc::new(StopHandle::default());
     let mut caught = Caught::default();
     let (sent, recorded) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -503,7 +496,7 @@ fn scan_name(number: usize) -> ScanName {
 }
 
 fn check_space(places: &[WorkPlace], rate: f64, time: Duration) -> Result<(), Error> {
-    // Chunks take their space before they are filled, so each stream has one more than it needs.
+    // Space for chunks is allocated before they are filled, so each stream has one extra chunk.
     let needed = rate * time.as_secs_f64() * 1.2 + (1u64 << 30) as f64;
     let free = |place: &WorkPlace| {
         let status = rustix::fs::statvfs(&place.path);
@@ -518,12 +511,12 @@ fn check_space(places: &[WorkPlace], rate: f64, time: Duration) -> Result<(), Er
     Err(Error::NoSpace { path, free: ByteSize(total), needed: ByteSize(needed as u64) })
 }
 
-/// A directory of our own on a target, gone when this is.
+/// A working directory on a target, removed on drop.
 struct WorkPlace {
     path: PathBuf,
-    /// How many there are on its file system.
+    /// The number of working directories on its file system.
     sharers: u64,
-    /// Locked for as long as it is in use.
+    /// Locked while the directory is in use.
     _lock: File,
 }
 
@@ -539,12 +532,12 @@ impl WorkPlace {
         Ok(Self { path, sharers, _lock: lock })
     }
 
-    /// Takes away what was recorded, so that the next trial has the same room.
+    /// Removes the recorded scans, so that the next trial has the same space.
     fn empty(&self) {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
             if !entry.file_name().to_string_lossy().starts_with('.') {
-                // What cannot be taken away now goes with the directory.
+                // Anything that cannot be removed now is removed with the directory.
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
@@ -553,12 +546,12 @@ impl WorkPlace {
 
 impl Drop for WorkPlace {
     fn drop(&mut self) {
-        // If this fails, the directory's name says whose it is.
+        // If this fails, the directory's name shows its origin.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Takes away what benchmarks that were killed have left: directories of ours that nobody has locked.
+/// Removes the unlocked directories that killed benchmarks have left.
 fn clear_of_the_dead(target: &Path) {
     let Ok(entries) = std::fs::read_dir(target) else { return };
     for entry in entries.flatten() {
@@ -570,7 +563,7 @@ fn clear_of_the_dead(target: &Path) {
             && let Ok(lock) = File::open(entry.path())
             && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
         {
-            // What is not ours to remove stays.
+            // Directories that cannot be removed stay.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

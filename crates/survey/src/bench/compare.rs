@@ -1,10 +1,9 @@
-//! Two results side by side: what changed, and whether that is more than noise.
+//! Compares two results, and separates changes from noise.
 //!
-//! Every figure that two results have in common is compared. Where both were measured several times,
-//! Welch's test on mean, deviation and number of runs says whether the means differ (at 95 %). A long run counts as ten
-//! stretches of itself. Where the spread of one is not known, the figure is shown and not judged. A figure is *worse* when
-//! the difference is more than noise and beyond the threshold. What is different by chance alone, such as
-//! the longest of many writes, is shown and not judged.
+//! Every figure that both results contain is compared. If both were measured several times, Welch's test on mean,
+//! deviation and number of runs decides whether the means differ (at 95 %). A long run counts as ten stretches. If the
+//! spread of one is not known, the figure is shown and not judged. A figure is *worse* if the difference is above both
+//! noise and the threshold. Extreme values, such as the longest of many writes, are shown and not judged.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,80 +17,80 @@ use super::result::{BenchResult, Bin, Curve, Direction, Mode, Pass, Spread, Swee
 pub struct Comparison {
     /// Identities of the two results, the earlier first.
     pub results: [uuid::Uuid; 2],
-    /// When they began.
+    /// The start times.
     pub started: [String; 2],
-    /// Share of a figure by which it may be worse before it is said to be.
+    /// The share by which a figure may be worse without being judged as worse.
     pub threshold: f64,
-    /// What was different about machine and settings.
+    /// Differences in machine and settings.
     pub circumstances: Vec<Circumstance>,
     /// The figures, in the order of the document.
     pub figures: Vec<Figure>,
-    /// Figures that only one of them has.
+    /// The number of figures in only one of the results.
     pub unmatched: usize,
-    /// Whether any figure is worse.
+    /// True if any figure is worse.
     pub worse: bool,
 }
 
-/// Something besides the figures that differs.
+/// A difference other than a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Circumstance {
-    /// What.
+    /// The name.
     pub name: String,
-    /// In the one and in the other.
+    /// The values in both results.
     pub values: [String; 2],
-    /// Whether figures can hardly be compared because of it.
+    /// True if the difference makes figures hardly comparable.
     pub weighty: bool,
 }
 
-/// One figure of both.
+/// One figure of both results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is.
+    /// The name.
     pub name: String,
-    /// What it is counted in.
+    /// The unit.
     pub unit: Unit,
-    /// In the one and in the other.
+    /// The values in both results.
     pub values: [Spread; 2],
-    /// By which share of the first the second is larger.
+    /// The share by which the second value is larger than the first.
     pub change: f64,
-    /// The difference that noise alone makes in one of twenty cases, as a share; nothing where it is not known.
+    /// The difference that noise alone causes in one of twenty cases, as a share; `None` if unknown.
     pub noise: Option<f64>,
-    /// What follows.
+    /// The judgement.
     pub judgement: Judgement,
 }
 
-/// What a figure is counted in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Bytes per second: more is better.
+    /// Bytes per second: higher is better.
     BytesPerSecond,
-    /// CPU seconds for 10⁹ bytes: less is better.
+    /// CPU seconds per 10⁹ bytes: lower is better.
     CpuPerGb,
-    /// Milliseconds: less is better.
+    /// Milliseconds: lower is better.
     Milliseconds,
 }
 
-/// What follows from two values.
+/// The judgement of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
-    /// Worse, by more than noise and the threshold.
+    /// Worse, above noise and threshold.
     Worse,
-    /// Better, by more than both.
+    /// Better, above both.
     Better,
-    /// More than noise, within the threshold.
+    /// Above noise, within the threshold.
     Slight,
-    /// No more than noise.
+    /// Within noise.
     Same,
     /// Beyond the threshold, but the run-to-run variation is unknown.
     NotJudged,
-    /// A matter of chance: only shown.
+    /// An extreme value: shown only.
     Shown,
 }
 
 impl Comparison {
-    /// How many figures are judged so.
+    /// The number of figures with this judgement.
     pub fn count(&self, judgement: Judgement) -> usize {
         self.figures.iter().filter(|figure| figure.judgement == judgement).count()
     }
@@ -111,7 +110,7 @@ impl fmt::Display for Judgement {
 }
 
 impl Unit {
-    /// Whether a larger value is a better one.
+    /// True if a larger value is better.
     fn more_is_better(self) -> bool {
         self == Self::BytesPerSecond
     }
@@ -170,8 +169,8 @@ fn figure(one: &Measured, other: &Measured, threshold: f64) -> Figure {
     Figure { name: one.name.clone(), unit: one.unit, values: [a, b], change, noise, judgement }
 }
 
-/// The difference of two means that chance alone reaches in one of twenty cases (Welch). Nothing where a
-/// spread is not known.
+/// The difference of two means that chance alone reaches in one of twenty cases (Welch). `None` if a spread is not
+/// known.
 fn noise(a: &Spread, b: &Spread) -> Option<f64> {
     if a.runs < 2 || b.runs < 2 {
         return None;
@@ -186,7 +185,7 @@ fn noise(a: &Spread, b: &Spread) -> Option<f64> {
     Some(student(freedom) * (va + vb).sqrt())
 }
 
-/// The 97.5 % quantile of Student's distribution, for whole degrees of freedom downwards.
+/// The 97.5 % quantile of Student's distribution; degrees of freedom are rounded down.
 fn student(freedom: f64) -> f64 {
     const TABLE: [(f64, f64); 14] = [
         (1.0, 12.71),
@@ -212,7 +211,7 @@ fn student(freedom: f64) -> f64 {
     }
 }
 
-/// A long run is compared as so many stretches, if it is no shorter than this.
+/// The number of stretches of a long run in a comparison. A long run lasts at least `SHORTEST_LONG_RUN_S`.
 const STRETCHES: usize = 10;
 const SHORTEST_LONG_RUN_S: f64 = 10.0;
 
@@ -221,7 +220,7 @@ fn once(value: f64) -> Spread {
     Spread::of(&[value])
 }
 
-/// The rate of a long run, with the spread of its stretches; a short run is one measurement.
+/// The rate of a long run, with the spread of its stretches. A short run is a single measurement.
 fn stretches(pass: &Pass) -> Spread {
     let bins = &pass.over_time;
     let each = bins.len() / STRETCHES;
@@ -236,7 +235,7 @@ fn stretches(pass: &Pass) -> Spread {
     Spread { mean: pass.rate, ..Spread::of(&rates) }
 }
 
-/// All figures of a result that can be compared, each with a name of its own.
+/// All comparable figures of a result, each with its own name.
 fn figures_of(result: &BenchResult) -> Vec<Measured> {
     let mut figures: Vec<Measured> = Vec::new();
     let mut put = |name: String, unit: Unit, spread: Spread, by_chance: bool| {
@@ -259,15 +258,15 @@ fn figures_of(result: &BenchResult) -> Vec<Measured> {
         let recommended = &run.recommended;
         let write = stretches(&run.write);
         let sustained = recommended.sustained.0 as f64;
-        // It follows from the same trace, and is as sure as that.
+        // The rate derives from the same trace and has the same relative deviation.
         let deviation = write.deviation / write.mean.max(1.0) * sustained;
         let sustained = Spread { runs: write.runs, deviation, ..once(sustained) };
         put("sustained".into(), Unit::BytesPerSecond, sustained, false);
         put("continuous write".into(), Unit::BytesPerSecond, write, false);
-        put("continuous write".into(), Unit::CpuPerGb, once(run.write.cpu_s_per_gb), false);
+        put("continuous write".into(), Unit::CpuPerGb, once(run.write.cpu_s_per_gb), true);
         if let Some(read) = &run.read {
             put("continuous read".into(), Unit::BytesPerSecond, stretches(read), false);
-            put("continuous read".into(), Unit::CpuPerGb, once(read.cpu_s_per_gb), false);
+            put("continuous read".into(), Unit::CpuPerGb, once(read.cpu_s_per_gb), true);
         }
         for window in &run.worst_windows {
             let name = format!("worst {} s", window.seconds);
@@ -307,7 +306,7 @@ fn point_name(point: &SweepPoint) -> String {
     )
 }
 
-/// What besides the figures differs.
+/// The differences other than figures.
 fn circumstances(a: &BenchResult, b: &BenchResult) -> Vec<Circumstance> {
     let mut found = Vec::new();
     let mut differ = |name: &str, one: String, other: String, weighty: bool| {
@@ -357,7 +356,7 @@ fn circumstances(a: &BenchResult, b: &BenchResult) -> Vec<Circumstance> {
         |result: &BenchResult| result.continuous.as_ref().map_or(0.0, |run| run.write.bytes as f64);
     let (less, more) = (bytes(a).min(bytes(b)), bytes(a).max(bytes(b)));
     if more > 1.2 * less {
-        // A drive that is filled further meets more of its cliffs.
+        // A drive that is filled further passes more cliffs.
         let told = |result| crate::report::size(bytes(result));
         differ("written in the long run", told(a), told(b), true);
     }
@@ -365,14 +364,14 @@ fn circumstances(a: &BenchResult, b: &BenchResult) -> Vec<Circumstance> {
     found
 }
 
-/// The latest result that has one before it of its kind and target, and that one; the earlier first.
+/// The latest result that has a predecessor of its kind and target, and that predecessor; the earlier first.
 pub fn last_two(results: &[BenchResult]) -> Option<(&BenchResult, &BenchResult)> {
     let mut latest: Vec<&BenchResult> = results.iter().filter(|it| !it.interrupted).collect();
     latest.sort_by(|a, b| by_time(b, a));
     latest.into_iter().find_map(|this| Some((before(results, this)?, this)))
 }
 
-/// The last result before this one of its kind and target that was measured to its end.
+/// The latest complete result before this one of its kind and target.
 pub fn before<'a>(results: &'a [BenchResult], this: &BenchResult) -> Option<&'a BenchResult> {
     let alike = |it: &&BenchResult| {
         !it.interrupted
@@ -416,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_difference_within_the_spread_is_the_same() {
-        // 20 % less, but each run is off by as much.
+        // 20 % less, but each run varies by as much.
         assert_eq!(judged(&[8e9, 10e9, 12e9], &[6e9, 8e9, 10e9]), Judgement::Same);
         assert_eq!(judged(&[10e9, 10.1e9, 9.9e9], &[8e9, 8.1e9, 7.9e9]), Judgement::Worse);
         assert_eq!(judged(&[8e9, 8.1e9, 7.9e9], &[10e9, 10.1e9, 9.9e9]), Judgement::Better);

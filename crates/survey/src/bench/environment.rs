@@ -1,4 +1,4 @@
-//! What a benchmark ran on, read from `/sys` and `/proc`, or from trees saved from another machine.
+//! The environment of a benchmark, read from `/sys` and `/proc`, or from copies from another machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::result::Environment;
 
-/// Longer files below `/sys` and `/proc` are not read: those wanted here are far shorter.
+/// Longer files below `/sys` and `/proc` are not read: those needed here are far shorter.
 const LONGEST_FILE_BYTES: u64 = 4 << 20;
 
-/// Where the kernel tells of the machine.
+/// The roots of the kernel's file systems.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// `/sys`.
@@ -27,7 +27,7 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// A file below `/sys`, without the line's end; `None` where it is not there or says nothing.
+    /// A file below `/sys`, without the line end; `None` if it does not exist or is empty.
     pub fn sys(&self, path: impl AsRef<Path>) -> Option<String> {
         text(&self.sysfs.join(path))
     }
@@ -37,7 +37,7 @@ impl Roots {
         text(&self.procfs.join(path))
     }
 
-    /// Who and what this machine is.
+    /// The description of this machine.
     pub fn environment(&self) -> Environment {
         let uname = rustix::system::uname();
         let lossy = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();

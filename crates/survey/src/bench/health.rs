@@ -1,4 +1,4 @@
-//! Temperatures and counters of throttling, beside the rates that they explain.
+//! Temperatures and throttling counters, which explain changes of rates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use super::environment::{Roots, text};
 use super::result::{Temperature, Throttling};
 
-/// How often sensors are read: they are slow, and so is heat.
+/// Time between two reads of the sensors, which are slow, like temperature changes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A sensor has a file for its value, and may say what it should stay below.
+/// A sensor with a file for its value, and possibly a limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensor {
     /// `nvme0n1 Composite`.
     pub name: String,
-    /// The file, in thousandths of a degree.
+    /// The file, in units of 0.001 °C.
     pub input: PathBuf,
-    /// In °C.
+    /// The limit in °C.
     pub limit_c: Option<f64>,
 }
 
-/// How many layers of RAID, volumes and encryption are looked through.
+/// The most layers of RAID, volumes and encryption that are followed.
 const MOST_LAYERS: usize = 8;
 
-/// The drives below a block device: itself, or those that a RAID or volume is made of.
+/// The drives below a block device: itself, or the drives of a RAID or volume.
 pub fn drives(roots: &Roots, device: &str) -> Vec<String> {
     let mut drives = vec![];
     gather(roots, device, MOST_LAYERS, &mut drives);
@@ -88,14 +88,14 @@ fn sensors_of(monitor: &Path, device: &str) -> Vec<Sensor> {
     (1..=16).filter_map(sensor).collect()
 }
 
-/// Reads sensors once a second until it is asked for what they said.
+/// Reads sensors once a second until it is finished.
 pub struct Watch {
     stop: mpsc::Sender<()>,
     thread: Option<JoinHandle<Vec<Temperature>>>,
 }
 
 impl Watch {
-    /// Starts; without sensors, or without a thread for them, there will be nothing to tell.
+    /// Starts; without sensors or without a thread, there are no readings.
     pub fn start(sensors: Vec<Sensor>, begun: Instant) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = (!sensors.is_empty())
@@ -107,7 +107,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// What the sensors said since the start.
+    /// The readings since the start.
     pub fn finish(self) -> Vec<Temperature> {
         drop(self.stop);
         self.thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
@@ -134,8 +134,8 @@ fn watch(sensors: &[Sensor], begun: Instant, stopped: &mpsc::Receiver<()>) -> Ve
     }
 }
 
-/// Counters of throttling as they are now: those of the processors, and of NVMe drives where `nvme` is
-/// installed and may ask them.
+/// The current throttling counters: those of the processors, and of NVMe drives if `nvme` is installed and has
+/// permission.
 pub fn counters(roots: &Roots, devices: &[String]) -> Vec<(String, u64)> {
     let mut counters = vec![];
     if let Some(count) = processor_throttles(roots) {
@@ -153,7 +153,7 @@ pub fn counters(roots: &Roots, devices: &[String]) -> Vec<(String, u64)> {
     counters
 }
 
-/// How often processors were slowed down, all together.
+/// The number of throttling events of all processors.
 fn processor_throttles(roots: &Roots) -> Option<u64> {
     let processors = fs::read_dir(roots.sysfs.join("devices/system/cpu")).ok()?;
     let count = |entry: fs::DirEntry| {
@@ -162,7 +162,7 @@ fn processor_throttles(roots: &Roots) -> Option<u64> {
     processors.flatten().filter_map(count).reduce(|a, b| a.saturating_add(b))
 }
 
-/// What an NVMe drive says of its heat: seconds too warm, and how often and long it slowed itself down.
+/// The thermal counters of an NVMe drive: seconds above the limit, number and duration of throttling.
 fn smart(json: &str, device: &str) -> Vec<(String, u64)> {
     let Ok(log) = serde_json::from_str::<serde_json::Value>(json) else { return vec![] };
     let names = [
@@ -177,7 +177,7 @@ fn smart(json: &str, device: &str) -> Vec<(String, u64)> {
     names.iter().filter_map(counter).collect()
 }
 
-/// Counters before and after, where both are known.
+/// Counters before and after, if both are known.
 pub fn moved(before: &[(String, u64)], after: &[(String, u64)]) -> Vec<Throttling> {
     let pair = |(counter, before): &(String, u64)| {
         let (_, after) = after.iter().find(|(name, _)| name == counter)?;
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with a drive that has two sensors, and a monitor of something else.
+    /// A machine with a drive that has two sensors, and an unrelated monitor.
     fn saved() -> (tempfile::TempDir, Roots) {
         let saved = tempfile::tempdir().unwrap();
         let sys = saved.path().join("sys");

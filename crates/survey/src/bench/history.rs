@@ -1,4 +1,4 @@
-//! Benchmarks of before: one file each in the user's data directory.
+//! Earlier results: one file each in the user's data directory.
 //!
 //! ```text
 //! <data directory>/fullbore/bench/20261122T040000Z-disk-<id>.json
@@ -13,50 +13,50 @@ use serde::Serialize;
 use super::result::{BenchResult, Kind, LARGEST_DOCUMENT_BYTES, VERSION};
 use super::sets::{self, SetsResult};
 
-/// Why a result could not be kept or read.
+/// A result could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody says where the user's data are.
+    /// The user's data directory is unknown.
     #[error("neither XDG_DATA_HOME nor HOME is set, so there is no place for the history")]
     NoPlace,
-    /// It cannot be written.
-    #[error("{}: keeping the result: {source}", path.display())]
+    /// The file cannot be written.
+    #[error("{}: writing the result: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: reading a result: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a result.
     #[error("{}: not the result of a benchmark: {why}", path.display())]
     NotAResult {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NoPlace => Some("name a file with --output"),
             Self::Write { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("make its directory first, or name another file")
+                Some("create its directory first, or name another file")
             }
             Self::Write { .. } => Some("name another file"),
             Self::Read { .. } => None,
             Self::NotAResult { .. } => {
-                Some("it should be what `fullbore bench … --output FILE` has written")
+                Some("give a file that `fullbore bench … --output FILE` has written")
             }
         }
     }
@@ -71,7 +71,7 @@ pub fn directory() -> Result<PathBuf, Error> {
     Ok(data.join("fullbore/bench"))
 }
 
-/// Adds a result to those in `directory`, and says where it is.
+/// Adds a result to those in `directory`, and returns its path.
 pub fn keep(directory: &Path, result: &BenchResult) -> Result<PathBuf, Error> {
     let when: String = result.started.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     let kind = match result.kind {
@@ -88,7 +88,7 @@ pub fn keep(directory: &Path, result: &BenchResult) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Whether something can be written there: asked before a benchmark, which may take hours.
+/// Checks that the file can be written, before a benchmark that may take hours.
 pub fn try_out(path: &Path) -> Result<(), Error> {
     let cannot = |source| Error::Write { path: path.to_owned(), source };
     if path.is_dir() {
@@ -101,7 +101,7 @@ pub fn try_out(path: &Path) -> Result<(), Error> {
     fs::File::create(&draft).and_then(|_| fs::remove_file(&draft)).map_err(cannot)
 }
 
-/// Writes a result to a file, whole or not at all.
+/// Writes a result to a file atomically.
 pub fn write(path: &Path, result: &impl Serialize) -> Result<(), Error> {
     write_whole(path, &|file| {
         serde_json::to_writer_pretty(&mut *file, result)?;
@@ -132,13 +132,13 @@ fn write_whole(
         fs::rename(&draft, path)
     };
     write().map_err(|source| {
-        // What is left of the draft is of no use; the error that matters is the one before.
+        // The draft is useless; the earlier error is returned.
         let _ = fs::remove_file(&draft);
         cannot(source)
     })
 }
 
-/// A terminal, a pipe, /dev/null: there is nothing to be put in its place.
+/// True for a terminal, a pipe, /dev/null: a file that must not be replaced.
 fn is_no_plain_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
@@ -154,11 +154,12 @@ pub fn read(path: &Path) -> Result<BenchResult, Error> {
         serde_json::from_value(document(path)?).map_err(|error| not(error.to_string()))?;
     match result.fullbore_bench {
         VERSION => Ok(result),
-        later => Err(not(format!("version {later} of the document is not known here"))),
+        later => Err(not(format!("this program does not know version {later} of the document"))),
     }
 }
 
-/// A file with one result or, from `bench disk --set`, with that of several sets: each with its name, if it has one.
+/// Reads a file with one result or, from `bench disk --set`, with those of several sets: each with its name, if it has
+/// one.
 pub fn read_any(path: &Path) -> Result<Vec<(Option<String>, BenchResult)>, Error> {
     let not = |why: String| Error::NotAResult { path: path.to_owned(), why };
     match document(path)? {
@@ -167,7 +168,9 @@ pub fn read_any(path: &Path) -> Result<Vec<(Option<String>, BenchResult)>, Error
                 serde_json::from_value(value).map_err(|error| not(error.to_string()))?;
             if sets.fullbore_bench_sets != sets::VERSION {
                 let version = sets.fullbore_bench_sets;
-                return Err(not(format!("version {version} of the document is not known here")));
+                return Err(not(format!(
+                    "this program does not know version {version} of the document"
+                )));
             }
             Ok(sets.sets.into_iter().map(|set| (Some(set.name), set.result)).collect())
         }

@@ -1,12 +1,12 @@
-//! Memory: how fast bytes are copied, summed, made and checked, on one core and over several.
+//! Memory: the rates of copying, checksums, and generating and checking a pattern, on one core and on several.
 //!
 //! ```text
 //! thread 0 │ its own memory, in pieces of 4 MiB ─► kernel ─► bytes, CPU time
 //! thread 1 │ …                                               all for the same time
 //! ```
 //!
-//! Every thread works through memory of its own that is larger than its cache, in blocks as the pool
-//! has them: 2 MiB pages where they can be had. What the path does to each byte is bounded by these.
+//! Every thread processes its own memory, which is larger than its cache, in blocks like those of the pool: 2 MiB pages
+//! if available. These rates limit the work of the path per byte.
 
 use std::fmt;
 use std::io;
@@ -21,30 +21,30 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::result::{Spread, Stage};
 
-/// A piece that a kernel works on at once: a block.
+/// Size of the piece that a kernel processes at once: a block.
 const PIECE: usize = 4 << 20;
 
-/// Memory of each thread, twice for a copy: more than the caches that a core has to itself.
+/// Memory per thread, twice for a copy: more than the private caches of a core.
 const EACH: usize = 64 << 20;
 
-/// More threads than any machine this is for has cores.
+/// The most threads: more than the cores of any supported machine.
 const MOST_THREADS: usize = 1024;
 
-/// What is done to memory.
+/// An operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// From one place to another.
+    /// A copy from one place to another.
     Copy,
-    /// CRC32C over it.
+    /// A CRC32C checksum.
     Checksum,
-    /// PRBS-31 written to it.
+    /// Generation of a PRBS-31.
     Make,
-    /// PRBS-31 compared with it.
+    /// Comparison with a PRBS-31.
     Check,
 }
 
 impl Kernel {
-    /// All of them, in the order of the path.
+    /// All operations, in the order of the path.
     pub const ALL: [Kernel; 4] = [Self::Copy, Self::Checksum, Self::Make, Self::Check];
 
     /// Its name in the document.
@@ -69,45 +69,45 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// How it is measured.
+/// The settings of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is done.
+    /// The operations.
     pub kernels: Vec<Kernel>,
-    /// With how many threads, one after the other.
+    /// The numbers of threads, measured in sequence.
     pub threads: Vec<usize>,
-    /// How often each.
+    /// The number of runs.
     pub runs: usize,
-    /// How long each run.
+    /// The duration of each run.
     pub time: Duration,
 }
 
-/// What kept it from being measured.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No memory for a thread.
-    #[error("{bytes} bytes of memory for each of {threads} threads: {source}")]
+    #[error("allocating {bytes} bytes of memory for each of {threads} threads: {source}")]
     Memory {
-        /// For each.
+        /// Bytes per thread.
         bytes: usize,
-        /// How many.
+        /// The number of threads.
         threads: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A number of threads that cannot be.
-    #[error("{threads} threads cannot be measured: there are 1 to {MOST_THREADS}")]
+    /// An invalid number of threads.
+    #[error("{threads} threads are out of range (1 to {MOST_THREADS})")]
     Threads {
-        /// Asked for.
+        /// The requested number.
         threads: usize,
     },
-    /// A thread that did not come to its end.
+    /// A thread did not end normally.
     #[error("a thread that measured memory failed")]
     Failed,
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Memory { .. } => Some("measure with fewer threads (--threads)"),
@@ -117,7 +117,7 @@ impl Error {
     }
 }
 
-/// 1, 2, 4 … up to all of so many cores.
+/// 1, 2, 4 … up to the number of cores.
 pub fn doubling(cores: usize) -> Vec<usize> {
     let mut threads: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < cores).collect();
@@ -125,7 +125,7 @@ pub fn doubling(cores: usize) -> Vec<usize> {
     threads
 }
 
-/// Measures all that the settings name; `heard` is told of each stage as it is done.
+/// Measures all settings; `heard` is called after each stage.
 pub fn measure(
     settings: &Settings,
     stop: &AtomicBool,
@@ -183,7 +183,7 @@ impl Place {
             Ok(std::iter::from_fn(|| pool.take()).collect())
         };
         let (mut from, to) = (blocks()?, blocks()?);
-        // What a check compares with.
+        // The data for the check to compare with.
         for (number, block) in from.iter_mut().enumerate() {
             PATTERN.fill(block, (number * PIECE) as u64);
         }
@@ -193,7 +193,7 @@ impl Place {
 
 const PATTERN: Pattern = Pattern::Prbs(Prbs::PRBS31);
 
-/// How a run went, over all threads.
+/// The result of a run, over all threads.
 struct Run {
     rate: f64,
     bytes: u64,

@@ -3,12 +3,12 @@
 //! ```text
 //! disk    targets ──► peak sweep ──► continuous write ──► read back ──► fio, spec, endurance ──► verdict
 //! memory  copy, checksum, pattern
-//! ring    hand-over of blocks between threads
+//! ring    passing blocks between threads
 //! net     packets sent and received
-//! all     each stage alone, then the path whole: the slowest has a name
+//! all     each stage alone, then the whole path: identifies the slowest stage
 //! ```
 //!
-//! The document is the same for all of them: what a benchmark did not measure is absent or empty.
+//! All benchmarks use the same document. Values that a benchmark did not measure are absent or empty.
 
 pub mod all;
 pub mod compare;

@@ -1,8 +1,8 @@
-//! The document that a benchmark leaves: `--json`, the history and the report are all made of it.
+//! The result document of a benchmark: source of `--json`, the history and the report.
 //!
-//! One shape for every benchmark. Rates are bytes per second, sizes bytes, MB = 10⁶; times are seconds
-//! since the benchmark (or the part of it that holds them) began, unless the name says otherwise.
-//! `docs/reference/bench.schema.json` is the same in JSON Schema.
+//! All benchmarks use the same structure. Rates are bytes per second, sizes bytes, MB = 10⁶. Times are seconds since
+//! the beginning of the benchmark, or of the part that contains them, unless the name says otherwise.
+//! `docs/reference/bench.schema.json` describes the same in JSON Schema.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use fullbore_engine::clock::Clock;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The version of the document; a reader refuses a later one.
+/// The version of the document; a reader refuses later ones.
 pub const VERSION: u32 = 1;
 
-/// The largest document that is read: a full drive with a point each second stays far below.
+/// The largest document that is read. The document of a full drive with a point per second is far smaller.
 pub const LARGEST_DOCUMENT_BYTES: u64 = 64 << 20;
 
-/// All that one benchmark found.
+/// The results of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BenchResult {
-    /// [`VERSION`] when it was written.
+    /// [`VERSION`] at the time of writing.
     pub fullbore_bench: u32,
-    /// Which benchmark.
+    /// The kind of benchmark.
     pub kind: Kind,
-    /// Its own identity, the name of its file in the history.
+    /// The identity of the result, used in its file name in the history.
     pub id: Uuid,
-    /// When it began, as `2026-11-22T04:00:00Z`.
+    /// The start time, as `2026-11-22T04:00:00Z`.
     pub started: String,
-    /// How long all of it took.
+    /// The total duration.
     pub seconds: f64,
-    /// Our own command, as it was typed.
+    /// The command of the benchmark as typed.
     pub command: Vec<String>,
-    /// Whether it was ended before it was done; what it holds was measured nevertheless.
+    /// True if it was stopped early; results so far are included.
     pub interrupted: bool,
     /// The machine.
     pub environment: Environment,
-    /// What was measured on; empty for memory and ring.
+    /// The targets; empty for memory and ring.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<Target>,
-    /// Stages of the path, each alone and, in `all`, the path whole; the slowest first is for the reader to find.
+    /// The stages of the path, each alone and, in `all`, the whole path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
     /// Peak rates by size, depth, mode and direction.
@@ -49,31 +49,31 @@ pub struct BenchResult {
     /// The long run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuous: Option<Continuous>,
-    /// What others reach with the same job.
+    /// The results of other programs with the same job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<Comparison>,
-    /// What the data sheet says of writing.
+    /// The comparison with the data sheet's write rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<Spec>,
-    /// What it says of reading.
+    /// The comparison with the data sheet's read rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_read: Option<Spec>,
-    /// How long the drive lives at the rate.
+    /// The lifetime of the drive at the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endurance: Option<Endurance>,
-    /// Whether it holds what was asked for.
+    /// The verdict on the requirement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// What a reader must know to trust the figures.
+    /// Notes that are needed to interpret the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// Other programs that were run, or could have been, with the exact words.
+    /// Commands of other programs that were run, or could have been.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandRun>,
 }
 
 impl BenchResult {
-    /// A benchmark that begins now and has found nothing yet.
+    /// An empty result of a benchmark that begins now.
     pub fn new(kind: Kind, environment: Environment) -> Self {
         Self {
             fullbore_bench: VERSION,
@@ -98,7 +98,7 @@ impl BenchResult {
         }
     }
 
-    /// Adds what a reader must know, once.
+    /// Adds a note unless it exists already.
     pub fn note(&mut self, level: Level, text: impl Into<String>) {
         let note = Note { level, text: text.into() };
         if !self.notes.contains(&note) {
@@ -113,7 +113,7 @@ fn seconds_of(time: Tai) -> String {
     text.split_once('.').map_or(text.clone(), |(whole, _)| format!("{whole}Z"))
 }
 
-/// Which benchmark.
+/// The kind of benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -125,7 +125,7 @@ pub enum Kind {
     Ring,
     /// Packets.
     Net,
-    /// Every stage, and the path whole.
+    /// Every stage, and the whole path.
     All,
 }
 
@@ -146,51 +146,51 @@ pub struct Environment {
     pub cpus: u32,
     /// Memory of the machine.
     pub memory: ByteSize,
-    /// `always`, `madvise` or `never`: whether blocks can lie in 2 MiB pages.
+    /// `always`, `madvise` or `never`: the availability of 2 MiB pages for blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<String>,
-    /// Bytes that may be locked in memory; absent when there is no limit.
+    /// Bytes that may be locked in memory; absent if unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memlock: Option<ByteSize>,
-    /// `none`, `kvm` and so on, where it is known.
+    /// `none`, `kvm` and so on, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualization: Option<String>,
-    /// Whether this build of the program has its optimisations.
+    /// True for an optimised build of the program.
     pub optimised: bool,
 }
 
-/// One thing that was written to.
+/// A target of the benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// As it was typed, resolved.
+    /// The path as typed, resolved.
     pub path: String,
-    /// What it is.
+    /// The kind of target.
     pub kind: TargetKind,
     /// Its file system, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// How that is mounted.
+    /// The mount options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<String>,
     /// The block device below, if there is one: `nvme0n1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Model, as the device says.
+    /// The model that the device reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Firmware, as the device says.
+    /// The firmware that the device reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// `8.0 GT/s PCIe`, as its link is now.
+    /// `8.0 GT/s PCIe`, the current state of its link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_speed: Option<String>,
-    /// Lanes, as its link is now.
+    /// Lanes, the current state of its link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_width: Option<u32>,
-    /// Its NUMA node, where it is known.
+    /// Its NUMA node, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<i32>,
-    /// Whether it turns.
+    /// True for a rotating disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
     /// `write back`, `write through`.
@@ -206,16 +206,16 @@ pub struct Target {
     pub physical_sector_bytes: Option<u32>,
     /// Capacity of the file system or device.
     pub capacity: ByteSize,
-    /// Of that, free when the benchmark began.
+    /// Free bytes of it at the start of the benchmark.
     pub free: ByteSize,
-    /// Whether writes go past the page cache.
+    /// True if writes bypass the page cache.
     pub direct: bool,
-    /// The target before it that lies on the same file system: capacity and free space are those of both.
+    /// An earlier target on the same file system: capacity and free space are shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares_with: Option<String>,
 }
 
-/// What a target is.
+/// The kind of target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetKind {
@@ -230,29 +230,29 @@ pub enum TargetKind {
     Host,
 }
 
-/// A stage of the path: what it does, how fast, for how much CPU.
+/// A stage of the path: its operation, rate and CPU use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
     /// Name of the stage for machines: `copy`, `crc32c`, `ring-handover`, `receive`, `disk`, `path`.
     pub name: String,
-    /// What was done, in words.
+    /// The operation in words.
     pub what: String,
-    /// How fast, in bytes per second.
+    /// The rate in bytes per second.
     pub rate: Spread,
-    /// CPU seconds for each 10⁹ bytes, of all threads.
+    /// CPU seconds per 10⁹ bytes, of all threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
-    /// Threads that worked.
+    /// The number of threads.
     pub threads: u32,
-    /// Other figures by name, the unit last in it: `packets_per_s`, `lost_packets`, `handover_p99_ns`.
+    /// Other figures by name, with the unit at the end: `packets_per_s`, `lost_packets`, `handover_p99_ns`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
 }
 
-/// Several runs of one thing, in bytes per second.
+/// Several runs of one measurement, in bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many.
+    /// The number of runs.
     pub runs: u32,
     /// Their mean.
     pub mean: f64,
@@ -265,7 +265,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values; none of them gives zeros.
+    /// The spread of these values; zeros if there are none.
     pub fn of(values: &[f64]) -> Self {
         if values.is_empty() {
             return Self::default();
@@ -283,60 +283,60 @@ impl Spread {
     }
 }
 
-/// Whether bytes go to the target or come from it.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// To it.
+    /// To the target.
     Write,
-    /// From it.
+    /// From the target.
     Read,
 }
 
-/// How the kernel was asked to move them.
+/// The mode of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Past the page cache (`O_DIRECT`).
+    /// Bypassing the page cache (`O_DIRECT`).
     Direct,
-    /// Through the page cache, with a sync at the end inside the time.
+    /// Through the page cache, with a sync at the end that counts in the time.
     Buffered,
-    /// Through the page cache without staying there (`RWF_DONTCACHE`), with a sync at the end.
+    /// Through the page cache without remaining there (`RWF_DONTCACHE`), with a sync at the end.
     Uncached,
 }
 
 /// One point of the peak sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
-    /// Which of the curves it belongs to; a point may be part of several.
+    /// The curves that contain the point.
     pub curves: Vec<Curve>,
-    /// Where the bytes went.
+    /// The direction.
     pub direction: Direction,
-    /// How.
+    /// The mode.
     pub mode: Mode,
-    /// Bytes of one session: written or read from the start, then over again for the next run.
+    /// Bytes per session: written or read from the start, and again for each run.
     pub session_bytes: u64,
-    /// Bytes of each request.
+    /// Bytes per request.
     pub block_bytes: u64,
-    /// Requests under way at once.
+    /// Concurrent requests.
     pub depth: u32,
-    /// Files that the session was dealt over.
+    /// The number of files of the session.
     pub files: u32,
-    /// Bytes really moved by all runs.
+    /// Bytes moved by all runs.
     pub moved_bytes: u64,
     /// Bytes per second over the runs.
     pub rate: Spread,
-    /// Bytes per second of each run, where they were asked for (`--iterations`).
+    /// Bytes per second of each run, if requested (`--iterations`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub iterations: Vec<f64>,
-    /// CPU seconds for each 10⁹ bytes, of the whole process.
+    /// CPU seconds per 10⁹ bytes, of the whole process.
     pub cpu_s_per_gb: f64,
-    /// The slowest request of all runs, in milliseconds.
+    /// The duration of the slowest request of all runs, in milliseconds.
     pub slowest_ms: f64,
-    /// Set where the block is no multiple of the sector: what that cost.
+    /// The cost of a block that is no multiple of the sector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_modify_write: Option<ReadModifyWrite>,
-    /// Whether a run ended by time before its session was moved whole.
+    /// True if a run ended by time before its session was complete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut_by_time: bool,
 }
@@ -345,34 +345,34 @@ pub struct SweepPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Curve {
-    /// Rate against the size of the session.
+    /// Rate by size of the session.
     Session,
-    /// Rate against the size of a block.
+    /// Rate by size of a block.
     Block,
-    /// Rate against requests under way.
+    /// Rate by concurrent requests.
     Depth,
-    /// One mode beside the other.
+    /// A comparison of modes.
     Mode,
-    /// Rate against the number of files.
+    /// Rate by number of files.
     Files,
 }
 
-/// What a block that ends within a sector costs: the sectors at its ends are read, changed, written.
+/// The cost of a block that ends within a sector: the sectors at its ends are read, changed, written.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadModifyWrite {
-    /// Who did it: we, sector by sector, or the kernel in its page cache.
+    /// The program that did it: fullbore, sector by sector, or the kernel in its page cache.
     pub by: Modifier,
-    /// Bytes that were read only to be written back; 0 where the kernel does not say.
+    /// Bytes that were read only to be written back; 0 if the kernel does not report them.
     pub extra_read_bytes: u64,
-    /// Bytes that were written beyond those of the blocks; 0 where the kernel does not say.
+    /// Bytes that were written beyond those of the blocks; 0 if the kernel does not report them.
     pub extra_written_bytes: u64,
-    /// Rate over that of the same block rounded down to whole pages (whole sectors, if it is smaller than a
-    /// page), all else being equal; absent where that was not measured too.
+    /// Ratio to the rate of the same block rounded down to whole pages (whole sectors, if it is smaller than a page),
+    /// all else being equal; absent if that was not measured too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_aligned: Option<f64>,
 }
 
-/// Who reads, changes and writes.
+/// The program that reads, changes and writes sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Modifier {
@@ -382,60 +382,60 @@ pub enum Modifier {
     Kernel,
 }
 
-/// The long run, written by the code that records.
+/// The long run, written by the recorder's code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Continuous {
-    /// Bytes of each block.
+    /// Bytes per block.
     pub block_bytes: u64,
-    /// Bytes of writes under way at once, for each member.
+    /// Bytes of concurrent writes, for each member.
     pub depth_bytes: u64,
-    /// What was written, as `prbs31`; what lies at a place depends on the run as well.
+    /// The pattern, as `prbs31`; the data at a place depends on the run as well.
     pub pattern: String,
-    /// The rate that was held back to, if it was not as fast as possible.
+    /// The rate limit, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paced: Option<ByteRate>,
-    /// Bytes that came while no block was free, where it was held back to a rate.
+    /// Bytes that were due while no block was free, with a rate limit.
     pub overrun_bytes: u64,
-    /// Bytes that lay on the targets at once, if writing went on from the start when they were full (`--wrap`).
+    /// Bytes on the targets at once, if writing continued from the start when they were full (`--wrap`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrap: Option<ByteSize>,
-    /// The scans and pauses in which blocks came, if they did not come all the time (`--duty`).
+    /// The scans and pauses in which blocks were due, if not always (`--duty`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<DutyRun>,
-    /// The writing.
+    /// The write pass.
     pub write: Pass,
-    /// The reading back.
+    /// The read pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Pass>,
-    /// What the comparison with the pattern found.
+    /// The result of the comparison with the pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// Bytes of blocks that went round.
+    /// Bytes of the blocks in circulation.
     pub ring: ByteSize,
-    /// Where the rate changed for good, in order.
+    /// The permanent changes of the rate, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cliffs: Vec<Cliff>,
-    /// The stretch that all rates and rings below are taken from, if there is a cliff: behind the last one, or where the
-    /// capacity asked for ends.
+    /// The stretch from which all rates and rings below are taken, if there is a cliff: after the last one, or the one
+    /// in which the given capacity ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<Settled>,
-    /// Worst rate in any window of a length, the shortest window first.
+    /// Worst rate in any window of a length, shortest window first.
     pub worst_windows: Vec<Window>,
-    /// How long block writes took.
+    /// The durations of block writes.
     pub stalls: Stalls,
-    /// For each rate, the ring that would have lost nothing.
+    /// For each rate, the smallest ring without loss.
     pub ring_for_rate: Vec<RingForRate>,
-    /// For each ring, the highest rate that would have lost nothing.
+    /// For each ring, the highest rate without loss.
     pub rate_for_ring: Vec<RateForRing>,
-    /// What we would record on it.
+    /// The recommended rate for recordings on it.
     pub recommended: Recommendation,
-    /// Temperatures, against time.
+    /// Temperatures over time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub temperatures: Vec<Temperature>,
-    /// Counters of throttling that moved, or could have.
+    /// Throttling counters that moved, or could have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttling: Vec<Throttling>,
-    /// What each member took, where there are several.
+    /// The share of each member, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<MemberShare>,
 }
@@ -445,134 +445,135 @@ pub struct Continuous {
 pub struct DutyRun {
     /// Seconds of a scan.
     pub record_s: f64,
-    /// Seconds of the pause behind each.
+    /// Seconds of the pause after each scan.
     pub pause_s: f64,
-    /// Every scan that was begun.
+    /// Every scan that began.
     pub scans: Vec<ScanRun>,
 }
 
 /// One scan of a duty cycle, and its pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScanRun {
-    /// When it began, in seconds since the pass did.
+    /// Its start, in seconds since the start of the pass.
     pub at_s: f64,
-    /// Bytes completed while it lasted.
+    /// Bytes completed during the scan.
     pub bytes: u64,
-    /// Bytes per second while it lasted.
+    /// Bytes per second during the scan.
     pub rate: f64,
-    /// Bytes completed in the pause behind it: at full speed as much as the ring holds, at a rate what the ring held.
+    /// Bytes completed in the pause after it: at full speed as much as a ring may hold; at a rate, the contents of the
+    /// ring.
     pub pause_bytes: u64,
-    /// Seconds of the pause until the last of them was completed.
+    /// Seconds of the pause until the last of those was completed.
     pub drained_s: f64,
 }
 
-/// One way over the target, from its first block to its last.
+/// One pass over the target, from its first block to its last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
     /// Bytes moved.
     pub bytes: u64,
-    /// How long that took, the last sync included; in a duty cycle, without the time in which there was nothing to write.
+    /// Duration, including the last sync; in a duty cycle, without the time in which no block was due.
     pub seconds: f64,
-    /// Bytes per second over all of it.
+    /// Bytes per second over the pass.
     pub rate: f64,
-    /// CPU seconds for each 10⁹ bytes, pattern and checksum included.
+    /// CPU seconds per 10⁹ bytes, including pattern and checksum.
     pub cpu_s_per_gb: f64,
-    /// Rate against time, in bins of equal length.
+    /// Rate over time, in bins of equal length; the last one may be shorter or a quarter longer.
     pub over_time: Vec<Bin>,
-    /// Rate against position, in bins of equal size.
+    /// Rate over position, in bins of equal size.
     pub over_position: Vec<Bin>,
 }
 
 /// A stretch of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// When it began, in seconds since the pass did.
+    /// Its start, in seconds since the start of the pass.
     pub at_s: f64,
-    /// How long it lasted.
+    /// The duration.
     pub seconds: f64,
-    /// Where it began: bytes of the pass before it.
+    /// The position of its start: bytes of the pass before it.
     pub position: u64,
-    /// Bytes moved in it.
+    /// Bytes moved.
     pub bytes: u64,
     /// Bytes per second.
     pub rate: f64,
-    /// The slowest block that was completed in it, in milliseconds.
+    /// The duration of the slowest block completed in it, in milliseconds.
     pub slowest_ms: f64,
 }
 
-/// What reading back found.
+/// The result of reading back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verification {
     /// Bytes compared.
     pub compared_bytes: u64,
     /// Blocks that differ.
     pub wrong_blocks: u64,
-    /// Where the first of them lies, and how it differs, if one does.
+    /// The place of the first wrong block and its difference, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
 }
 
-/// A change of the rate for good.
+/// A permanent change of the rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cliff {
     /// Bytes written before it.
     pub position: u64,
-    /// When, in seconds since the pass began.
+    /// Its time, in seconds since the start of the pass.
     pub at_s: f64,
     /// Bytes per second before it.
     pub before: f64,
     /// Bytes per second after it.
     pub after: f64,
-    /// What it coincides with, in words: a throttle counter that moved, a temperature, nothing known.
+    /// The coinciding cause in words: a throttle counter that moved, a temperature, or none known.
     pub likely: String,
 }
 
-/// The stretch of a run that counts where the rate has a cliff.
+/// The selected stretch of a run with a cliff.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settled {
     /// Bytes written before it.
     pub position: u64,
-    /// When it began, in seconds since the pass did.
+    /// Its start, in seconds since the start of the pass.
     pub at_s: f64,
-    /// Bytes written in it.
+    /// Bytes written.
     pub bytes: u64,
-    /// How long it lasted.
+    /// The duration.
     pub seconds: f64,
-    /// Bytes per second over it.
+    /// Bytes per second.
     pub rate: f64,
-    /// Whether it ends at a cliff: the capacity asked for ends before that.
+    /// True if it ends at a cliff: the given capacity ends before that.
     pub before_cliff: bool,
 }
 
-/// The worst that any window of a length showed.
+/// The worst of all windows of a length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     /// Length of the window.
     pub seconds: f64,
     /// Bytes per second in the worst one.
     pub rate: f64,
-    /// When that one began.
+    /// Its start.
     pub at_s: f64,
 }
 
-/// How long block writes took, from submission to completion.
+/// The durations of block writes, from submission to completion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stalls {
-    /// Block writes behind these figures.
+    /// The number of block writes.
     pub writes: u64,
-    /// Milliseconds by percentile, in rising order.
+    /// Milliseconds by percentile, in ascending order.
     pub percentiles: Vec<Percentile>,
     /// The longest, in milliseconds.
     pub longest_ms: f64,
-    /// When the longest was completed.
+    /// The completion time of the longest.
     pub longest_at_s: f64,
-    /// How many lie in each range, in rising order; ranges are wider the higher they are.
+    /// The number of writes in each range, in ascending order; higher ranges are wider.
     pub histogram: Vec<Bucket>,
-    /// How often a write took longer than so many milliseconds, for each hour of writing.
+    /// The number of writes longer than given limits in milliseconds, per hour of writing.
     pub per_hour: Vec<PerHour>,
-    /// The longest time in which no block was completed at all, in milliseconds.
+    /// The longest time without a completion, in milliseconds.
     pub longest_silence_ms: f64,
-    /// When that began.
+    /// Its start.
     pub longest_silence_at_s: f64,
 }
 
@@ -581,64 +582,63 @@ pub struct Stalls {
 pub struct Percentile {
     /// 50, 90, 99, 99.9 …
     pub percent: f64,
-    /// Milliseconds below which that share of the writes lies.
+    /// The upper limit in milliseconds of that share of the writes.
     pub ms: f64,
 }
 
 /// A range of times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Milliseconds from …
+    /// The lower limit in milliseconds …
     pub from_ms: f64,
-    /// … to, this not included.
+    /// … and the upper limit, exclusive.
     pub to_ms: f64,
-    /// Writes in it.
+    /// The number of writes.
     pub writes: u64,
 }
 
-/// How often something took longer.
+/// The frequency of long writes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerHour {
-    /// Longer than so many milliseconds.
+    /// The limit in milliseconds.
     pub over_ms: f64,
-    /// Times that it did.
+    /// The number of longer writes.
     pub seen: u64,
-    /// For each hour of writing, on this evidence.
+    /// The number per hour of writing.
     pub per_hour: f64,
 }
 
-/// The ring that would have lost nothing at a rate.
+/// The smallest ring without loss at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RingForRate {
-    /// Bytes per second that come in.
+    /// The incoming rate in bytes per second.
     pub rate: ByteRate,
-    /// Bytes of blocks that would have been needed, those in the kernel's hands and being filled included.
+    /// Bytes of blocks needed, including those being written and filled.
     pub ring: ByteSize,
-    /// Whether that is more than the run allows to say: the target is slower than the rate, and a longer
-    /// run would ask for more.
+    /// True if the ring has no limit: the target is slower than the rate, and a longer run would need more.
     pub unbounded: bool,
 }
 
-/// The highest rate that a ring would have held.
+/// The highest rate without loss with a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateForRing {
     /// Bytes of blocks.
     pub ring: ByteSize,
-    /// Bytes per second; never more than the mean of the run.
+    /// Bytes per second; at most the mean of the run.
     pub rate: ByteRate,
 }
 
-/// What we would record on the target.
+/// The recommended rate for recordings on the target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recommendation {
     /// Bytes per second.
     pub rate: ByteRate,
-    /// With a ring of so many bytes.
+    /// The size of the ring.
     pub ring: ByteSize,
-    /// The highest rate that this ring would have held in this run, and never more than the mean of it with
-    /// the last sync: the sustained rate.
+    /// The sustained rate: the highest rate that this ring would have held in this run, at most the mean including the
+    /// last sync.
     pub sustained: ByteRate,
-    /// What lies between the two, in words.
+    /// The margin between the two, in words.
     pub margin: String,
 }
 
@@ -647,14 +647,14 @@ pub struct Recommendation {
 pub struct Temperature {
     /// `nvme0 Composite`.
     pub sensor: String,
-    /// When the device throttles or warns, in °C, if it says so.
+    /// The limit in °C at which the device throttles or warns, if it reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_c: Option<f64>,
-    /// Seconds since the write pass began, and °C.
+    /// Seconds since the start of the write pass, and °C.
     pub readings: Vec<(f64, f64)>,
 }
 
-/// A counter of throttling, before and after.
+/// A throttling counter, before and after the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throttling {
     /// `nvme0 warning_temp_time`.
@@ -665,138 +665,138 @@ pub struct Throttling {
     pub after: u64,
 }
 
-/// What one member took.
+/// The share of one member.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberShare {
-    /// Its path, as among the targets.
+    /// Its path, as in the targets.
     pub path: String,
-    /// Bytes that it took.
+    /// Bytes written to it.
     pub bytes: u64,
     /// Bytes per second over the run.
     pub rate: f64,
-    /// Its slowest block write, in milliseconds.
+    /// The duration of its slowest block write, in milliseconds.
     pub longest_ms: f64,
 }
 
-/// What another program reaches with the same job.
+/// The result of another program with the same job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// `fio 3.33`.
     pub program: String,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Whether its buffers lay in huge pages, as ours do.
+    /// True if its buffers were in huge pages, like fullbore's.
     pub huge_pages: bool,
-    /// Bytes of each request.
+    /// Bytes per request.
     pub block_bytes: u64,
-    /// Requests under way at once.
+    /// Concurrent requests.
     pub depth: u32,
-    /// What it reached, in bytes per second; absent where it was not run.
+    /// Its rate in bytes per second; absent if it was not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// CPU seconds for each 10⁹ bytes, of the whole process tree.
+    /// CPU seconds per 10⁹ bytes, of the whole process tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
-    /// Its longest request, in milliseconds.
+    /// The duration of its longest request, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_ms: Option<f64>,
-    /// What we reached with the same job.
+    /// The rate of fullbore with the same job.
     pub ours: f64,
-    /// CPU seconds of ours for each 10⁹ bytes.
+    /// CPU seconds per 10⁹ bytes of fullbore.
     pub ours_cpu_s_per_gb: f64,
-    /// Ours over theirs.
+    /// Ratio of fullbore's rate to the other program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// The exact command.
     pub command: String,
-    /// Why there is no figure, if there is none.
+    /// The reason why there is no figure, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
 }
 
-/// The data sheet.
+/// The comparison with the data sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// What it promises.
+    /// The rate in the data sheet.
     pub rate: ByteRate,
-    /// The fastest point of the sweep over that.
+    /// Ratio of the fastest point of the sweep to that rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_ratio: Option<f64>,
-    /// The mean of the continuous pass over that.
+    /// Ratio of the mean of the continuous pass to that rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuous_ratio: Option<f64>,
-    /// The fastest run of the system's own benchmark (fio) over that.
+    /// Ratio of the fastest run of the system's own benchmark (fio) to that rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_ratio: Option<f64>,
-    /// The mean of the continuous pass over the system's own benchmark.
+    /// Ratio of the mean of the continuous pass to the system's own benchmark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuous_over_system: Option<f64>,
 }
 
-/// How long the drive lives.
+/// The lifetime of the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Endurance {
-    /// Bytes per second that are reckoned with.
+    /// The assumed rate in bytes per second.
     pub rate: ByteRate,
-    /// The share of the time in which it is written, in a duty cycle.
+    /// The share of time in which the drive is written, in a duty cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording_share: Option<f64>,
-    /// Terabytes (10¹²) in a day of 24 hours at that rate, pauses left out.
+    /// Terabytes (10¹²) per day of 24 hours at that rate, without pauses.
     pub tb_per_day: f64,
-    /// Terabytes that the maker warrants: given, or from drive writes per day.
+    /// Terabytes that the manufacturer warrants: given, or from drive writes per day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tbw: Option<f64>,
     /// Days of 24 hours until they are written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<f64>,
-    /// Drive writes per day at that rate, where the capacity is known.
+    /// Drive writes per day at that rate, if the capacity is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drive_writes_per_day: Option<f64>,
 }
 
-/// Whether it holds what was asked for.
+/// The verdict on the requirement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What was asked for (`--require`).
+    /// The required rate (`--require`).
     pub required: ByteRate,
-    /// Whether that was typed in bits per second.
+    /// True if it was given in bits per second.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_bits: bool,
-    /// What it holds.
+    /// The sustained rate.
     pub sustained: ByteRate,
-    /// Whether that is enough.
+    /// True if the sustained rate is sufficient.
     pub holds: bool,
-    /// `sustained` over `required`, less 1.
+    /// The ratio of `sustained` to `required`, less 1.
     pub margin: f64,
-    /// In a sentence.
+    /// The verdict as a sentence.
     pub sentence: String,
 }
 
-/// What a reader must know.
+/// A note for the reader of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// How much it matters.
+    /// The importance.
     pub level: Level,
     /// The sentence.
     pub text: String,
 }
 
-/// How much a note matters.
+/// The importance of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Good to know.
+    /// Additional information.
     Info,
-    /// The figures are not what they seem.
+    /// The figures need care in their interpretation.
     Warning,
 }
 
-/// Another program's run.
+/// A command of another program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRun {
-    /// The exact words, as a shell takes them.
+    /// The exact command in shell syntax.
     pub command: String,
-    /// Whether it was run; if not, it is there to be repeated.
+    /// True if it was run; otherwise it is listed for repetition by hand.
     pub ran: bool,
 }
 

@@ -1,14 +1,14 @@
-//! The ring: what it costs to hand a block to another thread and to get it back.
+//! The ring: measures the cost of passing a block to another thread and back.
 //!
 //! ```text
-//! feeder ──Command::Write──► taker        the queues, handles and wake-ups of a recording,
-//!    ▲                          │         with nothing done to the bytes
-//!    └──────Returned::Written───┘
+//! feeder ──WriterCommand::Write──► taker        the queues, handles and wake-ups of a recording,
+//!    ▲                                │         without work on the bytes
+//!    └───────WriterReply::Written─────┘
 //! ```
 //!
-//! Handed over as fast as blocks come back, it says how many blocks a second the ring carries; with a
-//! pause between blocks, so that the taker sleeps, how long it takes to wake. Both are far from a limit
-//! on a healthy machine: if they are not, the machine's scheduler or its power saving is the bottleneck.
+//! Passing blocks as fast as they come back measures the blocks per second of the ring. With a pause between blocks,
+//! the taker falls asleep, which measures the wake-up time. Both are far from a limit on a healthy machine. If they are
+//! not, the scheduler or power saving is the bottleneck.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::layout::Geometry;
 use fullbore_core::time::Tai;
-use fullbore_engine::ring::{Block, Command, Filled, Gauge, Pool, Returned, Track, Wake};
+use fullbore_engine::ring::{
+    Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+};
 use fullbore_engine::sys::memory::Region;
 use fullbore_engine::{source, store};
 use hdrhistogram::Histogram;
@@ -29,88 +31,89 @@ use uuid::Uuid;
 use super::memory::process_cpu_seconds;
 use super::result::{Spread, Stage};
 
-/// Bytes of a block, as a recording has them.
+/// Bytes per block, as in a recording.
 pub const BLOCK_BYTES: u32 = 4 << 20;
 
-/// The pool that goes round. The memory is never touched but when it is mapped.
+/// The number of blocks in circulation. Their memory is touched only when it is mapped.
 const BLOCKS: usize = 16;
 
-/// The pause before which the taker has fallen asleep.
+/// A pause after which the taker is asleep.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// A taker looks by itself so often, if nobody wakes it.
+/// Time after which the taker checks without a wake-up.
 const IDLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How it is measured.
+/// The settings of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How often.
+    /// The number of runs.
     pub runs: usize,
-    /// How long each run.
+    /// The duration of each run.
     pub time: Duration,
 }
 
-/// What kept it from being measured.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Memory, a descriptor or a thread.
+    /// No memory, descriptor or thread.
     #[error("setting up the ring: {0}")]
     SetUp(#[source] io::Error),
-    /// The taker did not come to its end.
+    /// The taker did not end normally.
     #[error("the thread that takes blocks failed")]
     Failed,
 }
 
-/// Both ends of the way to one writer.
+/// Both ends of the queue to one writer.
 pub struct Way {
-    /// The end of whoever fills blocks.
-    pub feeder: source::Lane,
-    /// The end of whoever empties them.
-    pub taker: store::Lane,
-    /// The counters between.
-    pub gauge: Arc<Gauge>,
+    /// The end of the thread that fills blocks.
+    pub feeder: source::WriterQueue,
+    /// The end of the thread that empties them.
+    pub taker: store::CaptureQueue,
+    /// The shared counters.
+    pub gauge: Arc<WriterMetrics>,
     /// Wakes the taker.
-    pub wake: Arc<Wake>,
+    pub wake: Arc<Notifier>,
 }
 
 impl Way {
-    /// A way with room for so many blocks, and for what ends a stream.
+    /// A queue with room for this number of blocks, and for the end of a stream.
     pub fn new(blocks: usize) -> io::Result<Self> {
-        let (commands, asked) = rtrb::RingBuffer::new(blocks + source::Lane::FINISHES);
+        let (commands, asked) = rtrb::RingBuffer::new(blocks + source::WriterQueue::FINISHES);
         let (returned, answers) = rtrb::RingBuffer::new(blocks);
-        let gauge = Arc::new(Gauge::default());
-        let wake = Arc::new(Wake::new()?);
-        let feeder = source::Lane::new(commands, answers, gauge.clone(), wake.clone(), blocks);
-        let taker = store::Lane { commands: asked, returned };
+        let gauge = Arc::new(WriterMetrics::default());
+        let wake = Arc::new(Notifier::new()?);
+        let feeder =
+            source::WriterQueue::new(commands, answers, gauge.clone(), wake.clone(), blocks);
+        let taker = store::CaptureQueue { commands: asked, returned };
         Ok(Self { feeder, taker, gauge, wake })
     }
 }
 
-/// Starts a thread that gives every block back untouched. `seen` is told of each when it is taken. It
-/// ends when the other end of the way is gone.
+/// Starts a thread that returns every block untouched. `seen` is called for each block taken. The thread ends when the
+/// other end of the queue is dropped.
 pub fn spawn_taker(
-    mut lane: store::Lane,
-    gauge: Arc<Gauge>,
-    wake: Arc<Wake>,
-    mut seen: impl FnMut(&Filled) + Send + 'static,
+    mut lane: store::CaptureQueue,
+    gauge: Arc<WriterMetrics>,
+    wake: Arc<Notifier>,
+    mut seen: impl FnMut(&FullBlock) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let take = move || {
         loop {
             while let Ok(command) = lane.commands.pop() {
-                let Command::Write(filled) = command else { continue };
+                let WriterCommand::Write(filled) = command else { continue };
                 seen(&filled);
                 gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
                 gauge.written_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
-                let Filled { block, track, bytes, .. } = filled;
-                // Whoever is gone wants no block back.
-                let _ = lane.returned.push(Returned::Written { block, track, bytes });
+                let FullBlock { block, stream_ref, bytes, .. } = filled;
+                // If the feeder has gone, the block is dropped.
+                let _ = lane.returned.push(WriterReply::Written { block, stream_ref, bytes });
             }
             if lane.commands.is_abandoned() && lane.commands.is_empty() {
                 return;
             }
             wake.about_to_sleep();
             if lane.commands.is_empty() {
-                // Interrupted or not, the queue is looked at again.
+                // Interrupted or not, the queue is checked again.
                 let _ = poll(&mut [PollFd::new(&*wake, PollFlags::IN)], Some(&IDLE));
             }
             wake.awake();
@@ -119,36 +122,37 @@ pub fn spawn_taker(
     std::thread::Builder::new().name("taker".into()).spawn(take)
 }
 
-/// Hands blocks of one stream over, and takes them back.
+/// Passes blocks of one stream, and takes them back.
 pub struct Feeder {
-    lane: source::Lane,
+    lane: source::WriterQueue,
     pool: Pool,
-    track: Arc<Track>,
+    stream_ref: Arc<StreamRef>,
     sequence: u64,
 }
 
 impl Feeder {
-    /// A feeder with blocks of its own.
-    pub fn new(lane: source::Lane, blocks: usize, geometry: Geometry) -> io::Result<Self> {
+    /// A feeder with its own blocks.
+    pub fn new(lane: source::WriterQueue, blocks: usize, geometry: Geometry) -> io::Result<Self> {
         let region = Region::new(blocks * geometry.block_bytes as usize)?;
         let pool = Pool::new(Arc::new(region), geometry.block_bytes as usize, 0);
         let directory = "bench_ring".to_owned();
-        let track = Arc::new(Track { scan: Uuid::now_v7(), number: 0, directory, geometry });
-        Ok(Self { lane, pool, track, sequence: 0 })
+        let stream_ref =
+            Arc::new(StreamRef { scan: Uuid::now_v7(), number: 0, directory, geometry });
+        Ok(Self { lane, pool, stream_ref, sequence: 0 })
     }
 
     /// The stream.
-    pub fn track(&self) -> &Arc<Track> {
-        &self.track
+    pub fn stream_ref(&self) -> &Arc<StreamRef> {
+        &self.stream_ref
     }
 
-    /// Takes back what was emptied. Gives the number of blocks; refused ones are an error of the writer.
+    /// Takes back emptied blocks. Returns their number; refused ones are an error of the writer.
     pub fn take_back(&mut self) -> Result<usize, Error> {
         let mut taken = 0;
         while let Some(returned) = self.lane.take_returned() {
             match returned {
-                Returned::Written { block, .. } => self.pool.put(block),
-                Returned::Refused(filled) => {
+                WriterReply::Written { block, .. } => self.pool.put(block),
+                WriterReply::Refused(filled) => {
                     self.pool.put(filled.block);
                     return Err(Error::Failed);
                 }
@@ -158,22 +162,21 @@ impl Feeder {
         Ok(taken)
     }
 
-    /// Whether every block is here.
+    /// True if all blocks are back.
     pub fn is_whole(&self) -> bool {
         self.pool.free() == self.pool.blocks()
     }
 
-    /// Hands over a free block, if there is one. `fill` may write to it; `stamp` goes along as the index of
-    /// its first frame.
+    /// Passes a free block, if there is one. `fill` may write to it; `stamp` is sent as the index of its first frame.
     pub fn hand_over(&mut self, stamp: i64, fill: impl FnOnce(&mut Block, u64)) -> bool {
         let Some(mut block) = self.pool.take() else { return false };
-        let geometry = self.track.geometry;
+        let geometry = self.stream_ref.geometry;
         let sequence = self.sequence;
         fill(&mut block, sequence);
         self.sequence += 1;
-        let filled = Filled {
+        let filled = FullBlock {
             block,
-            track: self.track.clone(),
+            stream_ref: self.stream_ref.clone(),
             sequence,
             chunk: (sequence / u64::from(geometry.chunk_blocks)) as u32,
             offset: sequence % u64::from(geometry.chunk_blocks) * u64::from(geometry.block_bytes),
@@ -192,13 +195,13 @@ impl Feeder {
         true
     }
 
-    /// Says that nothing more comes of the stream.
+    /// Sends the end of the stream.
     pub fn finish(&mut self) {
-        self.lane.finish(self.track.clone(), Vec::new());
+        self.lane.finish(self.stream_ref.clone(), Vec::new());
     }
 }
 
-/// Measures; `heard` is told when a run is done.
+/// Runs the benchmark; `heard` is called after each run.
 pub fn measure(
     settings: &Settings,
     stop: &AtomicBool,
@@ -242,7 +245,7 @@ pub fn measure(
     }))
 }
 
-/// How a run went.
+/// The result of a run.
 struct Saturated {
     blocks: u64,
     seconds: f64,
@@ -250,7 +253,7 @@ struct Saturated {
 }
 
 fn feeder_and_taker(
-    seen: impl FnMut(&Filled) + Send + 'static,
+    seen: impl FnMut(&FullBlock) + Send + 'static,
 ) -> Result<(Feeder, JoinHandle<()>), Error> {
     let way = Way::new(BLOCKS).map_err(Error::SetUp)?;
     let taker = spawn_taker(way.taker, way.gauge, way.wake, seen).map_err(Error::SetUp)?;
@@ -269,7 +272,7 @@ fn saturate(time: Duration) -> Result<Saturated, Error> {
             handed += 1;
         }
         blocks += handed;
-        // With one core the taker needs it now.
+        // On a single core, the taker needs it now.
         if feeder.take_back()? == 0 && handed == 0 {
             std::thread::yield_now();
         }
@@ -280,16 +283,16 @@ fn saturate(time: Duration) -> Result<Saturated, Error> {
     Ok(Saturated { blocks, seconds, cpu_seconds })
 }
 
-/// The longest wake-up told apart.
+/// The upper limit of the histogram.
 const LONGEST_NS: u64 = 10_000_000_000;
 
-/// Nanoseconds from handing a block over until the taker, asleep before, has it.
+/// Nanoseconds from passing a block until the sleeping taker has it.
 fn wake_times(time: Duration) -> Result<Histogram<u64>, Error> {
     let (times, measured) = std::sync::mpsc::channel();
     let origin = Instant::now();
-    let (mut feeder, taker) = feeder_and_taker(move |filled: &Filled| {
+    let (mut feeder, taker) = feeder_and_taker(move |filled: &FullBlock| {
         let now = origin.elapsed().as_nanos() as u64;
-        // Whoever measured may have seen enough.
+        // The measuring thread may have ended.
         let _ = times.send(now.saturating_sub(filled.first as u64));
     })?;
     let began = Instant::now();

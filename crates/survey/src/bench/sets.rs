@@ -1,7 +1,7 @@
-//! Several disk sets measured one after the other, with the same settings, in one result.
+//! Measures several disk sets in sequence, with the same settings, in one result.
 //!
-//! The document holds the result of each set as it is (`docs/reference/bench.schema.json`), with its name. What makes the
-//! sets comparable is that the settings, the machine and the program are the same for all.
+//! The document contains the unchanged result of each set (`docs/reference/bench.schema.json`), with its name. The sets
+//! are comparable, because the settings, the machine and the program are the same for all.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 
 use super::result::BenchResult;
 
-/// The version of the document; a reader refuses a later one.
+/// The version of the document; a reader refuses later ones.
 pub const VERSION: u32 = 1;
 
-/// No more sets are measured by one command.
+/// The most sets that one command measures.
 pub const MOST_SETS: usize = 64;
 
-/// A set as it is typed: `A=/mnt/a,/mnt/b`.
+/// A set as typed: `A=/mnt/a,/mnt/b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTargets {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Its directories, or its one file or block device.
+    /// The directories, or the one file or block device.
     pub targets: Vec<std::path::PathBuf>,
 }
 
-/// A text that is not a set.
+/// A text that is no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text} is not a disk set: write a name and its targets, for example A=/mnt/a,/mnt/b")]
 pub struct NoSet {
@@ -48,51 +48,51 @@ impl FromStr for NamedTargets {
     }
 }
 
-/// The first name that stands for two sets.
+/// The first name that two sets share.
 pub fn named_twice(sets: &[NamedTargets]) -> Option<&str> {
     let mut known = BTreeSet::new();
     sets.iter().map(|set| set.name.as_str()).find(|name| !known.insert(*name))
 }
 
-/// What several disk sets hold.
+/// The results of several disk sets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetsResult {
-    /// [`VERSION`] when it was written.
+    /// [`VERSION`] at the time of writing.
     pub fullbore_bench_sets: u32,
-    /// Our own command, as it was typed.
+    /// The command of the benchmark as typed.
     pub command: Vec<String>,
-    /// The rate that each set must hold.
+    /// The rate required of each set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<ByteRate>,
-    /// The sets, in the order in which they were measured.
+    /// The sets, in the order of measurement.
     pub sets: Vec<SetResult>,
-    /// Sets that could not be measured, or were not because the benchmark was ended.
+    /// Sets that could not be measured, or were not because the benchmark was stopped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
-    /// Whether every set was measured to its end, and all hold the rate if there is one.
+    /// True if every set was measured completely, and all hold the required rate, if any.
     pub passed: bool,
 }
 
-/// One of them.
+/// The result of one set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetResult {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// What was measured on it.
+    /// The result.
     pub result: BenchResult,
 }
 
-/// One that was not measured.
+/// A set that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmeasured {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
 impl SetsResult {
-    /// The sets measured and not measured, judged together.
+    /// Judges measured and unmeasured sets together.
     pub fn new(
         required: Option<ByteRate>,
         sets: Vec<SetResult>,
@@ -113,7 +113,7 @@ impl SetsResult {
     }
 }
 
-/// Whether something was read that is not what was written.
+/// True if data read back differed from data written.
 pub fn has_wrong_data(result: &BenchResult) -> bool {
     let verification = result.continuous.as_ref().and_then(|long| long.verification.as_ref());
     verification.is_some_and(|found| found.wrong_blocks > 0)

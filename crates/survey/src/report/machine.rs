@@ -1,11 +1,11 @@
-//! What it was measured on and with: machine, targets, notes, commands, words.
+//! The environment of the measurement: machine, targets, notes, commands, terms.
 
 use maud::{Markup, html};
 
 use super::{page, text};
 use crate::bench::result::{BenchResult, CommandRun, Environment, Level, Target, TargetKind};
 
-/// Everything that a reader needs to trust the figures, and to repeat them.
+/// The sections with all information needed to interpret and repeat the measurements.
 pub fn sections(result: &BenchResult) -> Markup {
     html! {
         section { h2 { "Environment" } (environment(&result.environment)) }
@@ -82,7 +82,7 @@ fn target_facts(target: &Target) -> Markup {
     ])
 }
 
-/// How it was written. Some file systems take direct requests and cache them: that is told in a note too.
+/// The way of writing. Some file systems accept direct requests and cache them; a note reports that too.
 fn way(target: &Target) -> &'static str {
     match (target.direct, target.file_system.as_deref()) {
         (true, _) => "past the page cache (O_DIRECT)",
@@ -128,7 +128,7 @@ fn commands(result: &BenchResult) -> Markup {
     }
 }
 
-/// A command whose lines are broken between its words only: no browser parts `--direct` behind its hyphens.
+/// A command that is wrapped only between its words: without this, browsers break `--direct` after its hyphens.
 fn command(words: impl Iterator<Item = impl AsRef<str>>) -> Markup {
     html! {
         pre {
@@ -140,7 +140,7 @@ fn command(words: impl Iterator<Item = impl AsRef<str>>) -> Markup {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

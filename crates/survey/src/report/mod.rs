@@ -1,13 +1,12 @@
-//! A benchmark told to people: tables on the screen, and one page that can be sent around.
+//! Reports of a benchmark: tables on the screen, and one self-contained page.
 //!
 //! ```text
-//! BenchResult ─┬─► screen   what a terminal shows
-//!              └─► html     one file: text, charts as SVG, style; no script, nothing is fetched
+//! BenchResult ─┬─► screen   text for a terminal
+//!              └─► html     one file: text, charts as SVG, style; no script, no external files
 //! ```
 //!
-//! The page reads from the verdict to the evidence: what was asked for and whether it is held, the few
-//! figures that count, then how they were come by, and last the machine and the exact commands.
-//! Everything that came from outside passes through [`maud`], which escapes it.
+//! The page begins with the requirement and the verdict, then shows the key figures and their evidence, and ends with
+//! the machine and the exact commands. All external text passes through [`maud`], which escapes it.
 
 mod chart;
 mod disk;
@@ -44,7 +43,7 @@ pub fn html(result: &BenchResult) -> String {
     page::whole(&title, &body)
 }
 
-/// What a benchmark is called.
+/// The name of a benchmark.
 fn name(kind: Kind) -> &'static str {
     match kind {
         Kind::Disk => "Disk benchmark",
@@ -55,7 +54,7 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// What was measured: its targets, or the host.
+/// The subject: its targets, or the host.
 fn subject(result: &BenchResult) -> String {
     let paths: Vec<String> =
         result.targets.iter().map(|target| text::short_path(&target.path)).collect();

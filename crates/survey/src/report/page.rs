@@ -5,10 +5,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{name, subject, text};
 use crate::bench::result::{BenchResult, Level};
 
-/// Kept beside the code that names its classes.
+/// The style sheet, stored beside the code that uses its classes.
 const STYLE: &str = include_str!("style.css");
 
-/// One file, complete.
+/// The complete file.
 pub fn whole(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -25,7 +25,7 @@ pub fn whole(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// What was measured, where and when.
+/// The head of the page: subject, host and time.
 pub fn top(result: &BenchResult) -> Markup {
     let machine = &result.environment;
     let begun = result.started.replace('T', " ").replace('Z', " UTC");
@@ -41,7 +41,7 @@ pub fn top(result: &BenchResult) -> Markup {
     }
 }
 
-/// What must be seen first: the verdict, and whatever makes the figures less than they seem.
+/// The banners: the verdict, and warnings about the figures.
 pub fn banners(result: &BenchResult) -> Markup {
     html! {
         @if let Some(verdict) = &result.verdict {
@@ -68,17 +68,17 @@ pub fn banners(result: &BenchResult) -> Markup {
     }
 }
 
-/// A key figure: what it is, the figure, and what belongs to it.
+/// A key figure: name, value, and additional text.
 pub struct Tile {
-    /// What it is.
+    /// The name.
     pub name: &'static str,
-    /// The figure, with its unit.
+    /// The value with its unit.
     pub figure: String,
-    /// What belongs to it.
+    /// The additional text.
     pub small: String,
 }
 
-/// The few figures that count.
+/// The row of key figures.
 pub fn tiles(tiles: &[Tile]) -> Markup {
     html! {
         @if !tiles.is_empty() {
@@ -95,7 +95,7 @@ pub fn tiles(tiles: &[Tile]) -> Markup {
     }
 }
 
-/// A chart in its frame: caption, what is to be seen, the drawing.
+/// A chart with its caption, a reading hint, and the drawing.
 pub fn figure(caption: &str, seen: &str, drawing: &Markup) -> Markup {
     html! {
         figure {
@@ -105,12 +105,12 @@ pub fn figure(caption: &str, seen: &str, drawing: &Markup) -> Markup {
     }
 }
 
-/// A table: heads, and rows whose first cell names them.
+/// A table: column heads, and rows whose first cell is their name.
 pub fn table(caption: &str, heads: &[&str], rows: &[Vec<String>]) -> Markup {
     aligned(caption, heads, rows, false)
 }
 
-/// The same, where the last cell of a row holds words and not a number.
+/// The same, where the last cell of a row holds text instead of a number.
 pub fn table_with_words(caption: &str, heads: &[&str], rows: &[Vec<String>]) -> Markup {
     aligned(caption, heads, rows, true)
 }
@@ -138,7 +138,7 @@ fn aligned(caption: &str, heads: &[&str], rows: &[Vec<String>], words: bool) -> 
     }
 }
 
-/// Names and what they are, leaving out what is not known.
+/// A list of names and values; unknown values are left out.
 pub fn facts(rows: &[(&str, Option<String>)]) -> Markup {
     html! {
         table.facts {

@@ -1,10 +1,10 @@
-//! Stages on a terminal: columns, and the verdict at the end where it stays in sight.
+//! Stages on a terminal: columns, with the verdict at the end, where it remains visible.
 
 use super::stages::{called, figure, limit, spoken};
 use super::{name, subject, text};
 use crate::bench::result::{BenchResult, Kind, Level, Stage};
 
-/// A benchmark of stages.
+/// The text of a benchmark of stages.
 pub fn screen(result: &BenchResult) -> String {
     let begun = result.started.replace('T', " ").replace('Z', " UTC");
     let mut told = format!(
@@ -19,7 +19,7 @@ pub fn screen(result: &BenchResult) -> String {
     told
 }
 
-/// Rows as columns: the first to the left, the others to the right.
+/// Rows as columns: the first one left-aligned, the others right-aligned.
 pub fn columns(heads: &[&str], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();

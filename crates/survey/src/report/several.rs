@@ -1,7 +1,7 @@
-//! Several results in one picture: drives or disk sets side by side, peak and continuous, written and read.
+//! Several results in one report: drives or disk sets side by side, peak and continuous, write and read.
 //!
-//! Results of one name are runs of one drive: their figures are averaged, and the deviation is shown. Peaks are means of
-//! the short sessions of each run; continuous rates are those of the long runs.
+//! Results with the same name are runs of one drive: their figures are averaged, and the deviation is shown. Peaks are
+//! means of the short sessions of each run; continuous rates are those of the long runs.
 
 use maud::{Markup, html};
 
@@ -9,17 +9,17 @@ use super::chart::{self, Axis, BarKind, Group, Groups, Plot, Point, Quantity, Se
 use super::{disk, name, page, screen, subject, text};
 use crate::bench::result::{BenchResult, Curve, Direction, Mode, Spread, Verdict};
 
-/// A drive or a disk set, with all results that there are of it.
+/// A drive or a disk set with all of its results.
 #[derive(Clone, Debug)]
 pub struct Drive {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// What was measured on it; one at least.
+    /// The results, at least one.
     pub results: Vec<BenchResult>,
 }
 
-/// Puts results of one name together, in the order in which the names come. One without a name is called after its
-/// target, and after its host as well if the results are of several hosts.
+/// Groups results by name, in the order of first occurrence. A result without a name is named after its target, and
+/// after its host too if there are several hosts.
 pub fn drives(results: Vec<(Option<String>, BenchResult)>) -> Vec<Drive> {
     let mut hosts: Vec<&str> = results.iter().map(|(_, it)| &*it.environment.host).collect();
     hosts.sort_unstable();
@@ -45,7 +45,7 @@ impl Drive {
         (!values.is_empty()).then(|| Spread::of(&values))
     }
 
-    /// The fastest short session, as a mean of its runs.
+    /// The rate of the fastest short session, as a mean of its runs.
     fn peak(&self, direction: Direction) -> Option<Spread> {
         if let [result] = self.results.as_slice() {
             return disk::peak(result, direction).map(|point| point.rate);
@@ -67,13 +67,13 @@ impl Drive {
         self.spread(|result| Some(result.continuous.as_ref()?.recommended.sustained.0 as f64))
     }
 
-    /// Of several runs the worst counts.
+    /// The worst verdict of several runs.
     fn verdict(&self) -> Option<&Verdict> {
         let verdicts = self.results.iter().filter_map(|result| result.verdict.as_ref());
         verdicts.min_by_key(|verdict| (verdict.holds, verdict.sustained.0))
     }
 
-    /// The four figures of a drive: peak and continuous, written and read.
+    /// The four figures of a drive: peak and continuous, write and read.
     fn figures(&self) -> [Option<Spread>; 4] {
         let ways = [Direction::Write, Direction::Read];
         let [[a, b], [c, d]] = ways.map(|way| [self.peak(way), self.continuous(way)]);
@@ -81,7 +81,7 @@ impl Drive {
     }
 }
 
-/// What the four figures are, and how they are drawn.
+/// The names and styles of the four figures.
 const KINDS: [BarKind; 4] = [
     BarKind { name: "peak write", tone: chart::WRITE, pale: true },
     BarKind { name: "continuous write", tone: chart::WRITE, pale: false },
@@ -125,7 +125,7 @@ pub fn html_of_several(drives: &[Drive]) -> String {
     page::whole(&title, &body)
 }
 
-/// The same as a table on the screen, the names at its left edge.
+/// The same as a table for the screen, with the names left-aligned.
 pub fn screen_of_several(drives: &[Drive]) -> String {
     let (heads, mut rows) = table(drives);
     let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
@@ -134,7 +134,7 @@ pub fn screen_of_several(drives: &[Drive]) -> String {
     screen::columns(&heads, &rows)
 }
 
-/// Some columns of the table: all of them are too wide for a page.
+/// Some columns of the table, because all of them are too wide for a page.
 fn columns_of((heads, rows): &(Vec<String>, Vec<Vec<String>>), wanted: &[usize]) -> Markup {
     let chosen = |row: &Vec<String>| -> Vec<String> {
         wanted.iter().filter_map(|&column| row.get(column).cloned()).collect()
@@ -177,7 +177,7 @@ fn rate(spread: Option<Spread>) -> String {
     }
 }
 
-/// One row a drive. The rate asked for is told in the head, in bytes and in bits.
+/// One row per drive. The head states the required rate in bytes and in bits.
 fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut heads: Vec<String> = ["", "runs", "disks"].map(str::to_owned).to_vec();
     heads.extend(KINDS.iter().map(|kind| kind.name.to_owned()));
@@ -207,7 +207,7 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
     (heads, drives.iter().map(row).collect())
 }
 
-/// ` at 40 s / 20 s`, if all were measured in that duty cycle.
+/// ` at 40 s / 20 s`, if all results have that duty cycle.
 fn duty_of_all(drives: &[Drive]) -> String {
     let told = |result: &BenchResult| {
         let duty = result.continuous.as_ref()?.duty.as_ref()?;
@@ -218,12 +218,12 @@ fn duty_of_all(drives: &[Drive]) -> String {
     first.filter(|first| all.all(|other| other.as_ref() == Some(first))).unwrap_or_default()
 }
 
-/// A rate as disks tell it, and as the network does.
+/// A rate in bytes and in bits per second.
 fn both(rate: fullbore_core::units::ByteRate) -> String {
     format!("{rate} ({})", text::rate(rate.0 as f64))
 }
 
-/// All drives in one picture.
+/// The chart of all drives.
 fn groups(drives: &[Drive]) -> Groups {
     let told = drives.iter().map(|drive| {
         let figures = drive.figures().map(rate);
@@ -249,7 +249,7 @@ fn groups(drives: &[Drive]) -> Groups {
     }
 }
 
-/// A line for each drive: the rate of its sessions, by their size.
+/// A line for each drive: the rate of its sessions by size.
 fn by_session(drives: &[Drive], direction: Direction) -> Markup {
     let series: Vec<Series> =
         drives.iter().enumerate().map(|(number, drive)| line(number, drive, direction)).collect();
@@ -278,7 +278,7 @@ fn by_session(drives: &[Drive], direction: Direction) -> Markup {
 }
 
 fn line(number: usize, drive: &Drive, direction: Direction) -> Series {
-    // Each size once: the first mode that was measured, past the page cache where that goes.
+    // Each size once: the first mode measured, direct if possible.
     let of_curve = |result: &BenchResult| -> Vec<(u64, Spread, Mode)> {
         let points = result
             .sweep
@@ -319,7 +319,7 @@ fn line(number: usize, drive: &Drive, direction: Direction) -> Series {
     }
 }
 
-/// What a drive is, as far as its result tells.
+/// The description of a drive from its result.
 fn targets(drive: &Drive) -> Markup {
     let Some(result) = drive.results.first() else { return html! {} };
     let rows: Vec<Vec<String>> = result

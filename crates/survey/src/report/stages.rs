@@ -1,4 +1,4 @@
-//! Stages of the path side by side, so that the slowest has a name.
+//! Stages of the path side by side, which shows the slowest.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -10,23 +10,23 @@ use super::page::{self, Tile};
 use super::text;
 use crate::bench::result::{BenchResult, Kind, Stage};
 
-/// The name of the stage that is the path whole.
+/// The name of the stage for the whole path.
 pub const WHOLE: &str = "path";
 
-/// A bar so many times longer than the shortest would leave nothing to see of the others.
+/// The largest ratio of bar lengths: a longer bar would make the others invisible.
 const BEYOND: f64 = 60.0;
 
-/// The slowest of the stages that make up the path, the whole of it apart.
+/// The slowest stage of the path, except the whole path itself.
 pub fn slowest(stages: &[Stage]) -> Option<&Stage> {
     let by_rate =
         |a: &&Stage, b: &&Stage| a.rate.mean.partial_cmp(&b.rate.mean).unwrap_or(Ordering::Equal);
     stages.iter().filter(|stage| stage.name != WHOLE && stage.rate.mean > 0.0).min_by(by_rate)
 }
 
-/// A path that reaches less than this share of its slowest stage is not limited by that stage.
+/// The least share of its slowest stage's rate at which a path counts as limited by that stage.
 const LIMITED_BY_A_STAGE: f64 = 0.9;
 
-/// Which stage limits the path, in a sentence.
+/// A sentence that names the stage that limits the path.
 pub fn limit(stages: &[Stage]) -> Option<String> {
     let stage = slowest(stages)?;
     let (rate, what) = (text::rate(stage.rate.mean), &stage.what);
@@ -42,7 +42,7 @@ pub fn limit(stages: &[Stage]) -> Option<String> {
     })
 }
 
-/// The few figures that count, of a benchmark of stages.
+/// The key figures of a benchmark of stages.
 pub fn tiles(result: &BenchResult) -> Markup {
     let mut tiles: Vec<Tile> = Vec::new();
     if let Some(whole) = result.stages.iter().find(|stage| stage.name == WHOLE) {
@@ -77,7 +77,7 @@ fn cost(stage: &Stage) -> Option<String> {
     stage.cpu_s_per_gb.map(|cost| format!("{cost:.3} CPU s/GB"))
 }
 
-/// Bars of all stages, and the numbers.
+/// The section with bars of all stages, and the numbers.
 pub fn section(result: &BenchResult) -> Markup {
     if result.stages.is_empty() {
         return html! {};
@@ -129,7 +129,7 @@ fn threads_differ(stages: &[Stage]) -> bool {
     stages.iter().any(|stage| stage.threads > 1)
 }
 
-/// The name of a stage, with its threads where they differ.
+/// The name of a stage, with its number of threads if it differs.
 pub fn called(stage: &Stage, threads: bool) -> String {
     match (threads, stage.threads) {
         (false, _) | (true, 0) => stage.name.clone(),
@@ -163,7 +163,7 @@ fn numbers(stages: &[Stage], several: bool) -> Markup {
     }
 }
 
-/// Whatever else was measured: a row for each figure, a column for each stage that has any.
+/// The other figures: a row for each figure, a column for each stage that has any.
 fn figures(stages: &[Stage], several: bool) -> Markup {
     let with: Vec<&Stage> = stages.iter().filter(|stage| !stage.figures.is_empty()).collect();
     let names: BTreeSet<&String> = with.iter().flat_map(|stage| stage.figures.keys()).collect();
@@ -187,7 +187,7 @@ pub fn spoken(name: &str) -> String {
     bare.replace('_', " ")
 }
 
-/// A figure in the unit that its name ends in.
+/// A figure with the unit at the end of its name.
 pub fn figure(name: &str, value: f64) -> String {
     match name {
         name if name.ends_with("_bytes_per_s") => text::rate(value),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::bench::result::{BenchResult, Direction, Environment, Spread, Stage};
 
-/// A run of a drive with a cliff, written down by hand.
+/// A run of a drive with a cliff, written by hand.
 const DRIVE: &str = include_str!("../../tests/data/drive.json");
 
 fn drive() -> BenchResult {

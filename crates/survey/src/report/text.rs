@@ -1,6 +1,6 @@
-//! Numbers as a report writes them: three significant digits, MB = 10⁶, blocks in KiB and MiB.
+//! Numbers in the format of reports: three significant digits, MB = 10⁶, blocks in KiB and MiB.
 
-/// Three significant digits, as long as that needs no more than two places.
+/// Three significant digits, with at most two decimals.
 fn three_digits(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 99.95 => 0,
@@ -10,7 +10,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// The largest unit of which there is at least one.
+/// The value in the largest unit in which it is at least 1.
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "not known".into();
@@ -29,7 +29,7 @@ pub fn rate(bytes_per_s: f64) -> String {
     scaled(bytes_per_s, &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")])
 }
 
-/// A rate as it was asked for: `500 MB/s`, or `4.00 Gbit/s (500 MB/s)`.
+/// A rate in the unit of the request: `500 MB/s`, or `4.00 Gbit/s (500 MB/s)`.
 pub fn in_unit(bytes_per_s: f64, in_bits: bool) -> String {
     let told = rate(bytes_per_s);
     if !in_bits {
@@ -38,7 +38,7 @@ pub fn in_unit(bytes_per_s: f64, in_bits: bool) -> String {
     format!("{} ({told})", fullbore_core::units::ByteRate(bytes_per_s as u64))
 }
 
-/// The rate that a verdict is about, in the unit that was typed.
+/// The required rate of a verdict, in the unit that was typed.
 pub fn asked(verdict: &crate::bench::result::Verdict) -> String {
     in_unit(verdict.required.0 as f64, verdict.in_bits)
 }
@@ -51,7 +51,7 @@ pub fn size(bytes: f64) -> String {
     scaled(bytes, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
 }
 
-/// `128 KiB`, `4 GiB`; a size that is no whole number of KiB in bytes.
+/// `128 KiB`, `4 GiB`; a size that is no whole number of KiB is given in bytes.
 pub fn block_size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let whole = |(bits, _): &(u32, &str)| bytes > 0 && bytes.is_multiple_of(1u64 << bits);
@@ -67,11 +67,11 @@ pub fn nanoseconds(ns: f64) -> String {
         return "0 s".into();
     }
     let told = scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")]);
-    // Two places of a round number say nothing.
+    // Round numbers need no decimals.
     told.replace(".00 ", " ").replace(".0 ", " ")
 }
 
-/// `46 ms`, from milliseconds.
+/// `46 ms`, for a value in milliseconds.
 pub fn milliseconds(ms: f64) -> String {
     nanoseconds(ms * 1e6)
 }
@@ -136,7 +136,7 @@ pub fn spread(spread: &crate::bench::result::Spread) -> String {
     format!("{number} ± {:.digits$} {unit}", spread.deviation / step)
 }
 
-/// The last part of a path, and enough before it to know it again.
+/// The last part of a path, and enough before it to recognise it.
 pub fn short_path(path: &str) -> String {
     const MOST: usize = 48;
     let length = path.chars().count();

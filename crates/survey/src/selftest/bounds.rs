@@ -1,11 +1,11 @@
-//! Tests 07 and 09: nothing is touched outside the addresses of a session, and wrong addresses are refused.
+//! Tests 07 and 09: data outside the addresses of a session remains unchanged, and wrong addresses are refused.
 
 use fullbore_core::device::{CHUNK_BYTES, Direction, Session, Span, Status};
 
 use super::rig::Source;
 use super::run::{CHUNK, Failure, Run, demand};
 
-/// Sessions at neighbouring addresses, out of order; read in another order, and then all of it.
+/// Writes sessions at adjacent addresses, out of order; reads them in another order, and then all of it.
 pub fn are_kept(run: &mut Run) -> Result<(), Failure> {
     let (painted, all) = (run.seed(), run.seed());
     run.write(0, 24, painted)?;
@@ -37,8 +37,8 @@ fn took_reading(run: &mut Run, first: u64, chunks: u64, took: std::time::Duratio
     run.info(format!("reading {chunks} chunks @ {first:#x} took {} µs", took.as_micros()));
 }
 
-/// Every kind of wrong address is refused by its name, for writing and for reading, and behind its last byte the
-/// target has nothing.
+/// Every kind of wrong address is refused with its reason, for writing and for reading, and the target has no data
+/// after its last byte.
 pub fn are_refused(run: &mut Run) -> Result<(), Failure> {
     let painted = run.seed();
     run.write(0, 8, painted)?;
@@ -69,7 +69,7 @@ pub fn are_refused(run: &mut Run) -> Result<(), Failure> {
     run.audit(0..8 * CHUNK)
 }
 
-/// What a session with these addresses shows; it is run if they are taken.
+/// The result of a session with these addresses; it is run if they are accepted.
 fn attempt(run: &mut Run, direction: Direction, first: u64, last: u64) -> Result<Status, Failure> {
     match Span::new(Some(first), Some(last), CHUNK_BYTES, run.usable) {
         Err(error) => Ok(Status::refused(direction, &error)),
@@ -86,7 +86,7 @@ fn attempt(run: &mut Run, direction: Direction, first: u64, last: u64) -> Result
 
 fn ends_where_it_says(run: &mut Run) -> Result<(), Failure> {
     let sector = run.rig.medium.sector_bytes();
-    // A direct read begins with a whole sector; what is left of the last one belongs to nobody.
+    // A direct read begins at a whole sector; the rest of the last sector has no content.
     let end = run.media.next_multiple_of(sector);
     let mut bytes = 0;
     let read = run.rig.read(end..end + CHUNK, &mut |got, _| bytes += got.len());

@@ -1,4 +1,4 @@
-//! Test 02: that the checker itself finds what is wrong, and only that.
+//! Test 02: the checker finds errors, and only errors.
 
 use fullbore_core::pattern::Diagnosis;
 
@@ -6,7 +6,7 @@ use super::run::{CHUNK, Failure, Run, demand, good};
 
 const CHUNKS: u64 = 10;
 
-/// What was written is read and held against the wrong length, the wrong seed, a changed bit, and itself.
+/// Reads the written data and compares it with the wrong length, the wrong seed, a changed bit, and itself.
 pub fn finds_what_is_wrong(run: &mut Run) -> Result<(), Failure> {
     let (seed, other) = (run.seed(), run.seed());
     run.info(format!("writing {CHUNKS} chunks"));

@@ -1,7 +1,7 @@
 //! Tests 05 and 06: a session that is aborted, and one that is stopped.
 //!
-//! A range is written with one seed, then again with another, and that is ended on the way. Up to the address
-//! that was captured the new data must be there, and from the next chunk on the old:
+//! A range is written with one seed, then again with another, and the second write is ended early. Up to the captured
+//! address the data must be new, and from the next chunk on old:
 //!
 //! ```text
 //! first write   │ old │ old │ old │ old │ old │ old │
@@ -58,7 +58,7 @@ fn ended(run: &mut Run, event: Event, word: Word) -> Result<(), Failure> {
     boundary(run, chunks, (old, new), span.first() + status.bytes)
 }
 
-/// An abort flushes by itself, a stop when it is told to.
+/// An abort flushes by itself; a stop flushes on request.
 fn flushed(
     run: &mut Run,
     session: &mut Session,
@@ -81,7 +81,7 @@ fn flushed(
     Ok(())
 }
 
-/// The new data ends, and the old goes on, where the status says.
+/// Checks that the new data ends, and the old continues, at the address in the status.
 fn boundary(
     run: &mut Run,
     chunks: u64,
@@ -93,7 +93,7 @@ fn boundary(
     let Some(first) = report.first() else {
         return Err(Failure::Found("the data behind the captured address was overwritten".into()));
     };
-    // By a beat of 16 bytes: a byte of two seeds is the same once in 256 times.
+    // Rounded to a beat of 16 bytes: a byte is equal for two seeds once in 256 times.
     let beat = first.first / 16 * 16;
     demand(beat == expected, || {
         format!("the first error is at {beat:#x}, and {expected:#x} is right: {first}")

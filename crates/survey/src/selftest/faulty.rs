@@ -1,4 +1,4 @@
-//! A target in memory that has one fault, and every test shown to find what it is there for.
+//! A simulated target in memory with one fault, to show that every test finds its faults.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,44 +10,44 @@ use super::medium::{Link, Look, Medium, Moved, Transfer};
 use super::summary::{Line, Outcome, Summary};
 use super::{Settings, TESTS, run};
 
-/// What is wrong with it.
+/// The fault of the target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A bit of every so-manyth read is changed.
+    /// A bit of every n-th read is changed.
     WrongData(u64),
-    /// Every so-manyth write is said to be done, and is not: what was there before stays.
+    /// Every n-th write reports success without writing: the old data remains.
     LostWrite(u64),
-    /// Every so-manyth write ends at its middle sector, and is said to be whole.
+    /// Every n-th write ends at its middle sector, and reports success.
     TornWrite(u64),
-    /// Every so-manyth write goes sixteen chunks back.
+    /// Every n-th write goes sixteen chunks back.
     Misplaced(u64),
-    /// Each write goes on for one sector too many.
+    /// Each write is one sector too long.
     BeyondTheRange,
-    /// Every so-manyth read ends early, as if the medium ended there.
+    /// Every n-th read ends early, as if the medium ended there.
     ShortRead(u64),
-    /// A sync does nothing, and what was not written back is lost when the cache is.
+    /// A sync does nothing, and cached data is lost with the cache.
     LyingSync,
-    /// A sync is said to be done, and the device is not told.
+    /// A sync reports success, but does not reach the device.
     SyncNotPassedOn,
-    /// It has but so many bytes, and larger addresses come round to the beginning.
+    /// The medium has fewer bytes, and larger addresses wrap around to the beginning.
     WrapsAround(u64),
-    /// Its link runs at half its width.
+    /// The link runs at half its width.
     SlowLink,
-    /// Its link does so from a moment on.
+    /// The link does so from a certain time on.
     LinkGoesDown,
     /// The kernel counts errors.
     CountsErrors,
-    /// Every so-manyth write fails.
+    /// Every n-th write fails.
     WriteError(u64),
 }
 
-/// Memory, with a cache before it.
+/// A medium in memory, with a cache.
 struct Faulty {
     fault: Fault,
-    /// What is read.
+    /// The data that reads return.
     cached: Vec<u8>,
-    /// What would be read after a loss of power.
+    /// The data that survives a loss of power.
     safe: Vec<u8>,
     under_way: Vec<Transfer>,
     writes: u64,
@@ -139,7 +139,7 @@ impl Medium for Faulty {
         self.under_way.push(transfer);
     }
 
-    /// The last one first: nobody may count on an order.
+    /// Completes the last one first, because the order is not guaranteed.
     fn wait(&mut self, into: &mut Vec<Moved>) -> io::Result<()> {
         let Some(mut transfer) = self.under_way.pop() else { return Ok(()) };
         let (from, bytes) = transfer.part;
@@ -161,7 +161,7 @@ impl Medium for Faulty {
     }
 
     fn syncs_done(&self) -> Option<u64> {
-        // Nobody counts those of the liar, so that what is lost has to show.
+        // The syncs of a target with this fault are not counted, so that the lost data must reveal it.
         (self.fault != Fault::LyingSync).then_some(self.syncs)
     }
 
@@ -201,7 +201,7 @@ fn tested(medium: &mut dyn Medium, only: &[u8]) -> Summary {
     run(medium, &settings, &AtomicBool::new(false), &mut |_| ()).unwrap()
 }
 
-/// The tests that fail on a target with this fault, and why.
+/// The tests that fail on a target with this fault, and their reasons.
 fn failing(fault: Fault) -> Vec<(u8, String)> {
     let summary = tested(&mut Faulty::new(fault), &[]);
     assert_eq!(summary.tests.len(), TESTS.len());
@@ -210,7 +210,7 @@ fn failing(fault: Fault) -> Vec<(u8, String)> {
     failed.map(|test| (test.number, test.why.unwrap())).collect()
 }
 
-/// Whether all of these are among those that fail, for a reason with these words.
+/// True if all of these tests fail, with a reason that contains this text.
 fn fails(fault: Fault, numbers: &[u8], because: &str) {
     let failing = failing(fault);
     for number in numbers {
@@ -252,7 +252,7 @@ fn torn_and_misplaced_writes_are_told_apart() {
 
 #[test]
 fn a_write_beyond_the_range_fails_the_tests_of_what_is_around() {
-    // What lies in the middle of a session is written again by its next block; the end stays wrong.
+    // An extra sector within a session is overwritten by its next block; the one at the end stays wrong.
     fails(Fault::BeyondTheRange, &[1, 4, 5, 6, 7], "");
 }
 

@@ -1,26 +1,26 @@
-//! What lies where on a target, as far as this run wrote it.
+//! The ledger: the known content of a target, as written by this run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What was written to a range.
+/// The content of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// The pattern with this seed, the byte at an address being that of the same offset.
+    /// The pattern with this seed; the byte at an address is the pattern's at the same offset.
     Seed(u64),
     /// Zeros, up to the end of a sector.
     Zeros,
 }
 
-/// Ranges and their content; none overlap.
+/// Ranges and their content; they do not overlap.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// By their beginning: the end, and what is there.
+    /// By the start of the range: its end, and the content.
     ranges: BTreeMap<u64, (u64, Content)>,
 }
 
 impl Ledger {
-    /// Notes what was written.
+    /// Records a write.
     pub fn write(&mut self, range: Range<u64>, content: Content) {
         if range.is_empty() {
             return;
@@ -44,7 +44,7 @@ impl Ledger {
         self.ranges.insert(range.start, (range.end, content));
     }
 
-    /// What of a range is known, in order.
+    /// The known parts of a range, in order.
     pub fn pieces(&self, range: Range<u64>) -> Vec<(Range<u64>, Content)> {
         if range.is_empty() {
             return Vec::new();

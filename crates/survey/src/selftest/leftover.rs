@@ -1,11 +1,11 @@
-//! Tests 01, 03 and 04: sources that have more, or less, than the chunks of a session; and what is safe.
+//! Tests 01, 03 and 04: sources with more or fewer chunks than a session, and durability.
 
 use fullbore_core::device::{Action, Direction, Event, Session, Word};
 
 use super::rig::Source;
 use super::run::{CHUNK, Failure, Run, demand, words};
 
-/// A session of one chunk, and a source of two: the chunk that is left over is flushed, and written nowhere.
+/// A session of one chunk, and a source of two: the extra chunk is flushed, and not written.
 pub fn is_flushed(run: &mut Run) -> Result<(), Failure> {
     let (painted, seed) = (run.seed(), run.seed());
     run.write(0, 4, painted)?;
@@ -27,7 +27,7 @@ pub fn is_flushed(run: &mut Run) -> Result<(), Failure> {
     run.audit(0..4 * CHUNK)
 }
 
-/// A session that flushes by itself after its last chunk; then what was written is made safe.
+/// A session that flushes by itself after its last chunk; then the written data is synced.
 pub fn is_flushed_after_a_write(run: &mut Run) -> Result<(), Failure> {
     let chunks = 100.min(run.usable / CHUNK / 2);
     let (painted, seed) = (run.seed(), run.seed());
@@ -52,7 +52,7 @@ pub fn is_flushed_after_a_write(run: &mut Run) -> Result<(), Failure> {
     is_safe(run, chunks)
 }
 
-/// A sync reaches the device, as far as that is counted, and what was written is read from the medium.
+/// A sync reaches the device, if syncs are counted, and the written data is read from the medium.
 fn is_safe(run: &mut Run, chunks: u64) -> Result<(), Failure> {
     let before = run.rig.medium.syncs_done();
     run.rig.sync()?;
@@ -73,12 +73,13 @@ fn is_safe(run: &mut Run, chunks: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A source that ends within a chunk: finished and early, with the last address captured, nothing beyond.
+/// A source that ends within a chunk: the session is finished early, with the last address captured and nothing written
+/// beyond.
 pub fn ends_early(run: &mut Run) -> Result<(), Failure> {
     let sector = run.rig.medium.sector_bytes();
     let (painted, seed) = (run.seed(), run.seed());
     run.write(0, 8, painted)?;
-    // The last sector is not full either.
+    // The last sector is not full.
     let bytes = 2 * CHUNK + 3 * sector + 100;
     let mut session = Session::new(Direction::Write, run.span(CHUNK, 4)?, None, false);
     let mut source = Source::new(run.pattern(seed), CHUNK, bytes);

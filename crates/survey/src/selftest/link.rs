@@ -1,12 +1,12 @@
-//! Tests 00 and 11: what can be seen of the target before, and whether it is still so after.
+//! Tests 00 and 11: the properties of the target before the tests, and their comparison after them.
 //!
-//! The link is compared with what is expected (`--link gen3x4`), or else with the best that both ends support:
+//! The link is compared with the expected one (`--link gen3x4`), or else with the best that both ends support:
 //!
 //! ```text
 //!                             with --link      without
-//! as fast as wanted           passed           passed
+//! fast enough                 passed           passed
 //! slower                      failed           failed
-//! the kernel tells no link    failed           unknown
+//! link unknown to the kernel  failed           unknown
 //! ```
 
 use std::fmt;
@@ -17,10 +17,10 @@ use serde::Serialize;
 use super::medium::{Link, Look, transfers};
 use super::run::{CHUNK, Failure, Run, demand};
 
-/// Tenths of GT/s of each PCI Express generation, from the first on.
+/// The rate of each PCI Express generation from the first on, in units of 0.1 GT/s.
 const GENERATIONS: [u64; 7] = [25, 50, 80, 160, 320, 640, 1280];
 
-/// Lanes that a link can have.
+/// The possible lane counts of a link.
 const WIDTHS: [u32; 7] = [1, 2, 4, 8, 12, 16, 32];
 
 /// The link that a target is expected to have, such as `gen3x4`.
@@ -36,7 +36,7 @@ impl ExpectedLink {
         GENERATIONS[usize::from(self.generation) - 1]
     }
 
-    /// Whether a link with this speed and width is at least as fast.
+    /// True if a link with this speed and width is at least as fast.
     fn is_met(self, speed: &str, width: u32) -> bool {
         transfers(speed) >= self.transfers() && width >= self.width
     }
@@ -54,7 +54,7 @@ impl fmt::Display for ExpectedLink {
     }
 }
 
-/// A text that is not a link.
+/// A text that is no link.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{text} is not a PCI link: write the generation (1 to 7) and the number of lanes, for example gen3x4"
@@ -84,8 +84,7 @@ impl FromStr for ExpectedLink {
     }
 }
 
-/// Looks at the target. It is passed when its link is as fast as wanted, and its first and last chunk can be
-/// reached.
+/// Inspects the target. Passed if its link is fast enough, and its first and last chunk are accessible.
 pub fn at_first(run: &mut Run) -> Result<(), Failure> {
     let look = run.rig.medium.look();
     tell(run, &look);
@@ -103,7 +102,7 @@ pub fn at_first(run: &mut Run) -> Result<(), Failure> {
     judged
 }
 
-/// Looks at it once more. It is passed when size and link are as they were, and no errors have been counted.
+/// Inspects the target again. Passed if size and link are unchanged, and no errors have been counted.
 pub fn at_last(run: &mut Run, first: &Look) -> Result<(), Failure> {
     let look = run.rig.medium.look();
     tell(run, &look);
@@ -140,12 +139,13 @@ fn tell(run: &mut Run, look: &Look) {
     }
 }
 
-/// Whether the kernel told a speed and a number of lanes: it says `Unknown`, and 0 or 255 lanes, of a link that is down.
+/// True if speed and number of lanes are known. For a link that is down the kernel reports `Unknown`, and 0 or 255
+/// lanes.
 fn is_known(speed: &str, width: u32) -> bool {
     transfers(speed) > 0 && WIDTHS.contains(&width)
 }
 
-/// Compares a link with what is expected, or else with the best that both ends support.
+/// Compares a link with the expected one, or else with the best that both ends support.
 fn judge(link: Option<&Link>, expected: Option<ExpectedLink>) -> Result<(), Failure> {
     let known = link.filter(|link| is_known(&link.speed, link.width));
     match (known, expected) {
@@ -158,7 +158,7 @@ fn judge(link: Option<&Link>, expected: Option<ExpectedLink>) -> Result<(), Fail
     }
 }
 
-/// Both ends of the link have to be as fast as expected, where both tell.
+/// Checks that both ends of the link are as fast as expected, if both are known.
 fn meets(link: &Link, expected: ExpectedLink) -> Result<(), Failure> {
     let port = link.port_speed.as_deref().zip(link.port_width);
     let port = port.map(|(speed, width)| ("the port above the drive", speed, width));

@@ -1,4 +1,4 @@
-//! A target of this host: a directory, a file, or a block device.
+//! A local target: a directory, a file, or a block device.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fullbore_core::device::Direction;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::Wake;
+use fullbore_engine::ring::Notifier;
 use fullbore_engine::sys::uring::{DONTCACHE, Ring, RingError};
 
 use super::medium::{Link, Look, Medium, Moved, Transfer, transfers};
@@ -18,46 +18,46 @@ use crate::bench::disk::target::{Place, Scratch};
 use crate::bench::environment::{Roots, text};
 use crate::bench::result::{Mode, TargetKind};
 
-/// How much of a target is wanted.
+/// The part of a target to use.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// No more than so many bytes.
+    /// The most bytes.
     pub most: u64,
-    /// Bytes of a file system that stay free; `None`: a twentieth of what is free.
+    /// Bytes of a file system that stay free; `None`: a twentieth of the free space.
     pub reserve: Option<u64>,
 }
 
-/// Why a target cannot be opened.
+/// An error of opening a target.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is in use, it carries something, or it cannot be written.
+    /// The target is in use, has content, or cannot be written.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The ring of the kernel.
+    /// The kernel's ring is not available.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// Its space cannot be taken.
-    #[error("{}: taking {} of space: {source}", path.display(), ByteSize(*bytes))]
+    /// Space cannot be allocated.
+    #[error("{}: allocating {} of space: {source}", path.display(), ByteSize(*bytes))]
     Space {
         /// The directory.
         path: PathBuf,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It cannot be opened.
-    #[error("{}: cannot be opened to be tested: {source}", path.display())]
+    /// The target cannot be opened.
+    #[error("{}: cannot be opened for testing: {source}", path.display())]
     Open {
         /// The target.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Place(PlaceError::Holds { path, .. }) => Some(format!(
@@ -72,7 +72,7 @@ impl OpenError {
     }
 }
 
-/// A target that is open.
+/// An open target.
 pub struct Local {
     ring: Ring,
     file: Arc<OwnedFd>,
@@ -84,8 +84,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// Opens a target. What a file or device holds is lost only if `overwrite` is its very name; in a
-    /// directory nothing is overwritten, and nothing left.
+    /// Opens a target. The content of a file or device is overwritten only if `overwrite` is its exact name. In a
+    /// directory, no file is overwritten, and none is left.
     pub fn open(
         path: &Path,
         overwrite: Option<&Path>,
@@ -107,12 +107,12 @@ impl Local {
         let mode = if direct { Mode::Direct } else { Mode::Buffered };
         let file = scratch.open(mode).map_err(cannot)?;
         let flags = if !direct && place.takes(Mode::Uncached) { DONTCACHE } else { 0 };
-        let wake = Arc::new(Wake::new().map_err(cannot)?);
+        let wake = Arc::new(Notifier::new().map_err(cannot)?);
         let ring = Ring::new(wake)?;
         Ok(Self { ring, file, scratch, place, roots, bytes, flags })
     }
 
-    /// A file below the directory that the kernel has for the disk.
+    /// A file in the kernel's directory of the disk.
     fn disk(&self, name: &str) -> Option<String> {
         let device = self.place.facts.device.as_ref()?;
         text(&self.roots.sysfs.join("class/block").join(device).join(name))
@@ -151,7 +151,7 @@ impl Local {
     }
 }
 
-/// How long a wait may be before the wish to stop is looked at again.
+/// The longest wait before stop requests are checked.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Medium for Local {
@@ -197,7 +197,7 @@ impl Medium for Local {
     }
 
     fn syncs_done(&self) -> Option<u64> {
-        // Only disks with queues of requests count them, and only those with a cache are told to empty it.
+        // Only disks with request queues count flushes, and only those with a cache get any.
         let device = self.place.facts.device.as_ref()?;
         let queued = self.roots.sysfs.join("class/block").join(device).join("mq").exists();
         let volatile = self.disk("queue/write_cache").as_deref() == Some("write back");
@@ -222,11 +222,11 @@ impl Medium for Local {
     }
 }
 
-/// Place of the completed flushes in a disk's `stat`.
+/// Index of the completed flushes in a disk's `stat`.
 const FLUSHES: usize = 15;
 
 impl Local {
-    /// As it is now: a drive that fails can lose its size.
+    /// The current size: a failing drive can lose its size.
     fn size(&self) -> io::Result<u64> {
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
@@ -238,7 +238,7 @@ impl Local {
     }
 }
 
-/// The PCI device of a disk: that of its controller, or of the first controller of a drive with several paths.
+/// The PCI device of a disk: its controller, or the first controller of a multipath drive.
 fn pci_device(disk: &Path) -> Option<PathBuf> {
     let device = disk.join("device");
     if let Ok(found) = device.join("device").canonicalize() {
@@ -251,7 +251,7 @@ fn pci_device(disk: &Path) -> Option<PathBuf> {
     controllers.iter().find_map(|name| device.join(name).join("device").canonicalize().ok())
 }
 
-/// The link of a PCI device: what it can is limited by the port above it.
+/// The link of a PCI device, whose abilities are limited by the port above it.
 fn link_of(pci: &Path) -> Option<Link> {
     let width = |path: &Path| text(path)?.parse::<u32>().ok();
     let speed = text(&pci.join("current_link_speed"))?;
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// Files below the port of a saved tree.
+    /// Creates files below the port of a saved tree.
     fn saved(port: &Path, files: &[(&str, &str)]) {
         for (path, text) in files {
             let path = port.join(path);

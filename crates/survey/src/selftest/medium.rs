@@ -1,4 +1,4 @@
-//! What a self test needs of a target: blocks moved at addresses, several of them under way at once.
+//! The interface of a target for self tests: moves blocks at addresses, several at once.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use fullbore_core::device::Direction;
 use fullbore_engine::ring::Block;
 use serde::Serialize;
 
-/// A block on its way.
+/// A block to move.
 #[derive(Debug)]
 pub struct Transfer {
-    /// The number under which it comes back.
+    /// The token under which it returns.
     pub token: u64,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Where on the target.
+    /// The offset on the target.
     pub offset: u64,
     /// The memory.
     pub block: Block,
@@ -21,78 +21,78 @@ pub struct Transfer {
     pub part: (u32, u32),
 }
 
-/// A block that came back.
+/// A completed block.
 #[derive(Debug)]
 pub struct Moved {
-    /// The number it was submitted under.
+    /// The token of its submission.
     pub token: u64,
-    /// Bytes moved, or what went wrong.
+    /// Bytes moved, or the error.
     pub result: io::Result<u32>,
     /// The memory.
     pub block: Block,
 }
 
-/// A target: a real one, or one with a fault that a test has to find.
+/// A target: a real one, or a simulated one with a fault.
 pub trait Medium {
-    /// Bytes of it, to its very end.
+    /// Its total bytes.
     fn bytes(&self) -> u64;
 
-    /// The smallest part that can be moved, and what all addresses are multiples of.
+    /// The smallest unit; all addresses are multiples of it.
     fn sector_bytes(&self) -> u64;
 
-    /// Starts to move a block. It comes back from [`Medium::wait`], in any order.
+    /// Starts to move a block. It returns from [`Medium::wait`], in any order.
     fn submit(&mut self, transfer: Transfer);
 
-    /// Waits for a block, but not for long.
+    /// Waits a short time for completed blocks.
     fn wait(&mut self, into: &mut Vec<Moved>) -> io::Result<()>;
 
-    /// Makes safe whatever has come back.
+    /// Makes all completed writes durable.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// How many syncs the device below has carried out, as the kernel counts; `None`: nobody counts them,
-    /// or the device has nothing that could be lost.
+    /// The number of syncs that the device has completed, as counted by the kernel; `None`: they are not counted, or
+    /// the device has no volatile cache.
     fn syncs_done(&self) -> Option<u64>;
 
-    /// From here on what is read comes from the medium, and from no cache of this host.
+    /// Drops the host's caches, so that later reads come from the medium.
     fn forget(&mut self) -> io::Result<()>;
 
-    /// What can be seen of it from outside.
+    /// Inspects the properties of the target.
     fn look(&self) -> Look;
 }
 
-/// What can be seen of a target from outside.
+/// The properties of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Look {
-    /// Its size.
+    /// The size.
     pub bytes: u64,
-    /// What it is, in lines for people.
+    /// The description, as lines of text.
     pub lines: Vec<String>,
-    /// Its link, if it has one that is known.
+    /// The link, if known.
     pub link: Option<Link>,
-    /// Errors that the kernel has counted.
+    /// Errors counted by the kernel.
     pub errors: Option<u64>,
 }
 
-/// A PCI link: as it is, and as the two ends of it could have it.
+/// A PCI link: its state, and the best state that both ends support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
     /// `8.0 GT/s PCIe`.
     pub speed: String,
     /// Lanes.
     pub width: u32,
-    /// The speed that both ends can; `Unknown` where the kernel does not tell.
+    /// The speed that both ends support; `Unknown` if the kernel does not report it.
     pub best_speed: String,
-    /// The lanes that both ends have; 0 where the kernel does not tell.
+    /// The lanes that both ends support; 0 if the kernel does not report them.
     pub best_width: u32,
-    /// The speed that the port above the drive tells, if it tells one.
+    /// The speed reported by the port above the drive, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_speed: Option<String>,
-    /// The lanes that the port above the drive tells.
+    /// The lanes reported by the port above the drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_width: Option<u32>,
 }
 
-/// The number that a speed begins with, in tenths; 0 for `Unknown`.
+/// The number at the beginning of a speed, in tenths; 0 for `Unknown`.
 pub fn transfers(speed: &str) -> u64 {
     let number = speed.split(' ').next().and_then(|number| number.parse::<f64>().ok());
     number.map_or(0, |number| (number * 10.0) as u64)

@@ -1,19 +1,18 @@
-//! `selftest`: twelve tests of a target as a recorder of chunks, after those of NVMe recorders in hardware.
+//! `selftest`: twelve tests of a target as a recorder of chunks, modelled on those of hardware NVMe recorders.
 //!
 //! ```text
-//! 00 11   what can be seen of it: link, size, errors      07 09   nothing outside the addresses
-//! 01 04   sources with more or less than asked for        08      sessions of 1 to 32768 chunks
-//! 02      the checker itself                              10      all of it
+//! 00 11   properties: link, size, errors                  07 09   nothing outside the addresses
+//! 01 04   sources with more or less than requested       08      sessions of 1 to 32768 chunks
+//! 02      the checker itself                              10      the whole target
 //! 03      flush, and sync                                 05 06   abort and stop
 //! ```
 //!
-//! Everything that is written is a pattern whose byte at an address belongs to that address and to a seed
-//! that only one session has. So whatever lies in a wrong place, or was not written, or is older than it
-//! should be, shows, and is named ([`fullbore_core::pattern::Diagnosis`]). A `Ledger`
-//! remembers what must lie where; most tests end by holding everything around them against it.
+//! All data written is a pattern in which each byte depends on its address and on a seed that is unique to the session.
+//! Misplaced, missing or outdated data is therefore detected and diagnosed ([`fullbore_core::pattern::Diagnosis`]). A
+//! `Ledger` records the expected content; most tests end by comparing all surrounding data with it.
 //!
-//! The tests know a target as a [`Medium`]: [`Local`] is a real one, and each test is shown to fail on one
-//! with a fault.
+//! The tests use a target through [`Medium`]. [`Local`] is a real one; unit tests show that each test fails on a
+//! simulated one with a fault.
 
 mod bounds;
 mod checking;
@@ -45,76 +44,76 @@ pub use rig::Trouble;
 pub use summary::{Continuous, FullPass, Line, Outcome, Peak, Spread, Summary, TestResult};
 
 use rig::Rig;
-use run::{CHUNK, Extent, Failure, LEAST_CHUNKS, Run};
+use run::{CHUNK, ChunkRange, Failure, LEAST_CHUNKS, Run};
 
 /// Version of the [`Summary`].
 pub const VERSION: u32 = 1;
 
-/// Chunks of the longest sessions, as the hardware has them: 4 GiB.
+/// Chunks of the longest sessions, as in the hardware: 4 GiB.
 const LONG_CHUNKS: u64 = 32_768;
 
-/// Those of the quick form: 32 MiB.
+/// Chunks of the longest sessions in the quick form: 32 MiB.
 const QUICK_CHUNKS: u64 = 256;
 
-/// What the quick form writes of the whole target.
+/// Bytes that the quick form writes in test 10.
 const QUICK_WHOLE: u64 = 256 << 20;
 
-/// Blocks are no larger.
+/// The largest block.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Blocks that are under way at once.
+/// The number of concurrent blocks.
 const DEPTH: usize = 8;
 
-/// How to test.
+/// The settings of a self test.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Use no more of the target than this.
+    /// The most bytes of the target to use.
     pub limit: Option<u64>,
-    /// Short sessions, and only the beginning of the target: for a check in passing.
+    /// True for short sessions on the beginning of the target only: a quick check.
     pub quick: bool,
-    /// How often the sessions of test 08 are run; `None`: three times, or once if quick.
+    /// The number of runs of each session of test 08; `None`: three, or one if quick.
     pub runs: Option<usize>,
-    /// How often test 10 writes and reads all of the target; 0 counts as once.
+    /// The number of passes of test 10; 0 counts as one.
     pub passes: usize,
-    /// The link that the target is expected to have.
+    /// The expected link of the target.
     pub link: Option<ExpectedLink>,
-    /// What is written; its seed is the one before the first that is used.
+    /// The pattern; the first seed used is the one after its seed.
     pub pattern: Pattern,
     /// The numbers of the tests; empty for all.
     pub only: Vec<u8>,
 }
 
-/// Why a target cannot be tested.
+/// A target that cannot be tested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It has too little room.
+    /// Too little space.
     #[error(
-        "{} can be used of the target, and the tests need {} at least",
+        "{} of the target can be used, and the tests need at least {}",
         ByteSize(*usable), ByteSize(LEAST_CHUNKS * CHUNK)
     )]
     Small {
-        /// What can be used.
+        /// The usable bytes.
         usable: u64,
     },
     /// A pattern without seeds.
-    #[error("{pattern} has no seed, so that old data could not be told from new")]
+    #[error("{pattern} has no seed, so old data could not be distinguished from new")]
     NoSeed {
         /// The pattern.
         pattern: Pattern,
     },
-    /// A test that is not there.
-    #[error("there is no test {number}; they are 0 to 11")]
+    /// An unknown test.
+    #[error("there is no test {number}; tests are 0 to 11")]
     NoTest {
         /// The number.
         number: u8,
     },
-    /// What all tests need could not be had.
+    /// A failure of resources that all tests need.
     #[error(transparent)]
     Trouble(#[from] Trouble),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Small { .. } => Some("free some space, lower --reserve, or raise --size"),
@@ -131,12 +130,12 @@ pub struct Test {
     pub number: u8,
     /// Its name.
     pub title: &'static str,
-    /// What it does, and when it is passed.
+    /// Its description, and the condition for passing.
     pub about: &'static str,
     run: fn(&mut Run, &Look) -> Result<(), Failure>,
 }
 
-/// All of them.
+/// All tests.
 pub static TESTS: [Test; 12] = [
     Test {
         number: 0,
@@ -229,13 +228,13 @@ pub static TESTS: [Test; 12] = [
     },
 ];
 
-/// How many bytes of a target a run with these settings makes use of, if it has so many.
+/// Bytes of a target that a run with these settings uses, if it has as many.
 pub fn needed(settings: &Settings) -> u64 {
     let most = if settings.quick { QUICK_WHOLE } else { u64::MAX };
     settings.limit.unwrap_or(most).min(most)
 }
 
-/// Runs the tests. `say` is told of everything as it happens; `stop` ends it.
+/// Runs the tests. `say` gets all events; `stop` ends the run.
 pub fn run(
     medium: &mut dyn Medium,
     settings: &Settings,
@@ -289,20 +288,20 @@ fn chosen(settings: &Settings) -> Result<Vec<&'static Test>, Error> {
     Ok(TESTS.iter().filter(wanted).collect())
 }
 
-/// How long sessions can be, in what there is.
-fn extent(media: u64, settings: &Settings) -> Result<Extent, Error> {
+/// The longest sessions for the available size.
+fn extent(media: u64, settings: &Settings) -> Result<ChunkRange, Error> {
     let usable = media.min(settings.limit.unwrap_or(u64::MAX)) / CHUNK * CHUNK;
     let chunks = usable / CHUNK;
     if chunks < LEAST_CHUNKS {
         return Err(Error::Small { usable });
     }
     let most = if settings.quick { QUICK_CHUNKS } else { LONG_CHUNKS };
-    // A session of so many chunks lies behind as many others.
+    // A session of this length is preceded by as many other chunks.
     let longest = 1 << (chunks / 2).min(most).ilog2();
     let whole = if settings.quick { usable.min(QUICK_WHOLE) } else { usable };
     let runs = settings.runs.unwrap_or(if settings.quick { 1 } else { 3 });
     let passes = settings.passes.max(1);
-    Ok(Extent {
+    Ok(ChunkRange {
         usable,
         media,
         long_chunks: chunks.min(most),
@@ -313,7 +312,7 @@ fn extent(media: u64, settings: &Settings) -> Result<Extent, Error> {
     })
 }
 
-/// One test; `None` if it was interrupted.
+/// Runs one test; `None` if it was interrupted.
 fn one(run: &mut Run, test: &'static Test, first: &Look) -> Option<TestResult> {
     let &Test { number, title, about, .. } = test;
     run.say(Line::Begin { number, title, about });

@@ -1,11 +1,11 @@
-//! Test 08: how fast sessions of 1 to 32768 chunks are written and read.
+//! Test 08: rates of writing and reading sessions of 1 to 32768 chunks.
 
 use std::time::Duration;
 
 use super::run::{CHUNK, Failure, Run};
 use super::summary::{Peak, Spread};
 
-/// Writes and reads more and more chunks, each session behind the last, all of it checked.
+/// Writes and reads sessions of increasing length, each after the last, and checks all of them.
 pub fn of_sessions(run: &mut Run) -> Result<(), Failure> {
     let (longest, runs) = run.sweep;
     let lengths: Vec<u64> = std::iter::successors(Some(1), |chunks| Some(2 * chunks))
@@ -23,7 +23,7 @@ pub fn of_sessions(run: &mut Run) -> Result<(), Failure> {
             written.push(told(run, "writing", chunks, took));
             seeds.push(seed);
         }
-        // Reading tells of the medium only when what was written is not still in memory.
+        // Reads measure the medium only after the written data has left the cache.
         run.rig.sync()?;
         run.rig.forget()?;
         for ((&chunks, (_, read)), seed) in lengths.iter().zip(&mut rates).zip(seeds) {

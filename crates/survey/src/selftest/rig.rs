@@ -6,7 +6,7 @@
 //!   └──► flushed       └──► counted
 //! ```
 //!
-//! What may be done when is for [`Session`] to say; here are the blocks.
+//! [`Session`] decides the steps; this module moves the blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,55 +21,55 @@ use fullbore_engine::sys::memory::Region;
 
 use super::medium::{Medium, Moved, Transfer};
 
-/// Why a session could not be brought to its end.
+/// A failed session.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// A write was refused.
+    /// A write failed.
     #[error("writing {bytes} bytes at {offset:#x}: {source}")]
     Write {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The number of bytes.
         bytes: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A read was refused.
+    /// A read failed.
     #[error("reading {bytes} bytes at {offset:#x}: {source}")]
     Read {
-        /// Where.
+        /// The offset.
         offset: u64,
-        /// How much.
+        /// The number of bytes.
         bytes: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// What was written could not be made safe.
+    /// A sync failed.
     #[error("syncing: {source}")]
     Sync {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Nothing can be moved at all.
+    /// Waiting for completions failed.
     #[error("waiting for the target: {source}")]
     Wait {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// No memory for blocks.
-    #[error("taking {bytes} bytes of memory for blocks: {source}")]
+    /// Block memory could not be allocated.
+    #[error("allocating {bytes} bytes of memory for blocks: {source}")]
     Memory {
-        /// How much.
+        /// The number of bytes.
         bytes: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody asked for an end.
+    /// The user stopped the tests.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Where the bytes of a session are from.
+/// A source of the bytes of a session.
 #[derive(Clone, Debug)]
 pub struct Source {
     pattern: Pattern,
@@ -78,17 +78,17 @@ pub struct Source {
 }
 
 impl Source {
-    /// The pattern from an offset on, so many bytes of it.
+    /// The pattern from an offset on, with this number of bytes.
     pub fn new(pattern: Pattern, offset: u64, bytes: u64) -> Self {
         Self { pattern, next: offset, left: bytes }
     }
 
-    /// Whether it has given all of its bytes.
+    /// True if all bytes were taken.
     pub fn is_done(&self) -> bool {
         self.left == 0
     }
 
-    /// Bytes that it still has.
+    /// The remaining bytes.
     pub fn left(&self) -> u64 {
         self.left
     }
@@ -100,30 +100,30 @@ impl Source {
     }
 }
 
-/// When a session is ended from outside.
+/// A planned end of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
     /// [`Event::Stop`] or [`Event::Abort`].
     pub event: Event,
-    /// As soon as so many bytes are on their way.
+    /// The number of submitted bytes at which it occurs.
     pub after_bytes: u64,
 }
 
-/// A block that waits for its turn: bytes of it, and how far from the session's beginning.
+/// A block that waits for submission: its number of bytes, and its offset in the session.
 struct Held {
     block: Block,
     at: u64,
     bytes: u64,
 }
 
-/// A block that came back: how far from the session's beginning it belongs, and how much of it was moved.
+/// A completed block: its offset in the session, its memory, and the number of bytes moved.
 type Returned = (u64, Block, Result<u64, Trouble>);
 
-/// A medium, memory, and how many blocks go round.
+/// A medium, memory, and the number of blocks in circulation.
 pub struct Rig<'a> {
     /// The target.
     pub medium: &'a mut dyn Medium,
-    /// Told how many bytes more have been moved.
+    /// Called with the number of further bytes moved.
     pub moved: &'a mut dyn FnMut(u64),
     stop: &'a AtomicBool,
     pool: Pool,
@@ -134,7 +134,7 @@ pub struct Rig<'a> {
 }
 
 impl<'a> Rig<'a> {
-    /// Memory for `depth` blocks under way and as many held.
+    /// Allocates memory for `depth` concurrent blocks and as many held.
     pub fn new(
         medium: &'a mut dyn Medium,
         moved: &'a mut dyn FnMut(u64),
@@ -149,7 +149,7 @@ impl<'a> Rig<'a> {
         Ok(Self { medium, moved, stop, pool, block_bytes, depth, back, parts })
     }
 
-    /// Writes a session from a source until it is at its end, or flushing.
+    /// Writes a session from a source until it has ended or is flushing.
     pub fn write(
         &mut self,
         session: &mut Session,
@@ -220,7 +220,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Takes what a source still has, and drops it, as a session that flushes asks for.
+    /// Drains the source and drops its bytes, as a flushing session requires.
     pub fn flush(&mut self, session: &mut Session, source: &mut Source) {
         let left = std::mem::take(&mut source.left);
         source.next += left;
@@ -230,7 +230,7 @@ impl<'a> Rig<'a> {
         session.step(Event::Dry);
     }
 
-    /// Reads a range of whole sectors, in order; says how many bytes there were before the medium ended.
+    /// Reads a range of whole sectors, in order; returns the number of bytes before the end of the medium.
     pub fn read(
         &mut self,
         range: Range<u64>,
@@ -278,17 +278,17 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Makes safe what was written.
+    /// Makes the written data durable.
     pub fn sync(&mut self) -> Result<(), Trouble> {
         self.medium.sync().map_err(|source| Trouble::Sync { source })
     }
 
-    /// Has later reads come from the medium.
+    /// Drops caches, so that later reads come from the medium.
     pub fn forget(&mut self) -> Result<(), Trouble> {
         self.medium.forget().map_err(|source| Trouble::Sync { source })
     }
 
-    /// Short sessions are cut finer, so that even they have several requests under way.
+    /// The request size: short sessions have smaller requests, so that they too have several at once.
     fn request_bytes(&self, total: u64) -> u64 {
         let least = self.block_bytes.min(128 << 10);
         (total / self.depth as u64).next_multiple_of(least).clamp(least, self.block_bytes)
@@ -314,7 +314,7 @@ impl<'a> Rig<'a> {
         self.medium.submit(Transfer { token: at, direction, offset, block, part: (from, bytes) });
     }
 
-    /// Blocks that have come back whole, or as far as the medium goes. Others are sent once more for the rest.
+    /// Returns completed blocks, complete or up to the end of the medium. Others are resubmitted for the rest.
     fn returned(&mut self, direction: Direction, first: u64) -> Result<Vec<Returned>, Trouble> {
         if self.stop.load(Relaxed) {
             return Err(self.drained(Trouble::Interrupted));
@@ -335,7 +335,7 @@ impl<'a> Rig<'a> {
                     let rest = (from as u32 + got, bytes - got);
                     self.submit(direction, first, at, block, rest);
                 }
-                // A read that ends here: so does the medium.
+                // A short read means the end of the medium.
                 Ok(got) if direction == Direction::Read => {
                     whole.push((at, block, Ok(from + u64::from(got))));
                 }
@@ -356,9 +356,9 @@ impl<'a> Rig<'a> {
         Ok(whole)
     }
 
-    /// Waits for what is under way, so that its memory is free for the next session.
+    /// Waits for all requests, so that their memory is free for the next session.
     fn drained(&mut self, trouble: Trouble) -> Trouble {
-        // The first trouble is the one to tell.
+        // The first error is the one to report.
         let _ = self.wait_for_all();
         trouble
     }

@@ -1,4 +1,4 @@
-//! What every test stands on: sessions by address, and the ledger of what they wrote.
+//! The base of every test: sessions by address, and the ledger of their writes.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,64 +14,64 @@ use super::summary::{Continuous, Line, Peak};
 /// Bytes of a chunk, the unit of all addresses.
 pub const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// The smallest part of a target that the tests have room in.
+/// The smallest part of a target on which the tests can run.
 pub const LEAST_CHUNKS: u64 = 64;
 
-/// Why a test is not passed.
+/// The reason why a test is not passed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Something is not as it should be.
+    /// A check failed.
     #[error("{0}")]
     Found(String),
-    /// The target did not do what was asked.
+    /// An operation on the target failed.
     #[error(transparent)]
     Trouble(#[from] Trouble),
-    /// What the test is about cannot be seen; all else is as it should be.
+    /// The subject of the test cannot be observed; all other checks passed.
     #[error("{0}")]
     Unknown(String),
-    /// A session that should have been taken was refused.
+    /// A valid session was refused.
     #[error(transparent)]
     Address(#[from] AddressError),
 }
 
-/// Says that something is not as it should be, unless it is.
+/// Returns a failure unless the condition holds.
 pub fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(Failure::Found(otherwise())) }
 }
 
-/// A test, from inside.
+/// The state of a running test.
 pub struct Run<'a> {
-    /// Moves the blocks.
+    /// The rig that moves the blocks.
     pub rig: Rig<'a>,
-    /// Bytes that may be used, from the beginning: whole chunks.
+    /// Usable bytes from the beginning: whole chunks.
     pub usable: u64,
-    /// Bytes of the target, to its very end.
+    /// All bytes of the target.
     pub media: u64,
     /// Chunks of the long sessions of tests 05 and 06.
     pub long_chunks: u64,
-    /// The longest session of test 08, and how often each is run.
+    /// Chunks of the longest session of test 08, and the number of runs.
     pub sweep: (u64, usize),
-    /// How much of the target test 10 writes.
+    /// Bytes that test 10 writes.
     pub whole: u64,
-    /// How often it does.
+    /// The number of its passes.
     pub passes: usize,
     /// The link that tests 00 and 11 expect.
     pub link: Option<ExpectedLink>,
-    /// Peak rates found.
+    /// Peak rates measured.
     pub peaks: Vec<Peak>,
-    /// Continuous rates found.
+    /// Continuous rates measured.
     pub continuous: Option<Continuous>,
     pattern: Pattern,
-    /// Every seed that was used, the last one last.
+    /// All seeds used, the latest last.
     seeds: Vec<u64>,
     ledger: Ledger,
     say: &'a mut dyn FnMut(Line),
     told: Vec<String>,
 }
 
-/// What of a target is used, and how.
-pub struct Extent {
-    /// Bytes that may be used.
+/// The used part of a target, and the sizes of the tests.
+pub struct ChunkRange {
+    /// Usable bytes.
     pub usable: u64,
     /// Bytes of the target.
     pub media: u64,
@@ -88,14 +88,14 @@ pub struct Extent {
 }
 
 impl<'a> Run<'a> {
-    /// Everything is still to be written; seeds count up from that of the pattern.
+    /// Starts with an empty ledger; seeds count up from that of the pattern.
     pub fn new(
         rig: Rig<'a>,
-        extent: &Extent,
+        extent: &ChunkRange,
         pattern: Pattern,
         say: &'a mut dyn FnMut(Line),
     ) -> Self {
-        let &Extent { usable, media, long_chunks, sweep, whole, passes, link } = extent;
+        let &ChunkRange { usable, media, long_chunks, sweep, whole, passes, link } = extent;
         Self {
             rig,
             usable,
@@ -115,24 +115,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells something worth knowing.
+    /// Reports information.
     pub fn info(&mut self, text: impl Into<String>) {
         let text = text.into();
         self.told.push(text.clone());
         (self.say)(Line::Info(text));
     }
 
-    /// What was told since this was last asked.
+    /// The information reported since the last call.
     pub fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.told)
     }
 
-    /// Tells where the tests are.
+    /// Reports progress.
     pub fn say(&mut self, line: Line) {
         (self.say)(line);
     }
 
-    /// A seed that was not used before.
+    /// A new seed.
     pub fn seed(&mut self) -> u64 {
         let before = self.seeds.last().copied().or(self.pattern.seed()).unwrap_or(0);
         let seed = before.wrapping_add(1);
@@ -145,13 +145,13 @@ impl<'a> Run<'a> {
         self.pattern.with_seed(seed)
     }
 
-    /// Chunks from the one at `first` on.
+    /// The span of chunks from the one at `first` on.
     pub fn span(&self, first: u64, chunks: u64) -> Result<Span, AddressError> {
         let last = first + (chunks.max(1) - 1) * CHUNK;
         Span::new(Some(first), Some(last), CHUNK_BYTES, self.usable)
     }
 
-    /// Writes chunks with a seed, to their end, and says how long it took.
+    /// Writes chunks with a seed completely, and returns the duration.
     pub fn write(&mut self, first: u64, chunks: u64, seed: u64) -> Result<Duration, Failure> {
         let span = self.span(first, chunks)?;
         let mut session = Session::new(Direction::Write, span, None, false);
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         Ok(took)
     }
 
-    /// Notes what a session has written, the rest of its last sector included.
+    /// Records a session's writes, including the rest of its last sector.
     pub fn wrote(&mut self, session: &Session, seed: u64) {
         let (first, bytes) = (session.span().first(), session.written());
         let sector = self.rig.medium.sector_bytes();
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         self.ledger.write(first + bytes..end, Content::Zeros);
     }
 
-    /// Reads chunks and holds them against the pattern with a seed. What earlier tests left is known by theirs.
+    /// Reads chunks and compares them with the pattern of a seed. Data of earlier tests is recognised by its seed.
     pub fn read(
         &mut self,
         first: u64,
@@ -195,14 +195,14 @@ impl<'a> Run<'a> {
         Ok((report, took))
     }
 
-    /// Reads chunks that must hold the pattern with a seed; says how long it took.
+    /// Reads chunks that must have the pattern of a seed; returns the duration.
     pub fn verify(&mut self, first: u64, chunks: u64, seed: u64) -> Result<Duration, Failure> {
         let (report, took) = self.read(first, chunks, seed)?;
         good(&report)?;
         Ok(took)
     }
 
-    /// Reads a range and holds it against everything that was ever written to it.
+    /// Reads a range and compares it with the ledger.
     pub fn audit(&mut self, range: Range<u64>) -> Result<(), Failure> {
         let pieces = self.ledger.pieces(range.clone());
         let checkers: Vec<Checker> = pieces
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         good(&report)
     }
 
-    /// Knows the pattern with a seed, and those of all other seeds of this run.
+    /// A checker for the pattern with a seed, which recognises all other seeds of this run.
     pub fn checker(&self, seed: u64) -> Checker {
         let older: Vec<u64> = self.seeds.iter().copied().filter(|&it| it != seed).collect();
         self.checker_of(self.pattern(seed), &older)
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Fails with the first thing that a report found.
+/// Fails with the first finding of a report.
 pub fn good(report: &Report) -> Result<(), Failure> {
     let Some(first) = report.first() else { return Ok(()) };
     let more = match report.wrong_blocks {

@@ -1,4 +1,4 @@
-//! What a self test found: lines while it runs, and a summary in the end.
+//! Results of a self test: lines during the run, and a summary at the end.
 
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::link::ExpectedLink;
 use super::medium::Look;
 
-/// What is told while tests run.
+/// An event during the tests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
     /// A test begins.
@@ -16,51 +16,51 @@ pub enum Line {
         number: u8,
         /// Its name.
         title: &'static str,
-        /// What it does, and when it is passed.
+        /// Its description, and the condition for passing.
         about: &'static str,
     },
-    /// Something worth knowing.
+    /// Information.
     Info(String),
-    /// So many bytes more have been moved.
+    /// The number of further bytes moved.
     Moved(u64),
-    /// A test is over.
+    /// A test has ended.
     End(TestResult),
 }
 
-/// How a test came out.
+/// The outcome of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// All was as it should be.
+    /// All checks passed.
     Pass,
-    /// Something was not.
+    /// A check failed.
     Fail,
-    /// What could be seen was as it should be, and what the test is about could not be seen.
+    /// All observable properties passed, but the subject of the test is not observable.
     Unknown,
 }
 
-/// One test that was run.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TestResult {
     /// 0 to 11.
     pub number: u8,
     /// Its name.
     pub title: &'static str,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it failed, or what is unknown.
+    /// The reason of a failure, or the unknown property.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// How long it took.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// What it told meanwhile.
+    /// The information it reported.
     pub told: Vec<String>,
 }
 
 /// Rates of several runs, bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
     /// Their mean.
     pub mean: f64,
@@ -73,7 +73,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of these rates.
+    /// The spread of these rates.
     pub fn of(rates: &[f64]) -> Self {
         let runs = rates.len();
         if runs == 0 {
@@ -95,40 +95,40 @@ pub struct Peak {
     pub chunks: u64,
     /// Bytes of a session.
     pub bytes: u64,
-    /// How fast they were written.
+    /// The rates of writing.
     pub write: Spread,
-    /// How fast they were read, pattern checked.
+    /// The rates of reading, with the pattern checked.
     pub read: Spread,
 }
 
-/// The whole target, written and read, once or several times.
+/// The results of writing and reading the whole target, once or several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Continuous {
-    /// How much each pass wrote, and read.
+    /// Bytes written and read by each pass.
     pub bytes: u64,
-    /// How long writing took in the mean, the sync at its end included.
+    /// Mean duration of writing, including the final sync.
     pub write_seconds: f64,
-    /// How long reading and checking took in the mean.
+    /// Mean duration of reading and checking.
     pub read_seconds: f64,
     /// Each pass.
     pub passes: Vec<FullPass>,
-    /// Rates at which the passes were written.
+    /// The rates of writing.
     pub write: Spread,
-    /// Rates at which they were read, pattern checked.
+    /// The rates of reading, with the pattern checked.
     pub read: Spread,
 }
 
-/// The whole target, written and read once.
+/// One pass that writes and reads the whole target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FullPass {
-    /// How long writing took, the sync at its end included.
+    /// Duration of writing, including the final sync.
     pub write_seconds: f64,
-    /// How long reading and checking took.
+    /// Duration of reading and checking.
     pub read_seconds: f64,
 }
 
 impl Continuous {
-    /// What these passes come to.
+    /// The summary of these passes.
     pub fn of(bytes: u64, passes: &[FullPass]) -> Self {
         let seconds = |of: fn(&FullPass) -> f64| passes.iter().map(of).collect::<Vec<f64>>();
         let rates = |seconds: &[f64]| {
@@ -147,20 +147,20 @@ impl Continuous {
     }
 }
 
-/// All that a self test found.
+/// The summary of a self test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Version of this document.
     pub fullbore_selftest: u32,
-    /// What was tested.
+    /// The target.
     pub target: Look,
-    /// How much of it.
+    /// The tested bytes.
     pub tested: ByteSize,
-    /// With which pattern.
+    /// The pattern.
     pub pattern: Pattern,
-    /// Whether it was the short form.
+    /// True for the quick form.
     pub quick: bool,
-    /// The link that was expected.
+    /// The expected link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_expected: Option<ExpectedLink>,
     /// The tests, in their order.
@@ -170,13 +170,13 @@ pub struct Summary {
     /// Continuous rates, from test 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuous: Option<Continuous>,
-    /// How many tests failed.
+    /// The number of failed tests.
     pub failed: usize,
-    /// How many tests could not see what they are about.
+    /// The number of tests whose subject is not observable.
     pub unknown: usize,
-    /// Whether all that were asked for were run, and none failed. Of those that are `unknown` nothing is said.
+    /// True if all requested tests ran and none failed. `unknown` tests do not count.
     pub passed: bool,
-    /// Whether somebody ended it before it was done.
+    /// True if the user stopped it early.
     pub interrupted: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Test 10: the whole target written, and read back.
+//! Test 10: writes and reads back the whole target.
 
 use std::time::Instant;
 
 use super::run::{CHUNK, Failure, Run};
 use super::summary::{Continuous, FullPass};
 
-/// Writes as many chunks as there are, then reads and checks all of them, as often as asked for.
+/// Writes all chunks, then reads and checks them, for the requested number of passes.
 pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
     let chunks = run.whole / CHUNK;
     let bytes = chunks * CHUNK;
@@ -21,7 +21,7 @@ pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
             run.info(format!("pass {number} of {}", run.passes));
         }
         passes.push(pass(run, chunks)?);
-        // A later pass that fails does not take away what the earlier ones have measured.
+        // A later pass that fails does not remove the results of earlier ones.
         run.continuous = Some(Continuous::of(bytes, &passes));
     }
     run.info(format!("captured last address, written: {last:#x}"));
@@ -29,7 +29,7 @@ pub fn is_written_and_read(run: &mut Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One pass: everything written and made safe, then read past the caches of the host and checked.
+/// One pass: writes everything and syncs, then reads it without the host's caches and checks it.
 fn pass(run: &mut Run, chunks: u64) -> Result<FullPass, Failure> {
     let (bytes, seed) = (chunks * CHUNK, run.seed());
     let begun = Instant::now();

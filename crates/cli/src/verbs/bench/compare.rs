@@ -1,4 +1,4 @@
-//! `fullbore bench compare`: what changed from one result to another, and whether it is more than noise.
+//! `fullbore bench compare`: the changes between two results, compared with noise.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,23 +13,23 @@ use fullbore_survey::bench::result::BenchResult;
 use fullbore_survey::report;
 
 use crate::hint::explained;
-use crate::output::{FOUND, GOOD, Output};
+use crate::output::{self, FOUND, GOOD, Output, count};
 
 /// Compare two results: what changed, and is it more than noise?
 ///
 ///   fullbore bench compare before.json after.json
-///   fullbore bench compare after.json   with the one before it in the history
+///   fullbore bench compare after.json   with the previous one in the history
 ///   fullbore bench compare              the last two of a target in the history
 ///
-/// Exit code 1 says that a figure is worse, by more than its spread explains and beyond the threshold.
-/// Another machine or other settings are said first.
+/// The exit code is 1 if a figure is worse by more than its spread and the threshold. Differences of machine and
+/// settings come first.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The earlier and the later result, as `--output` wrote them
     #[arg(value_name = "RESULT", num_args = 0..=2)]
     results: Vec<PathBuf>,
-    /// How much worse a figure may be, in percent
+    /// Allowed loss of a figure, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     threshold: f64,
     /// Show every figure, not only those that differ
@@ -37,7 +37,7 @@ pub struct Args {
     all: bool,
 }
 
-/// Compares.
+/// Runs the comparison.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(
         (0.0..=1000.0).contains(&args.threshold),
@@ -76,7 +76,7 @@ fn two(paths: &[PathBuf]) -> anyhow::Result<(BenchResult, BenchResult)> {
     }
 }
 
-/// The results of the history; those that cannot be read are passed over, and said.
+/// The results in the history; unreadable ones are skipped with a warning.
 fn kept() -> anyhow::Result<Vec<BenchResult>> {
     let directory = history::directory().map_err(explained)?;
     let paths = history::list(&directory).map_err(explained)?;
@@ -84,7 +84,7 @@ fn kept() -> anyhow::Result<Vec<BenchResult>> {
     for path in paths {
         match history::read(&path) {
             Ok(result) => results.push(result),
-            Err(error) => eprintln!("fullbore: {error}"),
+            Err(error) => output::say(format_args!("fullbore: {error}")),
         }
     }
     Ok(results)
@@ -133,31 +133,35 @@ fn told(comparison: &Comparison, all: bool) -> String {
     text + &format!(".\n{}\n", conclusion(comparison))
 }
 
-/// Whether anything is worse, and how many figures were not judged.
+/// The conclusion: figures that are worse, and the number of figures not judged or not compared.
 fn conclusion(comparison: &Comparison) -> String {
     use Judgement::{Better, NotJudged, Same, Slight, Worse};
     let weighty = comparison.circumstances.iter().any(|it| it.weighty);
     let not_judged = comparison.count(NotJudged);
     let judged: usize = [Worse, Better, Slight, Same].map(|it| comparison.count(it)).iter().sum();
+    let partial = not_judged > 0 || comparison.unmatched > 0;
     let verdict = match (comparison.worse, weighty) {
         (true, false) => "WORSE: by more than noise and the threshold.",
         (true, true) => "WORSE, but machine or settings differ: the difference may be theirs.",
-        (false, _) if not_judged > 0 && judged == 0 => "No figure was judged.",
-        (false, false) if not_judged > 0 => "Nothing judged is worse.",
-        (false, true) if not_judged > 0 => {
-            "Nothing judged is worse, though machine or settings differ."
-        }
+        (false, _) if judged == 0 && partial => "No figure was judged.",
+        (false, false) if partial => "Nothing judged is worse.",
+        (false, true) if partial => "Nothing judged is worse, though machine or settings differ.",
         (false, false) => "Nothing is worse by more than noise and the threshold.",
         (false, true) => "Nothing is worse, though machine or settings differ.",
     };
-    match not_judged {
-        0 => verdict.to_owned(),
-        _ => format!(
-            "{verdict} Not judged: {not_judged} of {}, since their run-to-run variation is unknown (give more --runs, \
-             or write for longer).",
+    let mut text = verdict.to_owned();
+    if not_judged > 0 {
+        text += &format!(
+            " Not judged: {not_judged} of {}, since their run-to-run variation is unknown (give more --runs, or write \
+             for longer).",
             comparison.figures.len()
-        ),
+        );
     }
+    if comparison.unmatched > 0 {
+        let figures = count(comparison.unmatched, "figure");
+        text += &format!(" Not compared: {figures} that only one of the results has.");
+    }
+    text
 }
 
 fn value(figure: &Figure, which: usize) -> String {
@@ -221,5 +225,22 @@ mod tests {
         assert!(worse.starts_with("WORSE: ") && worse.contains("Not judged: 3 of 4"), "{worse}");
         let all = of(&[(Same, 2), (Shown, 1)], false);
         assert_eq!(all, "Nothing is worse by more than noise and the threshold.");
+    }
+
+    #[test]
+    fn the_conclusion_tells_how_many_figures_only_one_result_has() {
+        use Judgement::{NotJudged, Same, Worse};
+        let of = |judgements: &[_], unmatched| {
+            conclusion(&Comparison { unmatched, ..comparison(judgements, false) })
+        };
+        let alone = "Not compared: 66 figures that only one of the results has.";
+        assert_eq!(of(&[(Same, 2)], 66), format!("Nothing judged is worse. {alone}"));
+        assert!(
+            of(&[(Worse, 1)], 66).starts_with("WORSE: ") && of(&[(Worse, 1)], 66).ends_with(alone)
+        );
+        let both = of(&[(NotJudged, 3)], 66);
+        assert!(
+            both.starts_with("No figure was judged. Not judged: 3 of 3") && both.ends_with(alone)
+        );
     }
 }

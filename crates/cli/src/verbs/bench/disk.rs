@@ -1,4 +1,4 @@
-//! `fullbore bench disk`: which rate a target holds, for how long, with how much ring.
+//! `fullbore bench disk`: the sustained rate of a target, over time and by ring size.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args as Arguments, ValueEnum};
-use fullbore_core::demand::FILLING;
 use fullbore_core::duty::Duty;
+use fullbore_core::memory_budget::FILLING;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{AskedRate, ByteRate, ByteSize};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
@@ -19,12 +19,13 @@ use fullbore_survey::bench::sets::{self, NamedTargets, SetResult, SetsResult, Un
 use fullbore_survey::report;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::leave;
+use super::result_output;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::signals;
+use crate::verbs::sending;
 
-/// Measure which rate a disk holds, with how much ring: peak, continuous, stalls.
+/// Measure which rate a disk sustains, and the ring it needs: peak, continuous, stalls.
 ///
 ///   fullbore bench disk /mnt/disk0                      in a few minutes
 ///   fullbore bench disk /mnt/d0 /mnt/d1 --seconds 10m   a disk set, for longer
@@ -41,40 +42,39 @@ use crate::signals;
 ///                                                       512 B, 513 B, 1 KiB …
 ///   fullbore bench disk --set A=/mnt/a,/mnt/b --set B=/mnt/c --require 16Gbit/s
 ///
-/// A directory is left as it was, however the benchmark ends: its files have no names. A file or
-/// block device is overwritten, and only if --overwrite repeats its name. One in use is refused.
+/// However the benchmark ends, a directory stays as it was: the benchmark's files have no names. It overwrites a
+/// file or block device only if --overwrite repeats its name. It refuses a device in use.
 ///
 ///   peak        short sessions of many sizes, blocks, depths and access modes
 ///   continuous  a pattern through the writers of the store, read back and compared
 ///   stalls      every block write is timed, and the trace replayed through a ring
-///   fio         the same job in turn with ours, if fio is installed
+///   fio         the same job, alternating with ours, if fio is installed
 ///
-/// Rates are in MB/s (10⁶ bytes). After a cliff, where the rate falls for good, the settled rate
-/// counts.
+/// Rates are in MB/s (10⁶ bytes). If the rate drops for good, the rate after the drop counts.
 ///
-/// Exit codes: 0 the rate of --require is held, or none was given; 1 it is not held (of several
-/// sets: by one of them), or the data read differ from those written; 2 the target could not be
-/// measured, or the benchmark was ended before there was an answer.
+/// Exit codes: 0 the disk sustains the rate of --require, or none was given; 1 it does not (with several
+/// sets: one of them does not), or data read back differs from the data written; 2 the target could not be
+/// measured, or the benchmark ended before it had a result.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// A directory of each disk of a set, or one file or block device.
+    /// A directory on each disk of a set, or one file or block device.
     #[arg(required_unless_present = "set", value_name = "TARGET")]
     targets: Vec<PathBuf>,
-    /// A disk set by its name, for example A=/mnt/a,/mnt/b; once for each. All are measured one after the other, with the
-    /// same settings, and told in one table.
+    /// A named disk set, for example A=/mnt/a,/mnt/b; once for each. They are measured one after the other, with the same
+    /// settings, and shown in one table.
     #[arg(long, value_name = "NAME=DIR[,DIR…]", conflicts_with = "targets")]
     set: Vec<NamedTargets>,
-    /// Fewer points and one run of each, and a continuous run of three seconds.
+    /// Measure fewer points, each once, and a continuous run of three seconds.
     #[arg(long)]
     quick: bool,
-    /// Leave parts out.
+    /// Parts to leave out.
     #[arg(long, value_name = "PART[,PART…]", value_delimiter = ',')]
     skip: Vec<Part>,
-    /// A file or block device is overwritten only if its very name is typed again here; once for each.
+    /// The name of a file or block device again, to allow overwriting it; once for each.
     #[arg(long, value_name = "TARGET")]
     overwrite: Vec<PathBuf>,
-    /// What stays free of each directory [default: a twentieth, 64 MiB at least]
+    /// Space to leave free in each directory [default: a twentieth, at least 64 MiB]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<ByteSize>,
     #[command(flatten)]
@@ -86,13 +86,13 @@ pub struct Args {
     /// Write the result to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write a page with charts that can be read without anything else.
+    /// Write a self-contained page with charts.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Do not keep the result in the history.
     #[arg(long)]
     no_history: bool,
-    /// Read what the kernel says of the machine below here.
+    /// Read /sys of the machine from this directory.
     #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
     sysfs_root: PathBuf,
 }
@@ -104,31 +104,31 @@ struct Peak {
     /// Sizes of sessions: numbers of chunks of 128 KiB (1 to 32768, and any other), or sizes.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     sessions: Vec<Chunks>,
-    /// Sizes of blocks, to 64 MiB. One that is no multiple of the sector shows what that costs. `powers` stands for the
-    /// powers of two from 512 B to 4 MiB, each with one byte more beside it (512, 513, 1024, 1025 …), and `powers+8` for the
-    /// same with one element of 8 bytes more.
+    /// Sizes of blocks, up to 64 MiB. A size that is not a multiple of the sector shows the cost of that. `powers` means the
+    /// powers of two from 512 B to 4 MiB, each with the next byte (512, 513, 1024, 1025 …), and `powers+8` the same with one
+    /// 8-byte element more.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     blocks: Vec<Blocks>,
-    /// Requests under way at once.
+    /// Concurrent requests.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     depths: Vec<u32>,
     /// Files on each target.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     files: Vec<u32>,
-    /// Ways of moving bytes; all curves but that of the modes are measured with the first.
+    /// Access modes; the first one applies to all curves but that of the modes.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     modes: Vec<ModeArg>,
-    /// Which way.
+    /// Directions to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     directions: Vec<DirectionArg>,
     /// Runs of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N")]
     runs: Option<u32>,
-    /// List the rate of each run, beside mean and standard deviation.
+    /// List the rate of each run, in addition to mean and standard deviation.
     #[arg(long)]
     iterations: bool,
     /// A run ends after this time, and its point says so [default: 1s, with --quick 300ms]
-    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    #[arg(long, value_name = "TIME", value_parser = sending::some_time)]
     run_time: Option<Duration>,
 }
 
@@ -136,68 +136,68 @@ struct Peak {
 #[derive(Arguments)]
 #[command(next_help_heading = "Continuous")]
 struct LongArgs {
-    /// How long to write [default: 30s, with --quick 3s; no longer than half of what is free takes]
+    /// Time to write [default: 30s, with --quick 3s; at most until half the free space is written]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// How much to write.
+    /// Amount to write.
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteSize>,
-    /// Write all there is, less the reserve; a file or block device wholly.
+    /// Write all free space but the reserve; a file or block device completely.
     #[arg(long)]
     full: bool,
-    /// When the target is full, go on from its start (the oldest chunk files are removed), until --seconds are over; then
-    /// read for as long. So a RAM disk of 2 GB is written and read for a minute.
+    /// When the target is full, continue from its start (removing the oldest chunk files) until --seconds are over; then
+    /// read for as long. This writes and reads a RAM disk of 2 GB for a minute.
     #[arg(long, conflicts_with = "full")]
     wrap: bool,
     /// Bytes of a block.
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     block: ByteSize,
-    /// Bytes of writes under way at once on each target.
+    /// Bytes of concurrent writes on each target.
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     depth_bytes: ByteSize,
-    /// About how large chunk files are.
+    /// Approximate size of chunk files.
     #[arg(long, value_name = "SIZE", default_value = "256MB")]
     chunk: ByteSize,
-    /// Blocks come at this rate, and what finds no free one is counted as overrun, as in a recording.
+    /// Make blocks at this rate; data that finds no free block counts as overrun, as in a recording.
     #[arg(long, value_name = "RATE")]
     rate: Option<ByteRate>,
-    /// Write in a duty cycle of scans and pauses, for example 40s/20s. The ring drains in the pause, and the rates are those
-    /// that come in the scans [default of --seconds: three cycles, with --quick one; whole cycles always]
+    /// Write in a duty cycle of scans and pauses, for example 40s/20s. The ring drains in the pause; the rates are those of
+    /// the scans [default of --seconds: three cycles, with --quick one; always whole cycles]
     #[arg(long, value_name = "SCAN/PAUSE")]
     duty: Option<Duty>,
-    /// Block memory that a recording would have [default: 2 GiB, or a quarter of what is free]
+    /// Block memory of the recording [default: 2 GiB, or a quarter of the free memory]
     #[arg(long, value_name = "SIZE")]
     ring: Option<ByteSize>,
-    /// What is written: prbs7, prbs15, prbs23, prbs31, counter, random:SEED, noise:SEED or a word (0x…).
+    /// The data: prbs7, prbs15, prbs23, prbs31, counter, random:SEED, noise:SEED or a word (0x…).
     #[arg(long, value_name = "PATTERN", default_value = "prbs31")]
     pattern: Pattern,
 }
 
-/// What the result is held against.
+/// Requirements to judge the result by.
 #[derive(Arguments)]
 #[command(next_help_heading = "Held against")]
 struct Judge {
-    /// The rate that must be held: exit code 1 if it is not.
+    /// The rate that the disk must sustain; else the exit code is 1.
     #[arg(long, value_name = "RATE")]
     require: Option<AskedRate>,
-    /// What one recording writes. A disk whose rate falls for good is judged by the settled rate behind the last fall, or,
-    /// with this, by the rate where so much is written.
+    /// Size of one recording. If the rate of a disk drops for good, the rate after the last drop counts; with this option,
+    /// the rate at this size.
     #[arg(long, value_name = "SIZE")]
     capacity: Option<ByteSize>,
-    /// What the data sheet says of writing, for example 3.1GiB/s. Peak, continuous and the system's own benchmark (fio) are
-    /// told as shares of it.
+    /// Write rate of the data sheet, for example 3.1GiB/s. Peak, continuous and fio results are also shown as shares of
+    /// it.
     #[arg(long, value_name = "RATE")]
     spec: Option<ByteRate>,
-    /// What the data sheet says of reading.
+    /// Read rate of the data sheet.
     #[arg(long, value_name = "RATE")]
     spec_read: Option<ByteRate>,
-    /// Terabytes that the maker warrants to be writable.
+    /// Warranted terabytes written (TBW).
     #[arg(long, value_name = "TB")]
     tbw: Option<f64>,
-    /// Drive writes per day that the maker warrants.
+    /// Warranted drive writes per day (DWPD).
     #[arg(long, value_name = "N", conflicts_with = "tbw")]
     dwpd: Option<f64>,
-    /// Years for which the drive writes per day are warranted.
+    /// Years of the warranty of the drive writes per day.
     #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
     warranty: f64,
 }
@@ -248,11 +248,11 @@ impl FromStr for Chunks {
     }
 }
 
-/// One size of blocks, or a series of them.
+/// One block size, or a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocks {
     Size(u64),
-    /// Powers of two, and each with so many bytes more.
+    /// Powers of two, each also with this number of bytes added.
     Powers {
         more: u64,
     },
@@ -287,23 +287,23 @@ impl FromStr for Blocks {
 }
 
 /// `30`, `30s`, `10m`.
-fn seconds(text: &str) -> Result<Duration, humantime::DurationError> {
+fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<u32>() {
-        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
-        Err(_) => humantime::parse_duration(text),
+        Ok(seconds) => sending::lasting(Duration::from_secs(seconds.into())),
+        Err(_) => sending::some_time(text),
     }
 }
 
 /// The largest block that is measured.
 const LARGEST_BLOCK_BYTES: u64 = 64 << 20;
 
-/// The smallest block of the long run: each leaves a record in memory.
+/// The smallest block of the long run: each block leaves a record in memory.
 const SMALLEST_LONG_BLOCK_BYTES: u64 = 64 << 10;
 
 /// The smallest unit of a disk.
 const SMALLEST_BLOCK_BYTES: u64 = 64;
 
-/// The most requests under way.
+/// The most concurrent requests.
 const MOST_DEPTH: u32 = 1024;
 
 /// The most files on one target.
@@ -312,10 +312,10 @@ const MOST_FILES: u32 = 256;
 /// The most runs of a point.
 const MOST_RUNS: u32 = 1000;
 
-/// No drive is warranted for more terabytes, writes a day or years.
+/// The highest accepted warranty in terabytes, writes per day, or years.
 const MOST_WARRANTED: f64 = 1e6;
 
-/// The ring of a recording, unless said otherwise.
+/// The default ring of a recording.
 const RING_BYTES: u64 = 2 << 30;
 
 impl Args {
@@ -327,7 +327,7 @@ impl Args {
         let roots = Roots { sysfs: self.sysfs_root.clone(), ..Roots::default() };
         let ring_bytes = self.long.ring.map_or_else(|| usual_ring(&roots), |ring| ring.0);
         let peak = self.sweep()?;
-        let fio = fio::Wish {
+        let fio = fio::FioRequest {
             session_bytes: if self.quick { 256 << 20 } else { 1 << 30 },
             block_bytes: peak.block_bytes,
             depth: peak.depth,
@@ -374,7 +374,7 @@ impl Args {
         })
     }
 
-    fn sweep(&self) -> anyhow::Result<sweep::Wish> {
+    fn sweep(&self) -> anyhow::Result<sweep::SweepRequest> {
         let peak = &self.peak;
         let modes = [Mode::Direct, Mode::Uncached, Mode::Buffered];
         let given = |list: &[u32], usual: &[u32]| {
@@ -397,7 +397,7 @@ impl Args {
                 16 << 20,
             ],
         };
-        let wish = sweep::Wish {
+        let wish = sweep::SweepRequest {
             sessions: match peak.sessions.is_empty() {
                 true => sessions.iter().map(|chunks| chunks * sweep::CHUNK_BYTES).collect(),
                 false => peak.sessions.iter().map(|chunks| chunks.0).collect(),
@@ -465,7 +465,7 @@ impl Args {
 }
 
 impl Args {
-    /// How long a run in a duty cycle takes: whole cycles.
+    /// The duration of a run in a duty cycle: whole cycles.
     fn cycles(&self, duty: Duty, limited: bool) -> anyhow::Result<Option<Duration>> {
         let usual = if self.quick { 1 } else { 3 };
         let Some(wanted) = self.long.seconds else {
@@ -481,8 +481,8 @@ impl Args {
     }
 }
 
-/// Bounds for what was typed.
-fn check(wish: &sweep::Wish) -> anyhow::Result<()> {
+/// Checks the typed values.
+fn check(wish: &sweep::SweepRequest) -> anyhow::Result<()> {
     let block = SMALLEST_BLOCK_BYTES..=LARGEST_BLOCK_BYTES;
     ensure!(wish.blocks.iter().all(|size| block.contains(size)), "--blocks are 64 B to 64 MiB");
     ensure!(
@@ -499,7 +499,7 @@ fn check(wish: &sweep::Wish) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `record` takes for its blocks.
+/// The block memory that `record` uses by default.
 fn usual_ring(roots: &Roots) -> u64 {
     let meminfo = roots.proc("meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -508,7 +508,7 @@ fn usual_ring(roots: &Roots) -> u64 {
 }
 
 impl Judge {
-    /// Refuses what no drive is warranted for.
+    /// Refuses impossible warranties.
     fn check(&self) -> anyhow::Result<()> {
         let numbers =
             [("--tbw", self.tbw), ("--dwpd", self.dwpd), ("--warranty", Some(self.warranty))];
@@ -542,18 +542,18 @@ impl DirectionArg {
     }
 }
 
-/// The name that was typed again of one of these targets; else the first, so that the mistake is told.
+/// The repeated name of one of these targets; else the first repeated name, so that the mistake is reported.
 fn named_among(typed: &[PathBuf], targets: &[PathBuf]) -> Option<PathBuf> {
     typed.iter().find(|name| targets.contains(name)).or(typed.first()).cloned()
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     if !args.set.is_empty() {
         return run_sets(&args, &settings, output);
     }
-    leave::try_out(args.output.as_deref(), args.html.as_deref())?;
+    result_output::try_out(args.output.as_deref(), args.html.as_deref())?;
     let stop = signals::stop_flag()?;
     let bar = bar(output);
     let mut tell = |what: &str, share: f64| {
@@ -567,17 +567,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let result = measured.map_err(explained)?;
     let files = (args.output.as_deref(), args.html.as_deref());
-    leave::everywhere(&result, files, !args.no_history, output)?;
+    result_output::everywhere(&result, files, !args.no_history, output)?;
     Ok(ExitCode::from(code(&result, settings.require.is_some())))
 }
 
-/// Measures one set after the other.
+/// Measures one set after another.
 fn run_sets(args: &Args, settings: &Settings, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(args.set.len() <= sets::MOST_SETS, "--set: no more than {} at once", sets::MOST_SETS);
     if let Some(name) = sets::named_twice(&args.set) {
         anyhow::bail!("--set: two sets are called {name}");
     }
-    leave::try_out(args.output.as_deref(), args.html.as_deref())?;
+    result_output::try_out(args.output.as_deref(), args.html.as_deref())?;
     let stop = signals::stop_flag()?;
     let (mut measured, mut unmeasured) = (Vec::new(), Vec::new());
     for set in &args.set {
@@ -601,11 +601,11 @@ fn run_sets(args: &Args, settings: &Settings, output: Output) -> anyhow::Result<
         match result {
             Ok(result) => {
                 if !args.no_history {
-                    leave::keep_if_measured(&result);
+                    result_output::keep_if_measured(&result);
                 }
                 measured.push(SetResult { name, result });
             }
-            // What the other sets hold is worth knowing all the same.
+            // The results of the other sets are useful all the same.
             Err(error) => {
                 let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
                 unmeasured.push(Unmeasured { name, why: format!("{error}{hint}") });
@@ -617,7 +617,7 @@ fn run_sets(args: &Args, settings: &Settings, output: Output) -> anyhow::Result<
     Ok(ExitCode::from(code_of_sets(&all)))
 }
 
-/// Writes the result of several sets, and tells it.
+/// Writes the result of several sets, and prints it.
 fn leave_sets(all: &SetsResult, args: &Args, output: Output) -> anyhow::Result<()> {
     let drives = || {
         let named = all.sets.iter().map(|set| (Some(set.name.clone()), set.result.clone()));
@@ -639,7 +639,7 @@ fn leave_sets(all: &SetsResult, args: &Args, output: Output) -> anyhow::Result<(
     json.and(html).and(told)
 }
 
-/// Wrong data or a rate that is not held is found; a set without an answer is none.
+/// The exit code: 1 for wrong data or a rate that is not sustained; 2 for a set without a result.
 fn code_of_sets(all: &SetsResult) -> u8 {
     let missed = |set: &SetResult| set.result.verdict.as_ref().is_some_and(|it| !it.holds);
     if all.passed {
@@ -655,7 +655,7 @@ fn code(result: &BenchResult, required: bool) -> u8 {
     let holds = result.verdict.as_ref().map_or(!required, |verdict| verdict.holds);
     if sets::has_wrong_data(result) {
         output::FOUND
-    } else if leave::is_without_answer(result) {
+    } else if result_output::is_without_answer(result) {
         output::REFUSED
     } else if holds {
         output::GOOD

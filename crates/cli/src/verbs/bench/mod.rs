@@ -1,12 +1,12 @@
-//! `fullbore bench`: what this machine can really sustain, measured with the code that records.
+//! `fullbore bench`: the sustained performance of this machine, measured with the recorder's code.
 
 mod all;
 mod compare;
 mod disk;
-mod leave;
 mod memory;
 mod net;
 mod report;
+mod result_output;
 mod ring;
 mod table;
 
@@ -20,7 +20,7 @@ use crate::output::Output;
 ///
 ///   fullbore bench disk /mnt/disk0 /mnt/disk1 --require 16Gbit/s
 ///
-/// Exit code 1 says that a rate asked for is not held.
+/// The exit code is 1 if a required rate is not sustained.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -39,7 +39,7 @@ enum Action {
     Report(report::Args),
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Disk(args) => disk::run(*args, output),

@@ -1,4 +1,4 @@
-//! `fullbore bench net`: the highest rate at which packets are received without loss.
+//! `fullbore bench net`: the highest rate of packets without loss.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -13,84 +13,105 @@ use fullbore_survey::bench::net::wire::{self, PORT, Remote};
 use fullbore_survey::bench::net::{self, Receiver, Settings};
 use fullbore_survey::bench::result::{Kind, Target, TargetKind};
 
-use super::leave::{self, Leave};
+use super::result_output::{self, ResultOutput};
 use crate::hint::explained;
-use crate::output::{GOOD, Output};
+use crate::output::{self, GOOD, Output};
 use crate::signals;
-use crate::verbs::sending::duration;
+use crate::verbs::sending::some_time;
 
-/// Measure the network: the highest rate that is received without loss, and where packets are lost above it.
+/// Measure the network: the highest rate without loss, and where packets are lost above it.
 ///
 ///   fullbore bench net               over loopback
 ///   fullbore bench net --namespace   into a network namespace (as root)
 ///   fullbore bench net --serve       on the receiving host; then on the sender:
 ///   fullbore bench net host.example --require 16Gbit/s
 ///
-/// The paced generator sends VDIF frames to the ports and the capture thread of a recording, behind which
-/// blocks come back at once. The rate is found by halving steps and confirmed several times.
+/// The paced generator sends VDIF frames to the ports and the capture thread of a recording, which frees blocks at
+/// once. The benchmark finds the rate by bisection and confirms it several times.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The receiving host, where `fullbore bench net --serve` runs [default: this one, over loopback]
+    /// The receiving host, which runs `fullbore bench net --serve` [default: this one, over loopback]
     #[arg(value_name = "HOST", conflicts_with_all = ["serve", "namespace"])]
     host: Option<String>,
     /// Receive from every host that connects, until Ctrl-C
     #[arg(long, conflicts_with_all = ["namespace", "require", "html", "output"])]
     serve: bool,
-    /// Where to listen; UDP ports behind it are used too
+    /// Address to listen on; the UDP ports after it are used too
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)), requires = "serve")]
     listen: SocketAddr,
-    /// Serve one caller only
+    /// Serve a single client
     #[arg(long, requires = "serve")]
     once: bool,
-    /// Through a network namespace of its own: the kernel's whole receive path
+    /// Use a separate network namespace: the kernel's whole receive path
     #[arg(long)]
     namespace: bool,
     #[command(flatten)]
     pub stream: StreamArgs,
     #[command(flatten)]
-    leave: Leave,
+    leave: ResultOutput,
 }
 
-/// What is sent, and where to look for the rate.
+/// The streams, and the range of rates.
 #[derive(Arguments)]
 pub struct StreamArgs {
-    /// Streams, each to a port of its own
+    /// Streams, each to its own port
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     streams: u16,
     /// Bytes of each datagram
     #[arg(long, value_name = "BYTES", default_value_t = 8032)]
     frame: u32,
-    /// The rate of all streams together to begin with
+    /// First rate, of all streams together
     #[arg(long, value_name = "RATE", default_value = "2Gbit/s")]
     from: ByteRate,
-    /// Try no rate above this
+    /// Highest rate to try
     #[arg(long, value_name = "RATE", default_value = "400Gbit/s")]
     up_to: ByteRate,
-    /// How long a trial; those that confirm a rate are twice as long
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    trial: Duration,
-    /// Steps end when they are this small, in percent of the rate
+    /// Length of a trial; trials that confirm a rate are twice as long [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    trial: Option<Duration>,
+    /// Smallest step, in percent of the rate
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     precision: f64,
-    /// Trials that confirm the rate found
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    confirm: u32,
+    /// Trials that confirm the rate found [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    confirm: Option<u32>,
     /// Block memory of the receiver
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     buffer: ByteSize,
 }
 
+/// The default effort of a search for a rate.
+#[derive(Clone, Copy)]
+pub enum Effort {
+    /// Three trials of two seconds confirm a rate.
+    Usual,
+    /// One trial of half a second confirms a rate.
+    Quick,
+}
+
+impl Effort {
+    /// The duration of a trial, and the number of confirmations.
+    fn trials(self) -> (Duration, u32) {
+        match self {
+            Effort::Usual => (Duration::from_secs(1), 3),
+            Effort::Quick => (Duration::from_millis(250), 1),
+        }
+    }
+}
+
 impl StreamArgs {
-    /// What was meant.
-    pub fn settings(&self) -> anyhow::Result<Settings> {
+    /// The settings from the arguments.
+    pub fn settings(&self, effort: Effort) -> anyhow::Result<Settings> {
+        let (trial, confirmations) = effort.trials();
+        let trial = self.trial.unwrap_or(trial);
         ensure!(
             (0.1..=50.0).contains(&self.precision),
             "--precision is 0.1 to 50 percent, not {}",
             self.precision
         );
         ensure!(
-            self.trial >= Duration::from_millis(50) && self.trial <= Duration::from_secs(3600),
+            trial >= Duration::from_millis(50) && trial <= Duration::from_secs(3600),
             "--trial is 50ms to 1h"
         );
         Ok(Settings {
@@ -102,14 +123,14 @@ impl StreamArgs {
                 start: self.from.0 as f64,
                 most: self.up_to.0 as f64,
                 precision: self.precision / 100.0,
-                time: self.trial,
-                confirmations: self.confirm as usize,
+                time: trial,
+                confirmations: self.confirm.unwrap_or(confirmations) as usize,
             },
         })
     }
 }
 
-/// Measures, or serves.
+/// Runs the benchmark, or serves.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_flag()?;
     if args.serve {
@@ -117,10 +138,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(GOOD));
     }
     args.leave.try_out()?;
-    let settings = args.stream.settings()?;
-    let mut result = leave::begun(Kind::Net);
+    let settings = args.stream.settings(Effort::Usual)?;
+    let mut result = result_output::begun(Kind::Net);
     let began = Instant::now();
-    // The namespace must outlive the conversation with whoever is in it.
+    // The namespace must outlive the connection to its server.
     let pair = match args.namespace {
         true => {
             let program = std::env::current_exe().context("finding this program")?;
@@ -143,32 +164,29 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(host) = args.host {
         result.targets.push(Target { path: host, kind: TargetKind::Host, ..Target::default() });
     }
-    leave::progress(output, "network …");
+    result_output::progress(output, "network …");
     let found = net::measure(&settings, &mut receiver, &way, &stop, |trial| {
-        leave::progress(output, &trial.told());
+        result_output::progress(output, &trial.told());
     })
     .map_err(explained)?;
-    leave::progress(output, "");
+    result_output::progress(output, "");
     result.seconds = began.elapsed().as_secs_f64();
     result.interrupted = stop.load(std::sync::atomic::Ordering::Relaxed);
     let rate = found.stage.rate.mean;
     result.stages.push(found.stage);
     found.notes.into_iter().for_each(|note| result.note(note.level, note.text));
-    leave::judge(&mut result, args.leave.require, "the network", rate);
+    result_output::judge(&mut result, args.leave.require, "the network", rate);
     drop(receiver);
     drop(pair);
-    leave::leave(&result, &args.leave, output)
+    result_output::leave(&result, &args.leave, output)
 }
 
-/// What a serving host has to say: a line each.
+/// Prints an event of a serving host on a line.
 fn say(output: Output, told: &str) {
-    use std::io::Write;
     let line = match output.json {
-        true => serde_json::json!({ "event": told }).to_string(),
-        false => told.to_owned(),
+        true => serde_json::json!({ "event": told }).to_string() + "\n",
+        false => format!("{told}\n"),
     };
-    // Nobody may listen any more: callers are served nevertheless.
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}");
-    let _ = out.flush();
+    // The output may be closed: clients are served all the same.
+    output::print_on(&line);
 }

@@ -1,4 +1,4 @@
-//! `fullbore bench report`: a result told again, on the screen or as a page.
+//! `fullbore bench report`: prints a result again, on the screen or as a page.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,22 +9,22 @@ use fullbore_survey::bench::history;
 use fullbore_survey::bench::result::BenchResult;
 use fullbore_survey::report;
 
-use super::leave;
+use super::result_output;
 use crate::hint::explained;
 use crate::output::{GOOD, Output};
 
-/// Tell a result again: as tables on the screen, or as one page with charts.
+/// Print a result again: as tables on the screen, or as one page with charts.
 ///
 ///   fullbore bench report result.json --html result.html
 ///   fullbore bench report ssd1.json ssd2.json --html drives.html   side by side
 ///   fullbore bench report 'SSD 1=mon.json' 'SSD 1=tue.json' 'SSD 2=ssd2.json'
 ///
-/// The page is complete in itself: it can be mailed, printed, and read in ten years.
+/// The page is self-contained: you can mail, print and archive it.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// What a benchmark has written with --output [default: the last one of the history]. With several, drives are told
-    /// side by side; those of the same target, or the same NAME=, are runs of one drive, and averaged
+    /// Results that a benchmark wrote with --output [default: the last one of the history]. With several, drives are shown
+    /// side by side; results of the same target, or the same NAME=, count as runs of one drive and are averaged
     #[arg(value_name = "[NAME=]RESULT")]
     results: Vec<String>,
     /// Write the page here
@@ -32,7 +32,7 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-/// Tells it.
+/// Prints the report.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let results = named(&args.results)?;
     if results.len() > 1 {
@@ -50,17 +50,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         }
     };
     match &args.html {
-        Some(page) => leave::write_page(&result, page)?,
-        None => output.tell(&result, || leave::told(&result))?,
+        Some(page) => result_output::write_page(&result, page)?,
+        None => output.tell(&result, || result_output::told(&result))?,
     }
     Ok(ExitCode::from(GOOD))
 }
 
-/// The results of files, each with the name that was typed or that it has in the file.
+/// The results of files, each with the name that was typed or that is in the file.
 fn named(texts: &[String]) -> anyhow::Result<Vec<(Option<String>, BenchResult)>> {
     let mut all = Vec::new();
     for text in texts {
-        // A file may have = in its name.
+        // A file name may contain =.
         let (name, path) = match text.split_once('=') {
             Some((name, path)) if !name.is_empty() && !Path::new(text).exists() => {
                 (Some(name), path)

@@ -10,7 +10,7 @@ use fullbore_survey::bench::result::{
     Pass, Spec, Spread, SweepPoint, Target,
 };
 
-/// All of it.
+/// The complete text.
 pub fn text(result: &BenchResult) -> String {
     let mut text = machine(result);
     result.targets.iter().for_each(|target| text += &of_target(target));
@@ -81,7 +81,7 @@ fn sweep(result: &BenchResult) -> String {
     text
 }
 
-/// What stays the same along a curve.
+/// The settings that are constant along a curve.
 fn around(point: &SweepPoint, curve: Curve) -> String {
     let mut told = vec![];
     if curve != Curve::Session {
@@ -99,7 +99,7 @@ fn around(point: &SweepPoint, curve: Curve) -> String {
     told.join(", ")
 }
 
-/// One row for each place on the curve, writing beside reading.
+/// One row per point of the curve, with writing beside reading.
 fn rows(points: &[&SweepPoint], curve: Curve) -> String {
     let mut names: Vec<String> = vec![];
     for point in points {
@@ -135,7 +135,7 @@ fn rows(points: &[&SweepPoint], curve: Curve) -> String {
     text
 }
 
-/// The rate of each run, where they were asked for.
+/// The rate of each run, if requested.
 fn iterations(way: &str, point: &SweepPoint) -> String {
     if point.iterations.is_empty() {
         return String::new();
@@ -171,7 +171,7 @@ fn spread(point: &SweepPoint) -> String {
     }
 }
 
-/// The cost of blocks that end within a sector, named.
+/// The cost of blocks that end within a sector, as text.
 fn modified(point: &SweepPoint) -> String {
     let Some(modified) = &point.read_modify_write else { return String::new() };
     let by = match modified.by {
@@ -346,7 +346,7 @@ fn rings(long: &Continuous) -> String {
     text
 }
 
-/// The same job by hand, where it was not run here.
+/// The commands for repeating the job by hand, if it was not run here.
 fn commands(commands: &[CommandRun]) -> String {
     let mut text = String::from("\nThe same job by fio, not run here\n");
     for one in commands {
@@ -385,7 +385,7 @@ fn comparisons(comparisons: &[Comparison]) -> String {
     text
 }
 
-/// What was promised, warranted and asked for.
+/// The data sheet, the warranty and the requirement.
 fn promises(result: &BenchResult) -> String {
     let mut text = String::new();
     for (way, spec) in [("write", &result.spec), ("read", &result.spec_read)] {
@@ -422,7 +422,7 @@ fn promises(result: &BenchResult) -> String {
     text
 }
 
-/// One direction beside the data sheet and the system's own benchmark.
+/// One direction, compared with the data sheet and the system's own benchmark.
 fn of_spec(way: &str, spec: &Spec) -> String {
     let percent =
         |ratio: Option<f64>| ratio.map_or("–".into(), |ratio| format!("{:.0} %", ratio * 100.0));

@@ -1,4 +1,4 @@
-//! `info` of a device: what its index says of it, and of each scan.
+//! `info` of a device: the index, and each scan.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,31 +17,31 @@ use super::parse;
 use crate::hint::explained;
 use crate::output::{self, Output, count};
 
-/// What `--json` prints.
+/// The document of `--json`.
 #[derive(Serialize)]
 struct Info {
     device: PathBuf,
-    /// Identity of the index.
+    /// The identity of the index.
     uuid: String,
     made: Tai,
     generation: u64,
     bytes: u64,
     chunk_bytes: u32,
-    /// What is wrong with one copy of the index.
+    /// The damage of one copy of the index.
     damage: Option<String>,
-    /// The one that was named, else all.
+    /// The named scan, or all.
     scans: Vec<Known>,
 }
 
-/// What is known of a scan.
+/// The facts about a scan.
 #[derive(Serialize)]
 struct Known {
     #[serde(flatten)]
     scan: StoredScan,
-    /// Whether it is complete, if its frames were counted.
+    /// The completeness, if its frames were counted.
     #[serde(flatten)]
     completeness: Option<Completeness>,
-    /// Address of its last chunk that holds data.
+    /// Address of its last chunk with data.
     last: Option<u64>,
 }
 
@@ -86,12 +86,12 @@ fn told(info: &Info) -> String {
         count(info.scans.len(), "scan"),
         info.uuid,
         info.made,
-        // Each change is written twice, once over each copy.
+        // Each change is written twice, once to each copy.
         count(info.generation.div_ceil(2) as usize, "time"),
     );
     if let Some(damage) = &info.damage {
         text +=
-            &format!("! one copy of the index is not good: {damage}; the next change mends it\n");
+            &format!("! one copy of the index is damaged: {damage}; the next change repairs it\n");
     }
     info.scans.iter().for_each(|known| text += &of_scan(known, &info.device));
     text
@@ -138,11 +138,11 @@ fn of_scan(known: &Known, device: &std::path::Path) -> String {
     text
 }
 
-/// What its bytes are.
+/// The type of its bytes.
 fn held(scan: &StoredScan) -> String {
     let rate = scan.frames_per_second.map_or(String::new(), |rate| format!(", {rate} a second"));
     match (scan.kind, scan.frame_bytes) {
-        (Kind::Raw, 0) => "bytes as they came".into(),
+        (Kind::Raw, 0) => "bytes in order of arrival".into(),
         (Kind::Raw, bytes) => format!("frames of {bytes} bytes{rate}"),
         (Kind::Vdif, bytes) => format!("VDIF, frames of {bytes} bytes{rate}"),
     }

@@ -1,23 +1,23 @@
-//! What the verbs do when what they are given is a `device:`: a drive without a file system.
+//! The implementations of verbs for a `device:`: a drive without a file system.
 //!
-//! No verb of its own: a device is recorded to, listed, verified and played like a store.
+//! There is no separate verb: a device is recorded to, listed, verified and played like a store.
 
 mod info;
 mod read;
-mod record;
-mod several;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::ensure;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
+use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::{Contents, Recovered, Volume, recover as recover_scans};
-use fullbore_engine::replayer::VdifFile;
+use fullbore_engine::device::{DeviceReader, Recovered, Volume, recover as recover_scans};
+use fullbore_engine::replayer::FrameFile;
 use serde::Serialize;
 
 use crate::account_table::columns;
@@ -28,14 +28,13 @@ pub use info::info;
 #[cfg(feature = "hdf5")]
 pub use read::convert;
 pub use read::{cat, verify};
-pub use record::{Recording, record};
 
-/// Reads an endpoint.
+/// Parses an endpoint.
 pub fn parse(text: &str) -> anyhow::Result<DeviceEnd> {
     DeviceEnd::parse(text).map_err(|error| explained_of(text, error))
 }
 
-/// The ends of `--to`, each given by itself or in a list: device:A,device:B. A comma may also be part of a path.
+/// The endpoints of `--to`, each given separately or in a list: device:A,device:B. A comma may also be part of a path.
 pub fn ends(texts: &[String]) -> Vec<String> {
     let mut ends: Vec<String> = Vec::new();
     for text in texts {
@@ -54,17 +53,17 @@ pub fn ends(texts: &[String]) -> Vec<String> {
     ends
 }
 
-/// Whether one of several texts names a device; then all of them have to.
+/// True if one of several texts names a device; then all of them must.
 pub fn are_meant(texts: &[String]) -> anyhow::Result<bool> {
     let devices = texts.iter().filter(|text| DeviceEnd::is_meant(text)).count();
     ensure!(
         devices == 0 || devices == texts.len(),
-        "scans of a store and devices are not taken together\n  name them in two commands"
+        "scans of a store and devices cannot be combined\n  use two commands"
     );
     Ok(devices > 0)
 }
 
-/// Refuses devices to a verb that is for scans of a store; `why` says what devices have in its place.
+/// Refuses devices for a verb that works on scans of a store; `why` names the alternative.
 pub fn refuse(texts: &[String], verb: &str, why: &str) -> anyhow::Result<()> {
     match texts.iter().find(|text| DeviceEnd::is_meant(text)) {
         Some(text) => anyhow::bail!("`{verb}` does not take devices, such as {text}\n  {why}"),
@@ -72,17 +71,26 @@ pub fn refuse(texts: &[String], verb: &str, why: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A device's index, for people and programs.
+/// The index of a device, for text and JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     device: PathBuf,
     bytes: u64,
     chunk_bytes: u32,
     generation: u64,
-    scans: &'a [StoredScan],
+    scans: Vec<ListedScan<'a>>,
     free: Vec<Gap>,
-    /// What is wrong with one copy of the index.
+    /// The damage of one copy of the index.
     damage: Option<String>,
+}
+
+/// A scan of the index, and whether it is complete.
+#[derive(Serialize)]
+struct ListedScan<'a> {
+    #[serde(flatten)]
+    scan: &'a StoredScan,
+    #[serde(flatten)]
+    completeness: Option<Completeness>,
 }
 
 /// `ls device:PATH`.
@@ -91,18 +99,18 @@ pub fn ls(text: &str, output: Output) -> anyhow::Result<ExitCode> {
     let volume = Volume::open_to_read(&end.path).map_err(explained)?;
     let superblock = volume.superblock();
     let layout = volume.layout();
-    let scans: Vec<StoredScan> = superblock
+    let scans = superblock
         .scans
         .iter()
         .filter(|scan| end.scan.as_ref().is_none_or(|name| scan.name == *name))
-        .cloned()
+        .map(|scan| ListedScan { scan, completeness: scan.completeness() })
         .collect();
     let listed = Listed {
         device: end.path.clone(),
         bytes: layout.media_bytes,
         chunk_bytes: layout.chunk_bytes,
         generation: superblock.generation,
-        scans: &scans,
+        scans,
         free: layout.gaps(&superblock.taken()),
         damage: volume.damage().map(ToString::to_string),
     };
@@ -127,7 +135,7 @@ fn table(listed: &Listed<'_>, volume: &Volume) -> String {
             "verdict",
         ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
-        rows.extend(listed.scans.iter().map(|scan| row(scan, listed.chunk_bytes)));
+        rows.extend(listed.scans.iter().map(|it| row(it.scan, listed.chunk_bytes)));
         text += &columns(&rows, 3);
     }
     let layout = volume.layout();
@@ -140,7 +148,8 @@ fn table(listed: &Listed<'_>, volume: &Volume) -> String {
         ByteSize(largest)
     );
     if let Some(damage) = &listed.damage {
-        text += &format!("one copy of the index is not good: {damage}; the next change mends it\n");
+        text +=
+            &format!("one copy of the index is damaged: {damage}; the next change repairs it\n");
     }
     text
 }
@@ -165,8 +174,8 @@ fn row(scan: &StoredScan, chunk_bytes: u32) -> Vec<String> {
     ]
 }
 
-/// The words of a status, and the last address it captured.
-fn words(status: &Status) -> String {
+/// The status in words, and the last captured address.
+pub fn words(status: &Status) -> String {
     let words: Vec<&str> = status.words.iter().map(|word| word.as_str()).collect();
     let last = status.captured_last.map_or("none".into(), |address| format!("{address:#x}"));
     format!("{}, captured last {last}", words.join(" "))
@@ -209,7 +218,7 @@ fn recovered_text(recovered: &[Recovered]) -> String {
     recovered.iter().map(line).collect()
 }
 
-/// `rm device:PATH?scan=…`: the scans are taken out of the index.
+/// `rm device:PATH?scan=…`: removes scans from the index.
 pub fn rm(
     texts: &[String],
     agreed: impl FnOnce(&[String]) -> anyhow::Result<bool>,
@@ -222,7 +231,7 @@ pub fn rm(
         ends.push(end);
     }
     if !agreed(texts)? {
-        println!("nothing was removed");
+        output::print("nothing was removed\n")?;
         return Ok(ExitCode::from(output::FOUND));
     }
     for end in ends {
@@ -236,15 +245,15 @@ pub fn rm(
     Ok(ExitCode::from(output::GOOD))
 }
 
-/// What is to be played of a device: a scan, or bare chunks.
+/// The part of a device to play: a scan, or bare chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     end: Box<DeviceEnd>,
-    /// What it is called.
+    /// The name.
     pub name: String,
 }
 
-/// The part that an endpoint means.
+/// The part that an endpoint names.
 pub fn part(text: &str) -> anyhow::Result<Part> {
     let end = Box::new(parse(text)?);
     let name =
@@ -252,12 +261,13 @@ pub fn part(text: &str) -> anyhow::Result<Part> {
     Ok(Part { end, name })
 }
 
-/// Its frames; at their rate in the index, if no other is asked for.
-pub fn frames(part: &Part, frames_per_second: Option<u64>) -> anyhow::Result<VdifFile> {
-    let contents = Contents::open(&part.end).map_err(explained)?;
+/// Its frames, at the requested rate or the rate in the index.
+pub fn frames(part: &Part, frames_per_second: Option<u64>) -> anyhow::Result<FrameFile> {
+    let contents = DeviceReader::open(&part.end).map_err(explained)?;
     let rate = contents.scan().and_then(|scan| scan.frames_per_second);
     let checked = contents.checked().map_err(explained)?;
     let bytes = checked.bytes();
     let rate = frames_per_second.or(rate);
-    Ok(VdifFile::of_bytes(Path::new(&part.name), Arc::new(checked), bytes, rate)?)
+    // VDIF headers are complete: no day is needed to read them.
+    Ok(FrameFile::of_bytes(Path::new(&part.name), Arc::new(checked), bytes, rate, Tai(0))?)
 }

@@ -9,12 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use fullbore_core::device::{DeviceEnd, Direction, Status, Word};
+use fullbore_core::completeness::Completeness;
+use fullbore_core::device::{DeviceEnd, Direction, Status, StoredScan, Word};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::device::verify::{Verification, verify_pattern, verify_scan};
-use fullbore_engine::device::{Contents, Error, Finding, Volume};
-use fullbore_engine::recorder::Control;
+use fullbore_engine::device::{DeviceDiagnostic, DeviceReader, Error, Volume};
+use fullbore_engine::recorder::StopHandle;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -24,9 +25,9 @@ use crate::output::{self, Output};
 use crate::signals;
 use crate::verbs::scan_arg;
 
-/// How an end is asked for while it is read: Ctrl-C stops, a second one aborts.
-fn control() -> anyhow::Result<Arc<Control>> {
-    let control = Arc::new(Control::default());
+/// A stop handle for reading: Ctrl-C stops, a second one aborts.
+fn control() -> anyhow::Result<Arc<StopHandle>> {
+    let control = Arc::new(StopHandle::default());
     signals::stop_recording(&control)?;
     Ok(control)
 }
@@ -49,21 +50,21 @@ pub fn verify(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
         }
         ensure!(
             end.first.is_none() && end.last.is_none(),
-            "bare chunks have no checksums\n  say what lies there: {text}&pattern=prbs31"
+            "bare chunks have no checksums\n  name the pattern: {text}&pattern=prbs31"
         );
         worst = output::worse(worst, verify_scans(&end, &control, output)?);
     }
     Ok(ExitCode::from(worst))
 }
 
-fn verify_scans(end: &DeviceEnd, control: &Control, output: Output) -> anyhow::Result<u8> {
+fn verify_scans(end: &DeviceEnd, control: &StopHandle, output: Output) -> anyhow::Result<u8> {
     let mut volume = Volume::open_to_read(&end.path).map_err(explained)?;
     let names: Vec<ScanName> = match &end.scan {
         Some(name) => vec![name.clone()],
         None => volume.superblock().scans.iter().map(|scan| scan.name.clone()).collect(),
     };
     if names.is_empty() && !output.json {
-        println!("no scans");
+        output::print("no scans\n")?;
     }
     let mut worst = output::GOOD;
     for name in &names {
@@ -73,34 +74,34 @@ fn verify_scans(end: &DeviceEnd, control: &Control, output: Output) -> anyhow::R
         bar.finish_and_clear();
         match result.map_err(explained) {
             Ok(verification) => worst = output::worse(worst, tell(&verification, output)?),
-            // One scan that cannot be verified does not keep the others from it.
+            // If one scan cannot be verified, the others are verified all the same.
             Err(error) if names.len() > 1 => {
-                eprintln!("fullbore: {}", told(&error));
+                output::say(format_args!("fullbore: {}", told(&error)));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),
         }
-        if control.asked() > 0 {
+        if control.stop_requests() > 0 {
             break;
         }
     }
     Ok(worst)
 }
 
-/// Addresses that were refused are in the read status too.
+/// Adds the read status for refused addresses.
 fn refused(error: Error, output: Output) -> anyhow::Error {
     if let Error::Address { source, .. } = &error
         && output.json
     {
         let status = Status::refused(Direction::Read, source);
-        // Whoever does not listen gets the error all the same.
+        // The error is returned even if the output is closed.
         let _ =
             output.tell(&serde_json::json!({ "event": "refused", "status": status }), String::new);
     }
     explained(error)
 }
 
-/// Whether a read came to its own end.
+/// True if a read was complete.
 fn ran_through(status: &Status) -> bool {
     !status.has(Word::Stopped) && !status.has(Word::Aborted) && !status.has(Word::EarlyEnd)
 }
@@ -152,18 +153,21 @@ fn move_on(bar: &ProgressBar, done: u64, total: u64) {
     bar.set_position(done);
 }
 
-/// What was given on.
+/// The report on the bytes written.
 #[derive(Serialize)]
 struct Given {
     device: PathBuf,
     scan: Option<ScanName>,
-    /// Where it went, if not to standard output.
+    /// The output file, if not standard output.
     file: Option<PathBuf>,
     /// The read status.
     status: Status,
     bytes: u64,
-    /// What is not as it was written.
-    wrong: Vec<Finding>,
+    /// The damaged or missing parts.
+    wrong: Vec<DeviceDiagnostic>,
+    /// The completeness of the recording, if its frames were counted.
+    #[serde(flatten)]
+    completeness: Option<Completeness>,
 }
 
 impl Given {
@@ -177,7 +181,7 @@ impl Given {
 pub fn cat(text: &str, allow_damaged: bool, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(
         !io::stdout().is_terminal(),
-        "a device's bytes are not for a terminal: send them to a pipe or a file"
+        "refusing to write a device's bytes to a terminal: use a pipe or a file"
     );
     let end = parse(text)?;
     let bar = scan_arg::bar(output, &end.path.display());
@@ -185,7 +189,7 @@ pub fn cat(text: &str, allow_damaged: bool, output: Output) -> anyhow::Result<Ex
     bar.finish_and_clear();
     let given = given?;
     if output.json {
-        eprintln!("{}", serde_json::to_string(&given)?);
+        output::say(serde_json::to_string(&given)?);
     }
     Ok(given.code())
 }
@@ -205,11 +209,10 @@ pub fn convert(
     use crate::hint::explained_of;
 
     let end = parse(from)?;
-    let target: Endpoint = to.parse().map_err(|error| explained_of(to, error))?;
-    ensure!(
-        target.scheme == "file",
-        "{to}: what lies on a device is converted to a plain file\n  write for example file:out.vdif"
-    );
+    let target = to.parse::<Endpoint>().ok().filter(|target| target.scheme == "file");
+    let target = target.with_context(|| {
+        format!("{to}: a scan on a device is converted to a plain file\n  write for example file:out.vdif")
+    })?;
     let path = file_path(&target).map_err(|error| explained_of(to, error))?;
     let mut file = File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
     let bar = if quiet { ProgressBar::hidden() } else { scan_arg::bar(output, &path.display()) };
@@ -219,7 +222,15 @@ pub fn convert(
     let given = Given { file: Some(path.clone()), ..given? };
     output.tell(&given, || {
         let (path, bytes) = (path.display(), ByteSize(given.bytes));
-        format!("{path}: {bytes}, {}\n  status    {}\n", whole(&given), super::words(&given.status))
+        let headline = given.completeness.as_ref().map_or(String::new(), |recorded| {
+            let scan = given.scan.as_ref().map_or(String::new(), ToString::to_string);
+            format!("{scan}: {}\n  {}\n", recorded.headline, recorded.explanation)
+        });
+        format!(
+            "{headline}{path}: {bytes}, {}\n  status    {}\n",
+            whole(&given),
+            super::words(&given.status)
+        )
     })?;
     Ok(given.code())
 }
@@ -228,7 +239,7 @@ pub fn convert(
 fn whole(given: &Given) -> String {
     match (given.wrong.len(), ran_through(&given.status)) {
         (0, true) => "whole".into(),
-        (0, false) => "ended before all of it was read".into(),
+        (0, false) => "ended early".into(),
         (wrong, _) => format!("{} wrong", output::count(wrong, "block")),
     }
 }
@@ -240,7 +251,7 @@ fn give(
     bar: &ProgressBar,
     output: Output,
 ) -> anyhow::Result<Given> {
-    let contents = Contents::open(end).map_err(|error| refused(error, output))?;
+    let contents = DeviceReader::open(end).map_err(|error| refused(error, output))?;
     let mut given = Given {
         device: contents.path().to_owned(),
         scan: end.scan.clone(),
@@ -248,6 +259,7 @@ fn give(
         status: contents.status(),
         bytes: 0,
         wrong: contents.findings().to_vec(),
+        completeness: contents.scan().and_then(StoredScan::completeness),
     };
     if !given.wrong.is_empty() && !allow_damaged {
         given.wrong.iter().for_each(|finding| complain(finding, output, true));
@@ -275,11 +287,11 @@ fn give(
     Ok(given)
 }
 
-fn complain(finding: &Finding, output: Output, ends: bool) {
+fn complain(finding: &DeviceDiagnostic, output: Output, ends: bool) {
     if !output.json {
-        eprintln!("fullbore: {finding}");
+        output::say(format_args!("fullbore: {finding}"));
         if ends {
-            eprintln!("  --allow-damaged goes on without it");
+            output::say("  --allow-damaged continues without it");
         }
     }
 }

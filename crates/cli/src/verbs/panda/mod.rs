@@ -1,4 +1,4 @@
-//! `fullbore panda`: one PandA, from what it would capture to files of it.
+//! `fullbore panda`: commands for one PandA, from its capture settings to its files.
 
 mod arm;
 pub mod record;
@@ -7,10 +7,10 @@ mod show;
 use std::process::ExitCode;
 
 use clap::{Args as Arguments, Subcommand};
-use fullbore_core::format::panda::forecast::Load;
+use fullbore_core::format::panda::bandwidth::Load;
 use fullbore_core::format::panda::{PandaSource, general};
 use fullbore_core::units::ByteRate;
-use fullbore_engine::panda::{Control, Patience};
+use fullbore_engine::panda::{ControlPort, Timeouts};
 
 use crate::hint::explained;
 use crate::output::Output;
@@ -38,7 +38,7 @@ enum Action {
     Record(record::Args),
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Show(args) => show::run(args, output),
@@ -59,13 +59,13 @@ pub fn source(host: &str) -> anyhow::Result<PandaSource> {
     PandaSource::parse(&text).map_err(explained)
 }
 
-/// A connection to the control port of the PandA that was typed.
-fn control(source: &PandaSource) -> anyhow::Result<Control> {
-    Control::connect(source, Patience::default()).map_err(explained)
+/// Connects to the control port of a PandA.
+fn control(source: &PandaSource) -> anyhow::Result<ControlPort> {
+    ControlPort::connect(source, Timeouts::default()).map_err(explained)
 }
 
-/// What a rate of triggers means for the link, and what to do about one that does not fit.
-fn advice(load: Load) -> String {
+/// The effect of a trigger rate on the link, and advice if it does not fit.
+pub fn advice(load: Load) -> String {
     let rate = ByteRate(load.bytes_per_second as u64);
     let percent = load.of_link * 100.0;
     let mut text = format!(
@@ -89,4 +89,22 @@ fn advice(load: Load) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::format::panda::bandwidth;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_above_that_of_the_pandas_processor_is_warned_of() {
+        let told = |megabytes: f64| advice(bandwidth::load(60, megabytes * 1e6 / 60.0));
+        let falls_behind = "a PandA's own processor has been seen to fall behind above 50 MB/s";
+        assert!(!told(49.0).contains("fall behind") && !told(49.0).contains("does not fit"));
+        for above in [51.0, 117.0] {
+            assert!(told(above).contains(falls_behind), "{}", told(above));
+        }
+        assert!(told(119.0).contains("it does not fit: it will end in `Data overrun`"));
+    }
 }

@@ -1,4 +1,4 @@
-//! `fullbore panda show`: what would be captured, and which rate of triggers the link carries.
+//! `fullbore panda show`: the captured fields, and the trigger rate that the link carries.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::container;
+use fullbore_core::format::panda::bandwidth::{self, Load};
 use fullbore_core::format::panda::control::{Captured, Client};
-use fullbore_core::format::panda::forecast::{self, Load};
 use fullbore_core::format::panda::{Kind, general};
-use fullbore_engine::panda::Control;
+use fullbore_engine::panda::ControlPort;
 use fullbore_engine::topology::{self, Link};
 use serde::Serialize;
 
@@ -17,22 +17,21 @@ use super::{advice, control, source};
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
 
-/// Show what a PandA would capture: fields, types, scales, and the rate of triggers that fits the link.
+/// Show what a PandA captures: fields, types, scales, and the trigger rate that fits the link.
 ///
-/// It also says what slows a PandA down, as far as it can be seen from here: other clients, which take its CPU
+/// It also lists what slows the PandA down, as far as it can be seen from here: other clients, which take its CPU
 /// time, and a link below 1 Gbit/s.
 ///
-/// With --rate it says whether so many triggers a second fit, and what would make them fit. Exit code 1:
-/// they do not.
+/// With --rate it says whether this trigger rate fits, and how to make it fit. Exit code 1: it does not fit.
 #[derive(ClapArgs)]
 pub struct Args {
     /// The PandA: an address, a name, or a panda:// endpoint.
     #[arg(value_name = "HOST")]
     host: String,
-    /// Triggers a second that are planned, for example 1e6.
+    /// Planned triggers per second, for example 1e6.
     #[arg(long, value_name = "N", value_parser = container::rate)]
     rate: Option<f64>,
-    /// What could be captured too.
+    /// Also list the fields that are not captured.
     #[arg(long)]
     all: bool,
 }
@@ -44,13 +43,13 @@ struct Shown {
     version: Option<(u32, u32)>,
     clock_hz: Option<f64>,
     busy: bool,
-    /// The interface of this host that leads to it.
+    /// The local interface to the PandA.
     link: Option<Link>,
-    /// Who else is connected, if the server tells.
+    /// The other clients, if the server reports them.
     other_clients: Option<Vec<Client>>,
     columns: Vec<Column>,
     sample_bytes: u32,
-    /// Triggers a second that fill a link of 1 Gbit/s.
+    /// Triggers per second that fill a link of 1 Gbit/s.
     most_samples_per_second: Option<f64>,
     load: Option<Load>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -68,19 +67,19 @@ struct Column {
     units: Option<String>,
 }
 
-/// Asks and shows.
+/// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let source = source(&args.host)?;
     let mut control = control(&source)?;
     let identity = control.identify().map_err(explained)?;
     let captured = control.captured_fields().map_err(explained)?;
     let capturable = if args.all { control.capturable().map_err(explained)? } else { Vec::new() };
-    let planned = forecast::columns(&captured);
-    let sample_bytes = forecast::sample_bytes(&planned);
+    let planned = bandwidth::columns(&captured);
+    let sample_bytes = bandwidth::sample_bytes(&planned);
     let columns: Vec<Column> =
         planned.into_iter().map(|planned| describe(&mut control, planned)).collect();
     let most =
-        (sample_bytes > 0).then(|| forecast::LINK_BYTES_PER_SECOND / f64::from(sample_bytes));
+        (sample_bytes > 0).then(|| bandwidth::LINK_BYTES_PER_SECOND / f64::from(sample_bytes));
     let shown = Shown {
         host: source.host,
         identity: identity.text,
@@ -92,7 +91,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         columns,
         sample_bytes,
         most_samples_per_second: most,
-        load: args.rate.map(|rate| forecast::load(sample_bytes, rate)),
+        load: args.rate.map(|rate| bandwidth::load(sample_bytes, rate)),
         capturable,
     };
     output.tell(&shown, || text(&shown, &captured))?;
@@ -100,8 +99,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if fits { GOOD } else { FOUND }))
 }
 
-/// Everybody who is connected, but us.
-fn others(control: &mut Control) -> Result<Option<Vec<Client>>, fullbore_engine::panda::Error> {
+/// All clients except this program.
+fn others(control: &mut ControlPort) -> Result<Option<Vec<Client>>, fullbore_engine::panda::Error> {
     let us = control.made_from().map(|from| from.to_string());
     let others = |clients: Vec<Client>| {
         clients.into_iter().filter(|client| Some(&client.address) != us.as_ref()).collect()
@@ -109,10 +108,10 @@ fn others(control: &mut Control) -> Result<Option<Vec<Client>>, fullbore_engine:
     Ok(control.clients()?.map(others))
 }
 
-/// A link below this, in Mbit/s, carries less than a PandA can send.
+/// The link speed in Mbit/s below which a PandA may be limited.
 const FULL_LINK: u64 = 1000;
 
-/// What slows it down, as far as it can be seen from here.
+/// The causes of slowness that are visible from here.
 fn surroundings(shown: &Shown) -> String {
     let mut text = String::new();
     if let Some(Link { interface, megabits }) = &shown.link {
@@ -121,7 +120,7 @@ fn surroundings(shown: &Shown) -> String {
                 "through {interface} at {megabits} Mbit/s: a PandA can send 1 Gbit/s; look at the cable and the switch\n"
             ),
             Some(megabits) => format!("through {interface} at {megabits} Mbit/s\n"),
-            None => format!("through {interface}, which does not tell its rate\n"),
+            None => format!("through {interface}, whose rate is unknown\n"),
         };
     }
     let Some(others) = &shown.other_clients else { return text };
@@ -131,7 +130,7 @@ fn surroundings(shown: &Shown) -> String {
     let readers = others.iter().filter(|client| client.takes_data).count();
     let addresses: Vec<&str> = others.iter().map(|client| client.address.as_str()).collect();
     text += &format!(
-        "{}, {readers} of them on the data port: {}\n  each takes CPU time of the PandA: close what is not needed\n",
+        "{}, {readers} of them on the data port: {}\n  each client takes CPU time of the PandA: close those you do not need\n",
         count(others.len(), "other client"),
         addresses.join(", ")
     );
@@ -143,12 +142,12 @@ fn surroundings(shown: &Shown) -> String {
     text
 }
 
-/// A column with its scale, where it has one.
-fn describe(control: &mut Control, planned: forecast::Column) -> Column {
-    let forecast::Column { field, capture, kind } = planned;
+/// A column with its scale, if it has one.
+fn describe(control: &mut ControlPort, planned: bandwidth::Column) -> Column {
+    let bandwidth::Column { field, capture, kind } = planned;
     let mut ask = |attribute: &str| control.value(&format!("{field}.{attribute}")).ok();
     let scale = ask("SCALE").and_then(|text| text.trim().parse().ok());
-    // Time stamps, gates and bits have none that can be asked for.
+    // Time stamps, gates and bits have no scale to query.
     let (offset, units) = match scale {
         Some(_) => (ask("OFFSET").and_then(|text| text.trim().parse().ok()), ask("UNITS")),
         None => (None, None),
@@ -160,7 +159,7 @@ fn describe(control: &mut Control, planned: forecast::Column) -> Column {
 fn text(shown: &Shown, captured: &[Captured]) -> String {
     let mut text = format!("{}  {}\n", shown.host, shown.identity);
     let say = |text: &mut String, line: std::fmt::Arguments<'_>| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = text.write_fmt(line);
     };
     if shown.busy {
@@ -201,4 +200,49 @@ fn could_be(shown: &Shown) -> String {
         return String::new();
     }
     format!("could be captured: {}\n", shown.capturable.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(interface: &str, megabits: Option<u64>, clients: &[&str]) -> Shown {
+        let client = |address: &&str| Client { takes_data: false, address: (*address).to_owned() };
+        Shown {
+            host: "172.23.252.201".to_owned(),
+            identity: "PandA".to_owned(),
+            version: None,
+            clock_hz: None,
+            busy: false,
+            link: Some(Link { interface: interface.to_owned(), megabits }),
+            other_clients: Some(clients.iter().map(client).collect()),
+            columns: vec![],
+            sample_bytes: 0,
+            most_samples_per_second: None,
+            load: None,
+            capturable: vec![],
+        }
+    }
+
+    #[test]
+    fn a_link_below_a_gigabit_is_named_as_a_limit() {
+        let told = |megabits| text(&shown("eth0", megabits, &[]), &[]);
+        let limit = "through eth0 at 100 Mbit/s: a PandA can send 1 Gbit/s; look at the cable and the switch\n";
+        assert!(told(Some(100)).contains(limit), "{}", told(Some(100)));
+        for fast in [1000, 10_000] {
+            assert!(told(Some(fast)).contains(&format!("through eth0 at {fast} Mbit/s\n")));
+        }
+        assert!(told(None).contains("through eth0, whose rate is unknown\n"));
+    }
+
+    #[test]
+    fn a_client_on_the_panda_itself_is_named_with_its_price() {
+        let told = |interface, clients: &[&str]| text(&shown(interface, None, clients), &[]);
+        let there = told("eth0", &["10.0.0.9:40000", "127.0.0.1:41000"]);
+        let price = "one runs on the PandA itself, as panda-webcontrol does: its makers measured 50 MB/s with it and one browser, 60 MB/s without it";
+        assert!(there.contains(price), "{there}");
+        assert!(!told("eth0", &["10.0.0.9:40000"]).contains("on the PandA itself"));
+        // A simulated PandA on this host: clients on loopback are this host's.
+        assert!(!told("lo", &["127.0.0.1:41000"]).contains("on the PandA itself"));
+    }
 }

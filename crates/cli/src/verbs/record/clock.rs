@@ -1,28 +1,28 @@
-//! `--clock-offset`, `--clock-drift`: beyond what the time in a stream's frames is warned about.
+//! `--clock-offset`, `--clock-drift`: limits for warnings about the clock of a stream.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use fullbore_core::wall::Limits;
+use fullbore_core::clock_check::ClockLimits;
 
 /// The limits, as they are typed.
 #[derive(ClapArgs, Clone, Debug)]
-pub struct ClockLimits {
-    /// Warn of streams whose time stamps lie further than this from the host's clock when they are there; `off`: of
-    /// none. The figure is in the account, whatever it is.
+pub struct ClockArgs {
+    /// Warn if the time stamps of a stream differ from the host's clock by more than this on arrival; `off`: never. The
+    /// account always has the difference.
     #[arg(long, value_name = "TIME|off", default_value = "100ms")]
     clock_offset: Offset,
-    /// Warn of streams whose rate differs by more parts in a million than this from the nominal one, by the host's
-    /// clock; `off`: of none.
+    /// Warn if the rate of a stream differs from the nominal rate by more than this many parts per million of the host's
+    /// clock; `off`: never.
     #[arg(long, value_name = "PPM|off", default_value = "100")]
     clock_drift: Drift,
 }
 
-impl ClockLimits {
-    /// What was meant.
-    pub fn limits(&self) -> Limits {
-        Limits { offset: self.clock_offset.0, drift_ppm: self.clock_drift.0 }
+impl ClockArgs {
+    /// The limits from the arguments.
+    pub fn limits(&self) -> ClockLimits {
+        ClockLimits { offset: self.clock_offset.0, drift_ppm: self.clock_drift.0 }
     }
 }
 

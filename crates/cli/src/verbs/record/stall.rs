@@ -1,34 +1,70 @@
-//! How long the members of a disk set are known to stand still: what the benchmarks of before have seen.
+//! The stall times and the write rate of members, as seen by earlier benchmarks.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::demand::{ASSUMED_STALL_MS, Stall};
+use fullbore_core::memory_budget::{ASSUMED_STALL_MS, DiskRate, Stall};
+use fullbore_core::units::ByteRate;
 use fullbore_survey::bench::history;
 use fullbore_survey::bench::result::BenchResult;
 
-/// So many results are looked through, the newest first.
+/// The most results that are searched, the newest first.
 const MOST_RESULTS: usize = 64;
 
-/// The worst stall that the newest benchmark of each member saw. Of a member that nobody has measured the default is
-/// reckoned with, and of a set the worst.
-pub fn measured(members: &[PathBuf]) -> Option<Stall> {
-    let results: Vec<BenchResult> = newest();
-    let of = |member: &PathBuf| results.iter().find_map(|result| of_result(result, member));
-    worst(members.iter().map(of))
+/// What the history says of the members.
+pub struct Measured {
+    /// The worst stall in the newest benchmark of each member; the worst member counts. A member without a benchmark has
+    /// the default.
+    pub stall: Option<Stall>,
+    /// The write rate of all members together, from the newest benchmark of exactly these disks at full speed.
+    pub disk_rate: Option<DiskRate>,
 }
 
-/// A history that cannot be read is none: nothing depends on it but a default.
+/// Reads the history.
+pub fn measured(members: &[PathBuf]) -> Measured {
+    let results: Vec<BenchResult> = newest();
+    let of = |member: &PathBuf| results.iter().find_map(|result| of_result(result, member));
+    Measured {
+        stall: worst(members.iter().map(of)),
+        disk_rate: results.iter().find_map(|result| disk_rate(result, members)),
+    }
+}
+
+/// The write rate that a benchmark at full speed measured on exactly the disks of these members.
+fn disk_rate(result: &BenchResult, members: &[PathBuf]) -> Option<DiskRate> {
+    let long = result.continuous.as_ref().filter(|it| it.paced.is_none() && !result.interrupted)?;
+    let devices = |paths: &mut dyn Iterator<Item = &Path>| {
+        paths.map(device).collect::<Option<BTreeSet<u64>>>().filter(|devices| !devices.is_empty())
+    };
+    let here = devices(&mut members.iter().map(PathBuf::as_path))?;
+    let there = devices(&mut result.targets.iter().map(|target| Path::new(&target.path)))?;
+    // In a duty cycle the rate of the settled part is told per second of a scan, while the disks write in pauses too.
+    let share =
+        long.duty.as_ref().map_or(1.0, |duty| duty.record_s / (duty.record_s + duty.pause_s));
+    let settled = long.settled.map(|settled| settled.rate * share);
+    let rate = settled.map_or(long.write.rate, |settled| settled.min(long.write.rate));
+    (here == there && rate >= 1.0).then(|| DiskRate {
+        rate: ByteRate(rate as u64),
+        by: format!("the benchmark of {}", result.started),
+    })
+}
+
+/// The number of the device that holds a path.
+fn device(path: &Path) -> Option<u64> {
+    path.metadata().ok().map(|metadata| metadata.dev())
+}
+
+/// The results in the history. An unreadable history counts as empty, because only a default depends on it.
 fn newest() -> Vec<BenchResult> {
     let paths = history::directory().and_then(|place| history::list(&place)).unwrap_or_default();
     let latest = paths.iter().rev().take(MOST_RESULTS);
     latest.filter_map(|path| history::read(path).ok()).collect()
 }
 
-/// What a benchmark saw of the disk that a member lies on.
+/// The stall that a benchmark measured on a member's disk.
 fn of_result(result: &BenchResult, member: &Path) -> Option<Stall> {
     let continuous = result.continuous.as_ref().filter(|it| it.stalls.writes > 0)?;
-    let device = |path: &Path| path.metadata().ok().map(|metadata| metadata.dev());
     let here = device(member)?;
     let same = |path: &String| device(Path::new(path)) == Some(here);
     result.targets.iter().any(|target| same(&target.path)).then(|| {
@@ -79,6 +115,18 @@ mod tests {
         result.continuous = Some(serde_json::from_value(json).unwrap());
         assert_eq!(of_result(&result, place.path()).map(|stall| stall.ms), Some(82));
         assert_eq!(of_result(&result, Path::new("/proc")), None, "another file system");
+        assert_eq!(disk_rate(&result, &[place.path().to_owned()]), None, "it has no rate");
+        let long = result.continuous.as_mut().unwrap();
+        long.write.rate = 140e6;
+        let members = [place.path().to_owned()];
+        let rate = |result: &BenchResult| disk_rate(result, &members).map(|disks| disks.rate.0);
+        assert_eq!(rate(&result), Some(140_000_000));
+        assert_eq!(disk_rate(&result, &["/proc".into()]), None, "another file system");
+        let both = [members[0].clone(), "/proc".into()];
+        assert_eq!(disk_rate(&result, &both), None, "more disks than were measured");
+        let long = result.continuous.as_mut().unwrap();
+        long.paced = Some(ByteRate(100_000_000));
+        assert_eq!(rate(&result), None, "it was not at full speed");
     }
 
     fn pass() -> serde_json::Value {

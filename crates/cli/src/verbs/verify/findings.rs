@@ -1,28 +1,27 @@
-//! Findings for people: a line each, and one line for many of a kind.
+//! Findings as text: a line each, or one line for many of a kind.
 //!
-//! A disk that is not attached holds thousands of blocks. They are one fact, and are told as one.
+//! A disk that is not attached holds thousands of blocks. They share one line.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use fullbore_core::completeness::counted;
-use fullbore_engine::store::finding::{Finding, What};
+use fullbore_core::completeness::{counted, grouped};
+use fullbore_engine::store::diagnostics::{Diagnostic, DiagnosticKind};
 
-/// So many findings of one kind are listed before the others are only counted.
+/// Findings of one kind that are listed; further ones are only counted.
 const LISTED: usize = 3;
 
-/// What a finding has in common with others: the stream, and what it is.
-type Kind<'a> = (Option<&'a str>, std::mem::Discriminant<What>);
+/// The kind of a finding: its stream and type.
+type Kind<'a> = (Option<&'a str>, std::mem::Discriminant<DiagnosticKind>);
 
-/// The lines. With `all`, one for each finding.
-pub fn lines(findings: &[Finding], all: bool) -> Vec<String> {
+/// The lines; with `all`, one for each finding. `blocks` is the number of blocks of the scan, if known.
+pub fn lines(findings: &[Diagnostic], blocks: Option<u64>, all: bool) -> Vec<String> {
     if all {
         return findings.iter().map(ToString::to_string).collect();
     }
     let absent: Vec<&Path> = findings.iter().filter_map(absent_member).collect();
-    let (away, here): (Vec<&Finding>, Vec<&Finding>) =
+    let (away, here): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
         findings.iter().partition(|finding| is_away(finding, &absent));
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines = away_lines(&away, &absent, blocks);
     let mut kinds: Vec<(Kind<'_>, usize)> = Vec::new();
     for finding in here {
         let kind = (finding.stream.as_deref(), std::mem::discriminant(&finding.what));
@@ -32,119 +31,166 @@ pub fn lines(findings: &[Finding], all: bool) -> Vec<String> {
             kinds.len() - 1
         });
         kinds[at].1 += 1;
-        if kinds[at].1 <= LISTED || absent_member(finding).is_some() {
+        if kinds[at].1 <= LISTED {
             lines.push(finding.to_string());
         }
     }
-    let missing = away_lines(&away);
-    // Below the members that they lie on, which come first.
-    let at = lines.len().min(absent.len());
-    lines.splice(at..at, missing);
     for ((stream, _), number) in kinds.into_iter().filter(|(_, number)| *number > LISTED) {
-        if let Some(stream) = stream {
-            let more = counted((number - LISTED) as u64, "more finding");
-            lines.push(format!("stream {stream}: {more} of this kind: --verbose lists them"));
-        }
+        let more = counted((number - LISTED) as u64, "more finding");
+        let of = stream.map_or(String::new(), |stream| format!("stream {stream}: "));
+        lines.push(format!("{of}{more} of this kind: --verbose lists them"));
     }
     lines
 }
 
-/// Where the member was that a finding says is not attached.
-fn absent_member(finding: &Finding) -> Option<&Path> {
+/// The former directory of the member that a finding reports as not attached.
+fn absent_member(finding: &Diagnostic) -> Option<&Path> {
     match &finding.what {
-        What::MemberAbsent { was_at, .. } => Some(was_at),
+        DiagnosticKind::MemberAbsent { was_at, .. } => Some(was_at),
         _ => None,
     }
 }
 
-/// Whether a finding only says that what lies on an absent member is not there.
-fn is_away(finding: &Finding, absent: &[&Path]) -> bool {
+/// True if a finding only reports that a member is not attached, or that its data is not available.
+fn is_away(finding: &Diagnostic, absent: &[&Path]) -> bool {
     let file = finding.file.as_deref();
     let lies_there = || file.is_some_and(|file| absent.iter().any(|root| file.starts_with(root)));
     match finding.what {
-        What::BlocksAbsent { .. } => !absent.is_empty(),
-        What::ChunkMissing { .. } | What::ParityMissing { .. } => lies_there(),
+        DiagnosticKind::MemberAbsent { .. } => true,
+        DiagnosticKind::BlocksAbsent { .. } => !absent.is_empty(),
+        DiagnosticKind::ChunkMissing { .. } | DiagnosticKind::ParityMissing { .. } => lies_there(),
         _ => false,
     }
 }
 
-/// What lies on members that are not attached, a line for each stream.
-fn away_lines(away: &[&Finding]) -> Vec<String> {
-    let mut streams: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let mut parity = 0;
-    for finding in away {
-        let entry = streams.entry(finding.stream.as_deref().unwrap_or("")).or_default();
+/// The data on members that are not attached.
+#[derive(Default)]
+struct There {
+    blocks: u64,
+    frames: u64,
+    parity: u64,
+}
+
+impl There {
+    fn add(&mut self, finding: &Diagnostic) {
         let frames = finding.frames.map_or(0, |it| it.end.saturating_sub(it.first).max(0));
-        entry.1 += frames.unsigned_abs();
+        self.frames += frames.unsigned_abs();
         match finding.what {
-            What::BlocksAbsent { count, .. } => entry.0 += count,
-            What::ChunkMissing { blocks, .. } => entry.0 += blocks,
-            What::ParityMissing { chunks } => parity += chunks,
+            DiagnosticKind::BlocksAbsent { count, .. } => self.blocks += count,
+            DiagnosticKind::ChunkMissing { blocks, .. } => self.blocks += blocks,
+            DiagnosticKind::ParityMissing { chunks } => self.parity += chunks,
             _ => {}
         }
     }
-    let told = streams.into_iter().filter(|(_, (blocks, _))| *blocks > 0);
-    let told = told.map(|(stream, (blocks, frames))| {
-        let is = if blocks == 1 { "is" } else { "are" };
-        let (blocks, frames) = (counted(blocks, "block"), counted(frames, "frame"));
-        format!("stream {stream}: {blocks} ({frames}) {is} on members that are not attached")
-    });
-    let parity = (parity > 0).then(|| {
-        let is = if parity == 1 { "is" } else { "are" };
-        format!("{} {is} on members that are not attached", counted(parity, "parity chunk"))
-    });
-    told.chain(parity).collect()
+
+    /// `25 of 100 blocks (12 504 frames) and 4 parity chunks`; nothing if there is nothing.
+    fn text(&self, all: Option<u64>) -> Option<String> {
+        let blocks = (self.blocks > 0).then(|| {
+            let blocks = match all {
+                Some(all) => format!("{} of {}", grouped(self.blocks), counted(all, "block")),
+                None => counted(self.blocks, "block"),
+            };
+            match self.frames {
+                0 => blocks,
+                frames => format!("{blocks} ({})", counted(frames, "frame")),
+            }
+        });
+        let parity = (self.parity > 0).then(|| counted(self.parity, "parity chunk"));
+        let each: Vec<String> = blocks.into_iter().chain(parity).collect();
+        (!each.is_empty()).then(|| each.join(" and "))
+    }
+}
+
+/// A line for each member that is not attached. An index names the member of a block only if that member is attached.
+/// With several members away, blocks that no index assigns to a member are on one of them.
+fn away_lines(away: &[&Diagnostic], absent: &[&Path], blocks: Option<u64>) -> Vec<String> {
+    let mut on: Vec<There> = absent.iter().map(|_| There::default()).collect();
+    let mut on_any = There::default();
+    for finding in away {
+        let file = finding.file.as_deref();
+        let named = |root: &&Path| file.is_some_and(|file| file.starts_with(root));
+        match (absent.iter().position(named), on.as_mut_slice()) {
+            (_, [only]) => only.add(finding),
+            (Some(member), on) => on[member].add(finding),
+            (None, _) => on_any.add(finding),
+        }
+    }
+    let line = |(root, there): (&&Path, &There)| match there.text(blocks) {
+        Some(data) => format!("{data} are on {}, which is not attached", root.display()),
+        None => format!("{} is not attached", root.display()),
+    };
+    let mut lines: Vec<String> = absent.iter().zip(&on).map(line).collect();
+    let any = on_any.text(blocks);
+    lines.extend(any.map(|data| format!("{data} are on the members that are not attached")));
+    if !lines.is_empty() && away.len() > absent.len() {
+        lines.push("attach the members, or list each block with --verbose".to_owned());
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
-    use fullbore_engine::store::finding::FrameRange;
+    use fullbore_engine::store::diagnostics::FrameRange;
 
     use super::*;
 
-    fn absent_block(stream: &str, first: u64) -> Finding {
+    fn absent_block(stream: &str, first: u64) -> Diagnostic {
         let frames = FrameRange { first: first as i64 * 10, end: first as i64 * 10 + 10 };
-        Finding {
+        Diagnostic {
             stream: Some(stream.into()),
             member: None,
             file: None,
             frames: Some(frames),
-            what: What::BlocksAbsent { first, count: 1 },
+            what: DiagnosticKind::BlocksAbsent { first, count: 1 },
         }
     }
 
-    fn away(path: &str) -> Finding {
+    fn away(path: &str) -> Diagnostic {
         let uuid = "00000000-0000-0000-0000-000000000000".parse().unwrap();
-        let what = What::MemberAbsent { uuid, was_at: path.into() };
-        Finding { stream: None, member: Some(path.into()), file: None, frames: None, what }
+        let what = DiagnosticKind::MemberAbsent { uuid, was_at: path.into() };
+        Diagnostic { stream: None, member: Some(path.into()), file: None, frames: None, what }
     }
 
     #[test]
-    fn what_lies_on_a_member_that_is_not_attached_is_one_line_for_each_stream() {
+    fn data_on_a_member_that_is_not_attached_is_one_line() {
         let mut findings = vec![away("/mnt/disk1")];
         findings.extend((0..40_000).map(|first| absent_block("a", first)));
         findings.push(absent_block("b", 7));
-        let told = lines(&findings, false);
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("/mnt/disk1") && told[0].contains("not attached"), "{told:?}");
+        let told = lines(&findings, Some(80_002), false);
         assert_eq!(
-            told[1],
-            "stream a: 40 000 blocks (400 000 frames) are on members that are not attached"
+            told,
+            [
+                "40 001 of 80 002 blocks (400 010 frames) are on /mnt/disk1, which is not attached",
+                "attach the members, or list each block with --verbose",
+            ]
         );
-        assert_eq!(told[2], "stream b: 1 block (10 frames) is on members that are not attached");
-        assert_eq!(lines(&findings, true).len(), findings.len());
+        assert_eq!(lines(&findings, None, true).len(), findings.len());
+    }
+
+    #[test]
+    fn blocks_of_several_members_that_are_not_attached_are_on_one_of_them() {
+        let findings = [away("/mnt/disk1"), away("/mnt/disk2"), absent_block("a", 7)];
+        assert_eq!(
+            lines(&findings, Some(9), false),
+            [
+                "/mnt/disk1 is not attached",
+                "/mnt/disk2 is not attached",
+                "1 of 9 blocks (10 frames) are on the members that are not attached",
+                "attach the members, or list each block with --verbose",
+            ]
+        );
     }
 
     #[test]
     fn blocks_that_are_nowhere_are_listed_up_to_a_few_and_counted() {
-        let findings: Vec<Finding> = (0..25).map(|first| absent_block("a", first)).collect();
-        let told = lines(&findings, false);
+        let findings: Vec<Diagnostic> = (0..25).map(|first| absent_block("a", first)).collect();
+        let told = lines(&findings, None, false);
         assert_eq!(told.len(), LISTED + 1, "{told:?}");
         assert_eq!(
             told[0],
             "stream a: block 0 is missing: none of the given members holds it; frames 0–9 (10)"
         );
         assert_eq!(told[3], "stream a: 22 more findings of this kind: --verbose lists them");
-        assert_eq!(lines(&findings[..3], false).len(), 3);
+        assert_eq!(lines(&findings[..3], None, false).len(), 3);
     }
 }

@@ -1,56 +1,56 @@
-//! The data port, decoded as it comes: bytes in, events out, and payload left where it is.
+//! Streaming decoder of the data port: bytes in, events out, without copies of payload.
 //!
 //! ```text
 //! OK ──► header ──► BIN length ──► payload ──► BIN … ──► END samples reason ──► header …
 //!  Ready   Start       Frame        FrameEnd                     End
 //! ```
 //!
-//! The decoder takes all text through [`Decoder::feed`]. Payload never passes through it: the reader
-//! takes it from the socket straight to where it shall lie, and says how much with
-//! [`Decoder::payload_taken`]. Tags are looked for where frames begin and nowhere else, for payload
-//! holds them too; anything else at such a place is damage, after which nothing can be found again.
+//! The decoder takes all text through [`Decoder::feed`]. Payload bypasses it: the reader copies it from the socket
+//! directly to its destination and reports the size with [`Decoder::payload_taken`]. The decoder looks for tags only at
+//! frame starts, because payload may contain the same bytes. Any other bytes there are damage, after which no
+//! resynchronisation is possible.
 
 use std::fmt;
 
-use super::draft::{HeaderError, LONGEST_HEADER};
 use super::header::{Header, MOST_SAMPLES};
+use super::header_builder::{HeaderError, LONGEST_HEADER};
 use super::text::FIRST_WORDS;
 
-/// The longest frame that is believed, its head included. Those of server 4.1 fit 4 MiB.
+/// The largest valid frame, including its head. Frames of server 4.1 fit 4 MiB.
 pub const LARGEST_FRAME: u32 = 64 << 20;
 
-/// `BIN ` and the length, which counts these eight bytes too.
+/// `BIN ` and the length, which includes these eight bytes.
 pub const FRAME_HEAD_BYTES: u32 = 8;
 
-/// The longest line that is no header: the answer to our options, and the end.
+/// The longest line other than a header: the answer to the options, and the end.
 const LONGEST_LINE: usize = 1024;
 
-/// What the decoder needs next.
+/// The next input that the decoder needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// Bytes for [`Decoder::feed`]. After `at_most` of them payload may follow; more can be fed, for
-    /// the decoder takes what it needs and says how much that was.
+    /// Bytes for [`Decoder::feed`]. Payload may follow after `at_most` of them. More may be fed: the decoder takes as
+    /// many as it needs and returns their number.
     Text {
-        /// So many cannot hold payload, if the server speaks the truth.
+        /// This many bytes cannot contain payload if the server is correct.
         at_most: usize,
     },
-    /// So many bytes of payload, for [`Decoder::payload_taken`].
+    /// This many bytes of payload, for [`Decoder::payload_taken`].
     Payload {
-        /// What is left of the frame.
+        /// The rest of the frame.
         bytes: u64,
     },
 }
 
-/// What happened on the data port.
+/// An event on the data port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The server has accepted our options.
+    /// The server has accepted the options.
     Ready,
     /// An acquisition begins, or is joined.
     Start {
-        /// What it says.
+        /// The parsed header.
         header: Header,
-        /// Its text, as it came but for bytes that are not UTF-8.
+        /// Its text, as received except for bytes that are not UTF-8.
         text: String,
     },
     /// A frame begins. Its payload follows, if there is any.
@@ -58,47 +58,47 @@ pub enum Event {
         /// Bytes of payload, a whole number of samples; 0 is legal.
         bytes: u64,
     },
-    /// The payload of the frame has been taken.
+    /// The payload of the frame was taken.
     FrameEnd,
     /// The acquisition is over; the connection waits for the next one.
     End {
-        /// Samples that the server says it has sent on this connection.
+        /// Samples that the server reports as sent on this connection.
         samples: u64,
-        /// Why it is over.
+        /// The reason for the end.
         reason: EndReason,
     },
 }
 
-/// Why an acquisition ended.
+/// The reason for the end of an acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
-    /// It came to the end that was set for it.
+    /// The acquisition reached its configured end.
     Ok,
-    /// Somebody disarmed it.
+    /// A client disarmed the PandA.
     Disarmed,
     /// The server's ring lapped this reader, so its last raw frame may be corrupt.
     DataOverrun,
-    /// The server saw this side close.
+    /// The server saw the client close the connection.
     EarlyDisconnect,
-    /// Triggers came faster than the captured fields can be taken.
+    /// Triggers came faster than the fields can be captured.
     FramingError,
     /// The PandA's own processor was too slow.
     DriverDataOverrun,
     /// The PandA's memory was too slow.
     DmaDataError,
-    /// The hardware ended it for a reason that the server does not know.
+    /// The hardware ended it for a reason unknown to the server.
     UnexpectedCompletion,
-    /// Words that servers of today do not use.
+    /// A reason that current servers do not use.
     Other(String),
 }
 
 impl EndReason {
-    /// What a server says when the data may be trusted to the end.
+    /// True if the data can be trusted to the end.
     pub fn is_good(&self) -> bool {
         matches!(self, EndReason::Ok | EndReason::Disarmed)
     }
 
-    /// All that servers of today say.
+    /// All reasons of current servers.
     pub const KNOWN: [EndReason; 8] = [
         EndReason::Ok,
         EndReason::Disarmed,
@@ -146,84 +146,84 @@ impl<'de> serde::Deserialize<'de> for EndReason {
     }
 }
 
-/// Something that no server of a PandA sends. Nothing after it on this connection can be believed.
+/// Input that no PandA server sends. All later bytes of this connection are invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The server does not take our options.
+    /// The server refuses the options.
     #[error("the server refused the connection: {text}")]
     Refused {
-        /// What it said.
+        /// The server's answer.
         text: String,
     },
-    /// Another answer than `OK`: this is no data port.
-    #[error("the server answered `{text}` where a PandA's data port says OK")]
+    /// The answer is not `OK`: this is not a data port.
+    #[error("the server answered `{text}` instead of OK: not a PandA's data port")]
     NoPanda {
-        /// What it said.
+        /// The server's answer.
         text: String,
     },
-    /// A line without end.
-    #[error("a line of more than {limit} bytes came where {what} was expected")]
+    /// A line has no end.
+    #[error("received a line of more than {limit} bytes instead of {what}")]
     LongLine {
-        /// What was expected.
+        /// The expected line.
         what: &'static str,
-        /// How long it can be.
+        /// The maximum length of that line.
         limit: usize,
     },
-    /// No header in all that came.
-    #[error("{limit} bytes came between acquisitions, and no header among them")]
+    /// The input contains no header.
+    #[error("{limit} bytes between acquisitions contain no header")]
     NoHeader {
-        /// How many are skipped at most.
+        /// The maximum number of bytes that are skipped.
         limit: usize,
     },
-    /// The header.
+    /// The header is invalid.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// Neither a frame nor the end.
-    #[error("byte {at} of the stream: `{}` stands where a frame or the end begins", tag.escape_ascii())]
+    /// The tag is neither a frame nor the end.
+    #[error("byte {at} of the stream: `{}` is neither a frame nor the end", tag.escape_ascii())]
     Tag {
-        /// What came.
+        /// The received bytes.
         tag: [u8; 4],
-        /// Where, counted from the first byte of the connection.
+        /// The position, counted from the first byte of the connection.
         at: u64,
     },
-    /// A frame of a length that no frame has.
+    /// The frame has an invalid length.
     #[error("byte {at} of the stream: a frame of {length} bytes, {why}")]
     Length {
-        /// What it says.
+        /// The length in the frame.
         length: u32,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
-        /// Where, counted from the first byte of the connection.
+        /// The position, counted from the first byte of the connection.
         at: u64,
     },
-    /// An end that says neither how many nor why.
+    /// The end lacks the number or the reason.
     #[error("byte {at} of the stream: `{text}` is not the end of an acquisition")]
     End {
-        /// What came.
+        /// The received line.
         text: String,
-        /// Where, counted from the first byte of the connection.
+        /// The position, counted from the first byte of the connection.
         at: u64,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a suggestion for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Refused { .. } => {
-                Some("`XML FRAMED RAW` is understood by PandABlocks servers from 3.0 on")
+                Some("PandABlocks servers support `XML FRAMED RAW` from version 3.0 on")
             }
             Error::NoPanda { .. } => {
                 Some("the data port of a PandA is 8889, its control port 8888")
             }
             Error::Tag { .. } | Error::Length { .. } => {
-                Some("what was certified before it is good; connect anew to go on")
+                Some("samples certified before it are good; reconnect to continue")
             }
             _ => None,
         }
     }
 
-    /// Whether another connection to the same PandA would bring the same: see [`HeaderError::would_come_again`].
+    /// True if another connection to the same PandA would deliver the same: see [`HeaderError::would_come_again`].
     pub fn would_come_again(&self) -> bool {
         matches!(self, Error::Header(error) if error.would_come_again())
     }
@@ -233,20 +233,20 @@ impl Error {
 #[derive(Clone, Debug)]
 pub struct Decoder {
     state: State,
-    /// What has come of a line, a header or a head, and is not whole yet.
+    /// The incomplete part of a line, a header or a head.
     held: Vec<u8>,
     sample_bytes: u32,
-    /// Bytes taken since the connection was made.
+    /// Bytes taken since the connection was opened.
     at: u64,
-    /// Where the latest tag began.
+    /// Position of the latest tag.
     tag_at: u64,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The answer to our options.
+    /// The answer to the options.
     Greeting,
-    /// Lines until a header begins, and how many bytes of them were skipped.
+    /// Lines before a header, and the number of skipped bytes.
     Waiting(usize),
     Xml,
     Text,
@@ -267,12 +267,12 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a new connection, which begins with the answer to our options.
+    /// Returns a decoder for a new connection, which begins with the answer to the options.
     pub fn new() -> Self {
         Decoder { state: State::Greeting, held: Vec::new(), sample_bytes: 1, at: 0, tag_at: 0 }
     }
 
-    /// What is needed next.
+    /// Returns the next input that the decoder needs.
     pub fn want(&self) -> Want {
         match self.state {
             State::Payload(bytes) if bytes > 0 => Want::Payload { bytes },
@@ -284,18 +284,18 @@ impl Decoder {
         }
     }
 
-    /// Bytes taken since the connection was made.
+    /// Returns the bytes taken since the connection was opened.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Whether an acquisition is going on: a header has come, and no end.
+    /// True while an acquisition is running: between a header and its end.
     pub fn in_acquisition(&self) -> bool {
         matches!(self.state, State::HeaderEnd | State::Boundary | State::Payload(_) | State::End)
     }
 
-    /// Takes text up to the next event and says how many bytes that were. It takes nothing while
-    /// payload is wanted. Call it until it has taken all and no event came.
+    /// Takes text up to the next event and returns the number of bytes. It takes none while payload is expected. Call
+    /// it until it has taken all bytes without an event.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>), Error> {
         let mut taken = 0;
         loop {
@@ -329,7 +329,7 @@ impl Decoder {
         }
     }
 
-    /// So many bytes of payload have been taken; not more than were wanted.
+    /// Notes that this many bytes of payload were taken; at most the requested number.
     pub fn payload_taken(&mut self, bytes: u64) -> Option<Event> {
         let State::Payload(left) = &mut self.state else {
             assert_eq!(bytes, 0, "payload was taken where there is none");
@@ -345,7 +345,7 @@ impl Decoder {
         Some(Event::FrameEnd)
     }
 
-    /// Gathers a line into `held` and acts on it once it is whole.
+    /// Collects a line in `held` and processes it once it is whole.
     fn line(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>), Error> {
         let (what, limit) = match self.state {
             State::Greeting => ("OK", LONGEST_LINE),
@@ -477,13 +477,13 @@ impl Decoder {
     }
 }
 
-/// The last line of what has come, which ends with a line feed.
+/// Returns the last line of the input, which ends with a line feed.
 fn last_line(bytes: &[u8]) -> &[u8] {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     &line[line.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)..]
 }
 
-/// A line for people: UTF-8, without what would upset a terminal.
+/// Returns a line for people: UTF-8, without control characters.
 fn readable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.trim_end().chars().filter(|c| !c.is_control()).collect()

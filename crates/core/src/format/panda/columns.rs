@@ -1,4 +1,4 @@
-//! From packed samples to columns: integers as they came, or the positions that they mean.
+//! Unpacks samples into columns: integers as captured, or scaled positions.
 //!
 //! ```text
 //! sample 0 | bits | min | max | sum     |        bits | b0 b1 b2 …
@@ -6,70 +6,69 @@
 //! sample 2 | bits | min | max | sum     |        mean | s0 s1 s2 …  × scale ÷ gate + offset
 //! ```
 //!
-//! Every value is computed in the server's own order of operations, so what a server would have sent
-//! scaled comes out the same to the last bit. The kernels are loops over slices without a branch, and
-//! they write into buffers that the caller keeps: nothing is allocated once those are there.
+//! Every value is computed in the server's own order of operations, so the result equals that of a scaling server to
+//! the last bit. The kernels are loops over slices without branches. They write into buffers of the caller and allocate
+//! no memory.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::header::{Field, Header, Kind, Process, Scaling};
 
-/// Samples that are taken apart at a time: their bytes stay in the first-level cache while every
-/// column is read from them.
+/// Samples that are unpacked at a time: their bytes stay in the first-level cache while every column is read from them.
 const TILE: usize = 256;
 
-/// Words of a sample that a PandA can capture, with room for those of servers to come.
+/// The largest number of words in a sample of a PandA, with room for future servers.
 const MOST_FIELDS: usize = 1024;
 
-// Buffers are handed on as the little-endian bytes that files hold.
+// Buffers are used as the little-endian bytes of files.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// In which form columns are wanted.
+/// The form of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Positions as doubles, wherever a field has a scale.
+    /// Positions as doubles, for each field with a scale.
     Scaled,
-    /// Integers as they were captured.
+    /// Integers as captured.
     Native,
 }
 
-/// Why a header's samples cannot be taken apart.
+/// The reason why samples with this header cannot be unpacked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing was captured.
-    #[error("the header names no field")]
+    /// The header has no fields.
+    #[error("the header has no fields")]
     Empty,
-    /// More fields than any PandA has.
-    #[error("the header names {fields} fields, more than {MOST_FIELDS}")]
+    /// The header has more fields than any PandA.
+    #[error("the header has {fields} fields, more than {MOST_FIELDS}")]
     TooMany {
-        /// How many.
+        /// The number of fields.
         fields: usize,
     },
-    /// A field lies outside its sample.
+    /// A field is outside its sample.
     #[error("field {column} ends at byte {end} of a sample of {sample_bytes} bytes")]
     Outside {
         /// The field.
         column: String,
-        /// Where it would end.
+        /// The end of the field.
         end: u64,
         /// Bytes of a sample.
         sample_bytes: u32,
     },
-    /// A mean was captured without that which it is divided by.
+    /// A mean was captured without the gate that divides it.
     #[error(
-        "field {column} needs the gate, and neither PCAP.GATE_DURATION nor PCAP.SAMPLES was captured"
+        "field {column} needs the gate, but neither PCAP.GATE_DURATION nor PCAP.SAMPLES was captured"
     )]
     NoGate {
         /// The field.
         column: String,
     },
     /// A standard deviation was captured without its sum.
-    #[error("field {column} needs the sum of the same field, and none was captured before it")]
+    #[error("field {column} needs the sum of the same field, but none was captured before it")]
     NoSum {
         /// The field.
         column: String,
     },
-    /// Raw samples with a double that has a scale: nobody knows whether it was applied.
+    /// Raw samples have a double with a scale: it is unknown if the scale was applied.
     #[error(
         "field {column} is a double with a scale, in samples that are said to be raw: whether it is scaled \
          already is not known"
@@ -78,17 +77,17 @@ pub enum Error {
         /// The field.
         column: String,
     },
-    /// The bytes of a field do not fit what was captured.
+    /// The bytes of a field do not match its capture option.
     #[error("field {column} cannot be of type {kind:?}")]
     Kind {
         /// The field.
         column: String,
-        /// What the header says.
+        /// The kind in the header.
         kind: Kind,
     },
 }
 
-/// What a column's values are.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// Bits, or the ticks of the gate.
@@ -114,22 +113,22 @@ impl Element {
     }
 }
 
-/// One column as it comes out.
+/// One output column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// `COUNTER1.OUT.Mean`
     pub name: String,
     /// `Mean`
     pub capture: String,
-    /// What its values are.
+    /// The type of its values.
     pub element: Element,
-    /// How its integers become a position, done already if the values are doubles. Bits have none; that of a
+    /// The conversion from integer to position, already applied if the values are doubles. Bits have none; that of a
     /// standard deviation has no offset.
     pub scaling: Option<Scaling>,
     kernel: Kernel,
 }
 
-/// How a column's values are had from a sample; numbers are byte offsets in it.
+/// The computation of a column's values from a sample; numbers are byte offsets in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kernel {
     Uint32 { at: usize },
@@ -160,7 +159,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// So many zeros.
+    /// Returns `rows` zeros.
     pub fn new(element: Element, rows: usize) -> Self {
         match element {
             Element::Uint32 => Values::Uint32(vec![0; rows]),
@@ -171,7 +170,7 @@ impl Values {
         }
     }
 
-    /// The values as files hold them: little-endian, one after another.
+    /// Returns the values as in files: little-endian, consecutive.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Values::Uint32(values) => values.as_slice().as_bytes(),
@@ -182,7 +181,7 @@ impl Values {
         }
     }
 
-    /// The same, to be filled from elsewhere.
+    /// Returns the same bytes, for writing.
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         match self {
             Values::Uint32(values) => values.as_mut_slice().as_mut_bytes(),
@@ -200,7 +199,7 @@ impl AsMut<[u8]> for Values {
     }
 }
 
-/// The recipe that takes samples of one header apart.
+/// The plan for unpacking samples with one header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     list: Vec<Column>,
@@ -208,7 +207,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The recipe for a header.
+    /// Returns the plan for a header.
     pub fn new(header: &Header, form: Form) -> Result<Self, Error> {
         if header.fields.is_empty() {
             return Err(Error::Empty);
@@ -224,7 +223,7 @@ impl Columns {
         })
     }
 
-    /// The columns, in the order of the header.
+    /// Returns the columns, in the order of the header.
     pub fn list(&self) -> &[Column] {
         &self.list
     }
@@ -234,17 +233,18 @@ impl Columns {
         self.sample_bytes
     }
 
-    /// A buffer for each column with room for `rows` values.
+    /// Returns a buffer for each column with room for `rows` values.
     pub fn buffers(&self, rows: usize) -> Vec<Values> {
         self.list.iter().map(|column| Values::new(column.element, rows)).collect()
     }
 
-    /// Takes samples apart, into the buffers from value `at` on; says how many samples those were.
+    /// Unpacks samples into the buffers, from value `at` on. Returns the number of samples.
     ///
     /// The buffers are those of [`Columns::buffers`], or memory for as many values of each column, aligned to them.
     ///
     /// # Panics
-    /// If the bytes are no whole samples, or the buffers are no such memory or too short.
+    ///
+    /// If the bytes are not whole samples, or the buffers are unsuitable or too short.
     pub fn convert(&self, samples: &[u8], at: usize, buffers: &mut [impl AsMut<[u8]>]) -> usize {
         assert!(samples.len().is_multiple_of(self.sample_bytes), "whole samples are converted");
         assert_eq!(buffers.len(), self.list.len(), "a buffer for each column");
@@ -260,7 +260,7 @@ impl Columns {
     }
 }
 
-/// Every field lies in its sample, or its bytes would be those of the next one.
+/// Checks that every field is inside its sample; otherwise it would use bytes of the next one.
 fn check_places(header: &Header) -> Result<(), Error> {
     let outside = header.fields.iter().find_map(|field| {
         let end = u64::from(field.offset_bytes) + u64::from(field.kind.bytes());
@@ -292,7 +292,7 @@ fn column(header: &Header, field: &Field, form: Form) -> Result<Column, Error> {
     })
 }
 
-/// A deviation is how far values lie from their mean: wherever zero is, it is the same.
+/// The offset does not apply to a deviation, which is the distance of values from their mean.
 fn scaling_of(field: &Field) -> Option<Scaling> {
     let scaling = field.scaling.clone()?;
     match field.capture.as_str() {
@@ -304,7 +304,7 @@ fn scaling_of(field: &Field) -> Option<Scaling> {
 fn native(header: &Header, field: &Field) -> Kernel {
     let at = field.offset_bytes as usize;
     match field.kind {
-        // A gate of more than 2³¹ ticks is announced as int32 and yet not negative.
+        // A gate of more than 2³¹ ticks is announced as int32 but is not negative.
         Kind::Int32 if gate(header) == Some(at) => Kernel::Uint32 { at },
         Kind::Uint32 => Kernel::Uint32 { at },
         Kind::Int32 => Kernel::Int32 { at },
@@ -339,7 +339,7 @@ fn scaled(header: &Header, field: &Field) -> Result<Kernel, Error> {
     }
 }
 
-/// Where the gate's raw ticks are: newer FPGAs and older ones name it differently.
+/// Returns the position of the gate's raw ticks: newer and older FPGAs use different names.
 fn gate(header: &Header) -> Option<usize> {
     ["PCAP.GATE_DURATION", "PCAP.SAMPLES"].into_iter().find_map(|name| {
         let field = header.fields.iter().find(|f| f.name == name && f.kind.bytes() == 4)?;
@@ -347,7 +347,7 @@ fn gate(header: &Header) -> Option<usize> {
     })
 }
 
-/// The sum that belongs to a sum of squares: that of the same field, sent as its mean.
+/// Returns the sum for a sum of squares: that of the same field, sent as its mean.
 fn sum_of(header: &Header, field: &Field) -> Option<usize> {
     let sum = header.fields.iter().rfind(|other| {
         other.name == field.name
@@ -377,7 +377,7 @@ impl Kernel {
 
 type Range = std::ops::Range<usize>;
 
-/// One column of one tile.
+/// Computes one column of one tile.
 fn fill(kernel: Kernel, tile: &[u8], sample_bytes: usize, rows: Range, values: &mut [u8]) {
     match kernel {
         Kernel::Uint32 { at } => {
@@ -432,12 +432,12 @@ fn fill(kernel: Kernel, tile: &[u8], sample_bytes: usize, rows: Range, values: &
     }
 }
 
-/// The values that lie in these bytes.
+/// Returns the values in these bytes.
 fn values_of<T: FromBytes + IntoBytes>(bytes: &mut [u8]) -> &mut [T] {
     <[T]>::mut_from_bytes(bytes).expect("a buffer holds whole values, aligned to them")
 }
 
-/// The loop that all kernels are: a value of each sample, without a branch.
+/// The common loop of all kernels: one value per sample, without a branch.
 #[inline(always)]
 fn each<T>(tile: &[u8], sample_bytes: usize, out: &mut [T], value: impl Fn(&[u8]) -> T) {
     for (out, sample) in out.iter_mut().zip(tile.chunks_exact(sample_bytes)) {
@@ -455,15 +455,15 @@ fn long(sample: &[u8], at: usize) -> [u8; 8] {
     sample[at..at + 8].try_into().expect("eight bytes")
 }
 
-/// A sum over the gate is no number where the gate was closed.
+/// Returns the mean. It is NaN if the gate was closed.
 #[inline(always)]
 fn mean(sum: i64, gate: u32, scale: f64, offset: f64) -> f64 {
-    // 0 ÷ 0 is what no number is; any other sum over no ticks would be infinite.
+    // 0 ÷ 0 is NaN; any other sum over zero ticks would be infinite.
     let ticks = if gate == 0 { f64::NAN } else { f64::from(gate) };
     scale * sum as f64 / ticks + offset
 }
 
-/// √(A/N − (B/N)²), with the difference of the two great numbers taken in integers.
+/// Returns √(A/N − (B/N)²). The difference of the two large numbers is computed in integers.
 fn deviation(squares: i128, sum: i64, gate: u32, scale: f64) -> f64 {
     if gate == 0 {
         return f64::NAN;
@@ -488,10 +488,10 @@ mod tests {
 
     use super::*;
 
-    /// Scale and offset, of fields that are no bits.
+    /// Scale and offset, for fields other than bits.
     type Scale = Option<(f64, f64)>;
 
-    /// A header of packed fields: name, capture, kind and scale.
+    /// Returns a header of packed fields: name, capture, kind and scale.
     fn header(fields: &[(&str, &str, Kind, Scale)]) -> Header {
         let mut sample_bytes = 0;
         let fields = fields.iter().map(|&(name, capture, kind, scaling)| {
@@ -533,7 +533,7 @@ mod tests {
         ])
     }
 
-    /// Samples in which every 32-bit word of sample i is i, as in the recordings.
+    /// Returns samples in which every 32-bit word of sample i is i, as in the recordings.
     fn numbered(sample_bytes: usize, rows: u32) -> Vec<u8> {
         (0..rows).flat_map(|i| i.to_le_bytes().repeat(sample_bytes / 4)).collect()
     }
@@ -545,7 +545,7 @@ mod tests {
         buffers
     }
 
-    /// The payload of all frames of a recording.
+    /// Returns the payload of all frames of a recording.
     fn samples_of(recording: &[u8]) -> Vec<u8> {
         let mut unpacked = Vec::new();
         flate2::read::GzDecoder::new(recording).read_to_end(&mut unpacked).unwrap();
@@ -696,7 +696,7 @@ mod tests {
         proptest::collection::vec((kind, scaling, any::<bool>()), 1..12)
     }
 
-    /// One value as §4 has it, with nothing but its own bytes and the gate's and the sum's.
+    /// Returns one value as in §4, from its own bytes, the gate and the sum alone.
     fn naive(field: &Field, gate: u32, sum: i64, bytes: &[u8], scaled: bool) -> Vec<u8> {
         let at = field.offset_bytes as usize;
         let own = &bytes[at..at + field.kind.bytes() as usize];
@@ -737,7 +737,7 @@ mod tests {
                 ("WIDE".to_owned(), "Mean", Kind::Int64, Some((2.0, 1.0))),
             ];
             for (n, (kind, scaling, mean)) in fields.into_iter().enumerate() {
-                // No raw double has a scale.
+                // A raw double has no scale.
                 let scaling = scaling.filter(|_| kind != Kind::Double);
                 let (name, capture) = match kind {
                     Kind::Int96 => ("WIDE".to_owned(), "StdDev"),
@@ -776,7 +776,7 @@ mod tests {
         }
     }
 
-    /// Prints a figure rather than demanding one: machines differ.
+    /// Prints the rate and requires none, because machines differ.
     #[test]
     fn how_fast_samples_are_taken_apart() {
         let (header, rows) = (recorded(), 64 * 1024);

@@ -6,7 +6,7 @@
 //! T< lines ""    ──►  OK         |  ERR text
 //! ```
 //!
-//! Answers come in the order of the requests, so several may be under way.
+//! Answers arrive in the order of the requests, so several requests may be outstanding.
 
 use std::collections::VecDeque;
 
@@ -16,11 +16,11 @@ pub const LONGEST_REQUEST: usize = 1022;
 /// The longest line of an answer.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The most lines of an answer, and their bytes together: the largest table is far below.
+/// The largest number of lines of an answer, and of their bytes together: the largest table is far smaller.
 const MOST_LINES: usize = 1 << 20;
 const MOST_BYTES: usize = 64 << 20;
 
-/// One thing asked of the server.
+/// A request to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `what?`
@@ -42,7 +42,7 @@ impl Request {
         Request::Set(what.into(), value.into())
     }
 
-    /// The bytes that ask it.
+    /// Returns the bytes of the request.
     pub fn bytes(&self) -> Result<Vec<u8>, Error> {
         let lines: Vec<String> = match self {
             Request::Ask(what) => vec![format!("{what}?")],
@@ -71,53 +71,53 @@ impl Request {
     }
 }
 
-/// What the server answered.
+/// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
+    /// The request succeeded.
     Ok,
     /// One value.
     Value(String),
-    /// Several.
+    /// Several values.
     Lines(Vec<String>),
-    /// It will not.
+    /// The request failed.
     Err(String),
 }
 
-/// Something that no server of a PandA answers, or a request that cannot be made.
+/// An answer that no PandA server gives, or an impossible request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A line that is too long, or of several lines.
+    /// The request line is too long, or contains line feeds.
     #[error("`{text}` cannot be sent to a PandA: a line has at most {LONGEST_REQUEST} bytes")]
     Request {
-        /// What was to be sent.
+        /// The text of the request.
         text: String,
     },
-    /// No answer of a PandA.
-    #[error("`{line}` is not the answer of a PandA")]
+    /// The line is not an answer of a PandA.
+    #[error("`{line}` is not an answer of a PandA")]
     Answer {
-        /// What came.
+        /// The received line.
         line: String,
     },
-    /// More than any answer has.
+    /// The answer is longer than any valid answer.
     #[error("an answer is longer than {limit} {what}")]
     TooLong {
-        /// How many are read.
+        /// The limit.
         limit: usize,
-        /// Of what.
+        /// The unit of the limit.
         what: &'static str,
     },
-    /// An answer of another kind than asked for.
+    /// The answer has another kind than the request requires.
     #[error("the PandA answered {request} with {answer}")]
     Unexpected {
-        /// What was asked.
+        /// The request.
         request: String,
-        /// What it said.
+        /// The server's answer.
         answer: String,
     },
 }
 
-/// Reads answers from the bytes of a control connection.
+/// Parses answers from the bytes of a control connection.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     line: Vec<u8>,
@@ -127,7 +127,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Takes all the bytes.
+    /// Takes all bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Error> {
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             if self.line.len() + piece.len() > LONGEST_LINE {
@@ -143,7 +143,7 @@ impl Answers {
         Ok(())
     }
 
-    /// The next answer, if it is whole.
+    /// Returns the next answer, if it is whole.
     pub fn next_answer(&mut self) -> Option<Answer> {
         self.ready.pop_front()
     }
@@ -185,11 +185,11 @@ fn no_answer(line: &str) -> Error {
 /// `*PCAP.STATUS?`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Status {
-    /// An acquisition is armed.
+    /// True if an acquisition is armed.
     pub busy: bool,
-    /// Data connections.
+    /// Number of data connections.
     pub readers: u32,
-    /// Those that still take data of the latest acquisition.
+    /// Number of those that still take data of the latest acquisition.
     pub active: u32,
 }
 
@@ -210,7 +210,7 @@ impl Status {
 /// `*IDN?`
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Identity {
-    /// All of it.
+    /// The whole text.
     pub text: String,
     /// The server's version: two numbers, unless it is a development build.
     pub version: Option<(u32, u32)>,
@@ -232,9 +232,9 @@ impl Identity {
 /// A connection to the server, a line of `*WHO?`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Client {
-    /// Whether it is on the data port, and takes samples; else it is on the control port.
+    /// True for a client of the data port, which takes samples; false for the control port.
     pub takes_data: bool,
-    /// Where it comes from, as the PandA sees it.
+    /// Its address, as seen by the PandA.
     pub address: String,
 }
 
@@ -251,19 +251,19 @@ impl Client {
         Some(Client { takes_data, address: address.to_owned() })
     }
 
-    /// Whether it runs on the PandA itself, as its web server does.
+    /// True if it runs on the PandA itself, as its web server does.
     pub fn is_on_the_panda(&self) -> bool {
         let address = self.address.parse::<std::net::SocketAddr>();
         address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 }
 
-/// One line of `*CAPTURE?`: a field, and what is captured of it.
+/// One line of `*CAPTURE?`: a field and its capture options.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Captured {
     /// `COUNTER1.OUT`
     pub field: String,
-    /// `Min`, `Max`, `Mean`; empty if the server does not say.
+    /// `Min`, `Max`, `Mean`; empty if the server does not report them.
     pub options: Vec<String>,
 }
 
@@ -275,7 +275,7 @@ impl Captured {
     }
 }
 
-/// What is kept of a PandA's settings with a scan: how it was triggered is told by nothing else.
+/// The settings of a PandA that are stored with a scan. The data alone does not show the trigger configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Settings {
     /// `*IDN?`
@@ -290,16 +290,16 @@ pub struct Settings {
     pub attributes: Vec<String>,
     /// Tables and their lines in base64.
     pub tables: Vec<(String, Vec<String>)>,
-    /// What was too long to be kept.
+    /// The names of settings that were too long to store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
 
-/// The most text of settings that is kept with a scan.
+/// The largest size of settings that is stored with a scan.
 pub const MOST_SETTINGS_BYTES: usize = 1 << 20;
 
 impl Settings {
-    /// Bytes of all its text.
+    /// Returns the bytes of all its text.
     pub fn bytes(&self) -> usize {
         let lines = [&self.capture, &self.config, &self.attributes];
         let named = self.bits.iter().chain(&self.tables);
@@ -308,7 +308,7 @@ impl Settings {
             + named.map(|(name, lines)| name.len() + text_of(lines)).sum::<usize>()
     }
 
-    /// As much of it as fits so many bytes, the most telling first. What does not fit is named.
+    /// Returns as many settings as fit into `most` bytes, the most important first. The rest is listed by name.
     pub fn bounded(mut self, most: usize) -> Settings {
         let mut room = most;
         let mut left_out = std::mem::take(&mut self.left_out);

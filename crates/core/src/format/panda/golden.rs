@@ -1,5 +1,5 @@
-//! Recordings of a PandABlocks server, and the dumps that its client tests with, split and cut at
-//! every place where that could matter. Their origin is in `tests/data/panda`.
+//! Recordings of a PandABlocks server, and the dumps of its client's tests, split and cut at every significant
+//! position. Their origin is in `tests/data/panda`.
 
 use std::io::Read;
 
@@ -21,7 +21,7 @@ fn recording(name: &str) -> Vec<u8> {
 }
 
 trait ReplaceStart {
-    /// Some dumps begin with `OK` of their own.
+    /// Some dumps begin with an `OK` of their own.
     fn replace_start(self) -> Vec<u8>;
 }
 
@@ -34,22 +34,22 @@ impl ReplaceStart for Vec<u8> {
     }
 }
 
-/// What a reader sees: events without payload, the payload, and the tallies.
+/// The results of a reader: events without payload, the payload, and the totals.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     events: Vec<Event>,
     payload: Vec<u8>,
-    /// Samples certified as they came, of each acquisition.
+    /// Samples certified in order of arrival, for each acquisition.
     certified: Vec<u64>,
-    tallies: Vec<Tally>,
+    tallies: Vec<ConnectionTotals>,
     error: Option<Error>,
 }
 
-/// Reads pieces as a recorder does. Afterwards the connection is closed.
+/// Reads pieces as a recorder does. The connection then closes.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
     let mut seen = Seen::default();
     let mut decoder = Decoder::new();
-    let mut certifier: Option<Certifier> = None;
+    let mut certifier: Option<SampleValidator> = None;
     'pieces: for mut piece in pieces {
         loop {
             let event = match decoder.want() {
@@ -75,7 +75,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Seen {
             let Some(event) = event else { break };
             match (&event, &mut certifier) {
                 (Event::Start { header, .. }, none) => {
-                    *none = Some(Certifier::new(header));
+                    *none = Some(SampleValidator::new(header));
                     seen.certified.push(0);
                 }
                 (Event::Frame { bytes }, Some(certifier)) => {
@@ -233,7 +233,7 @@ fn every_way_of_splitting_a_dump_in_two_decodes_alike() {
     }
 }
 
-/// Places in and around all that is not payload.
+/// Returns the positions in and around all bytes other than payload.
 fn seams(dump: &[u8]) -> Vec<usize> {
     let mut at = 0;
     let mut seams: Vec<usize> = Vec::new();

@@ -1,27 +1,27 @@
-//! What a PandA says of an acquisition before its first sample.
+//! The header of an acquisition, sent before its first sample.
 
 use serde::{Deserialize, Serialize};
 
-use super::draft::HeaderError;
+use super::header_builder::HeaderError;
 use crate::time::Tai;
 
-/// The most samples that any count of an acquisition can say: at the fastest trigger there is they would take a
-/// thousand years, and two such counts still have a sum.
+/// The largest valid sample count of an acquisition. At the fastest trigger rate it would take a thousand years, and
+/// the sum of two such counts does not overflow.
 pub const MOST_SAMPLES: u64 = 1 << 62;
 
 /// The header of one acquisition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// When it was armed, by the PandA's clock. Servers before 3.0a1 do not say.
+    /// Time of arming, by the PandA's clock. Servers before 3.0a1 do not report it.
     pub arm_time: Option<Tai>,
-    /// When it was armed and enabled; by a hardware clock if `hw_time_offset_ns` is there.
+    /// Time at which it was armed and enabled; by a hardware clock if `hw_time_offset_ns` is present.
     pub start_time: Option<Tai>,
     /// System time minus hardware time at the start, in nanoseconds.
     pub hw_time_offset_ns: Option<i64>,
-    /// Index of the first sample that follows: how many were taken before this reader joined. At most
+    /// Index of the first sample that follows: the number of samples before this reader joined. At most
     /// [`MOST_SAMPLES`].
     pub missed: u64,
-    /// Whether the server has scaled the samples.
+    /// The server's processing of the samples.
     pub process: Process,
     /// Bytes of a sample.
     pub sample_bytes: u32,
@@ -30,7 +30,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header as recordings keep it: as it came, in XML or as lines of text.
+    /// Parses a header as stored in recordings: as received, in XML or as lines of text.
     pub fn of_recording(text: &str) -> Result<Header, HeaderError> {
         match text.trim_start().starts_with('<') {
             true => Header::from_xml(text.as_bytes()),
@@ -38,7 +38,7 @@ impl Header {
         }
     }
 
-    /// What it says of the acquisition as a whole, by the names and in the order of both its forms.
+    /// Returns its properties of the whole acquisition, with the names and in the order of both its forms.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let time = |name, time: Option<Tai>| time.map(|time| (name, format!("{time:.9}")));
         let offset = self.hw_time_offset_ns.map(|ns| ("hw_time_offset_ns", ns.to_string()));
@@ -53,11 +53,11 @@ impl Header {
     }
 }
 
-/// What the server did to the samples before it sent them.
+/// The server's processing of samples before it sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Process {
-    /// Integers as they were captured.
+    /// Integers as captured.
     Raw,
     /// Doubles, scaled by the server.
     Scaled,
@@ -68,17 +68,17 @@ pub enum Process {
 pub struct Field {
     /// `COUNTER1.OUT`
     pub name: String,
-    /// `Value`, `Min`, `Max`, `Mean`, `Sum`, `Diff`, `StdDev`; older servers have other words.
+    /// `Value`, `Min`, `Max`, `Mean`, `MemoryBudget`, `Diff`, `StdDev`; older servers have other words.
     pub capture: String,
-    /// What its bytes are.
+    /// The kind of its bytes.
     pub kind: Kind,
-    /// Where in the sample it begins.
+    /// Offset of the column in the sample.
     pub offset_bytes: u32,
-    /// How its integers become a position. Bits have none.
+    /// The conversion from integer to position. Bits have none.
     pub scaling: Option<Scaling>,
 }
 
-/// What the bytes of a column are, little-endian.
+/// The kind of a column's bytes, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -108,16 +108,16 @@ impl Kind {
 /// `position = scale × raw + offset`, in `units`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// Positions of one step.
+    /// The size of one step.
     pub scale: f64,
-    /// The position of zero.
+    /// The position of raw value zero.
     pub offset: f64,
-    /// UTF-8; empty if none were set.
+    /// UTF-8; empty if not set.
     pub units: String,
 }
 
 impl Field {
-    /// `COUNTER1.OUT.Mean`, the column's name in files.
+    /// Returns `COUNTER1.OUT.Mean`, the column's name in files.
     pub fn column(&self) -> String {
         format!("{}.{}", self.name, self.capture)
     }

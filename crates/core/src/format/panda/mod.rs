@@ -6,40 +6,40 @@
 //!               END         how many were sent, and why no more will come
 //! ```
 //!
-//! A sample's index is `missed` of the header plus its place after it. Source: the PandABlocks
-//! server's documentation of its capture port, and recordings of server 4.1.
+//! A sample's index is `missed` of the header plus its position after it. Source: the PandABlocks server's
+//! documentation of its capture port, and recordings of server 4.1.
 //!
 //! - [`codec`]: the data port, bytes in, events out; payload is never copied
-//! - [`certify`]: which of the samples that came can be trusted
+//! - [`validate`]: decides which of the received samples can be trusted
 //! - [`columns`]: from packed samples to columns of integers or positions
-//! - [`books`]: the account of an acquisition, over as many connections as it took
+//! - [`acquisition_account`]: the account of an acquisition, over all its connections
 //! - [`control`]: the lines of the control port
-//! - [`forecast`]: how large a sample will be, and which rate a link carries
-//! - [`triggers`]: whether the times of triggers go forward
-//! - [`source`]: which PandA, as `panda://host` says it
+//! - [`bandwidth`]: the size of a sample, and the rates of a link
+//! - [`triggers`]: checks that trigger times increase
+//! - [`source`]: the `panda://host` endpoint
 
-pub mod books;
-pub mod certify;
+pub mod acquisition_account;
+pub mod bandwidth;
 pub mod codec;
 pub mod columns;
 pub mod control;
-mod draft;
-pub mod forecast;
 pub mod header;
+mod header_builder;
 mod notes;
 pub mod source;
 mod text;
 pub mod triggers;
+pub mod validate;
 mod xml;
 
-pub use books::{Books, Closed};
-pub use certify::{Certifier, Ending, Tally};
+pub use acquisition_account::{AcquisitionAccount, AcquisitionResult};
 pub use codec::{Decoder, EndReason, Event, Want};
-pub use draft::HeaderError;
 pub use header::{Field, Header, Kind, MOST_SAMPLES, Process, Scaling};
+pub use header_builder::HeaderError;
 pub use source::PandaSource;
 pub use text::general;
 pub use triggers::Triggers;
+pub use validate::{ConnectionTotals, Ending, SampleValidator};
 
 #[cfg(test)]
 mod golden;

@@ -1,9 +1,9 @@
-//! What an account says in sentences, each once and no more of them than anybody reads.
+//! The sentences of an account: each once, and a limited number.
 
-/// Different sentences that are kept; further ones are counted only.
+/// The largest number of different sentences; further ones are only counted.
 const LISTED: usize = 100;
 
-/// Sentences, and how often each was to be said.
+/// Sentences, and the number of times that each was added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     told: Vec<(String, u64)>,
@@ -11,7 +11,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Says something, be it again.
+    /// Adds a sentence, or counts its repetition.
     pub(super) fn push(&mut self, text: String) {
         if let Some((_, count)) = self.told.iter_mut().find(|(told, _)| *told == text) {
             *count += 1;
@@ -22,7 +22,7 @@ impl Notes {
         }
     }
 
-    /// All of it, in the order in which it was said first.
+    /// Returns all sentences, in the order of their first occurrence.
     pub(super) fn into_texts(self) -> Vec<String> {
         let text = |(text, count)| match count {
             1 => text,
@@ -42,7 +42,7 @@ mod tests {
         let mut notes = Notes::default();
         for n in 0..1000 {
             notes.push("connection lost".to_owned());
-            notes.push(format!("joined again: {n} samples lie between"));
+            notes.push(format!("joined again: {n} samples in between are lost"));
         }
         let texts = notes.into_texts();
         assert_eq!((texts[0].as_str(), texts.len()), ("connection lost (1000 times)", LISTED + 1));

@@ -1,4 +1,4 @@
-//! `panda://host`: which PandA, and how it is recorded.
+//! `panda://host`: a PandA, and the options for recording it.
 //!
 //! ```text
 //! panda://172.23.252.201                      its usual ports, raw samples
@@ -12,10 +12,10 @@ use super::header::Process;
 use crate::endpoint::{Authority, Endpoint, Error, Parameter, Query, parameter};
 use crate::name::Name;
 
-/// Where a PandA listens for commands.
+/// The port of a PandA for commands.
 pub const CONTROL_PORT: u16 = 8888;
 
-/// Where a PandA sends its data.
+/// The port of a PandA for data.
 pub const DATA_PORT: u16 = 8889;
 
 /// One PandA.
@@ -23,25 +23,25 @@ pub const DATA_PORT: u16 = 8889;
 pub struct PandaSource {
     /// Address or name of the host.
     pub host: String,
-    /// Where it listens for commands.
+    /// The port for commands.
     pub control_port: u16,
-    /// Where it sends its data.
+    /// The port for data.
     pub data_port: u16,
-    /// Whether the server is asked to scale.
+    /// The processing that is requested from the server.
     pub process: Process,
-    /// Whether headers are asked for as XML rather than as text.
+    /// True if headers are requested as XML, false for text.
     pub xml: bool,
-    /// Whether the recorder arms it; `None`: as the recorder's own options say.
+    /// True if the recorder arms it; `None`: as in the recorder's own options.
     pub arm: Option<bool>,
     /// Name of the stream.
     pub name: Name,
 }
 
 impl PandaSource {
-    /// What may follow the `?`.
+    /// The parameters that may follow the `?`.
     pub const PARAMETERS: &'static [Parameter] = &[
         parameter("data", "8889", "the data port; default 8889, or that after the control port"),
-        parameter("scaled", "true", "let the PandA scale: larger, slower, and its averages only"),
+        parameter("scaled", "true", "let the PandA scale: larger, slower, averages only"),
         parameter("process", "raw", "raw (default) or scaled"),
         parameter("xml", "false", "ask for headers in XML (default) or as text"),
         parameter("arm", "true", "arm the PandA when the recorder is ready"),
@@ -51,14 +51,14 @@ impl PandaSource {
     /// Reads a `panda://` endpoint.
     pub fn parse(text: &str) -> Result<PandaSource, Error> {
         let endpoint = text.parse().map_err(|error| match error {
-            // What is said of addresses is said to those who listen.
+            // Error texts about addresses are meant for listening sockets.
             Error::Address { .. } => Error::Form { text: text.to_owned() },
             error => error,
         })?;
         Self::read(&endpoint)
     }
 
-    /// Says what the parts of a `panda://` endpoint mean.
+    /// Reads the parts of a `panda://` endpoint.
     pub fn read(endpoint: &Endpoint) -> Result<PandaSource, Error> {
         const EXAMPLE: &str = "panda://172.23.252.201";
         if endpoint.scheme != "panda" {
@@ -71,7 +71,7 @@ impl PandaSource {
             return Err(form());
         }
         if host.is_empty() || host.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            // What is wrong with an address of this host would be told otherwise.
+            // The error for an address of this host would be different.
             return Err(form());
         }
         let control_port = match ports {
@@ -89,7 +89,7 @@ impl PandaSource {
         })?;
         let process = match (process, scaled) {
             (Some(_), Some(_)) => {
-                let what = "`process` and `scaled` say the same thing; give one".to_owned();
+                let what = "`process` and `scaled` have the same meaning; give one".to_owned();
                 return Err(Error::Together { what });
             }
             (Some(process), None) => process,
@@ -114,7 +114,7 @@ impl PandaSource {
         })
     }
 
-    /// The line that asks the data port for our kind of stream, with its line feed.
+    /// Returns the line that requests this kind of stream from the data port, with its line feed.
     pub fn options(&self) -> &'static str {
         match (self.xml, self.process) {
             (true, Process::Raw) => "XML FRAMED RAW\n",

@@ -1,15 +1,15 @@
-//! The header as lines of text, read and written, and numbers as C prints them.
+//! The header as lines of text, parsed and written, and numbers in C format.
 
 use std::fmt::Write;
 
-use super::draft::{self, HeaderError, LONGEST_HEADER, Words};
 use super::header::Header;
+use super::header_builder::{self, HeaderError, LONGEST_HEADER, Words};
 
-/// The lines a text header can begin with.
+/// The first words of a text header.
 pub(super) const FIRST_WORDS: [&[u8]; 4] = [b"arm_time:", b"start_time:", b"missed:", b"process:"];
 
 impl Header {
-    /// Reads the lines of a text header, with or without the empty line that ends it.
+    /// Parses the lines of a text header, with or without the empty line at its end.
     pub fn from_text(bytes: &[u8]) -> Result<Header, HeaderError> {
         if bytes.len() > LONGEST_HEADER {
             return Err(HeaderError::TooLong);
@@ -26,10 +26,10 @@ impl Header {
         }
         let fields: Vec<Words> =
             lines.take_while(|line| !line.is_empty()).map(field).collect::<Result<_, _>>()?;
-        draft::header(&data, &fields)
+        header_builder::header(&data, &fields)
     }
 
-    /// The header as lines of text, without the empty line after it.
+    /// Returns the header as lines of text, without the empty line after it.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (name, value) in self.facts() {
@@ -81,7 +81,7 @@ fn bad(line: &str) -> HeaderError {
     HeaderError::Line { line: line.chars().filter(|c| !c.is_control()).take(80).collect() }
 }
 
-/// A number as `%.<digits>g` prints it in C, which is how servers write scales and samples.
+/// Returns a number as `%.<digits>g` prints it in C: servers write scales and samples in this format.
 pub fn general(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return format!("{value}").to_lowercase();

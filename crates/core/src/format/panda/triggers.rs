@@ -1,34 +1,34 @@
-//! Whether the times of triggers go forward, as those of true samples do.
+//! Checks that trigger times increase, as those of valid samples do.
 //!
-//! `PCAP.TS_TRIG` counts ticks since the acquisition was enabled. It is the one column that says of itself
-//! whether samples are in order and none was mixed up, so where it is captured it is looked at.
+//! `PCAP.TS_TRIG` counts ticks since the acquisition was enabled. It is the only column that shows by itself that
+//! samples are in order and undamaged, so it is checked if it is captured.
 
 use super::header::{Header, Kind};
 
-/// The column that tells when a sample was triggered.
+/// The column with the trigger time of a sample.
 const COLUMN: &str = "PCAP.TS_TRIG";
 
 /// Follows the times of triggers through an acquisition.
 #[derive(Clone, Debug)]
 pub struct Triggers {
-    /// Where in a sample the time is.
+    /// Offset of the time in a sample.
     at: usize,
     sample_bytes: usize,
     latest: i64,
     falls: Falls,
 }
 
-/// Times that lie before the one they follow.
+/// Trigger times that are before the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Falls {
-    /// How many.
+    /// The number of them.
     pub count: u64,
     /// Index of the first sample with such a time.
     pub first: u64,
 }
 
 impl Triggers {
-    /// Of an acquisition that captures the times.
+    /// Returns a checker if the acquisition captures the times.
     pub fn of(header: &Header) -> Option<Self> {
         let field = header.fields.iter().find(|field| field.name == COLUMN)?;
         let (at, sample_bytes) = (field.offset_bytes as usize, header.sample_bytes as usize);
@@ -37,9 +37,9 @@ impl Triggers {
         is_time.then_some(Triggers { at, sample_bytes, latest: i64::MIN, falls })
     }
 
-    /// Looks at samples, the first of which has this index.
+    /// Checks samples, the first of which has this index.
     pub fn look(&mut self, samples: &[u8], index: u64) {
-        // Doubles that are not negative are in the order of their bits, so both kinds compare alike.
+        // Non-negative doubles have the same order as their bits, so both kinds compare in the same way.
         let times = samples.chunks_exact(self.sample_bytes).filter_map(|sample| {
             sample[self.at..].first_chunk().map(|bytes| i64::from_le_bytes(*bytes))
         });
@@ -54,7 +54,7 @@ impl Triggers {
         self.latest = latest;
     }
 
-    /// What was found.
+    /// Returns the findings.
     pub fn falls(&self) -> Falls {
         self.falls
     }

@@ -1,4 +1,4 @@
-//! The header in XML, read and written.
+//! The header in XML, parsed and written.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
-use super::draft::{self, HeaderError, LONGEST_HEADER, Words};
 use super::header::{Header, Kind, Process};
+use super::header_builder::{self, HeaderError, LONGEST_HEADER, Words};
 use super::text::general;
 
 impl Header {
-    /// Reads the XML from `<header>` to `</header>`. Servers cut units in the middle of a character,
-    /// so bytes that are not UTF-8 are replaced before anything else.
+    /// Parses the XML from `<header>` to `</header>`. Servers cut units in the middle of a character, so bytes that are
+    /// not UTF-8 are replaced first.
     pub fn from_xml(bytes: &[u8]) -> Result<Header, HeaderError> {
         if bytes.len() > LONGEST_HEADER {
             return Err(HeaderError::TooLong);
@@ -53,10 +53,10 @@ impl Header {
             }
         }
         let data = data.ok_or_else(|| HeaderError::Absent { what: "data".to_owned() })?;
-        draft::header(&data, &fields)
+        header_builder::header(&data, &fields)
     }
 
-    /// The header as a server of today writes it, without the line feed after it.
+    /// Returns the header as a current server writes it, without the line feed after it.
     pub fn to_xml(&self) -> String {
         let mut xml = String::from("<header>\n<data ");
         for (name, value) in self.facts() {
@@ -80,7 +80,7 @@ impl Header {
     }
 }
 
-/// A header has tags within tags within tags, and no deeper.
+/// The maximum depth of tags in a header.
 const DEEPEST: usize = 8;
 
 fn words(tag: &BytesStart<'_>) -> Result<Words, HeaderError> {

@@ -1,11 +1,11 @@
-//! The last 16 bytes of a VDIF header, whose meaning the extended data version (EDV) chooses.
+//! The last 16 bytes of a VDIF header, whose meaning depends on the extended data version (EDV).
 //!
-//! Every bit survives decoding and encoding, also in versions nobody has registered and in registered
-//! ones that break their own rules: those are kept as [`Extended::Unknown`] rather than refused.
+//! Every bit survives decoding and encoding. This includes unregistered versions, and registered ones that break their
+//! own rules: those are kept as [`Extended::Unknown`] and not refused.
 
-/// Stands in word 5 of EDV 1, 3 and 4.
+/// The sync word in word 5 of EDV 1, 3 and 4.
 const SYNC: u32 = 0xACAB_FEED;
-/// Stands in word 4 of EDV 0xAB, and opens every Mark 5B frame.
+/// The sync word in word 4 of EDV 0xAB, and at the start of every Mark 5B frame.
 const MARK5B_SYNC: u32 = 0xABAD_DEED;
 
 /// Words 4 to 7 of a header.
@@ -13,32 +13,32 @@ const MARK5B_SYNC: u32 = 0xABAD_DEED;
 pub enum Extended {
     /// A legacy header, which has no such words.
     None,
-    /// EDV 0. All zero by definition; real data put counters there, so the words are kept.
+    /// EDV 0. All zero by definition; real data has counters there, so the words are kept.
     Zero {
-        /// Words 4 to 7, the EDV's own byte included.
+        /// Words 4 to 7, including the EDV byte.
         words: [u32; 4],
     },
     /// EDV 1, from NICT.
     Nict {
-        /// How fast samples come.
+        /// The rate of samples.
         rate: SampleRate,
         /// The name of the acquisition system.
         das: [u8; 8],
     },
     /// EDV 2, of ALMA and of the R2DBE backends.
     AlmaR2dbe {
-        /// What the two put differently.
+        /// The fields that differ between the two.
         backend: Backend,
         /// Packet sequence number: a second count to check the frame number by.
         psn: u64,
     },
     /// EDV 3, of the VLBA and VGOS.
     Vlba {
-        /// How fast samples come.
+        /// The rate of samples.
         rate: SampleRate,
         /// Tuning of the local oscillator in 2⁻²⁴ MHz.
         lo_tuning: u32,
-        /// Four bits without a meaning yet.
+        /// Four unassigned bits.
         unassigned: u8,
         /// Digital backend (4 bits).
         dbe: u8,
@@ -55,73 +55,73 @@ pub enum Extended {
         /// Firmware personality.
         personality: u8,
     },
-    /// EDV 4: some channels may be without data.
+    /// EDV 4: some channels may have no data.
     Mask {
         /// Bits of the mask in use: the number of channels, or a divisor of it.
         length: u8,
-        /// Sixteen bits without a meaning yet.
+        /// Sixteen unassigned bits.
         unassigned: u16,
-        /// A set bit says that the data are there.
+        /// A set bit means that the data is valid.
         validity: u64,
     },
-    /// EDV 0xAB: a Mark 5B header inside.
+    /// EDV 0xAB: contains a Mark 5B header.
     Mark5b {
-        /// User's bits.
+        /// User bits.
         user: u16,
-        /// The samples come from a test vector generator.
+        /// True if the samples come from a test vector generator.
         test_pattern: bool,
-        /// Frame number within the second (15 bits), which must be that of the VDIF header.
+        /// Frame number within the second (15 bits), which must equal that of the VDIF header.
         frame: u16,
         /// Day and second in BCD: three digits of the modified Julian date, five of the second.
         time: u32,
         /// Four BCD digits after the second's decimal point.
         fraction: u16,
-        /// Of the 48 bits of time and fraction.
+        /// CRC of the 48 bits of time and fraction.
         crc: u16,
     },
-    /// Not registered, or not in the form its registration asks for.
+    /// Not registered, or not in the registered form.
     Unknown {
         /// The version's number.
         edv: u8,
-        /// Words 4 to 7, the EDV's own byte included.
+        /// Words 4 to 7, including the EDV byte.
         words: [u32; 4],
     },
 }
 
-/// The sample rate of EDV 1 and 3. It counts complex samples: real ones come twice as fast.
+/// The sample rate of EDV 1 and 3. It counts complex samples: the rate of real samples is twice that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleRate {
-    /// The unit is 1 MHz, otherwise 1 kHz.
+    /// True if the unit is 1 MHz, false for 1 kHz.
     pub in_mhz: bool,
-    /// So many of them (23 bits).
+    /// The number of units (23 bits).
     pub count: u32,
 }
 
-/// Who wrote an EDV 2 header; the sub-version in word 4 tells.
+/// The writer of an EDV 2 header, by the sub-version in word 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Any sub-version but zero. Sources disagree on ALMA's own, so it is not judged.
+    /// Any sub-version but zero. Sources disagree on ALMA's own, so it is not checked.
     Alma {
         /// Sub-version (20 bits).
         version: u32,
-        /// Which polarisation (1 bit).
+        /// Polarisation (1 bit).
         polarisation: u8,
         /// Quadrant of the correlator, less one (2 bits).
         quadrant: u8,
-        /// Which correlator (1 bit).
+        /// Correlator (1 bit).
         correlator: u8,
         /// Status of the phasing interface card.
         status: u32,
     },
     /// Sub-version zero.
     R2dbe {
-        /// Which polarisation (1 bit).
+        /// Polarisation (1 bit).
         polarisation: u8,
         /// Sideband of the block down-converter (1 bit).
         bdc_sideband: u8,
         /// Sideband of the receiver (1 bit).
         receiver_sideband: u8,
-        /// One bit without a meaning.
+        /// One unassigned bit.
         unassigned: u8,
         /// Internal 1PPS less external, in ticks of 256 MHz.
         pps_ticks: i32,
@@ -137,7 +137,7 @@ impl SampleRate {
         put(u32::from(self.in_mhz), 23, 1) | put(self.count, 0, 23)
     }
 
-    /// In Hz.
+    /// Returns the rate in Hz.
     pub fn hz(self) -> u64 {
         u64::from(self.count) * if self.in_mhz { 1_000_000 } else { 1000 }
     }
@@ -192,7 +192,7 @@ impl Backend {
 }
 
 impl Extended {
-    /// Reads words 4 to 7 of a header that is not legacy.
+    /// Decodes words 4 to 7 of a header that is not legacy.
     pub fn decode(words: [u32; 4]) -> Self {
         let [word4, word5, word6, word7] = words;
         let both = u64::from(word7) << 32 | u64::from(word6);
@@ -220,7 +220,7 @@ impl Extended {
         }
     }
 
-    /// The words as they stand in a header. A value too large for its bits loses its upper ones.
+    /// Returns the words as in a header. A value too large for its bits loses its upper ones.
     pub fn encode(self) -> [u32; 4] {
         let edv = put(self.edv(), 24, 8);
         match self {
@@ -272,7 +272,7 @@ impl Extended {
         }
     }
 
-    /// The extended data version; 0 for a legacy header too.
+    /// Returns the extended data version; 0 for a legacy header too.
     pub fn edv(&self) -> u8 {
         match self {
             Extended::None | Extended::Zero { .. } => 0,
@@ -285,7 +285,7 @@ impl Extended {
         }
     }
 
-    /// Complex samples per second, where the version says.
+    /// Returns the complex samples per second, if the version has them.
     pub fn sample_rate_hz(&self) -> Option<u64> {
         match self {
             Extended::Nict { rate, .. } | Extended::Vlba { rate, .. } => Some(rate.hz()),
@@ -293,7 +293,7 @@ impl Extended {
         }
     }
 
-    /// The packet sequence number of EDV 2.
+    /// Returns the packet sequence number of EDV 2.
     pub fn psn(&self) -> Option<u64> {
         match self {
             Extended::AlmaR2dbe { psn, .. } => Some(*psn),
@@ -318,17 +318,17 @@ fn vlba(word4: u32, word6: u32, word7: u32) -> Extended {
     }
 }
 
-/// The `width` bits of `word` from bit `low` on.
+/// Returns the `width` bits of `word` from bit `low` on.
 fn bits(word: u32, low: u32, width: u32) -> u32 {
     (word >> low) & (u32::MAX >> (32 - width))
 }
 
-/// `value` cut to `width` bits and moved up to bit `low`.
+/// Returns `value` cut to `width` bits and shifted to bit `low`.
 fn put(value: impl Into<u32>, low: u32, width: u32) -> u32 {
     bits(value.into(), 0, width) << low
 }
 
-/// Lower and upper half.
+/// Returns the lower and the upper half.
 fn halves(value: u64) -> (u32, u32) {
     (value as u32, (value >> 32) as u32)
 }
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Words whose version is often a registered one, and whose sync word is often right.
+    /// Words with a version that is often registered, and a sync word that is often right.
     fn likely_words() -> impl Strategy<Value = [u32; 4]> {
         let version = prop_oneof![4 => Just(0), 4 => 1u32..5, 2 => Just(0xAB), 1 => 0u32..256];
         let fifth = prop_oneof![Just(SYNC), any::<u32>()];

@@ -1,7 +1,7 @@
-//! Headers of real recordings, compared with what the Python package baseband 4.3.0 reads in them.
+//! Headers of real recordings, compared with the values that the Python package baseband 4.3.0 reads in them.
 //!
-//! The words are the first headers of the samples that baseband ships (`sample.vdif` and so on); those
-//! of extended data versions 1 and 2 and 0xAB were made by baseband itself.
+//! The words are the first headers of baseband's own samples (`sample.vdif` and so on); those of extended data versions
+//! 1 and 2 and 0xAB were made with baseband.
 
 use super::{Backend, Extended, Header, NOWHERE, SampleRate, Timeline};
 use crate::time::Tai;
@@ -51,7 +51,7 @@ const MARK5B: [u32; 8] = [
     0x0000_975D,
 ];
 
-/// The header in these words, which must survive being written and read.
+/// Returns the header in these words, which must survive writing and reading.
 fn header(words: [u32; 8]) -> Header {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let header = Header::read(&bytes).unwrap();
@@ -64,8 +64,8 @@ fn utc(text: &str) -> Tai {
     text.parse().unwrap()
 }
 
-/// What all samples have in common but the extended data: time, then frame number, bytes of the frame,
-/// channels, bits, complex, thread, station.
+/// The fields of all samples, without the extended data: time, then frame number, bytes of the frame, channels, bits,
+/// complex, thread, station.
 type Fields<'a> = (u32, u32, u32, u32, u32, u32, bool, u16, &'a str);
 
 fn check(words: [u32; 8], expected: Fields, second: &str) {

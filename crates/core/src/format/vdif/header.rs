@@ -27,30 +27,30 @@ pub struct Header {
     words: [U32; 8],
 }
 
-// Frames start at any byte of a datagram, so neither may change.
+// Frames start at any byte of a datagram, so neither size nor alignment may change.
 const _: () = assert!(size_of::<Header>() == Header::BYTES);
 const _: () = assert!(align_of::<Header>() == 1);
 
-/// A header that is not all there.
+/// The error for an incomplete header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a VDIF header takes {needs} bytes, and {is} are there")]
+#[error("a VDIF header has {needs} bytes, but only {is} are present")]
 pub struct HeaderError {
-    /// Bytes that this header takes: 32, or 16 if it is a legacy one.
+    /// Bytes of this header: 32, or 16 for a legacy one.
     pub needs: usize,
-    /// Bytes that are there.
+    /// Bytes present.
     pub is: usize,
 }
 
-/// A text that names no station.
+/// The error for a text that is not a station.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a station; write two letters such as Wz, or a number from 0 to 65535")]
 pub struct StationError {
-    /// What was given.
+    /// The given text.
     pub text: String,
 }
 
-/// One row per field that stands in the header as it is meant: its meaning, its names, its type,
-/// then word, lowest bit and number of bits. The setters refuse what does not fit.
+/// One row per field that the header stores directly: its meaning, its names, its type, then word, lowest bit and
+/// number of bits. The setters refuse values that do not fit.
 macro_rules! fields {
     ($($(#[$meaning:meta])* $get:ident $set:ident $with:ident: $type:ident = $word:literal, $low:literal, $width:literal;)*) => {
         impl Header {$(
@@ -60,12 +60,12 @@ macro_rules! fields {
                 narrow::$type(self.field($word, $low, $width))
             }
 
-            /// Sets the field of that name, and panics if the value has more bits than the field.
+            /// Sets the field, and panics if the value has more bits than the field.
             pub fn $set(&mut self, value: $type) {
                 self.set_field($word, $low, $width, u32::from(value));
             }
 
-            /// This header with another value; panics if the value has more bits than the field.
+            /// Returns this header with another value; panics if the value has more bits than the field.
             #[must_use]
             pub fn $with(mut self, value: $type) -> Self {
                 self.$set(value);
@@ -76,27 +76,27 @@ macro_rules! fields {
 }
 
 fields! {
-    /// The samples are not to be trusted, and perhaps the header neither.
+    /// The samples are not valid, and perhaps the header neither.
     invalid set_invalid with_invalid: bool = 0, 31, 1;
-    /// SI seconds since the reference epoch, leap seconds counted.
+    /// SI seconds since the reference epoch, including leap seconds.
     seconds set_seconds with_seconds: u32 = 0, 0, 30;
     /// Half-years from 2000-01-01 00:00 UTC to the reference epoch; 6 bits, which end in 2031.
     reference_epoch set_reference_epoch with_reference_epoch: u32 = 1, 24, 6;
-    /// Counts the frames of one thread within a second; 0 begins on the second.
+    /// Frame number of one thread within a second; frame 0 begins on the second.
     frame_number set_frame_number with_frame_number: u32 = 1, 0, 24;
     /// Version of the format; 0 and 1 are in use.
     version set_version with_version: u8 = 2, 29, 3;
     /// The number of channels is this power of two.
     log2_channels set_log2_channels with_log2_channels: u32 = 2, 24, 5;
-    /// Samples are pairs of a real and an imaginary part.
+    /// True if samples are pairs of a real and an imaginary part.
     complex set_complex with_complex: bool = 3, 31, 1;
-    /// Tells streams of one station apart, 0 to 1023.
+    /// The thread, which distinguishes streams of one station, 0 to 1023.
     thread set_thread with_thread: u16 = 3, 16, 10;
     /// Two letters, the upper byte first, or a number.
     station set_station with_station: u16 = 3, 0, 16;
 }
 
-/// From a field's bits, already as few as the type holds, to the field's type.
+/// Conversion from a field's bits, already few enough for the type, to the field's type.
 mod narrow {
     pub fn bool(bits: u32) -> bool {
         bits != 0
@@ -117,10 +117,10 @@ impl Header {
     pub const BYTES: usize = 32;
     /// Bytes of a legacy header.
     pub const LEGACY_BYTES: usize = 16;
-    /// The longest frame that the length field can tell.
+    /// The longest frame that the length field can express.
     pub const LONGEST_FRAME: u32 = 0xFF_FFFF * 8;
 
-    /// Eight words as they stand in the frame, the first one lowest in memory.
+    /// Returns the header of eight words as in the frame, the first one lowest in memory.
     pub fn from_words(words: [u32; 8]) -> Self {
         let mut header = Header { words: words.map(U32::new) };
         if header.legacy() {
@@ -129,12 +129,12 @@ impl Header {
         header
     }
 
-    /// The eight words; zeros behind a legacy header.
+    /// Returns the eight words; a legacy header has zeros in the last four.
     pub fn words(&self) -> [u32; 8] {
         self.words.map(U32::get)
     }
 
-    /// Copies the header at the start of `bytes`: 32 of them, or 16 where it says that it is legacy.
+    /// Copies the header at the start of `bytes`: 32 of them, or 16 if it is a legacy header.
     #[inline]
     pub fn read(bytes: &[u8]) -> Result<Header, HeaderError> {
         if let Some(whole) = bytes.first_chunk::<{ Self::BYTES }>() {
@@ -152,18 +152,18 @@ impl Header {
         if header.legacy() { Ok(header) } else { Err(HeaderError { needs: Self::BYTES, is }) }
     }
 
-    /// The bytes as they stand in the frame, 16 or 32.
+    /// Returns the bytes as in the frame, 16 or 32.
     pub fn as_bytes(&self) -> &[u8] {
         &IntoBytes::as_bytes(self)[..self.header_bytes()]
     }
 
-    /// All 32 bytes. Of a legacy header only the first 16 belong into a frame.
+    /// Returns all 32 bytes. Only the first 16 bytes of a legacy header belong into a frame.
     #[cfg(test)]
     pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         zerocopy::transmute!(self)
     }
 
-    /// Writes the 16 or 32 bytes to the start of `frame` and says how many they were.
+    /// Writes the 16 or 32 bytes to the start of `frame` and returns their number.
     pub fn write(&self, frame: &mut [u8]) -> Result<usize, HeaderError> {
         let bytes = self.as_bytes();
         let is = frame.len();
@@ -172,13 +172,13 @@ impl Header {
         Ok(bytes.len())
     }
 
-    /// The header ends after 16 bytes.
+    /// True if the header ends after 16 bytes.
     #[inline]
     pub fn legacy(&self) -> bool {
         self.field(0, 30, 1) != 0
     }
 
-    /// Ends the header after 16 bytes, which loses words 4 to 7, or gives it 32 with zeros there.
+    /// Ends the header after 16 bytes, which drops words 4 to 7, or extends it to 32 with zeros.
     pub fn set_legacy(&mut self, legacy: bool) {
         self.set_field(0, 30, 1, u32::from(legacy));
         if legacy {
@@ -186,49 +186,50 @@ impl Header {
         }
     }
 
-    /// This header as a legacy one or not, like [`Header::set_legacy`].
+    /// Returns this header as a legacy one or not, like [`Header::set_legacy`].
     #[must_use]
     pub fn with_legacy(mut self, legacy: bool) -> Self {
         self.set_legacy(legacy);
         self
     }
 
-    /// Bytes that the header takes: 32, or 16 if it is a legacy one.
+    /// Returns the bytes of the header: 32, or 16 for a legacy one.
     #[inline]
     pub fn header_bytes(&self) -> usize {
         if self.legacy() { Self::LEGACY_BYTES } else { Self::BYTES }
     }
 
-    /// Header and payload together.
+    /// Returns the bytes of header and payload together.
     #[inline]
     pub fn frame_bytes(&self) -> u32 {
         self.field(2, 0, 24) * 8
     }
 
-    /// Sets header and payload together; panics unless it is a multiple of 8 up to [`Header::LONGEST_FRAME`].
+    /// Sets the bytes of header and payload together; panics unless it is a multiple of 8 up to
+    /// [`Header::LONGEST_FRAME`].
     pub fn set_frame_bytes(&mut self, bytes: u32) {
         assert!(bytes.is_multiple_of(8), "frames are multiples of 8 bytes, not {bytes}");
         self.set_field(2, 0, 24, bytes / 8);
     }
 
-    /// This header for frames of another length; panics like [`Header::set_frame_bytes`].
+    /// Returns this header for frames of another length; panics like [`Header::set_frame_bytes`].
     #[must_use]
     pub fn with_frame_bytes(mut self, bytes: u32) -> Self {
         self.set_frame_bytes(bytes);
         self
     }
 
-    /// The frame without its header; 0 where the length field leaves no room for one.
+    /// Returns the bytes of the frame without its header; 0 if the length field leaves no room for a payload.
     pub fn payload_bytes(&self) -> u32 {
         self.frame_bytes().saturating_sub(self.header_bytes() as u32)
     }
 
-    /// Channels in this thread.
+    /// Returns the number of channels in this thread.
     pub fn channels(&self) -> u32 {
         1 << self.log2_channels()
     }
 
-    /// Bits of one sample, or of each part of a complex one: 1 to 32.
+    /// Returns the bits of one sample, or of each part of a complex one: 1 to 32.
     pub fn bits_per_sample(&self) -> u32 {
         self.field(3, 26, 5) + 1
     }
@@ -239,14 +240,14 @@ impl Header {
         self.set_field(3, 26, 5, bits - 1);
     }
 
-    /// This header with other samples; panics like [`Header::set_bits_per_sample`].
+    /// Returns this header with other samples; panics like [`Header::set_bits_per_sample`].
     #[must_use]
     pub fn with_bits_per_sample(mut self, bits: u32) -> Self {
         self.set_bits_per_sample(bits);
         self
     }
 
-    /// The station as people write it: two letters, or a number such as `0xFFFC`.
+    /// Returns the station in its usual notation: two letters, or a number such as `0xFFFC`.
     pub fn station_text(&self) -> String {
         let letters = self.station().to_be_bytes();
         match letters {
@@ -258,12 +259,12 @@ impl Header {
         }
     }
 
-    /// The extended data version; 0 for a legacy header.
+    /// Returns the extended data version; 0 for a legacy header.
     pub fn edv(&self) -> u8 {
         self.field(4, 24, 8) as u8
     }
 
-    /// Words 4 to 7 by their meaning.
+    /// Returns words 4 to 7, decoded.
     pub fn extended(&self) -> Extended {
         if self.legacy() {
             return Extended::None;
@@ -272,27 +273,27 @@ impl Header {
         Extended::decode([four, five, six, seven])
     }
 
-    /// Sets words 4 to 7; [`Extended::None`] makes the header a legacy one, all others make it whole.
+    /// Sets words 4 to 7; [`Extended::None`] makes the header a legacy one, all others a full one.
     pub fn set_extended(&mut self, extended: Extended) {
         self.set_legacy(extended == Extended::None);
         self.words[4..].copy_from_slice(&extended.encode().map(U32::new));
     }
 
-    /// This header with other words 4 to 7.
+    /// Returns this header with other words 4 to 7.
     #[must_use]
     pub fn with_extended(mut self, extended: Extended) -> Self {
         self.set_extended(extended);
         self
     }
 
-    /// The second this frame lies in.
+    /// Returns the second of this frame.
     #[inline]
     pub fn second(&self) -> Second {
         Second::of(self.reference_epoch(), self.seconds())
     }
 
-    /// Moves the frame to another time. The reference epoch stays, as senders let it, unless
-    /// `second` lies before it; then it becomes the half-year that `second` lies in.
+    /// Moves the frame to another time. The reference epoch stays, as senders keep it, unless `second` is before it;
+    /// then it becomes the half-year of `second`.
     pub fn set_time(&mut self, second: Second, frame: u32) {
         let (epoch, seconds) = second.since_epoch(self.reference_epoch());
         self.set_reference_epoch(epoch);
@@ -300,11 +301,11 @@ impl Header {
         self.set_frame_number(frame);
     }
 
-    /// Frames of this thread per second, where the extended data say the sample rate and it comes out
-    /// whole. For real samples of EDV 1 half of it is possible too: some senders count real samples.
+    /// Returns the frames of this thread per second, if the extended data has the sample rate and the result is an
+    /// integer. For real samples of EDV 1 half of it is possible too: some senders count real samples.
     pub fn frames_per_second(&self) -> Option<u64> {
         let hz = self.extended().sample_rate_hz()?;
-        // The rate counts complex samples, and two real ones take the place of a complex one.
+        // The rate counts complex samples; two real ones replace a complex one.
         let sample_bits = u64::from(self.bits_per_sample()) * 2;
         let bits = u128::from(hz) * u128::from(sample_bits) * u128::from(self.channels());
         let frame_bits = u128::from(self.payload_bytes()) * 8;
@@ -314,8 +315,8 @@ impl Header {
         u64::try_from(bits / frame_bits).ok()
     }
 
-    /// The header of a frame that never came: its neighbour's identity, its own time, marked invalid.
-    /// A frame number beyond 24 bits becomes the last possible one.
+    /// Returns the header of a frame that never arrived: its neighbour's identity, its own time, marked invalid. A
+    /// frame number beyond 24 bits becomes the last possible one.
     pub fn fill_like(neighbour: &Header, second: Second, frame: u32) -> Header {
         let mut header = neighbour.with_invalid(true);
         header.set_time(second, frame.min(0xFF_FFFF));
@@ -362,8 +363,8 @@ impl fmt::Debug for Header {
     }
 }
 
-/// Reads a station as people write it: one or two letters, or a number of three digits and
-/// more (`65532`, `0xFFFC`).
+/// Parses a station in its usual notation: one or two letters, or a number of three digits and more (`65532`,
+/// `0xFFFC`).
 pub fn station_number(text: &str) -> Result<u16, StationError> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16).ok(),
@@ -379,9 +380,9 @@ pub fn station_number(text: &str) -> Result<u16, StationError> {
     number.ok_or_else(|| StationError { text: text.chars().take(64).collect() })
 }
 
-/// Is this datagram one whole VDIF frame of `expected_bytes`, header included, that agrees with itself?
+/// Checks that a datagram is one whole VDIF frame of `expected_bytes`, header included, with a consistent header.
 ///
-/// Time, thread and station are not judged here: what they may be is known to the stream alone.
+/// Time, thread and station are not checked: the valid values depend on the stream.
 #[inline]
 pub fn check(datagram: &[u8], expected_bytes: usize) -> Result<Header, Damage> {
     let is = datagram.len();
@@ -402,7 +403,7 @@ pub fn check(datagram: &[u8], expected_bytes: usize) -> Result<Header, Damage> {
     Ok(header)
 }
 
-/// A Mark 5B header counts to 15 bits, so no more are compared.
+/// A Mark 5B header counts to 15 bits, so only these are compared.
 fn same_frame_numbers(header: &Header) -> Result<(), Damage> {
     let vdif = header.frame_number();
     match header.extended() {

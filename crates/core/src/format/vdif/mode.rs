@@ -1,53 +1,53 @@
-//! The text by which a VLBI recorder is told what will come: `VDIF_8000-2048-16-2`.
+//! The text that describes a stream to a VLBI recorder: `VDIF_8000-2048-16-2`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::Header;
 
-/// What a mode text says. Only [`Mode::parse`] makes one, so its frame rate is a whole number.
+/// A parsed mode. Only [`Mode::parse`] creates one, so its frame rate is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mode {
     /// Bytes of samples in a frame.
     pub payload: u32,
-    /// Samples of all channels and threads together, without headers.
+    /// Rate of the samples of all channels and threads together, without headers.
     pub mbits: u32,
     /// Channels, a power of two.
     pub channels: u32,
     /// Bits of one sample, or of each part of a complex one.
     pub bits: u32,
-    /// Headers have 16 bytes.
+    /// True if headers have 16 bytes.
     pub legacy: bool,
-    /// Samples are pairs of a real and an imaginary part.
+    /// True if samples are pairs of a real and an imaginary part.
     pub complex: bool,
 }
 
-/// Why a text is not a mode.
+/// The reason why a text is not a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
-    /// Not of the form.
+    /// The text has the wrong form.
     #[error("`{text}` is not a VDIF mode")]
     Form {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// One of the numbers cannot be.
-    #[error("{what} is {value} in `{text}`, and must be {allowed}")]
+    /// A number is invalid.
+    #[error("{what} is {value} in `{text}`, but must be {allowed}")]
     Number {
-        /// What was given.
+        /// The given text.
         text: String,
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
         /// Its value.
         value: u32,
-        /// What it may be.
+        /// The valid values.
         allowed: &'static str,
     },
-    /// A second would not hold a whole number of frames.
+    /// The number of frames per second is not an integer.
     #[error("{mbits} Mbit/s are not a whole number of frames of {payload} bytes a second")]
     FrameRate {
-        /// Of all channels and threads together.
+        /// Rate of all channels and threads together.
         mbits: u32,
         /// Bytes of samples in a frame.
         payload: u32,
@@ -55,7 +55,7 @@ pub enum ModeError {
 }
 
 impl ModeError {
-    /// What to write instead.
+    /// Returns a suggestion for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             ModeError::Form { .. } => {
@@ -64,14 +64,14 @@ impl ModeError {
             }
             ModeError::Number { .. } => "the numbers are payload bytes, Mbit/s, channels and bits",
             ModeError::FrameRate { .. } => {
-                "the payload has neither header nor sequence number in it; check both numbers"
+                "the payload includes neither header nor sequence number; check both numbers"
             }
         }
     }
 }
 
 impl Mode {
-    /// Reads `VDIF_<payload>-<Mbit/s>-<channels>-<bits>`, also `VDIFL_` and `VDIFC_`, in any case.
+    /// Parses `VDIF_<payload>-<Mbit/s>-<channels>-<bits>`, also `VDIFL_` and `VDIFC_`, in upper or lower case.
     pub fn parse(text: &str) -> Result<Mode, ModeError> {
         let form = || ModeError::Form { text: text.chars().take(64).collect() };
         let (prefix, numbers) = text.trim().split_once('_').ok_or_else(form)?;
@@ -113,12 +113,12 @@ impl Mode {
         Ok(self)
     }
 
-    /// Header and payload together.
+    /// Returns the bytes of header and payload together.
     pub fn frame_bytes(&self) -> u32 {
         self.payload + if self.legacy { Header::LEGACY_BYTES } else { Header::BYTES } as u32
     }
 
-    /// Frames per second of all threads together; each thread has its equal share of them.
+    /// Returns the frames per second of all threads together; each thread has an equal share.
     pub fn frames_per_second(&self) -> u64 {
         self.bits_per_second() / (u64::from(self.payload) * 8).max(1)
     }
@@ -128,7 +128,7 @@ impl Mode {
     }
 }
 
-/// Plain decimal digits, no sign.
+/// Parses decimal digits without a sign.
 fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }

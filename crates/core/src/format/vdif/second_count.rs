@@ -1,4 +1,4 @@
-//! What some extended data count beside the time of the frame, and whether the two agree.
+//! The second count in some extended data, compared with the time of the frame.
 //!
 //! | EDV | second count | disagrees |
 //! |---|---|---|
@@ -6,6 +6,7 @@
 //! | 4 | mask of channels with data | if it says that a frame not marked invalid has none |
 //! | 0xAB | day and second of the Mark 5B header | if it is another second |
 
+use super::mark5b::time_code;
 use super::{Extended, Header};
 
 /// The second count of one thread.
@@ -15,41 +16,51 @@ pub struct SecondCount {
     last: Option<Seen>,
     /// A frame after it whose packet number did not.
     other: Option<Seen>,
-    /// Packet numbers from frame to frame: more than one if they count several threads together.
+    /// The step of packet numbers from frame to frame: more than one if they count several threads together.
     stride: Option<i64>,
+    /// The step from `last` to `other`: frames and numbers.
+    turn: Option<(i64, i64)>,
     found: Found,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Frames whose second count is not that of their time.
+    /// Frames whose second count does not match their time.
     pub disagreements: u64,
-    /// Frames of which channels have no data, by the mask of EDV 4.
+    /// The disagreements that were later found to be at the start or end of another thread that is counted together
+    /// with this one.
+    pub explained: u64,
+    /// Frames with channels that have no data, by the mask of EDV 4.
     pub masked: u64,
 }
 
 impl Found {
-    /// Adds what else was found.
+    /// Returns the remaining disagreements.
+    pub fn unexplained(&self) -> u64 {
+        self.disagreements.saturating_sub(self.explained)
+    }
+
+    /// Adds other findings.
     pub fn add(&mut self, more: Found) {
         self.disagreements += more.disagreements;
+        self.explained += more.explained;
         self.masked += more.masked;
     }
 }
 
-/// A packet number, and the frame that carries it.
+/// A packet number, and its frame.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     header: Header,
     psn: i64,
 }
 
-/// The most packet numbers from one frame to the next: a number for each of all threads.
+/// The largest step of packet numbers from one frame to the next: one number for each of all threads.
 const MOST_THREADS: i64 = 1024;
 
 impl SecondCount {
-    /// Takes a frame of the thread, in any order. The time of frames marked invalid may be wrong, so they
-    /// are passed over.
+    /// Takes a frame of the thread, in any order. Frames marked invalid are skipped, because their time may be wrong.
     #[inline]
     pub fn take(&mut self, header: &Header, frames_per_second: Option<u64>) {
         if matches!(header.edv(), 2 | 4 | 0xAB) && !header.invalid() {
@@ -57,7 +68,7 @@ impl SecondCount {
         }
     }
 
-    /// The same for a number that stands before the frame.
+    /// Takes a frame with a packet number before it.
     #[inline]
     pub fn take_number(&mut self, header: &Header, psn: i64, frames_per_second: Option<u64>) {
         if !header.invalid() && !self.goes_on(Seen { header: *header, psn }, frames_per_second) {
@@ -65,7 +76,7 @@ impl SecondCount {
         }
     }
 
-    /// Gives what was found since it was last asked.
+    /// Returns the findings since the last call.
     pub fn found(&mut self) -> Found {
         std::mem::take(&mut self.found)
     }
@@ -81,14 +92,14 @@ impl SecondCount {
                 self.found.masked += u64::from(validity & all != all);
                 length > 0 && validity & all == 0
             }
-            // Some headers leave the time out.
-            Extended::Mark5b { time, .. } => time != 0 && time != mark5b_time(header),
+            // Some headers have no time.
+            Extended::Mark5b { time, .. } => time != 0 && time != time_code(header),
             _ => false,
         };
         self.found.disagreements += u64::from(disagrees);
     }
 
-    /// Whether a packet number goes on from the last one. A new count is believed once two frames agree on it.
+    /// True if a packet number continues the count. A new count is accepted once two frames agree on it.
     fn goes_on(&mut self, seen: Seen, frames_per_second: Option<u64>) -> bool {
         let stride = |before: Option<Seen>| before?.stride(seen, frames_per_second);
         let agrees = match stride(self.last) {
@@ -102,34 +113,45 @@ impl SecondCount {
         };
         match (agrees, anew) {
             (true, _) => (self.last, self.other) = (Some(seen), None),
-            (false, Some(_)) => {
+            (false, Some(stride)) => {
+                self.found.explained += u64::from(self.is_turn_to(stride));
                 (self.last, self.other, self.stride) = (Some(seen), None, anew);
             }
-            (false, None) => self.other = Some(seen),
+            (false, None) => {
+                self.turn = self.last.and_then(|last| last.steps(seen, frames_per_second));
+                self.other = Some(seen);
+            }
         }
         agrees || anew.is_some()
     }
 }
 
-/// How packet numbers went on.
+impl SecondCount {
+    /// True if the number that disagreed is at the start or end of another thread of the same count: the step from the
+    /// last agreeing number consists of the previous stride and this one.
+    fn is_turn_to(&self, stride: i64) -> bool {
+        let (Some(before), Some((frames, numbers))) = (self.stride, self.turn) else {
+            return false;
+        };
+        let least = frames.saturating_mul(before.min(stride));
+        let most = frames.saturating_mul(before.max(stride));
+        frames > 0 && stride != before && (least..=most).contains(&numbers)
+    }
+}
+
+/// The step of packet numbers.
 enum Stride {
-    /// By so much from frame to frame.
+    /// This many from frame to frame.
     Of(i64),
-    /// Not as the frames did.
+    /// Inconsistent with the frames.
     No,
 }
 
 impl Seen {
-    /// From this frame to another; `None` if it is not known how many frames lie between, or if nothing is counted.
+    /// Returns the stride from this frame to another; `None` if the number of frames in between is unknown, or if the
+    /// numbers are constant.
     fn stride(self, after: Seen, frames_per_second: Option<u64>) -> Option<Stride> {
-        let seconds = after.header.second().after(self.header.second());
-        let mut frames =
-            i64::from(after.header.frame_number()) - i64::from(self.header.frame_number());
-        if seconds != 0 {
-            let rate = i64::try_from(frames_per_second?).ok()?;
-            frames = frames.saturating_add(seconds.saturating_mul(rate));
-        }
-        let numbers = after.psn.wrapping_sub(self.psn);
+        let (frames, numbers) = self.steps(after, frames_per_second)?;
         if frames == 0 || (numbers == 0 && after.psn == 0) {
             return None;
         }
@@ -137,51 +159,18 @@ impl Seen {
         let whole = stride.filter(|it| it.checked_mul(frames) == Some(numbers));
         Some(whole.map_or(Stride::No, Stride::Of))
     }
-}
 
-/// The Mark 5B header that belongs to the time in a VDIF header (EDV 0xAB). `None` leaves the part of the
-/// second out.
-pub fn mark5b(header: &Header, frames_per_second: Option<u64>) -> Extended {
-    let tenths_of_ms = frames_per_second
-        .filter(|rate| *rate > 0)
-        .map_or(0, |rate| (u64::from(header.frame_number()) * 10_000 / rate).min(9999));
-    let (time, fraction) = (mark5b_time(header), bcd(tenths_of_ms as u32) as u16);
-    Extended::Mark5b {
-        user: 0,
-        test_pattern: false,
-        frame: (header.frame_number() & 0x7FFF) as u16,
-        time,
-        fraction,
-        crc: crc16(u64::from(time) << 16 | u64::from(fraction)),
+    /// Returns the frames and numbers from this frame to another; `None` if the number of frames in between is unknown.
+    fn steps(self, after: Seen, frames_per_second: Option<u64>) -> Option<(i64, i64)> {
+        let seconds = after.header.second().after(self.header.second());
+        let mut frames =
+            i64::from(after.header.frame_number()) - i64::from(self.header.frame_number());
+        if seconds != 0 {
+            let rate = i64::try_from(frames_per_second?).ok()?;
+            frames = frames.saturating_add(seconds.saturating_mul(rate));
+        }
+        Some((frames, after.psn.wrapping_sub(self.psn)))
     }
-}
-
-/// Three digits of the modified Julian date and five of the second of the day.
-fn mark5b_time(header: &Header) -> u32 {
-    const DAY: u32 = 86_400;
-    let first = crate::time::mjd_of_half_year(header.reference_epoch());
-    let day = (first + header.seconds() / DAY) % 1000;
-    bcd(day) << 20 | bcd(header.seconds() % DAY)
-}
-
-/// Decimal digits, four bits each.
-fn bcd(mut number: u32) -> u32 {
-    let (mut digits, mut shift) = (0, 0);
-    while number > 0 && shift < 32 {
-        digits |= (number % 10) << shift;
-        (number, shift) = (number / 10, shift + 4);
-    }
-    digits
-}
-
-/// The check of the 48 bits of a Mark 5B time: x¹⁶ + x¹⁵ + x² + 1, from 0.
-fn crc16(bits: u64) -> u16 {
-    let mut crc = 0u16;
-    for at in (0..48).rev() {
-        let feed = (crc >> 15 == 1) != (bits >> at & 1 == 1);
-        crc = crc << 1 ^ if feed { 0x8005 } else { 0 };
-    }
-    crc
 }
 
 #[cfg(test)]
@@ -209,7 +198,7 @@ mod tests {
     fn disagreements(headers: impl IntoIterator<Item = Header>) -> u64 {
         let mut count = SecondCount::default();
         headers.into_iter().for_each(|header| count.take(&header, Some(RATE)));
-        count.found().disagreements
+        count.found().unexplained()
     }
 
     proptest! {
@@ -254,6 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_begins_or_ends_beside_this_one_is_no_disagreement() {
+        // Three threads are counted together from frame 20 to frame 40, and only this one before and after.
+        let number = |index: u64| index + 2 * index.clamp(20, 40);
+        assert_eq!(disagreements((0..60).map(|index| numbered(index, number(index)))), 0);
+        let lossy = (0..60).filter(|index| !(18..24).contains(index) && index % 7 != 3);
+        assert_eq!(disagreements(lossy.map(|index| numbered(index, number(index)))), 0);
+        let jumps = |index: u64| number(index) + if index < 20 { 0 } else { 100 };
+        assert_eq!(disagreements((0..60).map(|index| numbered(index, jumps(index)))), 1);
+    }
+
+    #[test]
     fn a_number_that_is_always_zero_counts_nothing() {
         assert_eq!(disagreements((0..50).map(|index| numbered(index, 0))), 0);
     }
@@ -264,7 +264,7 @@ mod tests {
             let extended = Extended::Mask { length: 8, unassigned: 0, validity };
             let mut count = SecondCount::default();
             count.take(&Header::default().with_extended(extended).with_invalid(invalid), None);
-            let Found { disagreements, masked } = count.found();
+            let Found { disagreements, masked, .. } = count.found();
             (disagreements, masked)
         };
         assert_eq!(masked(0xFF, false), (0, 0));
@@ -272,32 +272,5 @@ mod tests {
         assert_eq!(masked(0, false), (1, 1));
         assert_eq!(masked(0, true), (0, 0));
         assert_eq!(masked(0xFF00, false), (1, 1), "bits beyond the mask mean nothing");
-    }
-
-    #[test]
-    fn a_mark_5b_time_is_day_and_second_of_the_vdif_time() {
-        let mut header = Header::default().with_reference_epoch(28);
-        header.set_time(Second::of(28, 86_400 * 2 + 12_345), 250);
-        let Extended::Mark5b { time, fraction, crc, frame, .. } = mark5b(&header, Some(1000))
-        else {
-            panic!("it is a Mark 5B header")
-        };
-        // 2014-01-01 is MJD 56658.
-        assert_eq!((time, fraction, frame), (0x6601_2345, 0x2500, 250));
-        assert_eq!(crc, crc16(0x6601_2345_2500));
-        let disagrees = |header: Header| {
-            let mut count = SecondCount::default();
-            count.take(&header, None);
-            count.found().disagreements
-        };
-        let whole = header.with_extended(mark5b(&header, None));
-        assert_eq!(disagrees(whole), 0);
-        assert_eq!(disagrees(whole.with_seconds(86_400 * 2 + 12_346)), 1);
-        let Extended::Mark5b { user, test_pattern, frame, fraction, crc, .. } = whole.extended()
-        else {
-            panic!("it is a Mark 5B header")
-        };
-        let none = Extended::Mark5b { user, test_pattern, frame, time: 0, fraction, crc };
-        assert_eq!(disagrees(header.with_extended(none)), 0, "some leave it out");
     }
 }

@@ -1,7 +1,7 @@
-//! What a PandA is set to, asked for while its samples come.
+//! The settings of a PandA, requested while samples arrive.
 //!
-//! How it was triggered is told by its settings and by nothing else, so they are kept with each
-//! acquisition. They are asked for on a connection and a thread of their own: samples wait for no answer.
+//! Only the settings tell how an acquisition was triggered, so they are kept with each acquisition. A separate thread
+//! requests them on its own connection, so that samples do not wait for an answer.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::control::Settings;
 
-use crate::panda::{Control, Patience, with_cause};
+use crate::panda::{ControlPort, Timeouts, with_cause};
 
-/// The settings of a PandA, which may still be on their way.
+/// The settings of a PandA, which may not have arrived yet.
 #[derive(Clone, Debug, Default)]
 pub struct Described(Option<Arc<Shared>>);
 
@@ -21,21 +21,21 @@ struct Shared {
     answered: Condvar,
 }
 
-/// The settings, or why there are none.
+/// The settings, or the reason why there are none.
 pub type Answer = Result<Arc<Settings>, String>;
 
 impl Described {
-    /// Of a PandA that cannot be asked, as one that is only a file.
+    /// For a PandA that has no control port, such as a file.
     pub fn never() -> Self {
         Described(None)
     }
 
-    /// Asks.
-    pub fn ask(source: PandaSource, patience: Patience) -> Self {
+    /// Starts the request for the settings.
+    pub fn ask(source: PandaSource, timeouts: Timeouts) -> Self {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         let ask = move || {
-            let answer = Control::connect(&source, patience).and_then(|mut it| it.settings());
+            let answer = ControlPort::connect(&source, timeouts).and_then(|mut it| it.settings());
             of_thread.put(answer.map(Arc::new).map_err(|error| with_cause(&error)));
         };
         if let Err(error) = std::thread::Builder::new().name("settings".into()).spawn(ask) {
@@ -44,14 +44,19 @@ impl Described {
         Described(Some(shared))
     }
 
-    /// The answer, for which is waited so long at most. Nothing: it has not come, or never will.
+    /// Waits at most `most` for the answer. Returns `None` if it has not arrived.
     pub fn wait(&self, most: Duration) -> Option<Answer> {
         let shared = self.0.as_ref()?;
         let waited = shared.answered.wait_timeout_while(shared.lock(), most, |it| it.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// What the account says if they could not be had.
+    /// True if the answer has arrived, or no answer is expected.
+    pub fn is_settled(&self) -> bool {
+        self.0.as_ref().is_none_or(|shared| shared.lock().is_some())
+    }
+
+    /// The account's note if the settings could not be read.
     pub fn note(&self) -> Option<String> {
         let why = self.wait(Duration::ZERO)?.err()?;
         Some(format!("the settings of the PandA are not known: {why}"))

@@ -1,4 +1,4 @@
-//! A PandA as the capture thread needs it.
+//! The interface through which the capture thread uses a PandA.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,37 +6,44 @@ use std::time::{Duration, Instant};
 use fullbore_core::format::panda::PandaSource;
 
 use super::described::Described;
-use crate::panda::{Control, DataStream, Error, Patience, Step};
+use crate::panda::{ControlPort, DataStream, Error, Step, Timeouts};
 
-/// How long a PandA may take to be ready for arming: its slowest reader has a ring to drain.
+/// Timeouts for a connection, an answer, and one read of the data port.
+pub const PATIENCE: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    answer: Duration::from_secs(5),
+    quiet: Duration::from_millis(20),
+};
+
+/// The longest wait until a PandA can be armed: its slowest reader may have a ring to drain.
 const DRAINED: Duration = Duration::from_secs(10);
 
-/// How long it may refuse to be armed after the end of the data, though nothing is drained any more.
+/// The longest time that it may refuse ARM after the end of the data, when nothing is left to drain.
 const LET_GO: Duration = Duration::from_secs(1);
 
-/// How long after the end of the data it may say that the acquisition is over.
+/// The longest time after the end of the data until it must report the end of the acquisition.
 const OVER: Duration = Duration::from_millis(500);
 
-/// A control port that did not answer is left alone for so long.
+/// Time before a control port that did not answer is tried again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// What became of the latest acquisition, by the PandA's own count.
+/// The state of the latest acquisition, from the PandA's own counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Captured {
-    /// It goes on.
+    /// The acquisition is running.
     Busy,
-    /// It is over, and so many samples were taken.
+    /// The acquisition has ended with this number of samples.
     Over(u64),
-    /// It could not be asked.
+    /// The PandA did not answer.
     Unknown,
 }
 
 /// One connection to the data port.
 pub trait Data {
-    /// Payload that is wanted next; 0 while text is wanted.
+    /// Bytes of payload that are expected next; 0 while text is expected.
     fn wants_payload(&self) -> u64;
 
-    /// The next thing that happens; payload goes to the beginning of `room`.
+    /// Waits for the next event. Payload is written to the beginning of `room`.
     fn next(&mut self, room: &mut [u8]) -> Result<Step, Error>;
 }
 
@@ -54,7 +61,7 @@ pub trait Device {
     /// Ends the acquisition.
     fn disarm(&mut self) -> Result<(), Error>;
 
-    /// What became of the latest acquisition; one that is about to end is waited for.
+    /// The state of the latest acquisition. Waits for one that is about to end.
     fn captured(&mut self) -> Captured;
 
     /// The same, without waiting.
@@ -62,10 +69,10 @@ pub trait Device {
         self.captured()
     }
 
-    /// Whether it answers.
+    /// True if the PandA answers.
     fn is_alive(&mut self) -> bool;
 
-    /// What it is set to; asks, and does not wait for the answer.
+    /// Starts a request for the settings and does not wait for the answer.
     fn describe(&mut self) -> Described {
         Described::never()
     }
@@ -81,49 +88,52 @@ impl Data for DataStream {
     }
 }
 
-/// A PandA over TCP. Its control port is connected to when something is first asked, and anew after
-/// an answer that did not come.
+/// A PandA over TCP. The control port is connected at the first command, and connected again after a command without an
+/// answer.
 #[derive(Debug)]
 pub struct Panda {
     source: PandaSource,
-    patience: Patience,
-    control: Option<Control>,
-    /// A data connection that was made ahead of its time.
+    timeouts: Timeouts,
+    control: Option<ControlPort>,
+    /// A data connection that was opened in advance.
     reached: Option<DataStream>,
     failed: Option<Instant>,
 }
 
 impl Panda {
-    /// The one that `source` speaks of.
-    pub fn new(source: PandaSource, patience: Patience) -> Self {
-        Panda { source, patience, control: None, reached: None, failed: None }
+    /// The PandA at `source`.
+    pub fn new(source: PandaSource, timeouts: Timeouts) -> Self {
+        Panda { source, timeouts, control: None, reached: None, failed: None }
     }
 
-    /// Makes the first data connection, and with `arm` looks whether commands are taken: a PandA that is
-    /// not there is told before anything is begun.
+    /// Opens the first data connection and, with `arm`, checks that the PandA takes commands. A missing PandA is thus
+    /// reported before the recording begins.
     pub fn reach(&mut self, arm: bool) -> Result<(), Error> {
-        let mut data = DataStream::connect(&self.source, self.patience)?;
-        data.wait_until_ready(self.patience.answer)?;
+        let mut data = DataStream::connect(&self.source, self.timeouts)?;
+        data.wait_until_ready(self.timeouts.answer)?;
         if arm {
-            self.asking(Control::status)?;
+            self.asking(ControlPort::status)?;
         }
         self.reached = Some(data);
         Ok(())
     }
 
-    /// The address of the data connection that was made ahead of its time.
+    /// The address of the data connection that was opened in advance.
     pub fn reached_at(&self) -> Option<SocketAddr> {
         self.reached.as_ref()?.peer()
     }
 
-    fn asking<T>(&mut self, ask: impl Fn(&mut Control) -> Result<T, Error>) -> Result<T, Error> {
+    fn asking<T>(
+        &mut self,
+        ask: impl Fn(&mut ControlPort) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut control = match self.control.take() {
             Some(control) => control,
-            None => Control::connect(&self.source, self.patience)
+            None => ControlPort::connect(&self.source, self.timeouts)
                 .inspect_err(|_| self.failed = Some(Instant::now()))?,
         };
         let answer = ask(&mut control);
-        // After anything but an answer the connection is out of step.
+        // After any other result, request and answer no longer match on this connection.
         if matches!(answer, Ok(_) | Err(Error::Refused { .. })) {
             self.control = Some(control);
             self.failed = None;
@@ -131,19 +141,19 @@ impl Panda {
         answer
     }
 
-    /// What became of the latest acquisition, which is given so long to end.
-    fn captured_within(&mut self, patience: Duration) -> Captured {
+    /// The state of the latest acquisition; waits at most `timeouts` for its end.
+    fn captured_within(&mut self, timeouts: Duration) -> Captured {
         if self.is_left_alone() {
             return Captured::Unknown;
         }
-        match self.asking(|control| control.captured_at_end(patience)) {
+        match self.asking(|control| control.captured_at_end(timeouts)) {
             Ok(Some(samples)) => Captured::Over(samples),
             Ok(None) => Captured::Busy,
             Err(_) => Captured::Unknown,
         }
     }
 
-    /// Whether the control port was found dead a moment ago.
+    /// True if the control port failed to answer a moment ago.
     fn is_left_alone(&self) -> bool {
         self.failed.is_some_and(|failed| failed.elapsed() < ASK_AGAIN)
     }
@@ -155,7 +165,7 @@ impl Device for Panda {
     fn connect(&mut self) -> Result<DataStream, Error> {
         match self.reached.take() {
             Some(data) => Ok(data),
-            None => DataStream::connect(&self.source, self.patience),
+            None => DataStream::connect(&self.source, self.timeouts),
         }
     }
 
@@ -163,7 +173,7 @@ impl Device for Panda {
         let begun = Instant::now();
         loop {
             match self.asking(|control| control.arm_when_drained(DRAINED)) {
-                // The server lets its last reader go a moment after it has said END to it.
+                // The server releases its last reader a moment after it has sent END.
                 Err(Error::Refused { .. }) if begun.elapsed() < LET_GO => {
                     std::thread::sleep(LET_GO / 20);
                 }
@@ -173,7 +183,7 @@ impl Device for Panda {
     }
 
     fn disarm(&mut self) -> Result<(), Error> {
-        self.asking(Control::disarm)
+        self.asking(ControlPort::disarm)
     }
 
     fn captured(&mut self) -> Captured {
@@ -185,11 +195,11 @@ impl Device for Panda {
     }
 
     fn is_alive(&mut self) -> bool {
-        // The connection that is kept may have died with the PandA's last restart.
-        self.asking(Control::status).or_else(|_| self.asking(Control::status)).is_ok()
+        // The cached connection may have died when the PandA restarted.
+        self.asking(ControlPort::status).or_else(|_| self.asking(ControlPort::status)).is_ok()
     }
 
     fn describe(&mut self) -> Described {
-        Described::ask(self.source.clone(), self.patience)
+        Described::ask(self.source.clone(), self.timeouts)
     }
 }

@@ -1,4 +1,4 @@
-//! A data port's bytes kept in a file, taken as if a PandA sent them now.
+//! Replays the bytes of a data port from a file as if a PandA sent them now.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,13 +12,13 @@ use crate::panda::{Error, Step};
 /// Room for text between frames.
 const STAGING_BYTES: usize = 4096;
 
-/// The first word of every stream: the server accepts our options.
+/// The first line of every stream: the server accepts the options.
 const GREETING: &[u8] = b"OK\n";
 
-/// What a stream begins with that was kept without it.
+/// First words of a stream that was stored without the greeting.
 const HEADERS: [&[u8]; 5] = [b"<header>", b"arm_time:", b"start_time:", b"missed:", b"process:"];
 
-/// A recorded stream. It has one connection, from its first byte to its last, and no control port.
+/// A stored stream. It has one connection, from its first byte to its last, and no control port.
 #[derive(Debug)]
 pub struct Dump {
     path: PathBuf,
@@ -26,19 +26,20 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The stream in this file.
+    /// The stream in the file at `path`.
     pub fn new(path: PathBuf) -> Self {
         Dump { path, taken: false }
     }
 
-    /// Acquisitions that begin in it, as far as it can be read.
+    /// The number of acquisitions that begin in the file, as far as it can be read. Without any, the reason is returned.
     pub fn acquisitions(&self) -> Result<u64, Error> {
         let mut data = Dump::new(self.path.clone()).connect()?;
         let mut begun = 0;
         loop {
             match data.skip() {
                 Ok(Step::Event(Event::Start { .. })) => begun += 1,
-                Ok(Step::Closed) | Err(Error::Data(_)) => return Ok(begun),
+                Ok(Step::Closed) | Err(Error::Data(_)) if begun > 0 => return Ok(begun),
+                Ok(Step::Closed) => return Err(Error::Closed { host: data.path }),
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
@@ -51,7 +52,7 @@ impl Dump {
     }
 }
 
-/// The file while it is read.
+/// An open dump file.
 #[derive(Debug)]
 pub struct DumpData {
     path: String,
@@ -74,7 +75,7 @@ impl Device for Dump {
         let mut staging = vec![0; STAGING_BYTES];
         let read = file.read(&mut staging).map_err(self.lost("reading"))?;
         staging.truncate(read);
-        // Streams are kept from the answer to the options on, or from the first header.
+        // A stored stream begins with the answer to the options or with the first header.
         if HEADERS.iter().any(|first| staging.starts_with(first)) {
             staging.splice(0..0, GREETING.iter().copied());
         }
@@ -113,7 +114,7 @@ impl DumpData {
         }
     }
 
-    /// The next thing that happens, without its payload.
+    /// Waits for the next event, and skips the payload.
     fn skip(&mut self) -> Result<Step, Error> {
         let wanted = self.wants_payload();
         let staged = (self.staging.len() - self.from) as u64;
@@ -121,7 +122,7 @@ impl DumpData {
             let mut room = [0; STAGING_BYTES];
             return self.next(&mut room);
         }
-        // A file that ends within the frame is found out by the read that follows.
+        // The next read detects a file that ends within the frame.
         let beyond = i64::try_from(wanted - staged).unwrap_or(i64::MAX);
         let host = self.path.clone();
         self.file.seek(SeekFrom::Current(beyond)).map_err(|source| Error::Connection {

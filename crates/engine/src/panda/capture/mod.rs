@@ -1,33 +1,31 @@
-//! One thread receives a PandA: payload straight into blocks, and on only what is certified.
+//! The capture thread of a PandA: receives payload directly into blocks, and passes only certified samples to the sink.
 //!
 //! ```text
-//! data port ──► blocks being filled ──certified──► outlet: HDF5 file, or the store's dealer
+//! data port ──► blocks being filled ──certified──► the recorder's striper ──► sink
 //!                    ▲                                │
 //!                    └───────── emptied ──────────────┘
 //! control port: arming, whether it is alive, how many samples it took
 //! ```
 //!
-//! - [`Device`]: a PandA as the thread needs it; tests have one made of bytes
-//! - [`Described`]: what it is set to, asked for beside the samples
-//! - [`Outlet`]: where blocks of certified samples go
-//! - [`Source`]: the thread's work: connects, receives, joins again, keeps the books
+//! - [`Device`]: the interface to a PandA; tests use one made of bytes
+//! - [`Described`]: the PandA's settings, requested while samples arrive
+//! - [`AcquisitionSink`]: takes blocks of certified samples
+//! - [`Source`]: the thread's work: connects, receives, rejoins, keeps the account
 //!
-//! TCP holds the sender, so a full pool is no loss here: nothing is read until a block is free again,
-//! the time is counted, and what may follow is an overrun of the server's ring.
+//! A full pool loses nothing here, because TCP makes the sender wait. The thread stops reading until a block is free
+//! and counts the time. If this takes too long, the server's ring overruns.
 
 mod described;
 mod device;
 mod dump;
-mod intake;
-mod outlet;
-mod reach;
+mod receive_buffer;
+mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
 
 pub use described::{Answer, Described};
-pub use device::{Captured, Data, Device, Panda};
+pub use device::{Captured, Data, Device, PATIENCE, Panda};
 pub use dump::Dump;
-pub use outlet::{Acquisition, Asked, Batch, Halted, Outlet};
-pub use reach::{PATIENCE, reach};
-pub use source::{Ended, Happening, Settings, Source};
+pub use sink::{Acquisition, AcquisitionSink, Batch, SinkClosed, StopRequest};
+pub use source::{Settings, Source, SourceEnd, SourceEvent};

@@ -1,115 +1,111 @@
-//! The thread's work: connect, receive, certify, hand on, join again, keep the books.
+//! The work of the capture thread: connect, receive, certify, pass on, rejoin, keep the account.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use fullbore_core::format::panda::{Books, Certifier, EndReason, Ending, Event, Header, Triggers};
+use fullbore_core::format::panda::{
+    AcquisitionAccount, EndReason, Ending, Event, Header, SampleValidator, Triggers,
+};
 use fullbore_core::time::Tai;
+use serde::Serialize;
 
 use super::device::{Captured, Data, Device};
-use super::intake::Intake;
-use super::outlet::{Acquisition, Asked, Batch, Halted, Outlet};
+use super::receive_buffer::ReceiveBuffer;
+use super::sink::{Acquisition, AcquisitionSink, Batch, SinkClosed, StopRequest};
 use crate::clock::Clock;
 use crate::panda::{Error, Step, with_cause};
 use crate::ring::Pool;
-use crate::source::StreamGauge;
+use crate::source::StreamMetrics;
 
-/// Time between two looks at empty blocks, orders and counters.
+/// Time between two checks of empty blocks, stop requests and counters.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long the thread sleeps at most while there is no block or no connection.
+/// The longest sleep of the thread while there is no block or no connection.
 const NAP: Duration = Duration::from_millis(50);
 
-/// A data port that says nothing for so long has its control port asked whether it is alive.
+/// Time without data after which the control port is asked whether the PandA is alive.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How long a stop waits for what certifies the last frame; after a disarm, how long nothing at all may come
-/// before what is left of the acquisition is given up.
+/// Time for which a stop waits for the bytes that certify the last frame. After a disarm: time without data after which
+/// the rest of the acquisition is given up.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// An acquisition that was left, and of which nothing comes on a new connection for so long, may be over.
+/// Time without data on a new connection after which an acquisition that was left may be over.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// Connections in a row that may bring no sample before it is given up.
+/// The number of connections in a row without a sample after which the recorder gives up.
 const FRUITLESS: u32 = 5;
 
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Samples that come again are read into this, and dropped.
+/// Size of the buffer into which repeated samples are read before they are dropped.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// How a PandA is recorded.
+/// The settings of a recording of a PandA.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Ends after so many acquisitions; else when asked to.
+    /// The number of acquisitions; `None`: until a stop request.
     pub acquisitions: Option<u64>,
     /// Arms at the beginning and after each acquisition.
     pub arm: bool,
-    /// How long a connection that was lost is tried again.
+    /// Time for which the recorder tries to restore a lost connection.
     pub reconnect: Duration,
 }
 
-/// How the thread ended.
+/// The end of the capture thread.
 #[derive(Debug)]
-pub enum Ended {
-    /// All acquisitions that were asked for, or a stop.
+pub enum SourceEnd {
+    /// All requested acquisitions were taken, or the recording was stopped.
     Done,
-    /// The outlet takes no more.
+    /// The sink takes no more.
     Halted,
-    /// The PandA cannot be reached, or will not do what was asked.
+    /// The PandA cannot be reached, or refuses a command.
     Failed(Error),
 }
 
-/// What the thread tells while it works.
-#[derive(Debug)]
-pub enum Happening {
-    /// The data port has accepted us, for the so-manieth time.
-    Connected(u64),
+/// An event of the capture thread, besides the acquisitions.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum SourceEvent {
+    /// The data port accepted a connection.
+    Connected {
+        /// The number of the connection, counted from 1.
+        connection: u64,
+    },
     /// The PandA is armed.
-    Armed,
-    /// An acquisition has begun.
-    Began(Arc<Acquisition>),
-    /// It was joined again after its connection was lost: samples that lie between.
+    PandaArmed,
+    /// The acquisition was joined again after its connection was lost.
     Rejoined {
-        /// Which one.
-        number: u64,
-        /// Samples that nobody has.
+        /// Samples between the two connections. No connection delivers them.
         gap: u64,
     },
     /// The connection was lost.
     Lost {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Nothing came of what was armed: it came and went while there was no connection, or was disarmed first.
+    /// The armed acquisition brought no samples: it ran while there was no connection, or was disarmed first.
     Unseen {
-        /// Samples that the PandA took of it, if it could be asked.
+        /// Samples that the PandA counted in it, if it answered.
         samples: Option<u64>,
     },
-    /// What we have armed could not be disarmed.
+    /// The PandA could not be disarmed after this recorder had armed it.
     StaysArmed {
-        /// Why not.
+        /// The reason.
         why: String,
-    },
-    /// An acquisition has ended, by the thread's books.
-    Over {
-        /// Which one.
-        number: u64,
     },
 }
 
 /// The source of one PandA.
-pub struct Source<D: Device, O: Outlet> {
+pub struct Source<D: Device, O: AcquisitionSink> {
     device: D,
-    outlet: O,
-    intake: Intake,
+    sink: O,
+    intake: ReceiveBuffer,
     stride: usize,
     settings: Settings,
-    gauge: Arc<StreamGauge>,
-    tell: Sender<Happening>,
+    gauge: Arc<StreamMetrics>,
     clock: Clock,
     data: Option<D::Data>,
     running: Option<Running>,
@@ -121,87 +117,85 @@ pub struct Source<D: Device, O: Outlet> {
     /// Connections in a row that brought no sample.
     fruitless: u32,
     arming: Arming,
-    /// When the data port accepted us, on the connection that stands.
+    /// The time at which the data port accepted the current connection.
     accepted: Option<Instant>,
-    /// What came last and cannot be taken.
+    /// The latest error in the received data.
     damage: Option<Error>,
-    /// Since when there has been no connection, and when the next attempt is due.
+    /// Since when there has been no connection, when the next attempt is due, and the pause after it.
     away: Option<(Instant, Instant, Duration)>,
     looked: Instant,
     heard: Instant,
-    /// When something was last looked for, and for how long nothing has come since something last did. Time in
-    /// which nobody looked is no silence.
+    /// Time of the latest read, and time without data since the latest data. Time in which the thread did not read does
+    /// not count as silence.
     sought: Instant,
     silence: Duration,
-    /// Since when a stop is under way.
+    /// Time of the stop request.
     stopping: Option<Instant>,
-    /// Whether it could be disarmed, once it was to be.
+    /// True if the disarm command succeeded; `None` before it.
     disarmed: Option<bool>,
-    /// Why it ends before all was done.
-    failed: Option<Ended>,
+    /// The reason for an early end.
+    failed: Option<SourceEnd>,
 }
 
-/// Whether an acquisition is to come that we have armed: from ARM until its header.
+/// State of the acquisition that this recorder has armed: from ARM until its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arming {
-    /// None.
+    /// Not armed.
     Not,
-    /// One is.
+    /// Armed.
     Armed,
-    /// One was, before a connection was lost. Its header may come on the new one; if it does not, the PandA is
-    /// asked, so that it is never armed twice.
+    /// Armed before a connection was lost. Its header may arrive on the new connection. If it does not, the recorder
+    /// asks the PandA, so that it never arms twice.
     Perhaps {
-        /// When it was last asked, or the connection lost.
-        asked: Instant,
-        /// Since when it has not told.
+        /// Time of the latest query, or of the loss of the connection.
+        stop_request: Instant,
+        /// Since when the PandA has not answered.
         untold: Instant,
     },
 }
 
 impl Arming {
-    /// One may have been until now.
+    /// The state after a connection was lost now.
     fn perhaps() -> Self {
         let now = Instant::now();
-        Arming::Perhaps { asked: now, untold: now }
+        Arming::Perhaps { stop_request: now, untold: now }
     }
 }
 
 /// The acquisition that is being received.
 struct Running {
     acquisition: Arc<Acquisition>,
-    books: Books,
-    /// What of this connection can be trusted; none while there is no connection.
-    certifier: Option<Certifier>,
-    /// Since when there has been no connection that brings it.
+    books: AcquisitionAccount,
+    /// The validator of this connection's data; `None` without a connection.
+    certifier: Option<SampleValidator>,
+    /// Since when no connection has delivered the acquisition.
     left: Option<Instant>,
-    /// Bytes that were received on an earlier connection already.
+    /// Bytes that an earlier connection has already delivered.
     skip_bytes: u64,
-    /// When the first and the latest sample came.
+    /// Arrival of the first and of the latest sample.
     seen: Option<(Tai, Tai)>,
-    /// When samples were triggered, if that is captured.
+    /// Trigger times of the samples, if they are captured.
     triggers: Option<Triggers>,
 }
 
-impl<D: Device, O: Outlet> Source<D, O> {
+impl<D: Device, O: AcquisitionSink> Source<D, O> {
     /// A source that fills the blocks of `pool`, each of `stride` bytes.
     pub fn new(
         device: D,
-        outlet: O,
+        sink: O,
         pool: Pool,
         stride: usize,
         settings: Settings,
-        gauge: Arc<StreamGauge>,
-        tell: Sender<Happening>,
+        gauge: Arc<StreamMetrics>,
     ) -> Self {
         let now = Instant::now();
         Source {
             device,
-            outlet,
-            intake: Intake::new(pool),
+            sink,
+            intake: ReceiveBuffer::new(pool),
             stride,
             settings,
             gauge,
-            tell,
             clock: Clock::new(),
             data: None,
             running: None,
@@ -224,28 +218,27 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// Receives until all is done. Gives the outlet back with how it ended.
-    pub fn run(mut self) -> (O, Ended) {
+    /// Receives until all is done. Returns the sink and the reason of the end.
+    pub fn run(mut self) -> (O, SourceEnd) {
         while !self.is_done() {
             self.turn();
         }
         self.leave();
         self.look_at_counters();
-        (self.outlet, self.failed.unwrap_or(Ended::Done))
+        (self.sink, self.failed.unwrap_or(SourceEnd::Done))
     }
 
     fn is_done(&self) -> bool {
         let enough = self.settings.acquisitions.is_some_and(|wanted| self.ended >= wanted);
-        let last = self.stopping.is_some() || self.outlet.wants_no_more();
-        self.failed.is_some() || enough || (last && self.is_idle())
+        self.failed.is_some() || enough || (self.stopping.is_some() && self.is_idle())
     }
 
-    /// Whether nothing is being received, nor to come of what was armed.
+    /// True if no acquisition is running or expected.
     fn is_idle(&self) -> bool {
         self.running.is_none() && self.arming == Arming::Not
     }
 
-    /// One step of whatever is due.
+    /// Does the next step that is due.
     fn turn(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.look();
@@ -259,7 +252,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// Takes the next thing that comes.
+    /// Takes the next event of the data port.
     fn receive(&mut self) {
         let Some(data) = &mut self.data else { return };
         let skip = self.running.as_ref().map_or(0, |running| running.skip_bytes);
@@ -284,7 +277,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 self.damage = Some(Error::Data(error));
                 self.lost(ending);
                 if would_come_again && let Some(error) = self.damage.take() {
-                    self.failed = Some(Ended::Failed(error));
+                    self.failed = Some(SourceEnd::Failed(error));
                 }
             }
             Err(error) => self.lost_because(Ending::ConnectionLost, with_cause(&error)),
@@ -302,7 +295,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             Step::Event(Event::Start { header, text }) => self.started(header, text),
             Step::Event(Event::Frame { bytes }) => self.frame(bytes),
             Step::Event(Event::FrameEnd) => {
-                self.with_certifier(Certifier::frame_end);
+                self.with_certifier(SampleValidator::frame_end);
                 self.hand_on();
             }
             Step::Event(Event::End { samples, reason }) => {
@@ -336,7 +329,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.with_certifier(|certifier| certifier.frame(bytes));
         self.hand_on();
         if self.stopping.is_some() && self.is_left_on_stop() {
-            // The frame before this one is certified now: there is no better moment to go.
+            // The frame before this one is certified now: the best moment to leave.
             self.leave();
             return;
         }
@@ -349,13 +342,13 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// Raw frames wait for the next one; where we did not arm, somebody else goes on with the
-    /// acquisition, and we leave it.
+    /// True if a stop leaves the acquisition at once: raw frames are certified by the next one, and an acquisition that
+    /// another client has armed continues without this recorder.
     fn is_left_on_stop(&self) -> bool {
         !self.settings.arm
     }
 
-    fn with_certifier(&mut self, step: impl FnOnce(&mut Certifier) -> u64) {
+    fn with_certifier(&mut self, step: impl FnOnce(&mut SampleValidator) -> u64) {
         if let Some(certifier) = self.running.as_mut().and_then(|r| r.certifier.as_mut()) {
             step(certifier);
         }
@@ -364,17 +357,17 @@ impl<D: Device, O: Outlet> Source<D, O> {
     /// The first index that is not certified.
     fn certified(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
-        let here = running.certifier.as_ref().map(Certifier::next_index);
+        let here = running.certifier.as_ref().map(SampleValidator::next_index);
         Some(here.unwrap_or(0).max(running.books.next_index()))
     }
 
-    /// Hands on samples that are certified.
+    /// Passes certified samples to the sink.
     fn give(&mut self, batch: Batch) {
         let times = self.running.as_mut().and_then(|running| running.triggers.as_mut());
         if let Some(times) = times {
             times.look(&batch.block[..batch.bytes], batch.first);
         }
-        self.outlet.filled(batch);
+        self.sink.filled(batch);
     }
 
     fn hand_on(&mut self) {
@@ -385,13 +378,13 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.count(certified);
     }
 
-    /// All before `certified` is written or missing.
+    /// Counts all samples before `certified` as written or missing.
     fn count(&self, certified: u64) {
         let missing = self.gauge.missing.load(Relaxed);
         self.gauge.frames.store(certified.saturating_sub(missing), Relaxed);
     }
 
-    /// A connection is wanted.
+    /// Tries to connect.
     fn connect(&mut self) {
         let now = Instant::now();
         let (since, due, pause) = *self.away.get_or_insert((now, now, Duration::ZERO));
@@ -408,8 +401,8 @@ impl<D: Device, O: Outlet> Source<D, O> {
                 (self.data, self.accepted) = (Some(data), None);
                 self.heard = Instant::now();
             }
-            // The first connection is made by somebody who waits for it.
-            Err(error) if self.connections == 0 => self.failed = Some(Ended::Failed(error)),
+            // A user waits for the first connection.
+            Err(error) if self.connections == 0 => self.failed = Some(SourceEnd::Failed(error)),
             Err(error) if since.elapsed() >= self.settings.reconnect => {
                 self.finish();
                 self.give_up(error);
@@ -421,28 +414,28 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// The data port has accepted us.
+    /// Handles the acceptance of the data port.
     fn ready(&mut self) {
         self.away = None;
         self.connections += 1;
         self.accepted = Some(Instant::now());
-        self.say(Happening::Connected(self.connections));
+        self.sink.report(SourceEvent::Connected { connection: self.connections });
         self.arm_if_due();
     }
 
-    /// Arms, if that is ours to do, somebody listens, and what comes has a place.
+    /// Arms if this recorder arms, a connection is open, and the sink is ready.
     fn arm_if_due(&mut self) {
         let idle = self.running.is_none() && self.stopping.is_none();
         let listening = self.data.is_some() && self.accepted.is_some();
-        if !self.settings.arm || !idle || !listening || self.is_done() || !self.outlet.is_ready() {
+        if !self.settings.arm || !idle || !listening || self.is_done() || !self.sink.is_ready() {
             return;
         }
         let may_arm = match self.arming {
             Arming::Not => true,
             Arming::Armed => false,
-            Arming::Perhaps { asked, untold } => self.is_disarmed(asked, untold),
+            Arming::Perhaps { stop_request, untold } => self.is_disarmed(stop_request, untold),
         };
-        // What the outlet could not take of the last one ends it here.
+        // A sink that could not take the last acquisition ends the recording here.
         self.take_emptied(Duration::ZERO);
         if !may_arm || self.failed.is_some() {
             return;
@@ -450,22 +443,22 @@ impl<D: Device, O: Outlet> Source<D, O> {
         match self.device.arm() {
             Ok(()) => {
                 self.arming = Arming::Armed;
-                self.say(Happening::Armed);
+                self.sink.report(SourceEvent::PandaArmed);
             }
-            // It may have been armed, and only its answer lost.
+            // The PandA may be armed although its answer was lost.
             Err(error) if error.is_of_connection() => {
                 self.arming = Arming::perhaps();
-                self.say(Happening::Lost { why: with_cause(&error) });
+                self.sink.report(SourceEvent::Lost { why: with_cause(&error) });
             }
-            Err(error) => self.failed = Some(Ended::Failed(error)),
+            Err(error) => self.failed = Some(SourceEnd::Failed(error)),
         }
     }
 
-    /// Whether what we armed before the connection was lost is over. While it may still come, that is asked only
-    /// where nothing has come of it for a while. A PandA that is armed waits as long as it likes; one that does not
-    /// tell is given up after a time.
-    fn is_disarmed(&mut self, asked: Instant, untold: Instant) -> bool {
-        if asked.max(self.heard).elapsed() < SILENT {
+    /// True if the acquisition that was armed before the connection was lost is over. The PandA is asked only after a
+    /// silence on the new connection. A PandA that is armed may wait for any time; a PandA that does not answer is
+    /// given up after a while.
+    fn is_disarmed(&mut self, stop_request: Instant, untold: Instant) -> bool {
+        if stop_request.max(self.heard).elapsed() < SILENT {
             return false;
         }
         self.arming = Arming::perhaps();
@@ -476,48 +469,44 @@ impl<D: Device, O: Outlet> Source<D, O> {
             }
             Captured::Busy => {}
             Captured::Unknown if untold.elapsed() < self.settings.reconnect => {
-                self.arming = Arming::Perhaps { asked: Instant::now(), untold };
+                self.arming = Arming::Perhaps { stop_request: Instant::now(), untold };
             }
             Captured::Unknown => {
-                self.give_up(Error::Untold { patience: self.settings.reconnect });
+                self.give_up(Error::Untold { timeouts: self.settings.reconnect });
             }
         }
         false
     }
 
-    /// Nothing will come any more of what was armed: says what is lost with it.
+    /// Reports the samples that were lost with an armed acquisition of which nothing more will arrive.
     fn settle(&mut self, captured: Captured) {
         if std::mem::replace(&mut self.arming, Arming::Not) == Arming::Not {
             return;
         }
-        let (samples, what) = match captured {
+        let samples = match captured {
             Captured::Over(0) => return,
-            Captured::Over(samples) => {
-                (Some(samples), format!("the PandA took {samples} samples of it"))
-            }
-            Captured::Busy | Captured::Unknown => {
-                (None, "how many samples the PandA took of it is not known".to_owned())
-            }
+            Captured::Over(samples) => Some(samples),
+            Captured::Busy | Captured::Unknown => None,
         };
-        self.outlet.warn(&format!("nothing has come of what was armed, and {what}"));
-        self.say(Happening::Unseen { samples });
+        self.sink.report(SourceEvent::Unseen { samples });
     }
 
-    /// A header came: of a new acquisition, or of the one that was left.
+    /// Handles a header: of a new acquisition, or of the one that was left.
     fn started(&mut self, header: Header, text: String) {
         if self.running.as_ref().is_some_and(|running| running.is_the_same(&header)) {
             self.arming = Arming::Not;
             self.rejoined(&header);
             return;
         }
-        // What the PandA took of the one before cannot be asked any more.
+        // The PandA no longer answers for the acquisition before.
         self.finish_with(None);
         let sample_bytes = header.sample_bytes as usize;
-        let block_bytes = self.outlet.block_bytes(sample_bytes, self.stride);
+        let block_bytes = self.sink.block_bytes(sample_bytes, self.stride);
         self.begun += 1;
         let number = self.begun;
         let seen = self.clock.now();
-        let (mut books, certifier) = (Books::new(&header), Some(Certifier::new(&header)));
+        let (mut books, certifier) =
+            (AcquisitionAccount::new(&header), Some(SampleValidator::new(&header)));
         if self.arming == Arming::Not {
             books.armed_by_others();
         }
@@ -526,12 +515,11 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let triggers = Triggers::of(&header);
         let settings = self.device.describe();
         let acquisition = Arc::new(Acquisition { number, header, text, seen, settings });
-        if self.outlet.begin(&acquisition) == Err(Halted) {
-            self.failed = Some(Ended::Halted);
+        if self.sink.begin(&acquisition) == Err(SinkClosed) {
+            self.failed = Some(SourceEnd::Halted);
             return;
         }
         self.arming = Arming::Not;
-        self.say(Happening::Began(acquisition.clone()));
         self.running = Some(Running {
             acquisition,
             books,
@@ -547,16 +535,15 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let Some(running) = &mut self.running else { return };
         let joined = running.books.joined(header);
         running.skip_bytes = joined.skip * u64::from(header.sample_bytes);
-        (running.certifier, running.left) = (Some(Certifier::new(header)), None);
-        let number = running.acquisition.number;
+        (running.certifier, running.left) = (Some(SampleValidator::new(header)), None);
         if joined.gap > 0 {
             self.intake.go_on_at(header.missed);
             self.gauge.missing.fetch_add(joined.gap, Relaxed);
         }
-        self.say(Happening::Rejoined { number, gap: joined.gap });
+        self.sink.report(SourceEvent::Rejoined { gap: joined.gap });
     }
 
-    /// The server has no more for this connection.
+    /// Handles END: the server has no more data for this connection.
     fn end_of_data(&mut self, samples: u64, reason: EndReason) {
         let overrun = reason == EndReason::DataOverrun;
         if let Some(running) = &mut self.running
@@ -571,11 +558,11 @@ impl<D: Device, O: Outlet> Source<D, O> {
             self.finish();
             return;
         }
-        // The server's ring has lapped us. The acquisition may go on, and only a new connection joins it.
+        // The server's ring has overrun. The acquisition may continue, and only a new connection can join it.
         match self.device.captured() {
             Captured::Busy if self.stopping.is_none() => {
                 self.data = None;
-                self.say(Happening::Lost { why: EndReason::DataOverrun.to_string() });
+                self.sink.report(SourceEvent::Lost { why: EndReason::DataOverrun.to_string() });
             }
             Captured::Over(samples) => self.finish_with(Some(samples)),
             Captured::Busy | Captured::Unknown => self.finish_with(None),
@@ -587,19 +574,19 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.lost_because(ending, why);
     }
 
-    /// The connection is of no use any more.
+    /// Closes a connection that is of no more use.
     fn lost_because(&mut self, ending: Ending, why: String) {
         self.data = None;
         let now = Instant::now();
         self.arming = match self.arming {
             Arming::Not => Arming::Not,
             Arming::Armed => Arming::perhaps(),
-            // One connection lost after the other tells nothing either.
-            Arming::Perhaps { untold, .. } => Arming::Perhaps { asked: now, untold },
+            // One lost connection after another gives no answer either.
+            Arming::Perhaps { untold, .. } => Arming::Perhaps { stop_request: now, untold },
         };
-        // A server that accepts and closes at once is not asked again at once.
+        // A server that accepts and closes at once is not tried again at once.
         let again = if self.connections == 0 { now } else { now + NAP };
-        // One that accepts connections and says nothing on them is as far away as one that refuses them.
+        // A server that accepts connections and sends nothing counts as unreachable.
         let in_vain = self.away.filter(|_| self.accepted.is_none());
         let since = self.away.map_or(now, |(since, ..)| since);
         self.away = Some((since, again, NAP));
@@ -608,7 +595,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             return;
         }
         let text = why.clone();
-        self.say(Happening::Lost { why });
+        self.sink.report(SourceEvent::Lost { why });
         let before = self.running.as_ref().map(|running| running.books.next_index());
         if let Some(running) = &mut self.running
             && let Some(certifier) = running.certifier.take()
@@ -618,7 +605,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
             self.drop_uncertified(false);
         }
         let after = self.running.as_ref().map(|running| running.books.next_index());
-        // One that stood for a while had nothing to bring.
+        // A connection that was open for a while had nothing to deliver.
         let stood = self.accepted.take().is_some_and(|since| since.elapsed() >= QUIET);
         self.fruitless = if before < after || stood { 0 } else { self.fruitless + 1 };
         if before < after {
@@ -635,25 +622,25 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// It ended before the server said OK.
+    /// Handles a connection that ended before the server sent OK.
     fn refused(&mut self) {
         let text = "the data port closed the connection before it said OK".to_owned();
         self.give_up(Error::Refused { request: "the data connection".to_owned(), text });
     }
 
-    /// Ends with what was wrong with what came, if it was, else with this.
+    /// Ends with the error in the received data if there was one, else with `error`.
     fn give_up(&mut self, error: Error) {
         let error = self.damage.take().unwrap_or(error);
-        self.failed = Some(Ended::Failed(error));
+        self.failed = Some(SourceEnd::Failed(error));
     }
 
-    /// What was received and cannot be trusted is dropped; the rest goes on its way. Where blocks are
-    /// only handed on full, the last one waits for what may follow over another connection.
+    /// Drops uncertified samples and passes on the rest. If the sink takes only full blocks, the last block waits for
+    /// data from another connection.
     fn drop_uncertified(&mut self, is_last: bool) {
         let Some(running) = &self.running else { return };
         let next = running.books.next_index();
         self.intake.cut(next);
-        if !is_last && self.outlet.hand_on_after().is_none() {
+        if !is_last && self.sink.hand_on_after().is_none() {
             self.intake.resume();
         }
         while let Some(batch) = self.intake.take_last() {
@@ -662,7 +649,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.count(next);
     }
 
-    /// The acquisition is over: the PandA is asked how many samples it took.
+    /// Ends the acquisition, and asks the PandA for its number of samples.
     fn finish(&mut self) {
         if self.running.is_none() {
             return;
@@ -683,14 +670,13 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let closed = running.books.close(captured, running.seen);
         self.gauge.missing.store(closed.account.terms.missing, Relaxed);
         self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
-        self.outlet.end(closed);
+        self.sink.end(closed);
         self.ended += 1;
         self.arming = Arming::Not;
-        self.say(Happening::Over { number: running.acquisition.number });
     }
 
-    /// Goes away from an acquisition that has not ended: what we armed is disarmed, and what others armed goes on.
-    /// The PandA is asked how many samples it took, for nobody else says so any more.
+    /// Leaves an acquisition that has not ended. It is disarmed if this recorder has armed it; otherwise it continues.
+    /// The PandA is asked for the number of samples, because there is no END.
     fn leave(&mut self) {
         self.data = None;
         if self.is_idle() {
@@ -716,7 +702,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         });
     }
 
-    /// Ends what we have armed, and says whether it did. It is asked for once.
+    /// Disarms the acquisition that this recorder has armed. Returns true on success. The command is sent once.
     fn disarm(&mut self) -> bool {
         if let Some(disarmed) = self.disarmed {
             return disarmed;
@@ -724,16 +710,14 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let refused = self.device.disarm().err();
         self.silence = Duration::ZERO;
         if let Some(error) = &refused {
-            let why = with_cause(error);
-            self.outlet.warn(&format!("the PandA could not be disarmed: {why}"));
-            self.say(Happening::StaysArmed { why });
+            self.sink.report(SourceEvent::StaysArmed { why: with_cause(error) });
         }
         *self.disarmed.insert(refused.is_none())
     }
 
-    /// Nothing came for a moment.
+    /// Handles a read without data.
     fn quiet(&mut self) {
-        // A thread that was not let run heard nothing either.
+        // Time in which this thread did not run does not count as silence.
         self.silence += self.sought.elapsed().min(NAP);
         if self.disarmed == Some(true) && self.silence >= LAST_WORD {
             self.leave();
@@ -742,7 +726,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         let quiet = self.heard.elapsed();
         let left = self.running.as_ref().is_some_and(|running| running.certifier.is_none());
         if left && quiet >= SILENT {
-            // Connected anew, and nothing comes of it: if it is over, nothing ever will.
+            // The new connection is silent. If the acquisition is over, it will remain silent.
             self.heard = Instant::now();
             let since = self.running.as_ref().and_then(|running| running.left);
             match self.device.captured() {
@@ -755,7 +739,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         } else if quiet >= QUIET {
             self.heard = Instant::now();
             if !self.device.is_alive() {
-                // However long it stood.
+                // Regardless of how long it was open.
                 self.accepted = None;
                 let why = "the PandA does not answer any more".to_owned();
                 self.lost_because(Ending::ConnectionLost, why);
@@ -763,19 +747,19 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// Orders, empty blocks, blocks that wait for long, counters.
+    /// Checks stop requests, empty blocks, blocks that have waited long, and counters.
     fn look(&mut self) {
         self.looked = Instant::now();
         self.take_emptied(Duration::ZERO);
-        match self.outlet.asked() {
-            Asked::Go => {}
-            Asked::Stop => self.stop(),
-            Asked::Abort => {
+        match self.sink.stop_request() {
+            StopRequest::Go => {}
+            StopRequest::Stop => self.stop(),
+            StopRequest::Abort => {
                 self.stopping.get_or_insert_with(Instant::now);
                 self.leave();
             }
         }
-        if let (Some(after), Some(certified)) = (self.outlet.hand_on_after(), self.certified())
+        if let (Some(after), Some(certified)) = (self.sink.hand_on_after(), self.certified())
             && let Some(batch) = self.intake.take_early(certified, after)
         {
             self.give(batch);
@@ -783,7 +767,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         if let Some(certified) = self.certified()
             && let Some((samples, old)) = self.intake.certified_part(certified)
         {
-            self.outlet.keep(samples, old);
+            self.sink.keep(samples, old);
         }
         self.look_at_counters();
     }
@@ -796,11 +780,12 @@ impl<D: Device, O: Outlet> Source<D, O> {
         self.gauge.pool_blocks.store(blocks, Relaxed);
     }
 
-    /// Somebody asked for an end: what we armed is disarmed, and ends with an END once all has come that the
-    /// PandA still holds; what others armed is left where a frame is certified.
+    /// Handles a stop request. An acquisition that this recorder has armed is disarmed, and ends with END after the
+    /// PandA has sent all samples it still holds. An acquisition that another client has armed is left at a certified
+    /// frame.
     fn stop(&mut self) {
         let since = *self.stopping.get_or_insert_with(Instant::now);
-        // Between ARM and the header it waits for its enable: it is armed all the same.
+        // Between ARM and the header the PandA waits for its enable signal: it is armed.
         if self.is_idle() || (self.settings.arm && self.disarm()) {
             return;
         }
@@ -811,7 +796,7 @@ impl<D: Device, O: Outlet> Source<D, O> {
         }
     }
 
-    /// Holds the server until a block is free.
+    /// Stops reading until a block is free, which makes the server wait.
     fn wait_for_a_block(&mut self) {
         let since = Instant::now();
         self.take_emptied(NAP);
@@ -822,26 +807,21 @@ impl<D: Device, O: Outlet> Source<D, O> {
     fn take_emptied(&mut self, wait: Duration) {
         let mut wait = wait;
         loop {
-            match self.outlet.emptied(wait) {
+            match self.sink.emptied(wait) {
                 Ok(Some(block)) => self.intake.put(block),
                 Ok(None) => return,
-                Err(Halted) => {
-                    self.failed.get_or_insert(Ended::Halted);
+                Err(SinkClosed) => {
+                    self.failed.get_or_insert(SourceEnd::Halted);
                     return;
                 }
             }
             wait = Duration::ZERO;
         }
     }
-
-    fn say(&self, what: Happening) {
-        // Without a listener there is nobody to tell.
-        let _ = self.tell.send(what);
-    }
 }
 
 impl Running {
-    /// Whether a header speaks of this acquisition: servers that tell no time cannot say so.
+    /// True if a header belongs to this acquisition. Servers that send no time cannot tell.
     fn is_the_same(&self, header: &Header) -> bool {
         let ours = &self.acquisition.header;
         self.can_be_joined_again()

@@ -1,12 +1,12 @@
-//! A PandA made of bytes: what it sends, where its connections break, and what must come of it.
+//! A PandA made of bytes: the bytes it sends, the points where its connections break, and the expected result.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Verdict;
 use fullbore_core::format::panda::{
-    Closed, Decoder, EndReason, Ending, Event, Field, Header, Kind, Process, Want,
+    AcquisitionResult, Decoder, EndReason, Ending, Event, Field, Header, Kind, Process, Want,
 };
 use fullbore_core::gap::Cause;
 use fullbore_core::time::Tai;
@@ -15,13 +15,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::panda::{Error, Step};
 use crate::ring::{Block, Pool};
-use crate::source::StreamGauge;
+use crate::source::StreamMetrics;
 use crate::sys::memory::Region;
 
-/// Bytes of a block here: a few samples, so that every border is met often.
+/// Bytes of a block here: a few samples, so that block borders occur often.
 const STRIDE: usize = 4096;
 
-/// A sample says its own index in each of its words; what is overwritten says this.
+/// Each word of a sample holds the sample's index; overwritten words hold this.
 const CORRUPT: u32 = 0xDEAD_BEEF;
 
 const SAMPLE_BYTES: usize = 12;
@@ -45,7 +45,7 @@ fn header(missed: u64, arm_ns: i64, process: Process) -> Header {
     }
 }
 
-/// What a server sends on one connection.
+/// The bytes that a server sends on one connection.
 #[derive(Clone, Debug, Default)]
 struct Sent(Vec<u8>);
 
@@ -79,7 +79,7 @@ impl Sent {
     }
 }
 
-/// A connection that gives its bytes in pieces of odd sizes, then closes or stays quiet.
+/// A connection that delivers its bytes in pieces of odd sizes, then closes or stays silent.
 struct Wire {
     decoder: Decoder,
     bytes: Vec<u8>,
@@ -92,16 +92,16 @@ struct Wire {
     hold: Hold,
 }
 
-/// How long a connection says nothing after its OK.
+/// Time for which a connection is silent after its OK.
 #[derive(Clone, Debug, Default)]
 enum Hold {
     #[default]
     Not,
-    /// So often that nothing came, a millisecond each time.
+    /// For this number of reads, 1 ms each.
     Quiet(u32),
-    /// Until it was armed so often.
+    /// Until the PandA was armed this number of times.
     Armed(Arc<Mutex<u32>>, u32),
-    /// Not at all, but every piece takes so long.
+    /// Not at all, but every piece takes this long.
     Slow(Duration),
 }
 
@@ -185,7 +185,7 @@ impl Data for Wire {
     }
 }
 
-/// Connections one after the other, and what the control port says.
+/// A sequence of connections, and the answers of the control port.
 struct Script {
     wires: VecDeque<Wire>,
     captured: Captured,
@@ -211,7 +211,7 @@ impl Device for Script {
     }
 
     fn captured(&mut self) -> Captured {
-        // While another connection can be made, it has not ended.
+        // While another connection can be made, the acquisition has not ended.
         let told = self.wires.is_empty() || self.captured == Captured::Unknown;
         if told { self.captured } else { Captured::Busy }
     }
@@ -221,23 +221,27 @@ impl Device for Script {
     }
 }
 
-/// Keeps every row, and gives blocks back late.
+/// Keeps every row, and returns blocks late.
 #[derive(Default)]
 struct Kept {
     rows: Vec<Vec<(u64, u32)>>,
-    closed: Vec<Closed>,
+    closed: Vec<AcquisitionResult>,
     begun: Vec<Arc<Acquisition>>,
     empty: VecDeque<Block>,
     lazy: usize,
     early: Option<Duration>,
     stop_after: Option<usize>,
-    warned: Vec<String>,
+    warned: Vec<SourceEvent>,
 }
 
-impl Outlet for Kept {
-    fn asked(&mut self) -> Asked {
+impl AcquisitionSink for Kept {
+    fn stop_request(&mut self) -> StopRequest {
         let rows = self.rows.last().map_or(0, Vec::len);
-        if self.stop_after.is_some_and(|most| rows >= most) { Asked::Stop } else { Asked::Go }
+        if self.stop_after.is_some_and(|most| rows >= most) {
+            StopRequest::Stop
+        } else {
+            StopRequest::Go
+        }
     }
 
     fn block_bytes(&self, sample_bytes: usize, stride: usize) -> usize {
@@ -248,7 +252,7 @@ impl Outlet for Kept {
         self.early
     }
 
-    fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), Halted> {
+    fn begin(&mut self, acquisition: &Arc<Acquisition>) -> Result<(), SinkClosed> {
         self.begun.push(acquisition.clone());
         self.rows.push(Vec::new());
         Ok(())
@@ -260,7 +264,7 @@ impl Outlet for Kept {
             let words: Vec<u32> =
                 sample.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
             assert!(words.iter().all(|&word| word == words[0]), "a torn sample: {words:x?}");
-            // In blocks that are only handed on full, samples follow one another over holes.
+            // In blocks that are passed on only when full, samples follow one another across holes.
             let index = match self.early {
                 Some(_) => batch.first + n as u64,
                 None => u64::from(words[0]),
@@ -270,24 +274,26 @@ impl Outlet for Kept {
         self.empty.push_back(batch.block);
     }
 
-    fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, Halted> {
-        // As long as nobody is in need, a few stay away.
+    fn emptied(&mut self, wait: Duration) -> Result<Option<Block>, SinkClosed> {
+        // While no block is urgently needed, a few are held back.
         let keep = if wait.is_zero() { self.lazy } else { 0 };
         Ok(if self.empty.len() > keep { self.empty.pop_front() } else { None })
     }
 
-    fn warn(&mut self, text: &str) {
-        self.warned.push(text.to_owned());
+    fn report(&mut self, event: SourceEvent) {
+        if matches!(event, SourceEvent::Unseen { .. } | SourceEvent::StaysArmed { .. }) {
+            self.warned.push(event);
+        }
     }
 
-    fn end(&mut self, closed: Closed) {
+    fn end(&mut self, closed: AcquisitionResult) {
         self.closed.push(closed);
     }
 }
 
 struct Run {
     kept: Kept,
-    ended: Ended,
+    ended: SourceEnd,
     armed: u32,
     disarmed: u32,
 }
@@ -313,7 +319,7 @@ fn record_into(
     record_held(kept, wires, Arc::default(), pieces, captured, settings)
 }
 
-/// The same, of connections that are held back; `armed` counts how often it was armed.
+/// The same with delayed connections; `armed` counts the ARM commands.
 fn record_held(
     kept: Kept,
     wires: Vec<(Sent, Hold)>,
@@ -338,9 +344,8 @@ fn record_held(
     let counted = (armed.clone(), disarmed.clone());
     let device = Script { wires: wires.collect(), captured, armed, disarmed };
     let pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), STRIDE, 0);
-    let (tell, _heard) = mpsc::channel();
-    let gauge = Arc::new(StreamGauge::default());
-    let (kept, ended) = Source::new(device, kept, pool, STRIDE, settings, gauge, tell).run();
+    let gauge = Arc::new(StreamMetrics::default());
+    let (kept, ended) = Source::new(device, kept, pool, STRIDE, settings, gauge).run();
     let (armed, disarmed) = (*counted.0.lock().unwrap(), *counted.1.lock().unwrap());
     Run { kept, ended, armed, disarmed }
 }
@@ -371,7 +376,7 @@ fn what_was_armed_and_disarmed_before_its_header_is_told_of_if_samples_were_take
     {
         let kept = Kept { stop_after: Some(0), ..Kept::default() };
         let header = header(0, 0, Process::Raw).to_xml().into_bytes();
-        // The header has come in part.
+        // The header has arrived in part.
         let sent = Sent([Sent::new().0, header[..header.len() / 2].to_vec()].concat());
         let run = record_into(kept, vec![sent], &[4096], captured, arming);
         assert!(run.kept.closed.is_empty() && run.disarmed == 1);
@@ -412,7 +417,7 @@ fn what_does_not_come_any_more_after_a_stop_is_asked_for_and_missing() {
     let armed = run(Captured::Over(9000), true);
     assert_eq!((armed.verdict, armed.terms.missing), (Verdict::Consistent, 9000 - 520));
     assert_eq!(run(Captured::Unknown, true).verdict, Verdict::Unproven);
-    // What somebody else has armed goes on, and nobody knows how far.
+    // An acquisition that another client has armed continues, and its number of samples is unknown.
     assert_eq!(run(Captured::Busy, false).verdict, Verdict::Unproven);
 }
 
@@ -422,7 +427,9 @@ fn a_header_that_no_other_connection_would_make_readable_is_armed_once_and_disar
     let header = header(0, 0, Process::Raw).to_xml().replacen("int32", "float16", 1);
     let sent = Sent([Sent::new().0, header.into_bytes(), b"\n\n".to_vec()].concat());
     let run = record(vec![sent; 5], &[4096], Captured::Over(10), arming);
-    assert!(matches!(&run.ended, Ended::Failed(Error::Data(error)) if error.would_come_again()));
+    assert!(
+        matches!(&run.ended, SourceEnd::Failed(Error::Data(error)) if error.would_come_again())
+    );
     assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
 }
 
@@ -437,13 +444,13 @@ fn a_panda_that_does_not_tell_whether_it_is_armed_is_given_up_after_a_time_and_d
     for wires in [one_that_stays, some_that_are_lost] {
         let (begun, kept) = (Instant::now(), Kept::default());
         let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Unknown, arming);
-        assert!(matches!(run.ended, Ended::Failed(Error::Untold { .. })), "{:?}", run.ended);
+        assert!(matches!(run.ended, SourceEnd::Failed(Error::Untold { .. })), "{:?}", run.ended);
         assert_eq!((run.armed, run.disarmed, run.kept.closed.len()), (1, 1, 0));
         assert!(begun.elapsed() >= reconnect && run.kept.warned.len() == 1);
     }
 }
 
-/// A connection that is lost right after its OK, and another one of one good acquisition.
+/// A connection that is lost right after its OK, and another one with one good acquisition.
 fn lost_before_the_header() -> (Sent, Sent) {
     let sent = Sent::new().header(&header(0, 0, Process::Raw));
     (Sent::new(), sent.frame(0, 300, 300).end(300, EndReason::Ok))
@@ -455,10 +462,10 @@ fn a_connection_lost_between_arm_and_header_is_made_again_and_not_armed_again() 
     for hold in [Hold::Not, Hold::Quiet(1200)] {
         let (lost, good) = lost_before_the_header();
         let wires = vec![(lost.clone(), Hold::Not), (lost, Hold::Not), (good, hold)];
-        // As long as it says nothing, it is armed.
+        // While it is silent, it is armed.
         let kept = Kept::default();
         let run = record_held(kept, wires, Arc::default(), &[4096], Captured::Busy, arming);
-        assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        assert!(matches!(run.ended, SourceEnd::Done), "{:?}", run.ended);
         assert_eq!((run.armed, run.kept.closed.len()), (1, 1));
         assert_eq!(run.kept.closed[0].account.verdict, Verdict::Proven);
         assert_eq!(run.kept.rows[0].len(), 300);
@@ -473,9 +480,9 @@ fn a_panda_that_was_armed_and_is_not_any_more_is_armed_again() {
         let wires = vec![(lost, Hold::Not), (good, Hold::Armed(armed.clone(), 2))];
         let captured = Captured::Over(unseen);
         let run = record_held(Kept::default(), wires, armed, &[4096], captured, arming);
-        assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        assert!(matches!(run.ended, SourceEnd::Done), "{:?}", run.ended);
         assert_eq!((run.armed, run.kept.rows[0].len()), (2, 300));
-        // An acquisition that nobody saw is told of.
+        // An acquisition that was not received causes a warning.
         assert_eq!(run.kept.warned.len(), told, "{:?}", run.kept.warned);
     }
 }
@@ -490,7 +497,7 @@ fn acquisitions_follow_one_another_on_one_connection() {
     for piece in [1, 7, 4096, 1 << 20] {
         let arming = Settings { arm: true, ..settings(3) };
         let run = record(vec![sent.clone()], &[piece], Captured::Over(734), arming);
-        assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        assert!(matches!(run.ended, SourceEnd::Done), "{:?}", run.ended);
         assert_eq!(run.armed, 3);
         assert_eq!(run.kept.closed.len(), 3);
         for (rows, closed) in run.kept.rows.iter().zip(&run.kept.closed) {
@@ -563,7 +570,7 @@ fn a_server_that_restarts_begins_a_new_acquisition() {
 #[test]
 fn a_stop_leaves_where_a_frame_is_certified() {
     let mut sent = Sent::new().header(&header(0, 0, Process::Raw));
-    // Enough for the stop to be seen while they still come.
+    // Enough for the stop to be seen while samples still arrive.
     for n in 0..6000 {
         sent = sent.frame(n * 341, 341, 6000 * 341);
     }
@@ -597,7 +604,7 @@ fn what_others_arm_next_is_no_contradiction_and_what_we_armed_is() {
 fn a_frame_larger_than_all_block_memory_is_refused_and_more_memory_advised() {
     let sent = || Sent::new().header(&header(0, 0, Process::Raw)).frame(0, 200_000, 200_000);
     let run = record((0..10).map(|_| sent()).collect(), &[4096], Captured::Busy, settings(1));
-    let Ended::Failed(error) = run.ended else { panic!("{:?}", run.ended) };
+    let SourceEnd::Failed(error) = run.ended else { panic!("{:?}", run.ended) };
     assert!(error.hint().unwrap().contains("--buffer"), "{error}");
 }
 
@@ -620,12 +627,12 @@ fn slow_samples_are_handed_on_before_their_block_is_full() {
     all_true(&run.kept.rows[0]);
 }
 
-/// One connection of one acquisition: how far on it joins, its frames, and how it ends.
+/// One connection of one acquisition: its starting point, its frames, and its end.
 #[derive(Clone, Debug)]
 struct Part {
     ahead: i64,
     frames: Vec<u64>,
-    /// Ends with an overrun whose last frame is bad from here on, or is cut so many bytes before its end.
+    /// Ends with an overrun whose last frame is bad from here on, or is cut this many bytes before its end.
     overrun: Option<u64>,
     cut: usize,
 }
@@ -653,7 +660,7 @@ proptest! {
         let (mut at, mut reached) = (0u64, 0u64);
         let mut wires = Vec::new();
         for (n, part) in parts.iter().enumerate() {
-            // Never before what the first connection began with: no server goes back.
+            // Never before the start of the first connection: no server goes back.
             let missed = if n == 0 { part.ahead.unsigned_abs() } else { at.saturating_add_signed(part.ahead) };
             let missed = if n > 0 { missed.max(parts[0].ahead.unsigned_abs()) } else { missed };
             let mut sent = Sent::new().header(&header(missed, 1, process));
@@ -661,7 +668,7 @@ proptest! {
             at = missed;
             let last = part.frames.len() - 1;
             for (k, &samples) in part.frames.iter().enumerate() {
-                // Only raw frames can be overwritten under the server's hands.
+                // Only raw frames can be overwritten while they are sent.
                 let bad = part.overrun.filter(|_| k == last && !scaled);
                 let corrupt_from = bad.map_or(u64::MAX, |bad| at + bad.min(samples));
                 sent = sent.frame(at, samples, corrupt_from);
@@ -676,14 +683,14 @@ proptest! {
             }
             wires.push(sent);
         }
-        // The last may send again what others had, and comes at least as far as any of them did.
+        // The last connection may repeat samples of earlier ones, and reaches at least as far as any of them.
         let total = reached.max(at + tail);
         let sent = Sent::new().header(&header(at, 1, process)).frame(at, total - at, u64::MAX);
         wires.push(sent.end(total - at, EndReason::Ok));
         let early = early.then_some(Duration::ZERO);
         let kept = Kept { lazy, early, ..Kept::default() };
         let run = record_into(kept, wires, &pieces, Captured::Over(total), settings(1));
-        prop_assert!(matches!(run.ended, Ended::Done), "{:?}", run.ended);
+        prop_assert!(matches!(run.ended, SourceEnd::Done), "{:?}", run.ended);
         let (rows, account) = (&run.kept.rows[0], &run.kept.closed[0].account);
         all_true(rows);
         prop_assert_eq!(rows.len() as u64, account.terms.written);

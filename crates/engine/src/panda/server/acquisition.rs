@@ -1,8 +1,7 @@
-//! One acquisition of a made-up PandA: how far its writer is, and when it is over.
+//! One acquisition of a simulated PandA: the position of its writer, and its end.
 //!
-//! There is no memory behind the server's ring. What a sample holds follows from its index, so it is
-//! enough to know how many were written: whatever lies further back than the ring is long, lies under
-//! a later sample.
+//! The server's ring has no memory behind it. The content of a sample follows from its index, so the number of written
+//! samples is enough: a sample further back than the length of the ring is overwritten by a later one.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,13 +17,13 @@ use super::settings::Settings;
 /// Blocks of the server's ring.
 pub(super) const RING_BLOCKS: u64 = 128;
 
-/// A connection joins at the first sample while fewer blocks than this were written.
+/// A connection joins at the first sample while fewer blocks than this are written.
 const JOINS_AT_START: u64 = 95;
 
-/// Later it joins so many blocks above the oldest.
+/// Later it joins this number of blocks above the oldest.
 const JOIN_MARGIN: u64 = 33;
 
-/// The driver hands over what it has of a block after this time.
+/// The driver passes on a partly filled block after this time.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
 /// An acquisition, from ARM to its end.
@@ -34,11 +33,11 @@ pub(super) struct Acquisition {
     pub armed: Tai,
     pub started: Tai,
     begun: Instant,
-    /// Samples a second; `None`: as fast as readers take them.
+    /// Samples per second; `None`: as fast as readers take them.
     rate: Option<f64>,
-    /// Samples, if there is an end to them, and why it ends there.
+    /// The number of samples and the reason of the end, if the acquisition has an end.
     limit: Option<(u64, EndReason)>,
-    /// Samples of a block of the ring.
+    /// Samples per block of the ring.
     block: u64,
     raw: Layout,
     scaled: Layout,
@@ -48,30 +47,30 @@ pub(super) struct Acquisition {
 
 #[derive(Debug)]
 struct Progress {
-    /// What readers have asked for, where they set the pace.
+    /// Samples that readers have requested, if they set the pace.
     taken: u64,
-    /// By how much the writer was moved ahead.
+    /// The number of samples by which the writer was moved ahead.
     jumped: u64,
-    /// Samples before this one were overwritten on purpose.
+    /// Samples before this one were overwritten deliberately.
     spoiled: u64,
     end: Option<(u64, EndReason)>,
     faults: Vec<Fault>,
     closing: bool,
 }
 
-/// What a reader may take.
+/// The samples that a reader may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ready {
     /// Samples up to this one.
     Upto(u64),
-    /// There is no more, and this is why.
+    /// The acquisition is over, for this reason.
     Over(EndReason),
-    /// The server is going down.
+    /// The server is shutting down.
     Closing,
 }
 
 impl Acquisition {
-    /// Begins now, with what is captured now; not at all if that is nothing.
+    /// Begins now with the current capture settings; `None` if no field is captured.
     pub fn new(number: u64, armed: Tai, settings: &Settings, plan: &Plan) -> Option<Self> {
         let layout = |process| match &plan.replay {
             Some(replay) => Some(replay.layout(process)),
@@ -120,7 +119,7 @@ impl Acquisition {
         }
     }
 
-    /// Samples of the ring.
+    /// Samples in the ring.
     pub fn ring(&self) -> u64 {
         self.block * RING_BLOCKS
     }
@@ -130,7 +129,7 @@ impl Acquisition {
         self.written_of(&mut self.lock())
     }
 
-    /// How many samples there are in the end and why it ended, if it has.
+    /// The final number of samples and the reason of the end, if it has ended.
     pub fn end(&self) -> Option<(u64, EndReason)> {
         let mut progress = self.lock();
         self.written_of(&mut progress);
@@ -145,7 +144,7 @@ impl Acquisition {
         self.moved.notify_all();
     }
 
-    /// The server goes down: nobody waits any longer.
+    /// The server is shutting down: wakes all waiting threads.
     pub fn close(&self) {
         self.lock().closing = true;
         self.moved.notify_all();
@@ -158,7 +157,7 @@ impl Acquisition {
         written.saturating_sub(self.ring()).max(progress.spoiled)
     }
 
-    /// Where a connection that is made now begins.
+    /// The first sample of a connection that is made now.
     pub fn join(&self) -> u64 {
         let mut progress = self.lock();
         let written = self.written_of(&mut progress);
@@ -203,21 +202,21 @@ impl Acquisition {
         }
     }
 
-    /// Waits for so long, or until the server goes down.
+    /// Waits for `pause`, or until the server shuts down.
     pub fn stall(&self, pause: Duration) {
         let closing = |progress: &mut Progress| !progress.closing;
         let _ = self.moved.wait_timeout_while(self.lock(), pause, closing);
     }
 
-    /// Takes the next thing that goes wrong with samples before `end`, and is one of `wanted`.
+    /// Takes the next fault among samples before `end` that matches `wanted`.
     pub fn fault(&self, end: u64, wanted: impl Fn(&What) -> bool) -> Option<Fault> {
         let mut progress = self.lock();
         let at = progress.faults.iter().position(|fault| fault.at < end && wanted(&fault.what))?;
         Some(progress.faults.remove(at))
     }
 
-    /// The samples up to a block behind `position` are overwritten: the writer is suddenly a whole ring ahead of them.
-    /// Where the acquisition ends before that, they are overwritten all the same, and the writer stays where it is.
+    /// Overwrites the samples up to a block behind `position`: the writer moves ahead by a whole ring. If the
+    /// acquisition ends before that, the samples are overwritten and the writer stays in place.
     pub fn lap(&self, position: u64) {
         let mut progress = self.lock();
         let written = self.written_of(&mut progress);

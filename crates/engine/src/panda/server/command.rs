@@ -1,4 +1,4 @@
-//! The control port of a made-up PandA: commands, and what they are answered.
+//! The control port of a simulated PandA: commands and answers.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ const BASE64_BYTES: usize = 57;
 
 type Answer = Result<Reply, &'static str>;
 
-/// What a command is answered.
+/// The answer to a command.
 enum Reply {
     Ok,
     Value(String),
@@ -47,7 +47,7 @@ impl Reply {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 pub(super) fn serve(shared: &Arc<Shared>, socket: TcpStream) {
     let _ = socket.set_nodelay(true);
     let Ok(clone) = socket.try_clone() else { return };
@@ -68,7 +68,7 @@ pub(super) fn serve(shared: &Arc<Shared>, socket: TcpStream) {
     }
 }
 
-/// A line without its line feed; nothing when the other side has gone.
+/// A line without its line feed; `None` when the other side has closed.
 fn read_line(reader: &mut impl BufRead) -> Option<Result<String, &'static str>> {
     let mut line = Vec::new();
     let most = LONGEST_REQUEST as u64 + 1;
@@ -97,7 +97,7 @@ fn read_line(reader: &mut impl BufRead) -> Option<Result<String, &'static str>> 
 
 struct Connection<'a> {
     shared: &'a Shared,
-    /// Up to which change this connection has asked for each group.
+    /// The latest change that this connection has read, by group.
     marks: HashMap<&'static str, u64>,
 }
 
@@ -139,11 +139,11 @@ impl Connection<'_> {
                 false => self.shared.lock().settings.set(name, text).map(|()| Reply::Ok),
             };
         }
-        let asked = line.strip_suffix('?');
-        if let Some(answer) = asked.and_then(|name| self.replayed(name)) {
+        let stop_request = line.strip_suffix('?');
+        if let Some(answer) = stop_request.and_then(|name| self.replayed(name)) {
             return answer;
         }
-        match asked {
+        match stop_request {
             Some(name) if name.starts_with('*') => self.ask_star(name),
             Some(name) => self.ask(name),
             None => Err("Unknown command"),
@@ -176,7 +176,7 @@ impl Connection<'_> {
         Ok(Reply::Ok)
     }
 
-    /// What a recording that is served knows of the PandA that it is of.
+    /// The answer about a replayed PandA.
     fn replayed(&self, name: &str) -> Option<Answer> {
         let replay = self.shared.plan.replay.as_ref()?;
         let Some(settings) = replay.settings() else {
@@ -348,7 +348,7 @@ impl Connection<'_> {
     }
 }
 
-/// What a recorded stream says of its last acquisition.
+/// The end of the last acquisition of a stored stream.
 fn counted(dump: &[u8]) -> (u64, String) {
     let rest = dump.strip_prefix(b"OK\n".as_slice()).unwrap_or(dump);
     let mut decoder = Decoder::new();
@@ -381,7 +381,7 @@ fn counted(dump: &[u8]) -> (u64, String) {
     last
 }
 
-/// The groups that `*CHANGES` or `*CHANGES.ATTR` speaks of.
+/// The groups that `*CHANGES` or `*CHANGES.ATTR` names.
 fn groups(name: &str) -> Result<Vec<(Group, &'static str)>, &'static str> {
     let all = Group::ALL.into_iter();
     match name.strip_prefix("*CHANGES.") {

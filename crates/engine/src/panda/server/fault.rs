@@ -1,4 +1,4 @@
-//! What a made-up PandA does wrong on purpose, and when.
+//! The deliberate faults of a simulated PandA.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use fullbore_core::format::panda::EndReason;
 
-/// Something that goes wrong once in every acquisition.
+/// A fault that occurs once in every acquisition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What.
+    /// The kind of fault.
     pub what: What,
-    /// At which sample.
+    /// The sample at which it occurs.
     pub at: u64,
 }
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The writer laps the reader: raw samples are overwritten while they are sent.
     Overrun,
     /// The server stops in mid-frame for a while; the writer goes on.
     Stall(Duration),
-    /// A frame without samples comes first, which is legal.
+    /// A frame without samples precedes, which is legal.
     Empty,
     /// The connection dies between ARM and the header.
     Drop,
@@ -30,7 +30,7 @@ pub enum What {
     Die,
     /// Bytes that are no frame follow the frame.
     Rubbish,
-    /// The frame says another length than it has.
+    /// The frame states a wrong length.
     Length,
     /// The end counts samples that were not sent.
     Count,
@@ -38,10 +38,10 @@ pub enum What {
     End(EndReason),
 }
 
-/// A text that is no fault.
+/// A text that names no fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no fault: write overrun@N, stall@N:MILLISECONDS, empty@N, die@N, rubbish@N, length@N, drop, count or end@N:REASON, where N is a sample"
+    "`{text}` is not a fault: write overrun@N, stall@N:MILLISECONDS, empty@N, die@N, rubbish@N, length@N, drop, count or end@N:REASON, where N is a sample"
 )]
 pub struct FaultError {
     text: String,

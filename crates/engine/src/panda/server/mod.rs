@@ -1,4 +1,4 @@
-//! A PandA that is made up: both ports of server 4.1, any rate, and faults on purpose.
+//! A simulated PandA: both ports of server 4.1, any rate, and deliberate faults.
 //!
 //! ```text
 //! control port ──► Settings ──► ARM ──► Acquisition (a writer that is only a number)
@@ -6,12 +6,11 @@
 //! data port ──► Reader: join, frames, look whether lapped, END ◄┘
 //! ```
 //!
-//! Every 32-bit word of raw sample `i` is `i`, as in the recordings that the tests use, so that a
-//! recording can be checked to the last word. The ring of 128 blocks is there in all its consequences
-//! (late joining, overruns that spoil the frame being sent) without any memory behind it.
+//! Every 32-bit word of raw sample `i` is `i`, as in the recordings that the tests use, so that a recording can be
+//! checked to the last word. The ring of 128 blocks has all its effects (late joining, overruns that spoil the frame
+//! being sent), but no memory behind it.
 //!
-//! In the place of what is made up, a recording can be served: with its header, at any rate, as often as it is
-//! armed for.
+//! Instead of simulated samples, a recording can be served: with its header, at any rate, once for each ARM.
 
 mod acquisition;
 mod command;
@@ -43,44 +42,44 @@ use settings::Settings;
 pub const FIELDS: &str = "PCAP.BITS0 Value, COUNTER1.OUT Min Max Mean, COUNTER2.OUT Min Max Mean, \
      COUNTER3.OUT Value, PCAP.SAMPLES Value, PCAP.TS_START Value, PCAP.TS_CAPTURE Value";
 
-/// How often a connection that waits looks whether its other side is still there.
+/// Time between two checks whether the other side of a waiting connection has closed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The most connections at once, both ports together.
 const MOST_CONNECTIONS: usize = 256;
 
-/// What is made up.
+/// The settings of a simulated PandA.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where commands are taken; port 0: any that is free.
+    /// The address of the control port; port 0: any free port.
     pub control: SocketAddr,
-    /// Where data is sent; port 0: any that is free.
+    /// The address of the data port; port 0: any free port.
     pub data: SocketAddr,
-    /// What is captured to begin with: `FIELD options, FIELD options`. Clients may change it.
+    /// The fields captured at first: `FIELD options, FIELD options`. Clients may change them.
     pub fields: String,
-    /// Samples a second; `None`: as fast as readers take them, and none without a reader.
+    /// Samples per second; `None`: as fast as readers take them, and none without a reader.
     pub samples_per_second: Option<f64>,
-    /// Samples of an acquisition; `None`: until it is disarmed.
+    /// Samples per acquisition; `None`: until it is disarmed.
     pub samples: Option<u64>,
-    /// The ring, of 128 blocks.
+    /// Bytes of the ring, which has 128 blocks.
     pub ring_bytes: u64,
-    /// What goes wrong, once in every acquisition.
+    /// The faults; each occurs once in every acquisition.
     pub faults: Vec<Fault>,
-    /// Everything is sent in pieces of any size.
+    /// Sends everything in pieces of random sizes.
     pub split: bool,
-    /// Another seed chooses other pieces and other rubbish.
+    /// The seed of the random pieces and random bytes.
     pub seed: u64,
-    /// Sent to everybody who connects to the data port, instead of anything made up.
+    /// A stored stream that is sent to every client of the data port, instead of simulated samples.
     pub dump: Option<Vec<u8>>,
-    /// A recording whose samples are sent, instead of anything made up.
+    /// A recording whose samples are sent, instead of simulated ones.
     pub replay: Option<Arc<Replay>>,
 }
 
-/// What happened.
+/// An event of the server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Notice {
-    /// Connections are taken here.
+pub enum ServerEvent {
+    /// The ports are open.
     Listening {
         /// The control port.
         control: SocketAddr,
@@ -98,58 +97,58 @@ pub enum Notice {
         number: u64,
         /// Samples taken.
         captured: u64,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A data connection has come to the end of an acquisition.
+    /// A data connection has reached the end of an acquisition.
     Reader {
-        /// Which acquisition.
+        /// The number of the acquisition.
         number: u64,
         /// Index of its first sample.
         missed: u64,
         /// Samples sent on it.
         samples: u64,
-        /// What its end said, `died` or `gone`.
+        /// The reason that its END gave, `died` or `gone`.
         ending: String,
     },
 }
 
-/// A PandA that cannot be made up.
+/// A PandA that cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A port that cannot be had.
+    /// A port that cannot be opened.
     #[error("listening on {address}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Nothing to capture, or something that is not there.
+    /// No field to capture, or an unknown one.
     #[error("`{field}` cannot be captured: {why}")]
     Field {
-        /// What was asked for.
+        /// The requested field.
         field: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// A fault at a sample that no acquisition has.
     #[error("--fault {fault}: an acquisition has {samples} samples, 0 to {}", samples.saturating_sub(1))]
     Fault {
-        /// What was asked for.
+        /// The requested fault.
         fault: Fault,
-        /// Samples of an acquisition.
+        /// Samples per acquisition.
         samples: u64,
     },
-    /// A rate that is none.
+    /// An invalid rate.
     #[error("{rate} samples a second is not a rate")]
     Rate {
-        /// What was asked for.
+        /// The requested rate.
         rate: f64,
     },
 }
 
-/// A PandA that runs until it is dropped.
+/// A simulated PandA that runs until it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
     control: SocketAddr,
@@ -157,24 +156,24 @@ pub struct Server {
     listeners: Vec<JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     plan: Plan,
     state: Mutex<State>,
     changed: Condvar,
     closing: AtomicBool,
     clock: Clock,
-    listen: Box<dyn Fn(Notice) + Send + Sync>,
+    listen: Box<dyn Fn(ServerEvent) + Send + Sync>,
 }
 
 struct State {
     settings: Settings,
     latest: Option<Arc<Acquisition>>,
-    /// The latest acquisition whose end was told of.
+    /// The number of the latest acquisition whose end was reported.
     told: u64,
     readers: u32,
     active: u32,
-    /// A handle of every connection, to end it when the server goes down.
+    /// A handle of every connection, to close it when the server shuts down.
     connections: Vec<Connected>,
     connected: u64,
 }
@@ -182,19 +181,18 @@ struct State {
 /// A connection to one of the ports.
 struct Connected {
     number: u64,
-    /// Since when.
+    /// The time of the connection.
     since: Tai,
-    /// Which port: `config` or `data`.
+    /// The port: `config` or `data`.
     kind: &'static str,
     socket: TcpStream,
 }
 
 impl Server {
-    /// Takes connections from now on. `listen` is told what happens, from whichever thread it
-    /// happens on.
+    /// Accepts connections from now on. Every thread of the server reports its events to `listen`.
     pub fn start(
         plan: Plan,
-        listen: impl Fn(Notice) + Send + Sync + 'static,
+        listen: impl Fn(ServerEvent) + Send + Sync + 'static,
     ) -> Result<Server, Error> {
         if let Some(rate) = plan.samples_per_second.filter(|rate| !(*rate > 0.0 && *rate < 1e12)) {
             return Err(Error::Rate { rate });
@@ -226,7 +224,7 @@ impl Server {
             clock: Clock::new(),
             listen: Box::new(listen),
         });
-        shared.tell(Notice::Listening { control, data });
+        shared.tell(ServerEvent::Listening { control, data });
         let listeners = vec![
             accept(&shared, control_listener, "config", command::serve),
             accept(&shared, data_listener, "data", stream::serve),
@@ -234,17 +232,17 @@ impl Server {
         Ok(Server { shared, control, data, listeners })
     }
 
-    /// Where commands are taken.
+    /// The address of the control port.
     pub fn control(&self) -> SocketAddr {
         self.control
     }
 
-    /// Where data is sent.
+    /// The address of the data port.
     pub fn data(&self) -> SocketAddr {
         self.data
     }
 
-    /// Tells of acquisitions that have ended since; to be called now and then.
+    /// Reports acquisitions that have ended since the last call. Call it periodically.
     pub fn look(&self) {
         self.shared.tell_of_end();
     }
@@ -261,7 +259,7 @@ impl Drop for Server {
             }
             self.shared.changed.notify_all();
         }
-        // A listener wakes up for a connection, sees that all is over, and goes.
+        // A connection wakes each listener, which then sees the stop flag and ends.
         for address in [self.control, self.data] {
             let _ = TcpStream::connect_timeout(&reachable(address), LOOK);
         }
@@ -297,7 +295,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Settings that capture `FIELD options, FIELD options`, as the recordings scale them.
+/// Settings that capture `FIELD options, FIELD options`, scaled as in the recordings.
 fn captured(fields: &str) -> Result<Settings, Error> {
     let mut settings = Settings::new();
     for (name, value) in [("SCALE", "0.5"), ("OFFSET", "3"), ("UNITS", "mm")] {
@@ -341,7 +339,7 @@ fn accept(
     std::thread::spawn(of)
 }
 
-/// Counts down when it goes.
+/// Decrements a counter when it is dropped.
 struct Counted<'a> {
     shared: &'a Shared,
     what: fn(&mut State) -> &mut u32,
@@ -358,7 +356,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, notice: Notice) {
+    fn tell(&self, notice: ServerEvent) {
         (self.listen)(notice);
     }
 
@@ -378,21 +376,21 @@ impl Shared {
         self.lock().connections.retain(|connection| connection.number != number);
     }
 
-    /// A data connection, until the answer is dropped.
+    /// Counts a data connection until the result is dropped.
     fn reader(&self) -> Counted<'_> {
         let what: fn(&mut State) -> &mut u32 = |state| &mut state.readers;
         *what(&mut self.lock()) += 1;
         Counted { shared: self, what }
     }
 
-    /// A data connection that takes data, until the answer is dropped.
+    /// Counts a data connection that receives data until the result is dropped.
     fn active(&self) -> Counted<'_> {
         let what: fn(&mut State) -> &mut u32 = |state| &mut state.active;
         *what(&mut self.lock()) += 1;
         Counted { shared: self, what }
     }
 
-    /// The latest acquisition that a new connection cannot join any more.
+    /// The latest acquisition that a new connection can no longer join.
     fn latest_over(&self) -> u64 {
         let state = self.lock();
         match &state.latest {
@@ -402,7 +400,7 @@ impl Shared {
         }
     }
 
-    /// Waits for an acquisition after number `last`; nothing if the other side or the server goes.
+    /// Waits for an acquisition after number `last`; `None` if the other side closes or the server shuts down.
     fn next(&self, last: u64, socket: &TcpStream) -> Option<Arc<Acquisition>> {
         let mut state = self.lock();
         loop {
@@ -444,7 +442,7 @@ impl Shared {
         state.latest = Some(Arc::new(acquisition));
         self.changed.notify_all();
         drop(state);
-        self.tell(Notice::Begun { number });
+        self.tell(ServerEvent::Begun { number });
         Ok(())
     }
 
@@ -465,12 +463,12 @@ impl Shared {
             state.told = acquisition.number;
             drop(state);
             let (number, reason) = (acquisition.number, reason.to_string());
-            self.tell(Notice::Ended { number, captured, reason });
+            self.tell(ServerEvent::Ended { number, captured, reason });
         }
     }
 }
 
-/// Whether the other side has gone. What it sends after its options is ignored.
+/// True if the other side has closed. Bytes that it sends after its options are ignored.
 fn is_closed(mut socket: &TcpStream) -> bool {
     let mut ignored = [0; 256];
     if socket.set_read_timeout(Some(Duration::from_millis(1))).is_err() {

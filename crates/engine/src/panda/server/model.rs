@@ -1,12 +1,12 @@
-//! What a made-up PandA is built of: its blocks and their fields.
+//! The blocks and fields of a simulated PandA.
 
 /// The FPGA clock, Hz.
 pub(super) const CLOCK_HZ: u64 = 125_000_000;
 
-/// What positions can be captured as.
+/// Capture options of positions.
 pub(super) const OPTIONS: [&str; 7] = ["Value", "Diff", "Sum", "Min", "Max", "Mean", "StdDev"];
 
-/// The combinations that menus offer.
+/// The option combinations that menus offer.
 pub(super) const MENU: [&str; 9] =
     ["No", "Value", "Diff", "Sum", "Mean", "Min", "Max", "Min Max", "Min Max Mean"];
 
@@ -25,7 +25,7 @@ pub(super) struct Field {
     pub description: &'static str,
 }
 
-/// What a field is.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     BitOut,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// As `BLOCK.*?` tells it.
+    /// The text in the answer to `BLOCK.*?`.
     pub fn text(self) -> &'static str {
         match self {
             Kind::BitOut => "bit_out",
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// As `F.*?` tells them.
+    /// The attributes in the answer to `F.*?`.
     pub fn attributes(self) -> &'static [&'static str] {
         match self {
             Kind::BitOut => &["CAPTURE_WORD", "INFO", "OFFSET"],
@@ -77,7 +77,7 @@ const fn field(name: &'static str, kind: Kind, description: &'static str) -> Fie
     Field { name, kind, description }
 }
 
-/// In the order in which samples have their columns.
+/// The blocks, in the order of sample columns.
 pub(super) const BLOCKS: &[Block] = &[
     Block {
         name: "TTLIN",
@@ -165,7 +165,7 @@ pub(super) const BLOCKS: &[Block] = &[
     },
 ];
 
-/// Fields of a line of a sequencer table, as `FIELDS?` tells them.
+/// Fields of a sequencer table's line, as in the answer to `FIELDS?`.
 pub(super) const TABLE_FIELDS: [(&str, &str, &str); 7] = [
     ("15:0", "REPEATS", "uint"),
     ("19:16", "TRIGGER", "enum"),
@@ -176,13 +176,13 @@ pub(super) const TABLE_FIELDS: [(&str, &str, &str); 7] = [
     ("26:26", "OUTA2", "uint"),
 ];
 
-/// What triggers a line of a sequencer table.
+/// Trigger conditions of a sequencer table's line.
 pub(super) const TABLE_TRIGGERS: [&str; 4] = ["Immediate", "BITA=0", "BITA=1", "POSA>=POSITION"];
 
-/// 32-bit words of a line of a sequencer table.
+/// 32-bit words per line of a sequencer table.
 pub(super) const ROW_WORDS: usize = 4;
 
-/// A field that exists: `COUNTER1.OUT`.
+/// The place of an existing field: `COUNTER1.OUT`.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub block: &'static Block,
@@ -192,7 +192,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The full name; a block that is there once has no number.
+    /// The full name. A block with a single instance has no number.
     pub fn name(&self) -> String {
         match self.block.count {
             1 => format!("{}.{}", self.block.name, self.field.name),
@@ -200,7 +200,7 @@ impl Place {
         }
     }
 
-    /// The word of bits in which it is captured, and its place there.
+    /// The bit word in which the field is captured, and its bit there.
     pub fn bit(&self) -> (u8, usize) {
         let at = bit_names().iter().position(|name| *name == self.name()).unwrap_or(0);
         ((at / 32) as u8, at % 32)
@@ -221,7 +221,7 @@ pub(super) fn block(name: &str) -> Result<(&'static Block, usize), &'static str>
     }
 }
 
-/// Finds the field that `COUNTER1.OUT` names, and what follows it: `SCALE`.
+/// Finds the field that `COUNTER1.OUT` names, and the attribute that follows it: `SCALE`.
 pub(super) fn place(name: &str) -> Result<(Place, Option<&str>), &'static str> {
     let (of, rest) = name.split_once('.').ok_or("Missing field")?;
     let (of_field, attribute) = match rest.split_once('.') {
@@ -242,13 +242,13 @@ pub(super) fn places() -> impl Iterator<Item = Place> {
     })
 }
 
-/// Names of all bits, in the order of the words that capture them.
+/// Names of all bits, in the order of the bit words.
 pub(super) fn bit_names() -> Vec<String> {
     let bits = places().filter(|place| place.field.kind == Kind::BitOut);
     bits.map(|place| place.name()).collect()
 }
 
-/// What a bit input can be connected to.
+/// The possible connections of a bit input.
 pub(super) fn bit_labels() -> Vec<String> {
     ["ZERO".to_owned(), "ONE".to_owned()].into_iter().chain(bit_names()).collect()
 }

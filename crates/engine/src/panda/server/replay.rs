@@ -1,11 +1,11 @@
-//! Samples that were recorded, served again as a PandA sends them.
+//! Serves recorded samples in the format of a PandA.
 //!
 //! ```text
 //! blocks of the store ──► cursor ──► samples of any run, raw as recorded or scaled ──► frames
 //! ```
 //!
-//! The header is the recorded one. Indices count what is in the recording: what was lost when it was made
-//! is closed up, and what is there is good, so that the end says so.
+//! The header is the recorded one. Indices count the samples in the recording: holes are closed up. All samples are
+//! good, so the end reports a good acquisition.
 
 use fullbore_core::format::panda::columns::{self, Columns, Element, Form, Values};
 use fullbore_core::format::panda::control::Settings;
@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 
 use super::samples::Layout;
 use crate::store::read;
-use crate::store::reader::{Delivered, Item, Scan, Stream, StreamReader};
+use crate::store::reader::{Delivered, Item, Scan, StoredStream, StreamReader};
 
 /// Memory that each connection reads ahead into.
 const AHEAD: read::Settings = read::Settings {
@@ -28,50 +28,50 @@ const AHEAD: read::Settings = read::Settings {
 /// A recording of a PandA that cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// Another kind of stream.
-    #[error("{stream} is no recording of a PandA")]
+    /// A stream of another kind.
+    #[error("{stream} is not a recording of a PandA")]
     Foreign {
         /// The stream.
         stream: String,
     },
-    /// Nothing came when it was recorded.
+    /// A stream without samples.
     #[error("{stream} has no header: no acquisition came when it was recorded")]
     Silent {
         /// The stream.
         stream: String,
     },
-    /// The header.
+    /// An invalid header.
     #[error("the header of {stream}")]
     Header {
         /// The stream.
         stream: String,
-        /// What is wrong.
+        /// The reason.
         source: HeaderError,
     },
-    /// Its columns.
+    /// Invalid columns.
     #[error("the columns of {stream}")]
     Columns {
         /// The stream.
         stream: String,
-        /// What is wrong.
+        /// The reason.
         source: columns::Error,
     },
-    /// A thread or memory to read with.
+    /// No thread or memory for reading.
     #[error("reading {stream}: {why}")]
     Reading {
         /// The stream.
         stream: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
 }
 
 impl ReplayError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             ReplayError::Foreign { .. } => Some("`fullbore play` sends other streams to a network"),
-            ReplayError::Reading { .. } => Some("`fullbore verify` tells what can be read of it"),
+            ReplayError::Reading { .. } => Some("`fullbore verify` shows which parts can be read"),
             _ => None,
         }
     }
@@ -86,12 +86,12 @@ pub struct Replay {
     scaled: Option<Columns>,
     ending: Option<Ending>,
     settings: Option<Box<Settings>>,
-    /// Index of the first sample of each block, and of the one after the last.
+    /// Index of the first sample of each block, and the index after the last sample.
     starts: Vec<u64>,
 }
 
 impl Replay {
-    /// The recording of a stream, by its place in the scan.
+    /// The recording of a stream, given by its index in the scan.
     pub fn new(scan: Scan, stream: usize) -> Result<Self, ReplayError> {
         let of = &scan.streams[stream];
         let name = format!("{}/{}", scan.manifest.scan, of.name);
@@ -119,7 +119,7 @@ impl Replay {
         Ok(Replay { scan, stream, header, scaled, ending, settings, starts })
     }
 
-    /// Samples that are in it.
+    /// Samples in the recording.
     pub fn samples(&self) -> u64 {
         self.starts[self.starts.len() - 1]
     }
@@ -129,7 +129,7 @@ impl Replay {
         self.header.sample_bytes
     }
 
-    /// Samples a second when it was recorded, on the whole, if it took long enough to say.
+    /// The average sample rate per second of the recording, if it lasted long enough.
     pub fn rate(&self) -> Option<f64> {
         let account = self.of().account.as_ref()?;
         let ns = account.last?.seen.since(account.first?.seen);
@@ -141,12 +141,12 @@ impl Replay {
         &self.header
     }
 
-    /// What the PandA was set to.
+    /// The settings of the PandA.
     pub(super) fn settings(&self) -> Option<&Settings> {
         self.settings.as_deref()
     }
 
-    /// What the end says.
+    /// The reason that END states.
     pub(super) fn reason(&self) -> EndReason {
         match &self.ending {
             Some(Ending::End(reason)) if reason.is_good() => reason.clone(),
@@ -154,7 +154,7 @@ impl Replay {
         }
     }
 
-    /// How samples are sent. What was scaled when it was recorded stays so.
+    /// The layout of the samples sent. Samples that were recorded scaled remain scaled.
     pub(super) fn layout(&self, process: Process) -> Layout {
         let Some(columns) = self.scaled.as_ref().filter(|_| process == Process::Scaled) else {
             return Layout::of(self.header.fields.clone(), self.header.process);
@@ -181,7 +181,7 @@ impl Replay {
         Ok(Cursor { replay: self, reader, block: None, at: 0, skip, raw: Vec::new() })
     }
 
-    fn of(&self) -> &Stream {
+    fn of(&self) -> &StoredStream {
         &self.scan.streams[self.stream]
     }
 
@@ -201,14 +201,14 @@ fn kind(element: Element) -> Kind {
     }
 }
 
-/// A place in a recording, from which samples are read on.
+/// A position in a recording, from which samples are read.
 pub(super) struct Cursor<'a> {
     replay: &'a Replay,
     reader: StreamReader<'a>,
     block: Option<Delivered>,
-    /// How much of the block was read.
+    /// Bytes read of the block.
     at: usize,
-    /// Bytes of the first block before the first sample that was asked for.
+    /// Bytes of the first block before the first requested sample.
     skip: usize,
     raw: Vec<u8>,
 }
@@ -268,7 +268,7 @@ impl Cursor<'_> {
     }
 }
 
-/// From columns back to samples.
+/// Converts columns back to samples.
 fn interleave(layout: &Layout, columns: &[Values], samples: &mut [u8]) {
     let sample_bytes = layout.sample_bytes as usize;
     for (field, values) in layout.fields.iter().zip(columns) {

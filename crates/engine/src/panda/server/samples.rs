@@ -1,7 +1,7 @@
-//! What the samples of a made-up PandA hold: every 32-bit word of sample `i` is `i`.
+//! The samples of a simulated PandA: every 32-bit word of sample `i` is `i`.
 //!
-//! A torn or overwritten sample cannot hide among them, and every scaled value follows from its index:
-//! a 64-bit value is `i × (2³² + 1)`, and the gate, which divides means, is `i` too.
+//! This reveals a torn or overwritten sample. Every scaled value follows from the index: a 64-bit value is `i × (2³² +
+//! 1)`, and the gate, which divides means, is `i` too.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub(super) struct Layout {
     columns: Vec<Column>,
 }
 
-/// How a scaled column follows from the index.
+/// The rule that derives a scaled column from the index.
 #[derive(Clone, Copy, Debug)]
 enum Column {
     Bits,
@@ -31,7 +31,7 @@ enum Column {
     StdDev { scale: f64 },
 }
 
-/// A column before it is known how it is sent.
+/// A column before its wire format is known.
 struct Draft {
     name: String,
     capture: &'static str,
@@ -41,7 +41,7 @@ struct Draft {
 }
 
 impl Layout {
-    /// The columns that these settings capture; none if nothing is.
+    /// The columns that these settings capture; `None` if there are none.
     pub fn new(settings: &Settings, process: Process) -> Option<Layout> {
         let drafts = drafts(settings, process);
         if drafts.is_empty() {
@@ -64,13 +64,13 @@ impl Layout {
         Some(layout)
     }
 
-    /// Columns of samples that are not made up.
+    /// The layout of samples with the given fields.
     pub fn of(fields: Vec<Field>, process: Process) -> Layout {
         let sample_bytes = fields.iter().map(|field| field.kind.bytes()).sum();
         Layout { fields, process, sample_bytes, columns: Vec::new() }
     }
 
-    /// Samples `first ..`, in a buffer that is a whole number of them.
+    /// Fills a buffer, whose length is a multiple of the sample size, with samples from `first` on.
     pub fn fill(&self, first: u64, indices: Indices, buffer: &mut Vec<u32>, samples: usize) {
         let words = self.sample_bytes as usize / 4;
         buffer.resize(words * samples, 0);
@@ -104,7 +104,7 @@ impl Layout {
         }
     }
 
-    /// Samples as lines of text, the way a server writes them.
+    /// Samples as lines of text in a server's format.
     pub fn ascii(&self, bytes: &[u8]) -> String {
         let mut text = String::new();
         for sample in bytes.chunks_exact(self.sample_bytes as usize) {
@@ -131,12 +131,12 @@ impl Layout {
     }
 }
 
-/// What stands in the place of a sample.
+/// The index that is found in the place of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Indices {
-    /// The sample that belongs there.
+    /// The sample's own index.
     True,
-    /// The ring has room for so many, and so many were written: later ones lie over it.
+    /// The ring has room for `ring` samples and `written` were written: later samples overwrite earlier ones.
     Lapped { ring: u64, written: u64 },
 }
 
@@ -159,13 +159,13 @@ fn fill<const WORDS: usize>(first: u64, buffer: &mut [u32]) {
     }
 }
 
-/// The bytes of samples.
+/// The bytes of sample words.
 pub(super) fn bytes(words: &[u32]) -> &[u8] {
     words.as_bytes()
 }
 
 impl Column {
-    /// The scaled value, in the order of operations of a server.
+    /// The scaled value, in a server's order of operations.
     fn value(self, index: u64) -> f64 {
         let gate = index as u32;
         let sum = wide(index);
@@ -181,13 +181,13 @@ impl Column {
     }
 }
 
-/// Both words of a 64-bit value are the index.
+/// The 64-bit value whose words are both the index.
 fn wide(index: u64) -> i64 {
     let word = u64::from(index as u32);
     (word << 32 | word).cast_signed()
 }
 
-/// √(A/N − (B/N)²) with as little cancellation as can be had, where all words of A are `word`.
+/// √(A/N − (B/N)²) with the least cancellation, where all words of A are `word`.
 fn deviation(word: u128, sum: i64, gate: u32) -> f64 {
     if gate == 0 {
         return f64::NAN;
@@ -200,8 +200,7 @@ fn deviation(word: u128, sum: i64, gate: u32) -> f64 {
     if d >> 32 != 0 || rest < 0.0 { f64::NAN } else { (rest / n as f64).sqrt() }
 }
 
-/// Columns in the order of the wire: the gate if it is sent unasked, bits, 32-bit, 64-bit, means,
-/// deviations.
+/// Columns in the order of the wire: the gate if it is sent without a request, bits, 32-bit, 64-bit, means, deviations.
 fn drafts(settings: &Settings, process: Process) -> Vec<Draft> {
     let mut parts: [Vec<Draft>; 5] = Default::default();
     let (mut averaged, mut gated) = (false, false);
@@ -237,7 +236,7 @@ fn drafts(settings: &Settings, process: Process) -> Vec<Draft> {
                             let column = Column::Wide { scale, offset };
                             put(2, "Sum", Kind::Int64, some(), column);
                         }
-                        // With a deviation the raw sum comes before its squares.
+                        // With a deviation, the raw sum precedes its squares.
                         ("Mean", Process::Raw) if options.contains("StdDev") => {}
                         ("Mean", _) => put(3, "Mean", Kind::Int64, some(), mean),
                         (_, process) => {
@@ -294,7 +293,7 @@ pub(super) fn base64(bytes: &[u8], per_line: usize) -> impl Iterator<Item = Stri
     })
 }
 
-/// The bytes that base64 spells, if it does.
+/// Decodes base64; `None` if it is malformed.
 pub(super) fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let (mut word, mut bits) = (0u32, 0);

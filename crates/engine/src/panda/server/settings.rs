@@ -1,4 +1,4 @@
-//! What a made-up PandA is set to, and what has changed since somebody asked.
+//! The settings of a simulated PandA, and the changes since a client's last query.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const TIME_UNITS: [&str; 5] = ["min", "s", "ms", "us", "ns"];
 /// The most lines of a table.
 const LONGEST_TABLE: usize = 16_384;
 
-/// Which settings are reported as changed together.
+/// Settings whose changes are reported together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Config,
@@ -34,7 +34,7 @@ impl Group {
     ];
 }
 
-/// What something is set to.
+/// The value of a setting.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(String),
@@ -47,7 +47,7 @@ pub(super) enum Value {
 pub(super) struct Setting {
     pub group: Group,
     pub value: Value,
-    /// Which change it was, counted over all settings.
+    /// The number of its latest change, counted over all settings.
     pub changed: u64,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// As a PandA that was just switched on, but for what is captured: lines `FIELD options`.
+    /// The settings of a PandA after power-on, except for the captured fields: lines `FIELD options`.
     pub fn new() -> Self {
         let mut settings = Settings { all: BTreeMap::new(), changes: 0 };
         for place in places() {
@@ -104,7 +104,7 @@ impl Settings {
         self.all.insert(name, Setting { group, value, changed: self.changes });
     }
 
-    /// The text that something is set to.
+    /// The text of a setting.
     pub fn text(&self, name: &str) -> Option<&str> {
         match &self.all.get(name)?.value {
             Value::Text(text) => Some(text),
@@ -112,7 +112,7 @@ impl Settings {
         }
     }
 
-    /// The lines that something is set to.
+    /// The lines of a setting.
     pub fn lines(&self, name: &str) -> Option<&[String]> {
         match &self.all.get(name)?.value {
             Value::Lines(lines) => Some(lines),
@@ -120,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// Everything that has changed after `mark`, as `*CHANGES` tells it.
+    /// All settings that have changed after `mark`, in the format of `*CHANGES`.
     pub fn changed(&self, group: Group, mark: u64) -> impl Iterator<Item = String> {
         let changed = move |setting: &&Setting| setting.group == group && setting.changed > mark;
         self.all.iter().filter(move |(_, setting)| changed(setting)).map(|(name, setting)| {
@@ -136,7 +136,7 @@ impl Settings {
         self.all.keys().filter_map(|name| name.strip_prefix("*METADATA."))
     }
 
-    /// Sets a field or attribute to a text it can have.
+    /// Sets a field or attribute to a valid text.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), &'static str> {
         if name.starts_with("*METADATA.") {
             return self.replace(name, Value::Text(text.to_owned()));
@@ -179,7 +179,7 @@ impl Settings {
         self.replace(&full, Value::Text(text))
     }
 
-    /// Sets a table: its words, or text for people.
+    /// Sets a table: its words, or text for users.
     pub fn set_lines(&mut self, name: &str, lines: Vec<String>) -> Result<(), &'static str> {
         if name.starts_with("*METADATA.") {
             return self.replace(name, Value::Lines(lines));
@@ -217,7 +217,7 @@ impl Settings {
         }
     }
 
-    /// What is captured: full names and options.
+    /// The captured fields: full names and options.
     pub fn captured(&self) -> impl Iterator<Item = (Place, &str)> {
         places().filter_map(|place| {
             let options = self.text(&format!("{}.CAPTURE", place.name()))?;

@@ -1,4 +1,4 @@
-//! One connection to the data port of a made-up PandA.
+//! One connection to the data port of a simulated PandA.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,12 +11,12 @@ use super::acquisition::{Acquisition, Ready};
 use super::fault::What;
 use super::replay::{Cursor, Replay};
 use super::samples::{Indices, Layout, base64, bytes};
-use super::{Notice, Shared};
+use super::{ServerEvent, Shared};
 
 /// The longest line of options.
 const LONGEST_LINE: u64 = 1024;
 
-/// Samples are made so many bytes at a time, so that they are sent from the cache.
+/// Bytes of samples generated at a time, few enough to be sent from the cache.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The most payload of a scaled frame.
@@ -25,7 +25,7 @@ const SCALED_BYTES: u64 = 65_528;
 /// Bytes of a line of base64.
 const BASE64_BYTES: usize = 57;
 
-/// What a client asked for.
+/// The options that a client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Options {
     form: Form,
@@ -103,14 +103,14 @@ impl Options {
     }
 }
 
-/// Why a connection ends.
+/// The reason of a connection's end.
 #[derive(Debug)]
 enum Stop {
-    /// The other side has gone, or the server goes down.
+    /// The other side has closed, or the server is shutting down.
     Gone,
-    /// It was made to die.
+    /// A fault closed the connection.
     Died,
-    /// What was recorded cannot be read.
+    /// The recording cannot be read.
     Unreadable(String),
 }
 
@@ -120,7 +120,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 pub(super) fn serve(shared: &Arc<Shared>, socket: TcpStream) {
     let mut reader = BufReader::new(match socket.try_clone() {
         Ok(socket) => socket.take(LONGEST_LINE),
@@ -159,7 +159,6 @@ fn acquisitions(shared: &Arc<Shared>, sender: &mut Sender, options: Options) -> 
     while let Some(acquisition) = shared.next(last, &sender.socket) {
         last = acquisition.number;
         let layout = acquisition.layout(options.process);
-        let active = shared.active();
         let mut reader = Reader {
             shared,
             acquisition: &acquisition,
@@ -170,9 +169,7 @@ fn acquisitions(shared: &Arc<Shared>, sender: &mut Sender, options: Options) -> 
             buffer: Vec::new(),
             cursor: None,
         };
-        let done = reader.acquisition(sender);
-        drop(active);
-        done?;
+        reader.acquisition(sender)?;
         if options.one_shot {
             break;
         }
@@ -190,7 +187,7 @@ struct Reader<'a> {
     position: u64,
     sent: u64,
     buffer: Vec<u32>,
-    /// Where a recording is read, if one is served.
+    /// The position in the recording, if one is served.
     cursor: Option<Cursor<'a>>,
 }
 
@@ -199,12 +196,15 @@ impl Reader<'_> {
         if self.acquisition.fault(u64::MAX, |what| *what == What::Drop).is_some() {
             return Err(Stop::Died);
         }
+        let active = self.shared.active();
         self.position = self.acquisition.join();
         let missed = self.position;
         if self.options.header {
             sender.send(self.header().as_bytes())?;
         }
         let ended = self.frames(sender);
+        // Before the END line: a client that has read the line may arm at once.
+        drop(active);
         let told = match &ended {
             Ok(reason) => reason.to_string(),
             Err(Stop::Died) => "died".to_owned(),
@@ -212,7 +212,7 @@ impl Reader<'_> {
             Err(Stop::Unreadable(why)) => why.clone(),
         };
         let (number, samples) = (self.acquisition.number, self.sent);
-        self.shared.tell(Notice::Reader { number, missed, samples, ending: told });
+        self.shared.tell(ServerEvent::Reader { number, missed, samples, ending: told });
         let reason = ended?;
         if self.options.status {
             let wrong = self.acquisition.fault(u64::MAX, |what| *what == What::Count);
@@ -247,7 +247,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Sends frames to the end of the acquisition, or until the writer laps this reader.
+    /// Sends frames until the acquisition ends or the writer laps this reader.
     fn frames(&mut self, sender: &mut Sender) -> Result<EndReason, Stop> {
         loop {
             let end = match self.acquisition.wait(self.position) {
@@ -257,7 +257,7 @@ impl Reader<'_> {
             };
             match self.layout.process {
                 Process::Raw => {
-                    // The block is sent straight from the ring, and only then looked after.
+                    // The block is sent directly from the ring, and only then checked.
                     let block = self.position;
                     self.frame(sender, end)?;
                     if self.is_lapped(block) {
@@ -362,7 +362,7 @@ impl Reader<'_> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads recorded samples. Those that a writer has lapped are what nobody recorded.
+    /// Reads recorded samples. Lapped samples are replaced by values that were not recorded.
     fn replay(&mut self, replay: &'a Replay, indices: Indices, samples: usize) -> Result<(), Stop> {
         let unreadable = |error: super::ReplayError| Stop::Unreadable(error.to_string());
         let cursor = match self.cursor.take() {
@@ -378,7 +378,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes whole, or in pieces as small as a network can make them.
+/// Writes all at once, or in pieces as small as a network can make them.
 struct Sender {
     socket: TcpStream,
     split: bool,

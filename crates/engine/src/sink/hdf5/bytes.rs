@@ -1,6 +1,6 @@
-//! Any other stream: its bytes as they came, with the time of each frame beside them.
+//! Files of streams other than a PandA's: their bytes in order of arrival, and the time of each frame.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fullbore_core::time::Tai;
@@ -8,80 +8,79 @@ use hdf5_metno::types::{IntSize, TypeDescriptor};
 use hdf5_metno::{Dataset, File, Group};
 use zerocopy::IntoBytes;
 
-use super::attributes::{self, Earlier};
-use super::container::{Begun, Container, check_ended, refused};
+use super::attributes::{self, PreviousRecordings};
+use super::dataset::{Layout, RowDataset};
+use super::file::{Begun, Hdf5File, check_ended, refused};
 use super::index::{self, Acquisition};
-use super::rows::{Layout, Rows};
 use super::{Compression, Ending, Error, Existing, Options, Report};
 
-/// Bytes of an HDF5 chunk of frames, about.
+/// Approximate bytes of an HDF5 chunk of frames.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The group of what is known of runs of bytes.
+/// The group that describes runs of bytes.
 pub(super) const BLOCKS: &str = "blocks";
 
-/// Frames beyond this length are no frames.
+/// The longest valid frame.
 const MOST_FRAME_BYTES: usize = 64 << 20;
 
-/// How a stream's bytes are laid down.
+/// The layout of a stream's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// `data`, one byte a row; in the group `blocks` the `row` at which each run of bytes begins that was taken
-    /// together, and the `time` of it.
+    /// Dataset `data`, one byte a row. The group `blocks` has the first `row` and the `time` of each run of bytes that
+    /// were received together.
     Bytes,
-    /// `frames`, one frame a row, and `time`, nanoseconds of TAI since 1970-01-01 TAI, one for each.
+    /// Dataset `frames`, one frame a row, and `time`, nanoseconds of TAI since 1970-01-01 TAI, one for each.
     Frames {
         /// Bytes of a frame.
         frame_bytes: usize,
     },
 }
 
-/// An HDF5 file that takes a stream's bytes.
+/// An HDF5 file for a stream's bytes.
 #[derive(Debug)]
 pub struct BytesFile {
-    container: Container,
+    container: Hdf5File,
     frames: Filling,
     times: Axis,
     unit: usize,
     /// Frames, or bytes, of this recording.
     written: u64,
-    /// Rows of the frames and of their times that the last flush has shown, those from before among them.
+    /// Rows of frames and of times that the last flush has shown, including those of earlier recordings.
     seen: (u64, u64),
     about: About,
 }
 
-/// What the file says of its recording at the end.
+/// The attributes of the recording that are written at the end.
 #[derive(Debug)]
 struct About {
-    /// Rows that were in the file before, and what it says of them.
+    /// Rows of earlier recordings in the file, and their attributes.
     first: u64,
-    earlier: Earlier,
-    /// The scan, for a file that has several.
+    earlier: PreviousRecordings,
+    /// The scan, for a file with several scans.
     scan: String,
     indexed: bool,
 }
 
-/// When rows were.
+/// The time axis of the rows.
 #[derive(Debug)]
 struct Axis {
-    /// The time of each row, or of each run of them.
+    /// The time of each row, or of each run of rows.
     times: Filling,
-    /// At which row each run begins, where it is runs.
+    /// The first row of each run, if the axis has runs.
     rows: Option<Filling>,
 }
 
-/// A dataset and the HDF5 chunk of it that is being filled.
+/// A dataset and its HDF5 chunk that is being filled.
 #[derive(Debug)]
 struct Filling {
-    rows: Rows,
+    rows: RowDataset,
     chunk: Vec<u8>,
     row_bytes: usize,
     filled: usize,
 }
 
 impl BytesFile {
-    /// Begins a file. The attributes, name and text, go to the root: what the frames are, where they
-    /// come from.
+    /// Creates a file. The attributes, name and text, go to the root: the format of the frames and their source.
     pub fn create(
         path: &Path,
         shape: Shape,
@@ -96,7 +95,7 @@ impl BytesFile {
             return Err(Error::Ragged { path: path.to_owned(), length: unit, unit });
         }
         let (mut container, (frames, times, earlier)) =
-            Container::create(path, options, |file, begun| match begun {
+            Hdf5File::create(path, options, |file, begun| match begun {
                 Begun::New => begin(file, shape, unit, attributes, options, path),
                 Begun::Continued => resume(file, shape, unit, path),
             })?;
@@ -110,7 +109,17 @@ impl BytesFile {
         Ok(BytesFile { container, frames, times, unit, written: 0, seen, about })
     }
 
-    /// Takes whole frames and the time of each, or bytes and the one time of all of them.
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.container.path
+    }
+
+    /// Returns the file's current path, if it was renamed. Refuses a file whose last name was removed.
+    pub fn moved_to(&self) -> Result<Option<PathBuf>, Error> {
+        self.container.moved_to()
+    }
+
+    /// Appends whole frames with a time for each, or bytes with one time for all of them.
     pub fn append(&mut self, frames: &[u8], times: &[Tai]) -> Result<(), Error> {
         let (length, unit) = (frames.len(), self.unit);
         let wanted = if self.times.rows.is_some() { 1 } else { length / unit };
@@ -144,24 +153,24 @@ impl BytesFile {
         Ok(())
     }
 
-    /// Brings what was flushed to the disk.
+    /// Syncs flushed data to the disk.
     pub fn sync(&self) -> Result<(), Error> {
         self.container.sync()
     }
 
-    /// Ends the recording: the last frames, and what is known now.
+    /// Ends the recording: writes the last frames and the ending.
     pub fn finish(self, ending: &Ending) -> Result<Report, Error> {
         self.finish_with(ending, &[])
     }
 
-    /// The same, with attributes in place of those it began with.
+    /// The same, with replacements for the attributes written at the start.
     pub fn finish_with(
         mut self,
         ending: &Ending,
         attributes: &[(&str, &str)],
     ) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
-            // The first error says more than what comes of it.
+            // The first error is more informative than later ones.
             let ending = ending.cut_short(&error);
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
@@ -169,8 +178,9 @@ impl BytesFile {
         let (path, rows, about) = (self.container.path.clone(), self.written, self.about);
         let Axis { times, rows: of_runs } = self.times;
         let fillings = [self.frames, times].into_iter().chain(of_runs);
-        let datasets: Vec<Rows> = fillings.map(|filling| filling.rows).collect();
-        let longest_write = datasets.iter().map(Rows::longest).max().unwrap_or(Duration::ZERO);
+        let datasets: Vec<RowDataset> = fillings.map(|filling| filling.rows).collect();
+        let longest_write =
+            datasets.iter().map(RowDataset::longest).max().unwrap_or(Duration::ZERO);
         let (flushes, file_bytes) = self.container.close(datasets, |file| {
             for (name, text) in attributes {
                 attributes::text(file, name, text, &path)?;
@@ -188,8 +198,8 @@ impl BytesFile {
         })
     }
 
-    /// Ends a recording of which no more can be written: every dataset is cut to what the last flush has shown, and the
-    /// ending written where there is room. Says how many rows of it there are.
+    /// Ends a recording to which no more data can be written: cuts every dataset to the last flush, and writes the
+    /// ending if there is room. Returns the number of rows of the recording.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
         let (path, (rows, runs), about) = (self.container.path.clone(), self.seen, self.about);
         let Axis { times, rows: of_runs } = self.times;
@@ -202,7 +212,7 @@ impl BytesFile {
 }
 
 impl About {
-    /// Says how it ended, with so many rows.
+    /// Writes the ending, with this number of rows.
     fn end(&self, file: &File, ending: &Ending, rows: u64, path: &Path) -> Result<(), Error> {
         attributes::end(file, ending, &self.earlier, self.first + rows, path)?;
         if !self.indexed {
@@ -214,13 +224,13 @@ impl About {
 }
 
 impl Filling {
-    fn new(rows: Rows, row_bytes: usize) -> Self {
+    fn new(rows: RowDataset, row_bytes: usize) -> Self {
         let chunk = vec![0; rows.chunk_rows() * row_bytes];
         Filling { rows, chunk, row_bytes, filled: 0 }
     }
 
-    /// Takes up a dataset whose rows have so many bytes, with the last of them.
-    fn resume(rows: Rows, row_bytes: usize) -> hdf5_metno::Result<Self> {
+    /// Opens a dataset for appending; `row_bytes` is the size of a row. Reads its last, partly filled chunk.
+    fn resume(rows: RowDataset, row_bytes: usize) -> hdf5_metno::Result<Self> {
         let mut filling = Filling::new(rows, row_bytes);
         let length = filling.rows.length() as usize;
         let filled = length % filling.rows.chunk_rows();
@@ -242,7 +252,7 @@ impl Filling {
 
     fn append(&mut self, mut bytes: &[u8], path: &Path) -> Result<(), Error> {
         while !bytes.is_empty() {
-            // A chunk that is whole in the caller's memory need not be copied.
+            // A whole chunk in the caller's memory need not be copied.
             if self.filled == 0 && bytes.len() >= self.chunk.len() {
                 let (whole, rest) = bytes.split_at(self.chunk.len());
                 self.rows.put(whole, path)?;
@@ -275,7 +285,7 @@ fn begin(
     attributes: &[(&str, &str)],
     options: &Options,
     path: &Path,
-) -> Result<(Filling, Axis, Earlier), Error> {
+) -> Result<(Filling, Axis, PreviousRecordings), Error> {
     let (name, width) = match shape {
         Shape::Bytes => ("data", None),
         Shape::Frames { frame_bytes } => ("frames", Some(frame_bytes)),
@@ -289,11 +299,11 @@ fn begin(
         chunk_rows,
         compression,
     };
-    let frames = Rows::create(file, &frames).map_err(refused(path, "making its datasets"))?;
+    let frames = RowDataset::create(file, &frames).map_err(refused(path, "making its datasets"))?;
     let times = match shape {
         Shape::Frames { .. } => Axis { times: time_axis(file, compression, path)?, rows: None },
         Shape::Bytes => {
-            // Not at the root, where all datasets are of one length.
+            // These are not at the root, because all datasets there have the same length.
             let group = file.create_group(BLOCKS).map_err(refused(path, "making its groups"))?;
             let rows = axis(&group, "row", compression, path)?;
             Axis { times: time_axis(&group, compression, path)?, rows: Some(rows) }
@@ -303,16 +313,16 @@ fn begin(
         attributes::text(file, name, text, path)?;
     }
     attributes::reserve(file, 0, path)?;
-    Ok((Filling::new(frames, unit), times, Earlier::default()))
+    Ok((Filling::new(frames, unit), times, PreviousRecordings::default()))
 }
 
-/// Finds the datasets of a file that is continued, each at the HDF5 chunk that is not full.
+/// Opens the datasets of a file that is continued, each at its partly filled HDF5 chunk.
 fn resume(
     file: &File,
     shape: Shape,
     unit: usize,
     path: &Path,
-) -> Result<(Filling, Axis, Earlier), Error> {
+) -> Result<(Filling, Axis, PreviousRecordings), Error> {
     let differs = |what: &str| Error::Differs { path: path.to_owned(), what: what.to_owned() };
     check_ended(file, path)?;
     let found = |group: &Group, name: &'static str, row_bytes| {
@@ -320,7 +330,7 @@ fn resume(
         if bytes_of_row(&set) != Some(row_bytes) {
             return Err(differs("its frames are of another length"));
         }
-        let rows = Rows::resume(set, name)
+        let rows = RowDataset::resume(set, name)
             .map_err(|what| differs(&format!("its dataset {name} {what}")))?;
         Filling::resume(rows, row_bytes).map_err(refused(path, "reading its last rows"))
     };
@@ -342,14 +352,14 @@ fn resume(
     if !fits {
         return Err(Error::Unended { path: path.to_owned() });
     }
-    let earlier = Earlier::of(file);
-    // From now on the root speaks of what is added.
+    let earlier = PreviousRecordings::of(file);
+    // From here on the root describes the new recording.
     index::complete(file, rows, path)?;
     attributes::go_on(file, &earlier, 0, path)?;
     Ok((frames, axis, earlier))
 }
 
-/// Bytes of a row of a dataset.
+/// Returns the bytes of a row of a dataset.
 fn bytes_of_row(set: &Dataset) -> Option<usize> {
     let element = set.dtype().ok()?.size();
     match set.shape().as_slice() {
@@ -381,6 +391,6 @@ fn axis(
         chunk_rows: 1024,
         compression,
     };
-    let rows = Rows::create(group, &layout).map_err(refused(path, "making its datasets"))?;
+    let rows = RowDataset::create(group, &layout).map_err(refused(path, "making its datasets"))?;
     Ok(Filling::new(rows, 8))
 }

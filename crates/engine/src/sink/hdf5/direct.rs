@@ -1,8 +1,8 @@
-//! Writes past the page cache, of what lies on pages in memory and in the file.
+//! Writes past the page cache, for data that is page-aligned in memory and in the file.
 //!
-//! The file is kept longer than what is written to it, and has space on the disk for that. So writes need not wait for it
-//! to grow, a full disk shows before libhdf5 has given a place away, and no place that it has given lies behind the end
-//! that a recovery finds. libhdf5 cuts the file to its length when it is closed.
+//! The file is kept longer than its data, with disk space reserved for the rest. So writes need not wait for the file
+//! to grow, a full disk shows before libhdf5 has allocated a place, and no allocated place is behind the end that a
+//! recovery finds. libhdf5 cuts the file to its length when it closes it.
 
 use std::fs::File;
 use std::io;
@@ -14,31 +14,31 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statfs};
 
 use super::reserve::folder_of;
-use crate::ring::{Block, Wake};
+use crate::ring::{Block, Notifier};
 use crate::store::{Access, open_nameless};
 use crate::sys::driver::PAGE;
 use crate::sys::uring::{Done, Ring};
 
-/// Space is taken in steps of so many bytes.
+/// Disk space is reserved in steps of this many bytes.
 const STEP: u64 = 32 << 20;
 
-/// What libhdf5 may want for its books while it gives one slab its place.
+/// Space for libhdf5's metadata while it allocates one slab.
 const BOOKS: u64 = 1 << 20;
 
-/// A file system in memory: to write past its page cache is to write into it.
+/// tmpfs, a file system in memory: a direct write to it is a write into its page cache.
 const TMPFS: u32 = 0x0102_1994;
 
-/// How long one look at the ring lasts.
+/// The longest single wait on the ring.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A part of a slab and where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// First byte in the slab.
+pub(super) struct BufferPart {
+    /// Offset in the slab.
     pub from: u32,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u32,
-    /// First byte in the file.
+    /// Offset in the file.
     pub at: u64,
 }
 
@@ -46,29 +46,29 @@ pub(super) struct Part {
 pub(super) struct Direct {
     file: Arc<OwnedFd>,
     ring: Ring,
-    /// What is still to be written of each slab that is under way: its number, and parts from the last to the first.
-    jobs: Vec<(u32, Vec<Part>)>,
+    /// The remaining writes of each slab under way: its number, and its parts from last to first.
+    jobs: Vec<(u32, Vec<BufferPart>)>,
     done: Vec<Done>,
-    /// Up to where the file has space, and up to where it has something.
+    /// The end of the reserved space, and the end of the data.
     space: u64,
     end: u64,
 }
 
 impl Direct {
-    /// Opens the file once more; nothing where it has to go through the page cache. `page` is memory of a slab, to try
-    /// it with.
+    /// Opens the file a second time; `None` if it must be written through the page cache. `page` is memory of a slab
+    /// for a trial write.
     pub(super) fn open(file: &File, path: &Path, page: &[u8]) -> Option<Self> {
         is_taken(folder_of(path), &page[..PAGE as usize]).then_some(())?;
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let this = format!("/proc/self/fd/{}", file.as_raw_fd());
         let direct = rustix::fs::open(this, flags, Mode::empty()).ok()?;
-        let ring = Ring::new(Arc::new(Wake::new().ok()?)).ok()?;
+        let ring = Ring::new(Arc::new(Notifier::new().ok()?)).ok()?;
         let length = file.metadata().ok()?.len();
         let (jobs, done) = (Vec::new(), Vec::new());
         Some(Direct { file: Arc::new(direct), ring, jobs, done, space: length, end: length })
     }
 
-    /// Takes space for so many bytes more, and for libhdf5's books of them.
+    /// Reserves space for `bytes` more bytes and libhdf5's metadata for them.
     pub(super) fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         let wanted = self.end + bytes + BOOKS;
         if wanted <= self.space {
@@ -77,7 +77,7 @@ impl Direct {
         let take =
             |to: u64| fallocate(&*self.file, FallocateFlags::empty(), self.space, to - self.space);
         let ahead = wanted.next_multiple_of(STEP);
-        // A disk that is nearly full may have room for this one.
+        // A nearly full disk may still have space for this slab.
         self.space = match take(ahead) {
             Ok(()) => ahead,
             Err(_) => take(wanted).map(|()| wanted)?,
@@ -85,8 +85,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Starts to write parts of a slab, which is given back by [`Direct::wait`].
-    pub(super) fn write(&mut self, slab: Block, parts: &[Part]) {
+    /// Starts to write parts of a slab. [`Direct::wait`] returns the slab.
+    pub(super) fn write(&mut self, slab: Block, parts: &[BufferPart]) {
         let mut parts = joined(parts);
         parts.reverse();
         let last = parts.iter().map(|part| part.at + u64::from(part.bytes)).max();
@@ -102,17 +102,17 @@ impl Direct {
         self.submit(slab, first);
     }
 
-    /// Whether anything is being written.
+    /// True if a write is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.ring.under_way() > 0 || !self.done.is_empty()
     }
 
-    /// Whether all that was to be written is; nothing is under way by then.
+    /// True if all writes are done; none is under way then.
     pub(super) fn is_done(&self) -> bool {
         !self.is_busy() && self.jobs.is_empty()
     }
 
-    /// Waits until something has been written, and gives the slabs of which all is.
+    /// Waits until a write ends, and returns the slabs that are completely written.
     pub(super) fn wait(&mut self) -> io::Result<Vec<Block>> {
         if self.done.is_empty() {
             self.ring.wait(LOOK, &mut self.done)?;
@@ -125,7 +125,7 @@ impl Direct {
         Ok(written)
     }
 
-    /// What comes after so many bytes of a slab's part: its rest, the next part, or nothing.
+    /// Continues after a write of `bytes` bytes of a slab: with the rest of the part, the next part, or nothing.
     fn go_on(&mut self, slab: Block, bytes: u32) -> io::Result<Option<Block>> {
         let Some(job) = self.jobs.iter().position(|(number, _)| *number == slab.number()) else {
             return Ok(Some(slab));
@@ -153,15 +153,15 @@ impl Direct {
         }
     }
 
-    fn submit(&mut self, slab: Block, part: Part) {
+    fn submit(&mut self, slab: Block, part: BufferPart) {
         let token = slab.number().into();
         self.ring.write(token, self.file.clone(), part.at, slab, (part.from, part.bytes), 0);
     }
 }
 
-/// Parts that follow one another in the slab and in the file, as one.
-fn joined(parts: &[Part]) -> Vec<Part> {
-    let mut joined: Vec<Part> = Vec::new();
+/// Merges parts that are adjacent in the slab and in the file.
+fn joined(parts: &[BufferPart]) -> Vec<BufferPart> {
+    let mut joined: Vec<BufferPart> = Vec::new();
     for &part in parts {
         match joined.last_mut() {
             Some(last)
@@ -176,7 +176,7 @@ fn joined(parts: &[Part]) -> Vec<Part> {
     joined
 }
 
-/// Whether files of a directory take what is written past the page cache, and space that is taken ahead: found by trying.
+/// True if files in a directory accept direct writes and reserved space, as a trial shows.
 fn is_taken(directory: &Path, page: &[u8]) -> bool {
     if statfs(directory).is_ok_and(|it| it.f_type as u32 == TMPFS) {
         return false;
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn parts_that_follow_one_another_here_and_there_are_one_write() {
-        let part = |from, bytes, at| Part { from, bytes, at };
+        let part = |from, bytes, at| BufferPart { from, bytes, at };
         let parts = [part(0, 8, 100), part(8, 8, 108), part(16, 8, 200), part(32, 8, 208)];
         assert_eq!(joined(&parts), [part(0, 16, 100), part(16, 8, 200), part(32, 8, 208)]);
         assert_eq!(joined(&[]), []);

@@ -1,4 +1,4 @@
-//! HDF5 chunks made smaller before libhdf5 sees them, in the forms that its filters read.
+//! Compression of HDF5 chunks before libhdf5 sees them, in the formats that its filters read.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use hdf5_metno::filters::Filter as Declared;
 
 use super::Compression;
 
-/// Filters of a dataset, and the memory they work in.
+/// The filters of a dataset, with their working memory.
 #[derive(Debug)]
 pub(super) struct Filter {
     compression: Compression,
@@ -16,23 +16,23 @@ pub(super) struct Filter {
     sorted: Vec<u8>,
     shuffled: Vec<u8>,
     packed: Vec<u8>,
-    /// Whether the last chunk became smaller.
+    /// True if the last chunk became smaller.
     smaller: bool,
 }
 
-/// The number under which the bitshuffle filter is registered with the HDF Group.
+/// The number of the bitshuffle filter in the HDF Group's registry.
 const BITSHUFFLE: i32 = 32008;
 
-/// The word by which the bitshuffle filter is told to compress by LZ4.
+/// The parameter that tells the bitshuffle filter to use LZ4.
 const LZ4: u32 = 2;
 
-/// Bytes of a block of the bitshuffle format before it chooses a number of elements.
+/// Bytes of a block of the bitshuffle format, from which it derives a number of elements.
 const BITSHUFFLE_BLOCK: usize = 8192;
 
-/// How a dataset's chunks are made smaller; nothing if that is not a way in which they are written here.
+/// Returns the compression of a dataset's chunks; `None` if this program does not write it.
 pub(super) fn of(dataset: &Dataset) -> Option<Compression> {
     let element_bytes = dataset.dtype().ok()?.size() as u32;
-    // Not `filters()`, which takes what it cannot read for none.
+    // `filters()` is no alternative: it ignores filters that it cannot read.
     match dataset.dcpl().ok()?.get_filters().ok()?.as_slice() {
         [] => Some(Compression::None),
         [Declared::Shuffle, Declared::Deflate(level)] => Some(Compression::Gzip(*level)),
@@ -51,7 +51,7 @@ impl Filter {
         Filter { compression, element_bytes, sorted, shuffled, packed, smaller: false }
     }
 
-    /// Tells a dataset's readers how to undo it.
+    /// Declares the filters in the dataset's properties, for its readers.
     pub(super) fn declare(&self, properties: &mut DatasetCreateBuilder) {
         match self.compression {
             Compression::None => {}
@@ -66,7 +66,7 @@ impl Filter {
         }
     }
 
-    /// The mask of a chunk to which no filter was applied.
+    /// Returns the filter mask of a chunk to which no filter was applied.
     pub(super) fn none_applied(&self) -> u32 {
         match self.compression {
             Compression::None => 0,
@@ -75,12 +75,12 @@ impl Filter {
         }
     }
 
-    /// Whether there is any work in a chunk.
+    /// True if chunks are filtered at all.
     pub(super) fn works(&self) -> bool {
         self.compression != Compression::None
     }
 
-    /// The chunk made smaller, or nothing if that would not make it so.
+    /// Compresses the chunk. Returns `None` if it would not become smaller.
     pub(super) fn apply(&mut self, chunk: &[u8]) -> Option<&[u8]> {
         self.smaller = false;
         match self.compression {
@@ -95,7 +95,7 @@ impl Filter {
         self.packed()
     }
 
-    /// What came of the last chunk, if it became smaller.
+    /// Returns the last compressed chunk, if it became smaller.
     pub(super) fn packed(&self) -> Option<&[u8]> {
         self.smaller.then_some(&self.packed)
     }
@@ -109,13 +109,13 @@ impl Filter {
         Some(())
     }
 
-    /// Elements of a bitshuffle block: what fits its bytes, in eights.
+    /// Elements of a bitshuffle block: as many as fit its bytes, in multiples of eight.
     fn block_elements(&self) -> usize {
         (BITSHUFFLE_BLOCK / self.element_bytes / 8 * 8).max(128)
     }
 
-    /// Length of the whole and of a block, big-endian; then each block's packed length and bytes; the
-    /// elements that fill no eight stand at the end as they are.
+    /// Writes the total length and the block length, big-endian, then each block's packed length and bytes. The last
+    /// elements that do not fill a group of eight follow unchanged.
     fn bitshuffle_lz4(&mut self, chunk: &[u8]) {
         let block_bytes = self.block_elements() * self.element_bytes;
         let eight = 8 * self.element_bytes;
@@ -138,10 +138,10 @@ impl Filter {
     }
 }
 
-/// First the lowest byte of every element, then the next: the shuffle filter of HDF5.
+/// The shuffle filter of HDF5: first the lowest byte of every element, then the next.
 fn shuffle(chunk: &[u8], element_bytes: usize, out: &mut Vec<u8>) {
     out.resize(chunk.len(), 0);
-    // With lengths that the compiler knows, it does many elements at a time.
+    // With constant lengths the compiler vectorizes the loop.
     match element_bytes {
         4 => shuffle_elements::<4>(chunk, out),
         8 => shuffle_elements::<8>(chunk, out),
@@ -172,16 +172,17 @@ fn shuffle_any(chunk: &[u8], element_bytes: usize, out: &mut [u8]) {
     tail.copy_from_slice(&chunk[elements * element_bytes..]);
 }
 
-/// First the lowest bit of every element, eight to a byte, then the next. Elements come in eights.
+/// Orders bits: first the lowest bit of every element, eight to a byte, then the next. The number of elements is a
+/// multiple of eight.
 ///
-/// Bytes are sorted by weight first, so that the bits of one weight lie eight elements to a word.
+/// Bytes are sorted by significance first, so that eight elements' bits of one significance form a word.
 fn bitshuffle(block: &[u8], element_bytes: usize, bytes: &mut Vec<u8>, out: &mut Vec<u8>) {
     let elements = block.len() / element_bytes;
     shuffle(block, element_bytes, bytes);
     out.resize(block.len(), 0);
     let planes = bytes.chunks_exact(elements).zip(out.chunks_exact_mut(elements));
     for (bytes, bits) in planes {
-        // Eight planes of bits come of a plane of bytes.
+        // A plane of bytes gives eight planes of bits.
         let plane = elements / 8;
         let (whole, rest) = bytes.as_chunks::<64>();
         for (n, sixty_four) in whole.iter().enumerate() {
@@ -198,7 +199,7 @@ fn bitshuffle(block: &[u8], element_bytes: usize, bytes: &mut Vec<u8>, out: &mut
     }
 }
 
-/// The lowest bits of 64 bytes, then the next.
+/// Orders bits: first the lowest bits of 64 bytes, then the next.
 fn bits_of(bytes: &[u8; 64]) -> [u64; 8] {
     let mut words = [0; 8];
     for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -207,7 +208,7 @@ fn bits_of(bytes: &[u8; 64]) -> [u64; 8] {
     transpose_bytes(words)
 }
 
-/// An 8 × 8 matrix of bytes turned about its diagonal, halves first.
+/// Transposes an 8 × 8 matrix of bytes, halves first.
 fn transpose_bytes(mut words: [u64; 8]) -> [u64; 8] {
     for (apart, shift, mask) in [
         (4, 32, 0x0000_0000_FFFF_FFFF),
@@ -223,7 +224,7 @@ fn transpose_bytes(mut words: [u64; 8]) -> [u64; 8] {
     words
 }
 
-/// An 8 × 8 matrix of bits turned about its diagonal, in three exchanges.
+/// Transposes an 8 × 8 matrix of bits in three exchanges.
 fn transpose(bits: u64) -> u64 {
     let exchange = |x: u64, shift: u32, mask: u64| {
         let moved = (x ^ (x >> shift)) & mask;

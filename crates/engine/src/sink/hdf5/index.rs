@@ -1,7 +1,7 @@
-//! Which rows of a file belong to which recording, in files that take several.
+//! The index of recordings in a file that holds several: the rows of each recording.
 //!
-//! A group of columns, a row for each acquisition or scan, written when it has ended. A file that began with only one
-//! has none: what its root says of that one becomes the first row when another is added.
+//! The index is a group of columns with a row for each acquisition or scan, written at its end. A file that began with
+//! one recording has no index: the attributes of its root become the first row when another is added.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use fullbore_core::time::Tai;
 use hdf5_metno::types::VarLenUnicode;
 use hdf5_metno::{File, Group, H5Type};
 
-use super::container::refused;
+use super::file::refused;
 use super::{Ending, Error, SETTINGS, attributes};
 
 /// The group's name at the root.
@@ -21,24 +21,26 @@ pub(super) const GROUP: &str = "acquisitions";
 pub(super) struct Acquisition {
     first_row: u64,
     rows: u64,
-    /// Index of the first sample that came.
+    /// Index of the first sample received.
     missed: u64,
-    /// Samples that never came.
+    /// Samples that were not received.
     missing: u64,
     arm_time: String,
     start_time: String,
     end_reason: String,
     verdict: String,
-    /// As JSON, or nothing.
+    /// The headline of its completeness.
+    headline: String,
+    /// The account as JSON, or empty.
     account: String,
-    /// What the PandA was set to then, as JSON, or nothing.
+    /// The settings of the PandA at that time, as JSON, or empty.
     settings: String,
-    /// The scan, where it is one of a store.
+    /// The scan, if it belongs to a store.
     scan: String,
 }
 
 impl Acquisition {
-    /// What an ending says of so many rows.
+    /// Builds the row of an ending, with this number of rows.
     pub(super) fn new(ending: &Ending, first_row: u64, rows: u64) -> Self {
         Acquisition {
             first_row,
@@ -46,12 +48,13 @@ impl Acquisition {
             missing: ending.missing,
             end_reason: ending.reason.clone(),
             verdict: ending.verdict().to_string(),
+            headline: ending.headline.clone(),
             account: ending.account.clone().unwrap_or_default(),
             ..Acquisition::default()
         }
     }
 
-    /// With what a PandA said of it.
+    /// Adds the PandA's header and settings.
     pub(super) fn of_panda(self, header: &Header, settings: Option<String>) -> Self {
         let time = |time: Option<Tai>| time.map_or_else(String::new, |time| format!("{time:.9}"));
         Acquisition {
@@ -63,15 +66,16 @@ impl Acquisition {
         }
     }
 
-    /// With the scan that it is.
+    /// Adds the name of its scan.
     pub(super) fn of_scan(self, scan: String) -> Self {
         Acquisition { scan, ..self }
     }
 
-    /// One whose writer died: only its rows are known, and what the file began with.
+    /// Builds the row of a recording whose writer died: only its rows and the attributes from its start are known.
     pub(super) fn abandoned(file: &File, first_row: u64, rows: u64, reason: &str) -> Self {
         let settings = attributes::read_text(file, SETTINGS).unwrap_or_default();
-        // The root counts what is missing of all together, and it began with what this one had missed.
+        // The root counts the missing samples of all recordings together; its start value includes those that this one
+        // missed.
         let of_others = known_missing(file);
         let of_all = attributes::read_number(file, "missing").unwrap_or(of_others);
         let missed = of_all.saturating_sub(of_others);
@@ -79,7 +83,7 @@ impl Acquisition {
         Acquisition { settings, missed, ..Acquisition::new(&ending, first_row, rows) }
     }
 
-    /// The only one that a file has, by what its root says.
+    /// Builds the row of a file's only recording from the attributes of its root.
     fn of_root(file: &File, rows: u64) -> Self {
         let text = |name| attributes::read_text(file, name).unwrap_or_default();
         let number = |name| attributes::read_number(file, name).unwrap_or(0);
@@ -92,6 +96,7 @@ impl Acquisition {
             start_time: text("start_time"),
             end_reason: text("end_reason"),
             verdict: text("verdict"),
+            headline: text("headline"),
             account: text("account"),
             settings: text(SETTINGS),
             scan: text("scan"),
@@ -99,7 +104,8 @@ impl Acquisition {
     }
 }
 
-/// Makes the index of a file that has none, or lacks the last of its rows, before more are added: so many are in it.
+/// Creates the index of a file that has none, or adds its last row, before more data is added. The file has `rows`
+/// rows.
 pub(super) fn complete(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
     let lacking = match known_rows(file) {
         None => Acquisition::of_root(file, rows),
@@ -127,12 +133,13 @@ pub(super) fn add(file: &File, acquisition: &Acquisition) -> hdf5_metno::Result<
     put_text(&group, "start_time", row, &acquisition.start_time)?;
     put_text(&group, "end_reason", row, &acquisition.end_reason)?;
     put_text(&group, "verdict", row, &acquisition.verdict)?;
+    put_text(&group, "headline", row, &acquisition.headline)?;
     put_text(&group, "account", row, &acquisition.account)?;
     put_text(&group, "settings", row, &acquisition.settings)?;
     put_text(&group, "scan", row, &acquisition.scan)
 }
 
-/// The row after the last that the index knows, if there is an index.
+/// Returns the row after the last one in the index, if there is an index.
 pub(super) fn known_rows(file: &File) -> Option<u64> {
     let group = file.group(GROUP).ok()?;
     let column = |name| group.dataset(name).ok()?.read_1d::<u64>().ok();
@@ -140,7 +147,7 @@ pub(super) fn known_rows(file: &File) -> Option<u64> {
     Some(ends.map(|(first, rows)| first.saturating_add(rows)).max().unwrap_or(0))
 }
 
-/// Samples that are missing by all of its rows.
+/// Returns the missing samples of all rows of the index.
 fn known_missing(file: &File) -> u64 {
     let column = file.group(GROUP).and_then(|group| group.dataset("missing")?.read_1d::<u64>());
     column.map_or(0, |counts| counts.iter().fold(0, |sum, &count| sum.saturating_add(count)))
@@ -151,7 +158,7 @@ fn put_text(group: &Group, name: &str, row: usize, text: &str) -> hdf5_metno::Re
     put(group, name, row, value)
 }
 
-/// Rows before it that a file of earlier times does not have are empty.
+/// Earlier rows are empty in a file of an older version that lacks this column.
 fn put<T: H5Type + Clone>(
     group: &Group,
     name: &str,

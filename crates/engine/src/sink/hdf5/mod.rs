@@ -1,86 +1,87 @@
-//! HDF5 files that grow while others read them.
+//! HDF5 files that grow while other programs read them.
 //!
 //! ```text
 //! samples ──► columns ──► HDF5 chunks ──► H5Dwrite_chunk      whole chunks, past filters and cache
-//!                              │    └───► io_uring            past the page cache too, where that is worth it
+//!                              │    └───► io_uring            past the page cache too, if worthwhile
 //!                              └─ each flush: the chunk being filled, then H5Dflush of every dataset
 //! ```
 //!
-//! - **A file is one shape from the start.** Datasets and attributes are made before readers may come
-//!   (SWMR); what is only known at the end has its place reserved, with the verdict `recording`.
-//! - **Each row is written once**, and those of the chunk being filled once more per flush. HDF5 chunks are
-//!   an eighth of what comes between two flushes, so that this costs little; a chunk that readers
-//!   have seen half-full stays uncompressed, so that a compressed file never has to move it.
-//! - **A flush makes rows visible** and safe from the death of this process. [`PandaFile::sync`] makes them
-//!   safe from the death of the machine.
-//! - **After a SIGKILL** the file opens for SWMR reading as it is; [`recover`] takes the mark of being
-//!   written off, brings all datasets to the length of the shortest, and says so in the file.
-//! - **After a failed write** no more rows are written: the file is cut to what the last flush has shown, of a PandA's to
-//!   what lies whole in every column, and says how it ended. Room for that is taken on the disk while there is some.
+//! - **The structure of a file is fixed from the start.** Datasets and attributes are created before readers have
+//!   access (SWMR). Values that are known only at the end have reserved attributes, with the verdict `recording`.
+//! - **Each row is written once**, and rows of the partly filled chunk once more per flush. An HDF5 chunk holds an
+//!   eighth of the data between two flushes, so that this costs little. A chunk that readers have seen half-full stays
+//!   uncompressed, so that a compressed file never has to move it.
+//! - **A flush makes rows visible**, and they survive the death of this process. After [`PandaFile::sync`] they survive
+//!   a crash of the machine.
+//! - **After a SIGKILL** the file can be opened for SWMR reading as it is. [`recover`] clears the mark of being
+//!   written, cuts all datasets to the length of the shortest, and writes that into the file.
+//! - **After a failed write** no more rows are written. The file is cut to the last flush, or, for a PandA, to the rows
+//!   that are complete in every column, and gets its ending. Disk space for that is reserved in advance.
 
 mod attributes;
 mod bytes;
-mod container;
+mod column_buffers;
+mod dataset;
 mod direct;
+mod file;
 mod filter;
-mod guard;
 mod index;
-mod joined;
+mod master;
 mod panda;
 mod recovery;
 mod reserve;
-mod rows;
-mod slabs;
 mod stream;
+mod writer_lock;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fullbore_core::account::{Account, Verdict};
+use fullbore_core::completeness::{Completeness, Status};
 use fullbore_core::container::Template;
-use fullbore_core::format::panda::columns;
-use fullbore_core::manifest::State;
+use fullbore_core::format::panda::{AcquisitionResult, Ending as EndOfData, HeaderError, columns};
+use fullbore_core::manifest::{Format, State};
 use hdrhistogram::Histogram;
 
 pub use bytes::{BytesFile, Shape};
-pub use container::check_continuable;
+pub use file::check_continuable;
 pub use fullbore_core::format::panda::columns::Form;
-pub use guard::{check_replaceable, remove_old};
-pub use joined::{check_master, join, join_anew};
+pub use master::{check_master, join, join_anew};
 pub use panda::PandaFile;
 pub use recovery::{Recovered, clear, recover};
 pub use reserve::check_place;
 pub use stream::{About, StreamFile};
+pub use writer_lock::{check_replaceable, remove_old};
 
-/// The attribute of a file's root that holds what the PandA was set to, as JSON.
+/// The attribute of a file's root with the settings of the PandA, as JSON.
 const SETTINGS: &str = "settings";
 
-/// What to do with a file that is there already.
+/// Handling of a file that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Existing {
-    /// Leave it alone and refuse.
+    /// Keep the file and refuse.
     #[default]
     Refuse,
-    /// Begin anew.
+    /// Replace the file.
     Overwrite,
     /// Continue it with one more acquisition of the same columns; the file keeps an index of them.
     Append,
 }
 
-/// How HDF5 chunks are made smaller.
+/// Compression of HDF5 chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Not at all: the fastest, and what every reader can map.
+    /// No compression: the fastest, and every reader can map it.
     #[default]
     None,
-    /// Bytes of like weight together, then gzip of level 1 to 9. Every HDF5 reader has both.
+    /// Byte shuffle, then gzip of level 1 to 9. Every HDF5 reader has both.
     Gzip(u8),
-    /// Bits of like weight together, then LZ4, as many detectors have it. Readers need hdf5plugin.
+    /// Bit shuffle, then LZ4, as common with detectors. Readers need hdf5plugin.
     BitshuffleLz4,
 }
 
-/// As it is asked for.
+/// The name of the option.
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,21 +92,20 @@ impl fmt::Display for Compression {
     }
 }
 
-/// How a file is written.
+/// Options for writing a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Positions as doubles, or the integers with scale and offset beside them.
+    /// Positions as doubles, or as integers with scale and offset attributes.
     pub form: Form,
-    /// What to do with a file that is there already.
+    /// Handling of a file that exists already.
     pub existing: Existing,
-    /// How HDF5 chunks are made smaller, if that is asked for. A file that is continued keeps its own way, and is
-    /// refused if another one is asked for.
+    /// The compression, if one is requested. A file that is continued keeps its own; another request is refused.
     pub compression: Option<Compression>,
-    /// How often the caller will flush; HDF5 chunks are sized by it.
+    /// The caller's flush interval, which determines the size of HDF5 chunks.
     pub flush: Duration,
-    /// Samples expected each second, if known; HDF5 chunks are sized by it.
+    /// Samples expected each second, if known. They determine the size of HDF5 chunks.
     pub rows_per_second: Option<f64>,
-    /// Whether readers may follow while the file is written.
+    /// True if readers may follow while the file is written.
     pub live: bool,
 }
 
@@ -123,10 +123,10 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Rows of an HDF5 chunk: about an eighth of what comes between two flushes.
+    /// Rows of an HDF5 chunk: about an eighth of the rows between two flushes.
     ///
-    /// Never so few that the list of chunks outgrows the data, nor so many that a chunk is more
-    /// than the caches hold.
+    /// The number is never so small that the list of chunks outgrows the data, nor so large that a chunk exceeds the
+    /// caches.
     pub fn chunk_rows(&self) -> usize {
         const FEWEST: usize = 1024;
         const MOST: usize = 64 * 1024;
@@ -134,73 +134,136 @@ impl Options {
             return 16 * 1024;
         };
         let rows = rate * self.flush.as_secs_f64() / 8.0;
-        // The cast saturates, and a negative rate becomes none.
+        // The cast saturates, and a negative rate becomes zero.
         (rows as usize).clamp(FEWEST, MOST).next_power_of_two()
     }
 }
 
-/// How a recording ended, for the file to say.
+/// The ending of a recording, as the file records it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ending {
-    /// The device's own word, `Ok`, or why the recording ended without one.
+    /// The reason that the device reports, such as `Ok`, or the reason why the recording ended without one.
     pub reason: String,
-    /// Samples that never came, before the first of this file and between those that did.
+    /// Samples not received, before the first of this file and between the others.
     pub missing: u64,
-    /// How sure the account is.
+    /// The verdict of the account.
     pub verdict: Option<Verdict>,
     /// The account itself, as JSON.
     pub account: Option<String>,
+    /// The headline of its completeness, as on every screen.
+    pub headline: String,
 }
 
 impl Ending {
-    /// What a scan says of a stream that is no PandA's.
-    pub fn of_stream(state: State, account: Option<&Account>) -> Self {
-        Ending {
-            reason: format!("{state:?}").to_lowercase(),
-            missing: account.map_or(0, |account| account.terms.missing),
-            verdict: account.map(|account| account.verdict),
-            account: account.and_then(|account| serde_json::to_string(account).ok()),
+    /// The ending of a stream. `lack` is the part of the recording that its file lacks, if there is one.
+    pub fn of_stream(
+        state: State,
+        format: &Format,
+        account: Option<&Account>,
+        lack: Option<String>,
+    ) -> Self {
+        let ending = match format {
+            Format::Panda { .. } => Ending::of_panda(format, account, lack.clone()),
+            Format::Frames { .. } | Format::Raw => Ending::of_frames(state, account),
+        };
+        match lack {
+            Some(lack) => {
+                let reason = format!("{}; {lack}", ending.reason);
+                Ending { reason, ..ending.lacking(&lack) }
+            }
+            None => ending,
         }
     }
 
-    /// Of a recording that was given up, and for which nobody has an account.
-    pub fn given_up(why: String) -> Self {
-        Ending { reason: why, ..Ending::default() }
+    fn of_panda(format: &Format, account: Option<&Account>, lack: Option<String>) -> Self {
+        let (Format::Panda { ending, captured, connections, notes, .. }, Some(account)) =
+            (format, account)
+        else {
+            return Ending::default();
+        };
+        let ending = ending.clone().unwrap_or(EndOfData::ConnectionLost);
+        let (connections, notes) = (connections.clone(), notes.iter().cloned().chain(lack));
+        let closed = AcquisitionResult::restored(
+            account.clone(),
+            ending,
+            *captured,
+            connections,
+            notes.collect(),
+        );
+        Ending {
+            reason: closed.ending.to_string(),
+            missing: account.terms.missing,
+            verdict: Some(account.verdict),
+            account: serde_json::to_string(&closed).ok(),
+            headline: account.completeness().headline,
+        }
     }
 
-    /// The same of a recording whose file could take no more.
+    fn of_frames(state: State, account: Option<&Account>) -> Self {
+        let reason = format!("{state:?}").to_lowercase();
+        let headline = match account {
+            Some(account) => Completeness::of_account_in(state, account).headline,
+            None if state == State::Sealed => "UNKNOWN: this stream has no account".to_owned(),
+            None => format!("INCOMPLETE: this stream has no account; the scan is {reason}"),
+        };
+        Ending {
+            reason,
+            missing: account.map_or(0, |account| account.terms.missing),
+            verdict: account.map(|account| account.verdict),
+            account: account.and_then(|account| serde_json::to_string(account).ok()),
+            headline,
+        }
+    }
+
+    /// The ending of a recording that was given up without an account.
+    pub fn given_up(why: String) -> Self {
+        Ending { headline: format!("INCOMPLETE: {why}"), reason: why, ..Ending::default() }
+    }
+
+    /// The same ending for a file that lacks a part of the recording.
+    pub fn lacking(self, what: &str) -> Self {
+        let complete = Status::of_headline(&self.headline).and_then(Status::complete);
+        let headline = match complete {
+            Some(false) => format!("{}; {what}", self.headline),
+            Some(true) | None => format!("INCOMPLETE: {what}"),
+        };
+        Ending { headline, ..self }
+    }
+
+    /// The same ending for a file that accepted no more data.
     pub fn cut_short(&self, error: &Error) -> Self {
         let reason = format!("no more could be written: {}", cause(error));
-        Ending { reason, ..self.clone() }
+        Ending { reason: reason.clone(), ..self.clone().lacking(&reason) }
     }
 
-    /// The verdict; without one it is unproven.
+    /// The verdict, or unproven if there is none.
     pub fn verdict(&self) -> Verdict {
         self.verdict.unwrap_or(Verdict::Unproven)
     }
 }
 
-/// What was written.
+/// A report of the data written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The file.
     pub path: PathBuf,
     /// Rows written to it.
     pub rows: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub bytes_in: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// How long flushes took, in microseconds.
+    /// Durations of flushes, in microseconds.
     pub flushes: Histogram<u64>,
-    /// The longest that any write of an HDF5 chunk took.
+    /// The longest time for writing an HDF5 chunk.
     pub longest_write: Duration,
-    /// Whether samples were written past the page cache.
+    /// True if samples were written past the page cache.
     pub direct: bool,
 }
 
 impl Report {
-    /// How many flushes took at most so many microseconds and more than half of that: powers of two, upwards.
+    /// The number of flushes that took at most this many microseconds and more than half of that: powers of two,
+    /// ascending.
     pub fn flush_histogram(&self) -> Vec<(u64, u64)> {
         let mut counts: Vec<(u64, u64)> = Vec::new();
         for step in self.flushes.iter_recorded() {
@@ -214,27 +277,27 @@ impl Report {
     }
 }
 
-/// Why an HDF5 file cannot be written, or not any further.
+/// An error in writing an HDF5 file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It would have been written over.
+    /// The file exists and would be overwritten.
     #[error("{} is there already", path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// Making or opening it.
+    /// The file could not be created or opened.
     #[error("{}: {doing}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
-        /// What libhdf5 says.
+        /// The error of libhdf5.
         source: hdf5_metno::Error,
     },
-    /// Writing an HDF5 chunk of a dataset.
+    /// An HDF5 chunk of a dataset could not be written.
     #[error("{}: writing row {row} of {dataset}", path.display())]
     Write {
         /// The file.
@@ -243,54 +306,62 @@ pub enum Error {
         dataset: String,
         /// The first row of the HDF5 chunk.
         row: u64,
-        /// What libhdf5 says.
+        /// The error of libhdf5.
         source: hdf5_metno::Error,
     },
-    /// Making rows visible.
+    /// Rows could not be made visible.
     #[error("{}: flushing {dataset}", path.display())]
     Flush {
         /// The file.
         path: PathBuf,
         /// The dataset.
         dataset: String,
-        /// What libhdf5 says.
+        /// The error of libhdf5.
         source: hdf5_metno::Error,
     },
-    /// What the kernel does with the file: removing the old one, syncing the new.
+    /// A file operation of the kernel failed: removing the old file, syncing the new one.
     #[error("{}: {doing}", path.display())]
     Disk {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
-        /// What the kernel says.
+        /// The error of the kernel.
         source: std::io::Error,
     },
-    /// Setting or reading an attribute.
+    /// An attribute could not be written or read.
     #[error("{}: attribute {name}", path.display())]
     Attribute {
         /// The file.
         path: PathBuf,
         /// The attribute.
         name: String,
-        /// What libhdf5 says.
+        /// The error of libhdf5.
         source: hdf5_metno::Error,
     },
-    /// A write failed before, and what came after it would leave a hole.
+    /// An earlier write failed, and a later one would leave a hole.
     #[error("{}: an earlier write failed, so nothing more is written", path.display())]
     Failed {
         /// The file.
         path: PathBuf,
     },
-    /// The samples cannot be taken apart.
+    /// The header of a PandA cannot be read.
+    #[error("{}: the header of the acquisition", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: HeaderError,
+    },
+    /// The samples cannot be split into columns.
     #[error("{}: {source}", path.display())]
     Columns {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: columns::Error,
     },
-    /// A name that HDF5 would take for a path, or that has a meaning of its own.
+    /// HDF5 would take the name for a path, or the name is reserved.
     #[error("{}: a column cannot be named `{name}`", path.display())]
     Name {
         /// The file.
@@ -298,15 +369,15 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// Two columns of one name.
-    #[error("{}: `{name}` is captured twice, and a file has one column of a name", path.display())]
+    /// Two columns have the same name.
+    #[error("{}: `{name}` is captured twice; column names must be unique", path.display())]
     Twice {
         /// The file.
         path: PathBuf,
         /// The name.
         name: String,
     },
-    /// Whoever wrote it last died.
+    /// The last writer of the file died.
     #[error(
         "{}: its last recording was never ended; `fullbore recover {}` ends it",
         path.display(),
@@ -316,53 +387,53 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Something else has the name of a file that shows several.
-    #[error("{}: it is not a file that shows others, so none is put in its place", path.display())]
+    /// Another kind of file has the name of the master file.
+    #[error("{}: not a fullbore master file; refusing to replace it", path.display())]
     NoMaster {
         /// The file.
         path: PathBuf,
     },
-    /// The file that was to be continued holds something else.
+    /// The file that was to be continued holds other data.
     #[error("{}: {what}, so this acquisition cannot be added to it", path.display())]
     Differs {
         /// The file.
         path: PathBuf,
-        /// In what it differs.
+        /// The difference.
         what: String,
     },
-    /// The file that was to be continued is made smaller in another way.
+    /// The file that was to be continued has another compression.
     #[error("{}: its compression is {has}, and {asked} was asked for", path.display())]
     Compressed {
         /// The file.
         path: PathBuf,
-        /// How it is made smaller.
+        /// The file's compression.
         has: Compression,
-        /// How it was to be.
+        /// The requested compression.
         asked: Compression,
     },
-    /// Bytes that are no whole samples.
+    /// The bytes are not a whole number of samples.
     #[error("{}: {length} bytes are no whole number of {unit} bytes", path.display())]
     Ragged {
         /// The file.
         path: PathBuf,
-        /// How many there were.
+        /// The number of bytes.
         length: usize,
         /// Bytes of a sample or frame.
         unit: usize,
     },
-    /// Whoever writes it lives.
+    /// The file has a living writer.
     #[error("{}: another program has it open, and may be writing it", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody took its last name away while it was written.
-    #[error("{}: it was removed while it was written, and what was in it is lost", path.display())]
+    /// The last name of the file was removed while it was written.
+    #[error("{}: it was removed while it was written; its data is lost", path.display())]
     Removed {
         /// The file.
         path: PathBuf,
     },
-    /// No file to recover: it holds no dataset that grows.
+    /// The file cannot be recovered: it has no dataset that grows.
     #[error("{}: not one of this program's HDF5 files", path.display())]
     Foreign {
         /// The file.
@@ -371,31 +442,31 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns advice on what to do next.
     pub fn hint(&self) -> Option<&'static str> {
         let says = |source: &hdf5_metno::Error, words: &[&str]| {
             let text = describe(source);
             words.iter().any(|word| text.contains(word))
         };
         match self {
-            Error::Exists { .. } => {
-                Some("give another name, ?existing=append to add to it, or ?existing=overwrite")
-            }
+            Error::Exists { .. } => Some(
+                "give another name, or ?existing=append or ?existing=overwrite (`panda record`: --existing)",
+            ),
             Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
                 Some(FULL)
             }
             Error::Disk { doing: WRITING, source, .. } if is_full(source) => Some(FULL),
-            Error::Open { source, .. } if says(source, container::MARKED) => Some(
-                "another program writes it, or one died doing so: then `fullbore recover FILE`",
+            Error::Open { source, .. } if says(source, file::MARKED) => Some(
+                "another program writes it; if that program has died, use `fullbore recover FILE`",
             ),
             Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
                 Some("another program has it open: close it there, or give another name")
             }
             Error::InUse { .. } => {
-                Some("stop what writes or reads it first; a program that died holds it no longer")
+                Some("stop the programs that use it first; a program that died holds no lock")
             }
             Error::Compressed { .. } => Some(
-                "leave the compression out: what is added to a file is compressed as the file is",
+                "leave the compression out: data that is added gets the compression of the file",
             ),
             Error::Differs { .. } => {
                 Some("give another file, or a template with %d for one file each")
@@ -405,12 +476,12 @@ impl Error {
     }
 }
 
-/// What is done when samples are written past the page cache.
+/// The step of writing samples past the page cache.
 const WRITING: &str = "writing samples";
 
-/// What to do when there is no more room.
+/// Advice for a full disk.
 const FULL: &str =
-    "the disk is full: make room, or give a file on another one; what is in this one can be read";
+    "the disk is full: make room, or give a file on another disk; this file can be read";
 
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -420,7 +491,7 @@ fn is_full(error: &std::io::Error) -> bool {
 const NO_SPACE: &[&str] =
     &["No space left", "errno = 28", "Disk quota", "errno = 122", "File too large"];
 
-/// An error and what it came from, in one line.
+/// Formats an error and its causes in one line.
 pub fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -435,7 +506,7 @@ pub fn in_full(error: &Error) -> String {
     text
 }
 
-/// What an error came from, without what was being done.
+/// Formats the cause of an error, without the failed step.
 pub fn cause(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -446,39 +517,39 @@ pub fn cause(error: &Error) -> String {
     text
 }
 
-/// What libhdf5 passes on from the kernel, in the kernel's words: the addresses and lengths around them help nobody.
+/// Extracts the kernel's error text from libhdf5's message, without the addresses and lengths around it.
 fn words(error: &(dyn std::error::Error + 'static)) -> String {
     let of_kernel = error.downcast_ref().and_then(what_the_kernel_said);
     of_kernel.unwrap_or_else(|| error.to_string())
 }
 
-/// What the kernel said to libhdf5: `… errno = 28, error message = 'No space left on device', …`.
+/// Extracts the kernel's error text: `… errno = 28, error message = 'No space left on device', …`.
 fn what_the_kernel_said(error: &hdf5_metno::Error) -> Option<String> {
     let text = describe(error);
     let (_, from) = text.split_once("error message = '")?;
     from.split_once('\'').map(|(said, _)| said.to_owned())
 }
 
-/// All that libhdf5 says of a failure: the cause is at the bottom of its stack.
+/// Formats libhdf5's whole error stack; the cause is at its bottom.
 pub(crate) fn describe(error: &hdf5_metno::Error) -> String {
     use std::fmt::Write as _;
     let mut text = error.to_string();
     for frame in error.stack().iter().flat_map(|stack| stack.iter()) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "; {}", frame.desc());
     }
     text
 }
 
-/// The file of one stream of several, beside the one that shows all of them: `out.h5` and `46220` give
-/// `out_46220.h5`.
+/// The file of one of several streams, beside the master file: `out.h5` and `46220` give `out_46220.h5`.
 pub fn beside(path: &Path, stream: &str) -> PathBuf {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
     let ending = path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
     path.with_file_name(format!("{stem}_{stream}{}", ending.unwrap_or_default()))
 }
 
-/// The file of acquisition `number`, counted from 1, by a [`Template`] in its name. What is no template is a name.
+/// The file of acquisition `number`, counted from 1, by the [`Template`] in its name. A name without a template stays
+/// as it is.
 pub fn numbered(template: &Path, number: u64) -> PathBuf {
     match Template::of(template) {
         Ok(names) => template.with_file_name(names.name(number)),
@@ -486,13 +557,13 @@ pub fn numbered(template: &Path, number: u64) -> PathBuf {
     }
 }
 
-/// Whether a name is taken, be it by a link that leads nowhere.
+/// True if the name exists, even as a dangling link.
 pub fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
 fn histogram() -> Histogram<u64> {
-    // From a microsecond to ten minutes, three digits.
+    // From one microsecond to ten minutes, with three digits.
     Histogram::new_with_bounds(1, 600_000_000, 3).expect("the bounds are in order")
 }
 
@@ -564,7 +635,7 @@ mod tests {
             for (scan, existing) in
                 [Existing::Refuse, Existing::Append, Existing::Append].iter().enumerate()
             {
-                // The second one is compressed as the file is, without being asked to.
+                // The second scan gets the file's compression without a request.
                 let compression = (scan != 1).then_some(way);
                 let options = Options { existing: *existing, compression, ..Options::default() };
                 let scan_name = format!("s_{scan}");
@@ -577,7 +648,9 @@ mod tests {
                     }
                 }
                 let verdict = Some([Verdict::Proven, Verdict::Consistent, Verdict::Proven][scan]);
-                let ending = Ending { verdict, missing: 5, ..Ending::default() };
+                let headline = ["COMPLETE: all 700 frames", "LOST 5 of 705 frames", "UNKNOWN: 700"];
+                let headline = headline[scan].to_owned();
+                let ending = Ending { verdict, missing: 5, headline, ..Ending::default() };
                 file.finish(&ending).unwrap();
             }
             let file = hdf5_metno::File::open(&path).unwrap();
@@ -601,10 +674,13 @@ mod tests {
             let scans = file.dataset("acquisitions/scan").unwrap().read_raw::<VarLenUnicode>();
             let scans = scans.unwrap();
             assert!(scans.iter().map(|it| it.as_str()).eq(["s_0", "s_1", "s_2"]));
-            // The root speaks of all of them.
+            // The root describes all of them.
             assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("consistent"));
             assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(3 * rows));
             assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
+            let headline = attributes::read_text(&file, "headline");
+            assert_eq!(headline.as_deref(), Some("LOST 5 of 705 frames"));
+            assert_eq!(attributes::read_number::<bool>(&file, "complete"), Some(false));
             file.close().unwrap();
             let options = Options { existing: Existing::Append, ..Options::default() };
             let asked = Options { compression: Some(Compression::Gzip(2)), ..options.clone() };
@@ -633,6 +709,9 @@ mod tests {
         }
         assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("unproven"));
         assert_eq!(attributes::read_text(&file, "end_reason").as_deref(), Some("the disk is full"));
+        let headline = attributes::read_text(&file, "headline");
+        assert_eq!(headline.as_deref(), Some("INCOMPLETE: the disk is full"));
+        assert_eq!(attributes::read_number::<bool>(&file, "complete"), Some(false));
         assert_eq!(attributes::read_number::<u64>(&file, "samples"), Some(5000));
     }
 
@@ -652,7 +731,7 @@ mod tests {
         join(&master, &[("a%b", &source)]).unwrap();
         make(4, Existing::Append);
         assert!(matches!(join(&master, &[]), Err(Error::Exists { .. })));
-        // A stream that has nothing new stays.
+        // A stream without new data stays.
         let other = beside(&master, "other");
         std::fs::copy(&source, &other).unwrap();
         join_anew(&master, &[("other", &other)]).unwrap();
@@ -686,7 +765,7 @@ mod tests {
             assert!(matches!(clear(&path), Err(Error::InUse { .. })));
             let reader = std::fs::File::open(&path).unwrap();
             let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
-            // As libhdf5 has its readers do.
+            // libhdf5 takes this lock for its readers.
             assert_eq!(rustix::fs::flock(&reader, shared).is_ok(), live);
             drop(reader);
             file.finish(&Ending::default()).unwrap();

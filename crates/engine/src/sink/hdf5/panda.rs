@@ -1,4 +1,4 @@
-//! A PandA's acquisition, a dataset per column, named and typed as its users' scripts expect.
+//! A PandA's acquisition: a dataset for each column, with the names and types that its users' scripts expect.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,54 +14,54 @@ use hdf5_metno::types::{CompoundField, CompoundType, FloatSize, IntSize, TypeDes
 use hdf5_metno::{Dataset, File, H5Type};
 use zerocopy::IntoBytes;
 
-use super::attributes::{self, Earlier};
-use super::container::{Begun, Container, check_ended, kernel, own_datasets, refused};
+use super::attributes::{self, PreviousRecordings};
+use super::column_buffers::ColumnBuffers;
+use super::dataset::{Layout, RowDataset};
+use super::file::{Begun, Hdf5File, check_ended, kernel, own_datasets, refused};
 use super::index::{self, Acquisition};
-use super::rows::{Layout, Rows};
-use super::slabs::Slabs;
 use super::{Ending, Error, Existing, Options, Report, SETTINGS, WRITING};
 use crate::sys::hdf5::Wide;
 
-/// Chunks are made smaller on so many threads at most: each works on a column.
+/// The largest number of threads that compress chunks. Each works on one column.
 const MOST_FILTER_THREADS: usize = 4;
 
-/// An HDF5 file that takes the samples of one acquisition.
+/// An HDF5 file for the samples of one acquisition.
 #[derive(Debug)]
 pub struct PandaFile {
-    container: Container,
+    container: Hdf5File,
     columns: Columns,
-    slabs: Slabs,
-    rows: Vec<Rows>,
-    /// Rows of the HDF5 chunk that is being filled.
+    column_buffers: ColumnBuffers,
+    rows: Vec<RowDataset>,
+    /// Rows in the HDF5 chunk that is being filled.
     filled: usize,
     chunk_rows: usize,
-    /// Rows of this acquisition, and those of them that the last flush has shown.
+    /// Rows of this acquisition, and the number of them that the last flush has shown.
     written: u64,
     seen: u64,
     about: About,
-    /// Threads that make chunks smaller.
+    /// The number of threads that compress chunks.
     filter_threads: usize,
 }
 
-/// What the file says of its acquisition at the end.
+/// The attributes of the acquisition that are written at the end.
 #[derive(Debug)]
 struct About {
     header: Header,
-    /// What the PandA was set to, as JSON.
+    /// The settings of the PandA, as JSON.
     settings: Option<String>,
-    /// Rows that were in the file before, and what it says of them.
+    /// Rows of earlier acquisitions in the file, and their attributes.
     first: u64,
-    earlier: Earlier,
+    earlier: PreviousRecordings,
     indexed: bool,
 }
 
 impl PandaFile {
-    /// Begins a file, or one more acquisition in it; readers may come when this returns.
+    /// Creates a file, or starts one more acquisition in it. Readers have access when this returns.
     pub fn create(path: &Path, header: &Header, options: &Options) -> Result<Self, Error> {
         Self::create_with(path, header, None, options)
     }
 
-    /// The same, with what the PandA was set to.
+    /// The same, with the settings of the PandA.
     pub fn create_with(
         path: &Path,
         header: &Header,
@@ -72,7 +72,7 @@ impl PandaFile {
             .map_err(|source| Error::Columns { path: path.to_owned(), source })?;
         check_names(columns.list(), path)?;
         let settings = settings.and_then(|settings| serde_json::to_string(settings).ok());
-        let (container, inside) = Container::create(path, options, |file, begun| {
+        let (container, inside) = Hdf5File::create(path, options, |file, begun| {
             let inside = match begun {
                 Begun::New => begin(file, &columns, header, options, path),
                 Begun::Continued => resume(file, &columns, header, path),
@@ -80,19 +80,19 @@ impl PandaFile {
             if let Some(json) = &settings {
                 attributes::text(file, SETTINGS, json, path)?;
             } else if begun == Begun::Continued {
-                // Those of the acquisition before are not this one's.
+                // These belong to the previous acquisition.
                 attributes::remove(file, SETTINGS, path)?;
             }
             Ok(inside)
         })?;
         let (mut container, mut inside) = (container, inside);
-        container.keep_room(inside.rows.iter().map(Rows::room_to_cut).sum());
+        container.keep_room(inside.rows.iter().map(RowDataset::room_to_cut).sum());
         inside.go_direct(&container);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         Ok(PandaFile {
             container,
             chunk_rows: inside.rows[0].chunk_rows(),
-            slabs: inside.slabs,
+            column_buffers: inside.column_buffers,
             rows: inside.rows,
             filled: inside.filled,
             written: 0,
@@ -114,17 +114,17 @@ impl PandaFile {
         &self.container.path
     }
 
-    /// Where it is now, if somebody has given it another name.
-    pub fn moved_to(&self) -> Option<PathBuf> {
+    /// Returns the file's current path, if it was renamed. Refuses a file whose last name was removed.
+    pub fn moved_to(&self) -> Result<Option<PathBuf>, Error> {
         self.container.moved_to()
     }
 
-    /// Rows of this acquisition so far.
+    /// The number of rows of this acquisition so far.
     pub fn rows(&self) -> u64 {
         self.written
     }
 
-    /// Takes whole samples. Only certified ones may come here: what is in the file stays.
+    /// Appends whole samples. They must be certified, since data in the file stays.
     pub fn append(&mut self, samples: &[u8]) -> Result<(), Error> {
         let unit = self.columns.sample_bytes();
         if !samples.len().is_multiple_of(unit) {
@@ -136,9 +136,9 @@ impl PandaFile {
         while !rest.is_empty() {
             let room = (self.chunk_rows - self.filled) * unit;
             let (now, later) = rest.split_at(room.min(rest.len()));
-            let (columns, slabs) = (&self.columns, &mut self.slabs);
+            let (columns, column_buffers) = (&self.columns, &mut self.column_buffers);
             let mut chunks =
-                self.container.guard(|path| slabs.columns_mut().map_err(writing(path)))?;
+                self.container.guard(|path| column_buffers.columns_mut().map_err(writing(path)))?;
             let rows = columns.convert(now, self.filled, &mut chunks);
             self.filled += rows;
             self.written += rows as u64;
@@ -150,51 +150,51 @@ impl PandaFile {
         Ok(())
     }
 
-    /// Makes all rows visible to readers; about once a second is meant.
+    /// Makes all rows visible to readers. Call it about once a second.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let PandaFile { container, rows, slabs, filled, chunk_rows, .. } = self;
+        let PandaFile { container, rows, column_buffers, filled, chunk_rows, .. } = self;
         container.flush(|path| {
             if *filled > 0 {
-                // Rows that are not there yet are zeros, not those of the chunk before.
-                for chunk in slabs.columns_mut().map_err(writing(path))? {
+                // Rows without samples are zeros, not rows of the previous chunk.
+                for chunk in column_buffers.columns_mut().map_err(writing(path))? {
                     let from = chunk.len() / *chunk_rows * *filled;
                     chunk[from..].fill(0);
                 }
             }
-            slabs.make_room().map_err(writing(path))?;
-            let chunks = rows.iter_mut().zip(slabs.columns());
+            column_buffers.make_room().map_err(writing(path))?;
+            let chunks = rows.iter_mut().zip(column_buffers.columns());
             let places = chunks.map(|(rows, chunk)| rows.show(chunk, *filled, path));
             let places = places.collect::<Result<Vec<_>, _>>()?;
-            // What readers are shown next is in the file by then.
-            slabs.show(&places).map_err(writing(path))?;
+            // The rows that readers see next are in the file by then.
+            column_buffers.show(&places).map_err(writing(path))?;
             rows.iter().try_for_each(|rows| rows.flush(path))
         })?;
         self.seen = self.written;
         Ok(())
     }
 
-    /// Brings what was flushed to the disk: it survives the death of the machine once this returns.
+    /// Syncs flushed data to the disk. It survives a crash of the machine once this returns.
     pub fn sync(&self) -> Result<(), Error> {
         self.container.sync()
     }
 
-    /// Ends the acquisition: the last rows, and what is known now.
+    /// Ends the acquisition: writes the last rows and the ending.
     ///
-    /// Where the last rows cannot be written, the file ends with those before them, as by [`PandaFile::abandon`].
+    /// If the last rows cannot be written, the file ends with the rows before them, as with [`PandaFile::abandon`].
     pub fn finish(mut self, ending: &Ending) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
             self.rescue();
-            // The first error says more than what comes of it.
+            // The first error is more informative than later ones.
             let ending = ending.cut_short(&error);
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }
         let longest_write =
-            self.rows.iter().map(Rows::longest).fold(self.slabs.longest(), Ord::max);
-        let direct = self.slabs.are_direct();
+            self.rows.iter().map(RowDataset::longest).fold(self.column_buffers.longest(), Ord::max);
+        let direct = self.column_buffers.are_direct();
         let path = self.container.path.clone();
         let (rows, about) = (self.written, self.about);
-        drop(self.slabs);
+        drop(self.column_buffers);
         let (flushes, file_bytes) =
             self.container.close(self.rows, |file| about.end(file, ending, rows, &path))?;
         Ok(Report {
@@ -208,12 +208,12 @@ impl PandaFile {
         })
     }
 
-    /// After a failed write: makes visible what lies whole in every column, with the room that was kept for the end.
-    /// Says how many rows of the acquisition readers see, and [`PandaFile::abandon`] leaves.
+    /// After a failed write: makes the rows visible that are complete in every column, in the space reserved for the
+    /// ending. Returns the number of rows of the acquisition that readers see, and that [`PandaFile::abandon`] leaves.
     pub fn rescue(&mut self) -> u64 {
-        let whole = self.rows.iter().map(Rows::length).min().unwrap_or(0);
+        let whole = self.rows.iter().map(RowDataset::length).min().unwrap_or(0);
         let whole = whole.saturating_sub(self.about.first);
-        if self.slabs.settle() && whole > self.seen {
+        if self.column_buffers.settle() && whole > self.seen {
             self.container.use_room();
             let path = &self.container.path;
             if self.rows.iter().all(|rows| rows.flush(path).is_ok()) {
@@ -223,11 +223,11 @@ impl PandaFile {
         self.seen
     }
 
-    /// Ends an acquisition of which no more can be written: every column is cut to what the last flush or
-    /// [`PandaFile::rescue`] has shown, and the ending written where there is room. Says how many rows of it there are.
+    /// Ends an acquisition to which no more data can be written: cuts every column to the last flush or
+    /// [`PandaFile::rescue`], and writes the ending if there is room. Returns the number of rows.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
-        // What is under way is waited for: what it is of is cut off.
-        drop(self.slabs);
+        // Waits for the writes under way: their rows are cut off.
+        drop(self.column_buffers);
         let (path, seen, about) = (self.container.path.clone(), self.seen, self.about);
         let datasets = self.rows.into_iter().map(|rows| (rows, about.first + seen)).collect();
         self.container.abandon(datasets, |file| about.end(file, ending, seen, &path))?;
@@ -235,15 +235,15 @@ impl PandaFile {
     }
 
     fn put(&mut self) -> Result<(), Error> {
-        let PandaFile { container, rows, slabs, filter_threads, .. } = self;
-        if *filter_threads > 1 && rows.iter().any(Rows::is_filtered) {
-            filter(rows, slabs, *filter_threads);
+        let PandaFile { container, rows, column_buffers, filter_threads, .. } = self;
+        if *filter_threads > 1 && rows.iter().any(RowDataset::is_filtered) {
+            filter(rows, column_buffers, *filter_threads);
         }
         container.guard(|path| {
-            slabs.make_room().map_err(writing(path))?;
-            let chunks = rows.iter_mut().zip(slabs.columns());
+            column_buffers.make_room().map_err(writing(path))?;
+            let chunks = rows.iter_mut().zip(column_buffers.columns());
             let places = chunks.map(|(rows, chunk)| rows.put(chunk, path));
-            slabs.put(&places.collect::<Result<Vec<_>, _>>()?).map_err(writing(path))
+            column_buffers.put(&places.collect::<Result<Vec<_>, _>>()?).map_err(writing(path))
         })?;
         self.filled = 0;
         Ok(())
@@ -251,7 +251,7 @@ impl PandaFile {
 }
 
 impl About {
-    /// Says how it ended, with so many rows.
+    /// Writes the ending, with this number of rows.
     fn end(&self, file: &File, ending: &Ending, rows: u64, path: &Path) -> Result<(), Error> {
         attributes::end(file, ending, &self.earlier, self.first + rows, path)?;
         if !self.indexed {
@@ -263,9 +263,9 @@ impl About {
     }
 }
 
-/// Makes the chunks of all columns smaller, on so many threads. They are written by one.
-fn filter(rows: &mut [Rows], slabs: &Slabs, threads: usize) {
-    let left = Mutex::new(rows.iter_mut().zip(slabs.columns()));
+/// Compresses the chunks of all columns on several threads. One thread writes them.
+fn filter(rows: &mut [RowDataset], column_buffers: &ColumnBuffers, threads: usize) {
+    let left = Mutex::new(rows.iter_mut().zip(column_buffers.columns()));
     let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((rows, chunk)) = next() {
@@ -280,36 +280,41 @@ fn filter(rows: &mut [Rows], slabs: &Slabs, threads: usize) {
     });
 }
 
-/// What is in a file that can take samples.
+/// The contents of a file that accepts samples.
 struct Inside {
-    rows: Vec<Rows>,
-    slabs: Slabs,
+    rows: Vec<RowDataset>,
+    column_buffers: ColumnBuffers,
     filled: usize,
     first: u64,
-    earlier: Earlier,
+    earlier: PreviousRecordings,
 }
 
 impl Inside {
-    /// Has chunks written past the page cache, where that is worth it and can be.
-    fn go_direct(&mut self, container: &Container) {
-        let is_plain = !self.rows.iter().any(Rows::is_filtered);
-        if is_plain && self.slabs.go_direct(|page| container.direct(page)) {
-            self.rows.iter_mut().for_each(Rows::leave_chunks);
+    /// Switches to writes of chunks past the page cache, if worthwhile and possible.
+    fn go_direct(&mut self, container: &Hdf5File) {
+        let is_plain = !self.rows.iter().any(RowDataset::is_filtered);
+        if is_plain && self.column_buffers.go_direct(|page| container.direct(page)) {
+            self.rows.iter_mut().for_each(RowDataset::leave_chunks);
         }
     }
 }
 
-/// Memory for the chunks of so many rows of all columns.
-fn slabs(columns: &Columns, chunk_rows: usize, path: &Path) -> Result<Slabs, Error> {
+/// Allocates memory for the chunks of this many rows of all columns.
+fn column_buffers(
+    columns: &Columns,
+    chunk_rows: usize,
+    path: &Path,
+) -> Result<ColumnBuffers, Error> {
     let chunks = columns.list().iter().map(|column| column.element.bytes() * chunk_rows);
-    Slabs::new(&chunks.collect::<Vec<_>>()).map_err(kernel(path, "taking memory for its columns"))
+    ColumnBuffers::new(&chunks.collect::<Vec<_>>())
+        .map_err(kernel(path, "taking memory for its columns"))
 }
 
 fn writing(path: &Path) -> impl FnOnce(io::Error) -> Error {
     kernel(path, WRITING)
 }
 
-/// HDF5 takes a slash for a path.
+/// HDF5 takes a name with a slash for a path.
 fn check_names(columns: &[Column], path: &Path) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for column in columns {
@@ -332,7 +337,7 @@ fn begin(
     path: &Path,
 ) -> Result<Inside, Error> {
     let chunk_rows = options.chunk_rows();
-    let rows: Result<Vec<Rows>, Error> =
+    let rows: Result<Vec<RowDataset>, Error> =
         columns.list().iter().map(|column| dataset(file, column, options, path)).collect();
     let time = |name, time: Option<Tai>| match time {
         Some(time) => attributes::text(file, name, &format!("{time:.9}"), path),
@@ -346,11 +351,17 @@ fn begin(
     }
     attributes::number(file, "missed", header.missed, path)?;
     attributes::reserve(file, header.missed, path)?;
-    let (slabs, earlier) = (slabs(columns, chunk_rows, path)?, Earlier::default());
-    Ok(Inside { rows, slabs, filled: 0, first: 0, earlier })
+    let (column_buffers, earlier) =
+        (column_buffers(columns, chunk_rows, path)?, PreviousRecordings::default());
+    Ok(Inside { rows, column_buffers, filled: 0, first: 0, earlier })
 }
 
-fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Result<Rows, Error> {
+fn dataset(
+    file: &File,
+    column: &Column,
+    options: &Options,
+    path: &Path,
+) -> Result<RowDataset, Error> {
     let layout = Layout {
         name: &column.name,
         element: type_of(column.element),
@@ -358,7 +369,7 @@ fn dataset(file: &File, column: &Column, options: &Options, path: &Path) -> Resu
         chunk_rows: options.chunk_rows(),
         compression: options.compression.unwrap_or_default(),
     };
-    let rows = Rows::create(file, &layout).map_err(refused(path, "making its datasets"))?;
+    let rows = RowDataset::create(file, &layout).map_err(refused(path, "making its datasets"))?;
     let set = rows.dataset();
     attributes::text(set, "capture", &column.capture, path)?;
     if let Some(scaling) = &column.scaling {
@@ -389,8 +400,8 @@ fn type_of(element: Element) -> TypeDescriptor {
     }
 }
 
-/// Finds the columns of a file that is continued, and takes its last rows back into the buffers: they
-/// belong to HDF5 chunks that will be written again.
+/// Opens the columns of a file that is continued, and reads its last rows into the buffers: their HDF5 chunks are
+/// written again.
 fn resume(file: &File, columns: &Columns, header: &Header, path: &Path) -> Result<Inside, Error> {
     let differs = |what: String| Error::Differs { path: path.to_owned(), what };
     check_ended(file, path)?;
@@ -406,7 +417,7 @@ fn resume(file: &File, columns: &Columns, header: &Header, path: &Path) -> Resul
         if *length.get_or_insert(set.size()) != set.size() {
             return Err(Error::Unended { path: path.to_owned() });
         }
-        let resumed = Rows::resume(set, &column.name);
+        let resumed = RowDataset::resume(set, &column.name);
         rows.push(resumed.map_err(|what| differs(format!("its column {} {what}", column.name)))?);
     }
     if own_datasets(file).map_or(0, |sets| sets.len()) != rows.len() {
@@ -417,20 +428,21 @@ fn resume(file: &File, columns: &Columns, header: &Header, path: &Path) -> Resul
         return Err(differs("its columns have HDF5 chunks of several lengths".into()));
     }
     let filled = first % chunk_rows;
-    let mut slabs = slabs(columns, chunk_rows, path)?;
-    let chunks = slabs.columns_mut().map_err(kernel(path, "taking memory for its columns"))?;
+    let mut column_buffers = column_buffers(columns, chunk_rows, path)?;
+    let chunks =
+        column_buffers.columns_mut().map_err(kernel(path, "taking memory for its columns"))?;
     for ((rows, column), chunk) in rows.iter().zip(columns.list()).zip(chunks) {
         read_back(rows.dataset(), column.element, first - filled..first, chunk)
             .map_err(refused(path, "reading its last rows"))?;
     }
-    let (first, earlier) = (first as u64, Earlier::of(file));
-    // From now on the root speaks of what is added.
+    let (first, earlier) = (first as u64, PreviousRecordings::of(file));
+    // From here on the root describes the new acquisition.
     index::complete(file, first, path)?;
     attributes::go_on(file, &earlier, header.missed, path)?;
-    Ok(Inside { rows, slabs, filled, first, earlier })
+    Ok(Inside { rows, column_buffers, filled, first, earlier })
 }
 
-/// In what a dataset is not of a column's kind.
+/// Returns the difference between a dataset and a column's kind.
 fn difference(set: &Dataset, column: &Column) -> Option<&'static str> {
     let element = set.dtype().ok().and_then(|kind| kind.to_descriptor().ok());
     let number = |name| attributes::read_number::<f64>(set, name);
@@ -448,7 +460,7 @@ fn difference(set: &Dataset, column: &Column) -> Option<&'static str> {
     None
 }
 
-/// Rows of a column as they lie in a chunk.
+/// Reads rows of a column in the layout of a chunk.
 fn read_back(
     set: &Dataset,
     element: Element,
@@ -488,12 +500,12 @@ mod tests {
     use super::super::Compression;
     use super::*;
 
-    /// What is done with a file, in any order.
+    /// Steps of the test on a file, in any order.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Append(usize),
         Flush,
-        /// End the acquisition and begin the next one in the same file, with or without asking for its compression.
+        /// End the acquisition and start the next one in the same file, with or without a request for its compression.
         Next(bool),
     }
 
@@ -510,7 +522,7 @@ mod tests {
         prop_oneof![Just(Compression::None), (1..=9u8).prop_map(Compression::Gzip)]
     }
 
-    /// A word of bits and a scaled position.
+    /// A header with a word of bits and a scaled position.
     fn header() -> Header {
         let field = |name: &str, kind, offset_bytes, scaling| Field {
             name: name.to_owned(),
@@ -608,6 +620,7 @@ mod tests {
                 missing: header.missed + 2,
                 verdict: Some(verdict),
                 account: account(name),
+                headline: format!("LOST 2 of {name}"),
             };
             file.finish(&ending).unwrap();
         }
@@ -624,8 +637,9 @@ mod tests {
         assert_eq!((numbers("missed"), numbers("missing")), (vec![11, 0], vec![13, 2]));
         assert_eq!(texts("end_reason"), ["first", "second"]);
         assert_eq!(texts("verdict"), ["consistent", "proven"]);
+        assert_eq!(texts("headline"), ["LOST 2 of first", "LOST 2 of second"]);
         assert_eq!(texts("account"), ["account of first", "account of second"]);
-        // The root's header is that of the first; its verdict that of the less sure of both.
+        // The root has the header of the first, and the less certain verdict of both.
         assert_eq!(attributes::read_number::<u64>(&file, "missed"), Some(11));
         assert_eq!(attributes::read_number::<u64>(&file, "missing"), Some(15));
         assert_eq!(attributes::read_text(&file, "verdict").as_deref(), Some("consistent"));
@@ -646,7 +660,7 @@ mod tests {
             file.append(&samples(0..1500)).unwrap();
             file.flush().unwrap();
             file.append(&samples(1500..5000)).unwrap();
-            // What lies whole in every column is kept where that is asked for: here four chunks of 1024 rows.
+            // Rows that are complete in every column are kept if that is requested: here four chunks of 1024 rows.
             let kept = if rescue { file.rescue() } else { 1500 };
             assert_eq!(kept, if rescue { 4096 } else { 1500 });
             let ending = Ending::given_up("No space left on device".into());
@@ -691,7 +705,7 @@ mod tests {
             }
             let file = File::open(&path).unwrap();
             let bits = file.dataset("BITS.Value").unwrap();
-            // One chunk lies as readers saw it; libhdf5 has no bitshuffle here to read the others by.
+            // One chunk is in the form that readers saw. libhdf5 has no bitshuffle here to read the others.
             let packed = |chunk: usize| bits.chunk_info(chunk).unwrap().filter_mask == 0;
             assert!((3..19).all(|chunk| packed(chunk) || chunk == 8), "{has}");
             let stored = |chunk: usize| bits.chunk_info(chunk).unwrap().size;

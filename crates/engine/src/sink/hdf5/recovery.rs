@@ -1,46 +1,46 @@
-//! Files whose writer died.
+//! Recovery of files whose writer died.
 
 use std::path::Path;
 
 use hdf5_metno::{Dataset, File};
 
-use super::attributes::Earlier;
+use super::attributes::PreviousRecordings;
 use super::bytes::BLOCKS;
-use super::container::{cut, own_datasets, refused};
+use super::file::{cut, own_datasets, refused};
 use super::index::{self, Acquisition};
-use super::{Ending, Error, attributes, guard};
+use super::{Ending, Error, attributes, writer_lock};
 use crate::sys::hdf5::open_abandoned;
 
-/// What was found in a file whose writer died.
+/// The findings in a file whose writer died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Rows that all of our datasets have.
+    /// Rows that all datasets of this program have.
     pub rows: u64,
-    /// Rows beyond those, which only some datasets had; they are cut off.
+    /// Rows beyond those, in some datasets only. They are cut off.
     pub cut: u64,
-    /// Whether the file had been ended properly, so that nothing was changed.
+    /// True if the file had an ending, so that nothing was changed.
     pub ended: bool,
 }
 
 /// The reason that a recovered file gives for its end.
 const REASON: &str = "the recording program died";
 
-/// Takes off the mark of being written, as h5clear does, and changes nothing else.
+/// Clears the mark of being written, like h5clear, and changes nothing else.
 ///
-/// A file that somebody writes is refused: a writer's mark looks the same whether it lives or not.
+/// Refuses a file with a living writer: the mark does not tell whether the writer is alive.
 pub fn clear(path: &Path) -> Result<(), Error> {
-    let _alone = guard::take(path)?;
+    let _alone = writer_lock::take(path)?;
     let file = open_abandoned(path).map_err(refused(path, "opening it to clear its mark"))?;
     file.close().map_err(refused(path, "closing it"))
 }
 
-/// Makes a file whose writer died an ordinary one: all that it wrote as long as the shortest of it, the mark gone, and
-/// the ending says what happened.
+/// Completes a file whose writer died: cuts all datasets to the length of the shortest, clears the mark, and writes an
+/// ending with the reason.
 ///
-/// A file that somebody writes is refused. Of one that was ended nothing is changed, nor are datasets that others have
-/// put beside ours. Doing it twice is harmless.
+/// Refuses a file with a living writer. A file with an ending is not changed, nor are datasets that other programs have
+/// added. A second call is harmless.
 pub fn recover(path: &Path) -> Result<Recovered, Error> {
-    let _alone = guard::take(path)?;
+    let _alone = writer_lock::take(path)?;
     let file = open_abandoned(path).map_err(refused(path, "opening it to recover"))?;
     let sets = own_datasets(&file).map_err(refused(path, "listing its datasets"))?;
     let verdict = attributes::read_text(&file, "verdict");
@@ -62,8 +62,7 @@ pub fn recover(path: &Path) -> Result<Recovered, Error> {
     Ok(Recovered { rows, cut: if ended { 0 } else { longest - rows }, ended })
 }
 
-/// Of runs of bytes only those are kept that begin within so many bytes, and of which both the place and the time are
-/// known.
+/// Keeps only runs of bytes that begin within the first `rows` bytes, and of which both place and time are known.
 fn cut_blocks(file: &File, rows: u64) -> hdf5_metno::Result<()> {
     let Ok(group) = file.group(BLOCKS) else { return Ok(()) };
     let sets: Vec<Dataset> = group.datasets()?;
@@ -74,12 +73,12 @@ fn cut_blocks(file: &File, rows: u64) -> hdf5_metno::Result<()> {
 }
 
 fn end(file: &File, rows: u64, path: &Path) -> Result<(), Error> {
-    // What is said at the beginning: all that is known of what never came, though files of earlier times say it only of
-    // what went before.
+    // The attribute from the start holds all known missing samples. Files of older versions count only the samples
+    // before this recording.
     let said = |name| attributes::read_number(file, name).unwrap_or(0);
     let missing = u64::max(said("missing"), said("missed"));
     let ending = Ending { missing, ..Ending::given_up(REASON.to_owned()) };
-    attributes::end(file, &ending, &Earlier::default(), rows, path)?;
+    attributes::end(file, &ending, &PreviousRecordings::default(), rows, path)?;
     match index::known_rows(file) {
         Some(known) if known < rows => {
             let lost = Acquisition::abandoned(file, known, rows - known, REASON);

@@ -1,5 +1,5 @@
-//! Room on the disk for the ending of a file, taken while there is some: a full disk must not keep a file from
-//! saying how it ended, nor its columns from being cut to one length.
+//! Reserved disk space for the ending of a file, taken while there is some. On a full disk the file still gets its
+//! ending, and its columns are still cut to one length.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,12 +10,12 @@ use rustix::io::Errno;
 
 use super::Error;
 
-/// For attributes, the index of acquisitions, and what libhdf5 has not written yet of its own books.
+/// Space for attributes, the index of acquisitions, and metadata that libhdf5 has not written yet.
 const ENDING_BYTES: u64 = 1 << 20;
 
-/// Refuses a place that has no room for a file and its ending: one that cannot be ended could not be read.
+/// Refuses a path without space for a file and its ending: a file without an ending could not be read.
 pub fn check_room(path: &Path) -> Result<(), Error> {
-    // Whoever cannot be asked may have room; a file system without a size does not tell.
+    // If the file system does not report its free space, or has no size, it may have space.
     let Ok(status) = statvfs(folder_of(path)) else { return Ok(()) };
     let free = status.f_bavail.saturating_mul(status.f_frsize);
     if status.f_blocks > 0 && free < ENDING_BYTES {
@@ -28,14 +28,14 @@ pub fn check_room(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a place where no file can be made, by making one that has no name, or has one for a moment.
+/// Refuses a path where no file can be created, by creating one without a name, or with a name for a moment.
 pub fn check_place(path: &Path) -> Result<(), Error> {
     check_room(path)?;
     let folder = folder_of(path);
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match open(folder, flags, Mode::RUSR | Mode::WUSR) {
         Ok(_) => return Ok(()),
-        // Here they have names or none at all.
+        // This file system requires a name, or has no files at all.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         Err(error) => return Err(no_file(path, error.into())),
     }
@@ -53,8 +53,8 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Takes room for an ending and so many bytes more, in a file without a name beside this one. It is free again when
-/// what is returned is dropped, or its program dies. A file system that has no such files, or no room, gives none.
+/// Reserves space for an ending and `more_bytes` more, in a file without a name beside this one. Dropping the returned
+/// file, or the death of the program, frees the space. Returns `None` if the file system has no such files or no space.
 pub(super) fn take(path: &Path, more_bytes: u64) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = open(folder_of(path), flags, Mode::RUSR | Mode::WUSR).ok()?;

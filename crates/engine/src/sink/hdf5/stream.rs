@@ -1,42 +1,59 @@
-//! A stream that is no PandA's as a file: its frames, one a row, with the time of each, or its bytes with the
-//! time of each run of them.
+//! A file for a stream: a column for each field of a PandA, or frames, one a row, with the time of each, or bytes with
+//! the time of each run.
 //!
-//! The same file comes of a stream that is recorded into it and of one that is converted later.
+//! A recording into the file and a later conversion give the same file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use fullbore_core::format::panda::Header;
 use fullbore_core::manifest::Format;
 use fullbore_core::time::Tai;
 
-use super::{BytesFile, Ending, Error, Options, Report, Shape};
+use super::{BytesFile, Ending, Error, Options, PandaFile, Report, Shape};
 
-/// What a file says of its stream.
+/// The description of a stream in its file.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
-    /// The scan it is of.
+    /// The scan.
     pub scan: &'a str,
-    /// Its name.
+    /// The stream's name.
     pub stream: &'a str,
-    /// What its frames are.
+    /// The format of its frames.
     pub format: &'a Format,
-    /// Bytes of a frame; 0 when they vary.
+    /// Bytes of a frame; 0 if they vary.
     pub frame_bytes: u32,
 }
 
 /// The file of a stream.
 #[derive(Debug)]
-pub struct StreamFile {
+pub struct StreamFile(Content);
+
+#[derive(Debug)]
+enum Content {
+    Columns(Box<PandaFile>),
+    Rows(Box<Rows>),
+}
+
+/// Frames or bytes.
+#[derive(Debug)]
+struct Rows {
     file: BytesFile,
-    /// Bytes of a row of frames; nothing where the file has bytes.
+    /// Bytes of a row of frames; `None` if the file has bytes.
     frame_bytes: Option<usize>,
-    rows: u64,
+    count: u64,
     times: Vec<Tai>,
 }
 
 impl StreamFile {
-    /// Begins a file.
+    /// Creates a file.
     pub fn create(path: &Path, about: &About<'_>, options: &Options) -> Result<Self, Error> {
-        let whole = about.frame_bytes > 0 && matches!(about.format, Format::Vdif { .. });
+        if let Format::Panda { header, settings, .. } = about.format {
+            let header = Header::of_recording(header)
+                .map_err(|source| Error::Header { path: path.to_owned(), source })?;
+            let file = PandaFile::create_with(path, &header, settings.as_deref(), options)?;
+            return Ok(StreamFile(Content::Columns(Box::new(file))));
+        }
+        let whole = about.frame_bytes > 0 && about.format.is_frames();
         let frame_bytes = whole.then_some(about.frame_bytes as usize);
         let shape = match frame_bytes {
             Some(frame_bytes) => Shape::Frames { frame_bytes },
@@ -46,45 +63,88 @@ impl StreamFile {
         let attributes =
             [("scan", about.scan), ("stream", about.stream), ("format", format.as_str())];
         let file = BytesFile::create(path, shape, &attributes, options)?;
-        Ok(StreamFile { file, frame_bytes, rows: 0, times: Vec::new() })
+        let rows = Rows { file, frame_bytes, count: 0, times: Vec::new() };
+        Ok(StreamFile(Content::Rows(Box::new(rows))))
     }
 
-    /// Takes a block: whole frames and the time of each by its place in the block, or bytes that came at one
-    /// time.
+    /// Appends a block: whole samples of a PandA, whole frames, each with a time by its place in the block, or bytes
+    /// with one time.
     pub fn append(
         &mut self,
         bytes: &[u8],
         of_block: Tai,
         time_of: impl FnMut(usize) -> Tai,
     ) -> Result<(), Error> {
-        self.times.clear();
-        match self.frame_bytes {
-            Some(frame_bytes) => self.times.extend((0..bytes.len() / frame_bytes).map(time_of)),
-            None => self.times.push(of_block),
+        match &mut self.0 {
+            Content::Columns(file) => file.append(bytes),
+            Content::Rows(rows) => {
+                rows.times.clear();
+                match rows.frame_bytes {
+                    Some(length) => rows.times.extend((0..bytes.len() / length).map(time_of)),
+                    None => rows.times.push(of_block),
+                }
+                rows.file.append(bytes, &rows.times)?;
+                rows.count += (bytes.len() / rows.frame_bytes.unwrap_or(1)) as u64;
+                Ok(())
+            }
         }
-        self.file.append(bytes, &self.times)?;
-        self.rows += (bytes.len() / self.frame_bytes.unwrap_or(1)) as u64;
-        Ok(())
     }
 
-    /// Frames, or bytes, so far.
+    /// The path that it was created at.
+    pub fn path(&self) -> &Path {
+        match &self.0 {
+            Content::Columns(file) => file.path(),
+            Content::Rows(rows) => rows.file.path(),
+        }
+    }
+
+    /// Returns its current path, if it was renamed. Refuses a file whose last name was removed: its data is lost.
+    pub fn moved_to(&self) -> Result<Option<PathBuf>, Error> {
+        match &self.0 {
+            Content::Columns(file) => file.moved_to(),
+            Content::Rows(rows) => rows.file.moved_to(),
+        }
+    }
+
+    /// The number of samples, frames, or bytes, so far.
     pub fn rows(&self) -> u64 {
-        self.rows
+        match &self.0 {
+            Content::Columns(file) => file.rows(),
+            Content::Rows(rows) => rows.count,
+        }
     }
 
     /// Makes all rows visible to readers.
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.file.flush()
+        match &mut self.0 {
+            Content::Columns(file) => file.flush(),
+            Content::Rows(rows) => rows.file.flush(),
+        }
     }
 
-    /// Ends a recording of which no more can be written, with what the last flush has shown.
+    /// After a failed write: makes the samples of a PandA visible that are whole in every column. Returns the number of
+    /// rows that [`StreamFile::abandon`] leaves, if the file can tell.
+    pub fn rescue(&mut self) -> Option<u64> {
+        match &mut self.0 {
+            Content::Columns(file) => Some(file.rescue()),
+            Content::Rows(_) => None,
+        }
+    }
+
+    /// Ends a recording to which no more data can be written, with the rows of the last flush or rescue.
     pub fn abandon(self, ending: &Ending) -> Result<u64, Error> {
-        self.file.abandon(ending)
+        match self.0 {
+            Content::Columns(file) => file.abandon(ending),
+            Content::Rows(rows) => rows.file.abandon(ending),
+        }
     }
 
-    /// Ends the recording. What its frames are may have been learnt since it began.
+    /// Ends the recording. `format` may be more complete than at the start.
     pub fn finish(self, ending: &Ending, format: &Format) -> Result<Report, Error> {
-        self.file.finish_with(ending, &[("format", &as_json(format))])
+        match self.0 {
+            Content::Columns(file) => file.finish(ending),
+            Content::Rows(rows) => rows.file.finish_with(ending, &[("format", &as_json(format))]),
+        }
     }
 }
 

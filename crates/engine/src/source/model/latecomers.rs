@@ -1,11 +1,11 @@
-//! Threads and stations that begin, pause and come back whenever they like, beside rubbish and forged frames: every whole
-//! frame is recorded once or counted against the verdict.
+//! Threads and stations that begin, pause and return at random, with stray datagrams and forged frames: every whole
+//! frame is recorded once, or counted and lowers the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
-/// Who sends: station, thread, bytes of a frame.
+/// A sender: station, thread, bytes of a frame.
 type Who = (u16, u16, usize);
 
 const SENDERS: [Who; 5] = [
@@ -21,13 +21,13 @@ const FPS: u64 = 37;
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A sender sends so many frames in order.
+    /// A sender sends this many frames in order.
     Frames(usize, u8),
-    /// It is silent for so many.
+    /// A sender is silent for this many frames.
     Pause(usize, u8),
-    /// So many bytes that are no frame.
+    /// A datagram of this many bytes that is no frame.
     Rubbish(u16),
-    /// One frame of a station that nobody has heard of.
+    /// One frame of an unknown station.
     Forged(u16),
     Drain,
     Look,
@@ -49,7 +49,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..80)
 }
 
-/// Whether the packet number before a frame counts the frames of all senders, those of each, or nothing at all.
+/// The scope of the packet number before a frame: all senders, each sender, or no counting at all.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
     OfAll,
@@ -71,14 +71,14 @@ fn frame((station, thread, bytes): Who, number: u64) -> Vec<u8> {
     frame
 }
 
-/// What was sent whole, by sender.
+/// The frames sent whole, by sender.
 #[derive(Default)]
 struct Truth {
     next: [u64; SENDERS.len()],
     sent: BTreeMap<Who, BTreeSet<u64>>,
     forged: u64,
     rubbish: u64,
-    /// The packet numbers before frames, if there are any.
+    /// The kind of packet numbers before frames, if there are any.
     numbers: Option<Numbers>,
     numbered: u64,
 }
@@ -88,7 +88,7 @@ impl Truth {
         self.forged + self.sent.values().map(|numbers| numbers.len() as u64).sum::<u64>()
     }
 
-    /// What is before the frame of this number of a sender on the wire.
+    /// Returns the bytes before the frame of this number of a sender on the wire.
     fn head(&mut self, number: u64) -> Vec<u8> {
         self.numbered += 1;
         let psn = match self.numbers {
@@ -119,7 +119,7 @@ fn play(bench: &mut Bench, truth: &mut Truth, act: &Act) {
         }
         Act::Forged(station) => {
             truth.forged += 1;
-            // Another one each time, so that no two agree.
+            // A different station each time, so that no two agree.
             let station = station.wrapping_add(truth.forged as u16 * 2048);
             datagrams.push([truth.head(0), frame((station | 0x8000, 9, 512), 0)].concat());
         }
@@ -145,7 +145,7 @@ fn play(bench: &mut Bench, truth: &mut Truth, act: &Act) {
     while datagrams.len() > 1 && bench.receive() > 0 {}
 }
 
-/// Frames in the pages, by sender; fill is marked invalid and is none of them.
+/// Returns the frames in the blocks, by sender. Fill frames are marked invalid and do not count.
 fn written(bench: &Bench) -> BTreeMap<Who, Vec<u64>> {
     let mut written: BTreeMap<Who, Vec<u64>> = BTreeMap::new();
     for page in &bench.pages {
@@ -177,13 +177,15 @@ fn every_numbered_frame_is_recorded_or_counted(text: &str, numbers: Option<Numbe
         .notices
         .iter()
         .filter_map(|notice| match notice {
-            Notice::Ended { account, .. } => Some(&**account),
+            CaptureEvent::Ended { account, .. } | CaptureEvent::Silent { account, .. } => {
+                Some(&**account)
+            }
             _ => None,
         })
         .collect();
     assert!(accounts.iter().all(|account| account.terms.balance()));
     let sum = |of: fn(&Account) -> u64| accounts.iter().map(|account| of(account)).sum::<u64>();
-    let unrecorded = sum(|account| account.unrecorded) + sum(|account| account.astray);
+    let unrecorded = sum(|account| account.unrecorded) + sum(|account| account.out_of_window);
     let kept = sum(|account| account.terms.written);
     let written = written(&bench);
     assert_eq!(written.values().map(Vec::len).sum::<usize>() as u64, kept, "account and pages");
@@ -193,28 +195,28 @@ fn every_numbered_frame_is_recorded_or_counted(text: &str, numbers: Option<Numbe
         found.sort_unstable();
         let all: Vec<u64> = numbers.iter().copied().collect();
         match numbers.len() {
-            // Too few to tell a thread from a mistake.
+            // Too few frames to tell a thread from a mistake.
             ..3 => assert!(found.iter().all(|number| numbers.contains(number))),
-            // A few frames behind a long silence are not believed, if a longer one follows: they are astray.
-            _ if sum(|account| account.astray) > 0 => {
+            // A few frames after a long silence are not accepted if a longer silence follows: they count as
+            // out-of-window.
+            _ if sum(|account| account.out_of_window) > 0 => {
                 assert!(found.iter().all(|number| numbers.contains(number)));
                 assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{who:?} is recorded once");
             }
-            _ => assert_eq!(found, all, "{who:?} is recorded once and whole"),
+            // Two frames that came just before a scan ended are too few to tell, and are counted in that scan.
+            _ => {
+                let few = 2 * (bench.openings.len() - 1);
+                assert!(found.iter().all(|number| numbers.contains(number)));
+                assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{who:?} is recorded once");
+                assert!(all.len() - found.len() <= few, "{who:?} is recorded whole: {found:?}");
+            }
         }
     }
-    for account in accounts.iter().filter(|account| account.unrecorded > 0) {
+    let of_streams = accounts.iter().filter(|account| account.terms.expected > 0);
+    for account in of_streams.filter(|account| account.unrecorded > 0) {
         assert!(account.judge() > Verdict::Proven && account.not_kept() > 0, "{account:#?}");
     }
-    let foreign: u64 = sum(|account| account.foreign)
-        + bench
-            .notices
-            .iter()
-            .map(|notice| match notice {
-                Notice::Silent { account, .. } => account.foreign,
-                _ => 0,
-            })
-            .sum::<u64>();
+    let foreign = sum(|account| account.foreign);
     assert_eq!(foreign, truth.rubbish, "foreign, and datagrams that are no frames");
 }
 
@@ -260,7 +262,7 @@ proptest! {
         let unwanted = truth.sent.iter().filter(|(who, _)| unwanted(who));
         let unwanted = truth.forged + unwanted.map(|(_, sent)| sent.len() as u64).sum::<u64>();
         let excluded: u64 = bench.notices.iter().map(|notice| match notice {
-            Notice::Ended { account, .. } | Notice::Silent { account, .. } => account.excluded,
+            CaptureEvent::Ended { account, .. } | CaptureEvent::Silent { account, .. } => account.excluded,
             _ => 0,
         }).sum();
         prop_assert_eq!(excluded, unwanted);
@@ -292,6 +294,26 @@ fn threads_that_are_not_listed_are_excluded_with_their_number() {
     let (_, account) = accounts.last().unwrap();
     assert_eq!((account.excluded, account.unrecorded), (7, 0));
     assert_eq!(account.judge(), Verdict::Proven, "the user asked for it");
+}
+
+#[test]
+fn a_listed_thread_of_which_nothing_came_is_a_flow_that_has_nothing() {
+    let text = "udp://127.0.0.1:1?fps=37&threads=0,1&fill=omit";
+    let flows = |acts: &[Act]| {
+        let mut bench = Bench::new(text, wire(Kind::Vdif, &[0]), 1);
+        sent(&mut bench, &mut Truth::default(), acts);
+        bench.finish();
+        let accounts = bench.accounts(0);
+        let mut account = accounts.last().unwrap().1.clone();
+        account.name_absent_threads();
+        let flows =
+            account.flows.iter().map(|it| (it.thread, it.terms.written)).collect::<Vec<_>>();
+        (flows, account.judge(), account.completeness().is_good())
+    };
+    let one = [Act::Frames(0, 20), Act::Drain, Act::Hurry, Act::Frames(0, 5)];
+    assert_eq!(flows(&one), (vec![(0, 25), (1, 0)], Verdict::Unexplained, false));
+    let both = [Act::Frames(0, 20), Act::Frames(1, 20), Act::Drain];
+    assert_eq!(flows(&both), (vec![(0, 20), (1, 20)], Verdict::Proven, true));
 }
 
 #[test]

@@ -1,27 +1,28 @@
-//! What was captured is sealed as its recorder would, and verified: nothing may be found in it.
+//! Seals captured data like the recorder, and verifies it: `verify` must find no error.
 
 use fullbore_core::account::Host;
 use fullbore_core::index;
 
 use super::*;
 use crate::recorder::scan::discovered;
-use crate::source::part::{Shape, StreamGauge};
+use crate::source::scan_stream::{StreamLayout, StreamMetrics};
 use crate::store::read::Settings;
 use crate::store::reader::Scan;
 use crate::store::testing::{MadeBlock, Store};
 use crate::store::verify::verify;
 
-/// Seals every scan as its recorder would, and lets `verify` look at it: nothing may be found, whatever happened.
+/// Seals every scan like the recorder, and runs `verify` on it: it must find no error.
 pub(super) fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
     let store = Store::in_memory(1);
     for (n, notice) in bench.notices.iter().enumerate() {
-        let Notice::Ended { scan, number, format, account, .. } = notice else { continue };
+        let CaptureEvent::Ended { scan, number, format, account, .. } = notice else { continue };
         let Some((shape, gauge)) = opened(bench, *number) else { panic!("nobody opened it") };
         let mut account = (**account).clone();
         let (pool_blocks, high_water) = (&gauge.pool_blocks, &gauge.high_water);
         let [pool_blocks, high_water] =
             [pool_blocks, high_water].map(|it| it.load(Ordering::Relaxed));
-        account.host = Some(Host { pool_blocks, high_water, members: Vec::new(), tide: None });
+        account.host =
+            Some(Host { pool_blocks, high_water, members: Vec::new(), high_water_history: None });
         account.verdict = account.judge();
         let stream = discovered(shape, format, String::new());
         let mut pages: Vec<&Page> =
@@ -38,10 +39,12 @@ pub(super) fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What is fixed of a stream, and its counters.
-fn opened(bench: &Bench, stream: u16) -> Option<(&Shape, &StreamGauge)> {
+/// Returns the layout of a stream and its metrics.
+fn opened(bench: &Bench, stream: u16) -> Option<(&StreamLayout, &StreamMetrics)> {
     bench.notices.iter().find_map(|notice| match notice {
-        Notice::Opened { shape, gauge, .. } if shape.number == stream => Some((shape, &**gauge)),
+        CaptureEvent::Opened { shape, gauge, .. } if shape.number == stream => {
+            Some((shape, &**gauge))
+        }
         _ => None,
     })
 }
@@ -66,14 +69,14 @@ fn made(page: &Page) -> MadeBlock {
     MadeBlock { member: 0, block, bytes: page.bytes.clone(), gaps, lengths }
 }
 
-/// Streams of every kind: what is sent, how it is recorded, and of how many threads it is.
+/// Streams of every kind: what the sender sends, the endpoint, and the threads.
 fn kinds() -> impl Strategy<Value = (Kind, &'static str, &'static [u16])> {
     prop_oneof![
         Just((Kind::Vdif, "frame=512&fps=RATE", &[0][..])),
         Just((Kind::Vdif, "frame=512", &[0][..])),
         Just((Kind::Vdif, "frame=512&fill=omit", &[0][..])),
         Just((Kind::Vdif, "frame=512&fill=omit&fps=RATE", &[0][..])),
-        // A rate that the frames refute: those beyond it have no place.
+        // A rate that the frames contradict: frames beyond it have no index.
         Just((Kind::Vdif, "frame=512&fps=30", &[0][..])),
         Just((Kind::Vdif, "frame=512&fill=omit&fps=30", &[0][..])),
         Just((Kind::Vdif, "frame=512&threads=3,0&fps=RATE", &[3, 0][..])),
@@ -97,7 +100,7 @@ proptest! {
     #[test]
     fn nothing_is_found_in_a_scan_that_was_recorded_whatever_happened_to_it(
         (kind, text, threads) in kinds(),
-        // At the end of a second of 98 frames, those lost make it look like one of 100.
+        // If frames at the end of a second of 98 frames are lost, the second looks like one of 100.
         fps in prop::sample::select(vec![37u32, 98, 100]),
         merged in any::<bool>(),
         members in 1usize..3,

@@ -1,4 +1,4 @@
-//! A scan that is being recorded, as far as it is durable: for everybody who reads along.
+//! Follows a scan that is being recorded, as far as it is durable, for any number of readers.
 //!
 //! ```text
 //! index of member 0  ──► records, marks ──┐  durable blocks                       Flow of each reader
@@ -7,14 +7,15 @@
 //! manifest, its lock ──► being recorded, being sealed, over
 //! ```
 //!
-//! Indexes are read on from where they ended the last time, so a look costs what is new. A block counts once a mark of its
-//! member covers it. Blocks of several members come in the order of the stream: one that is not durable yet is waited
-//! for, unless gaps tell that there is none, or so much lies behind it that it is not to be expected any more.
+//! Each look continues to read the indexes where the last look ended, so its cost depends on new records only. A block
+//! counts once a mark of its member covers it.
+//! Blocks of several members are given in stream order. The follower waits for a block that is not durable yet, unless
+//! gap records show that there is none, or so much data follows it that it is overdue.
 //!
-//! A chunk's file moves while it is read: once from its working name into its place, where readers find it, and, if a
-//! member died, once more when the scan is sealed (`renumber`). So what cannot be read is looked at again before it is
-//! believed, and while a scan is sealed nothing new is begun. Once that is over the scan is opened like any other, and each
-//! reader goes on where it was.
+//! A chunk's file is renamed while it is read: once from its working name to its final name, where readers find it,
+//! and, if a member died, once more when the scan is sealed (`renumber`). So a failed read is repeated before a loss is
+//! reported, and no new read starts while a scan is being sealed.
+//! After that the scan is opened like any other, and each reader continues at its position.
 
 mod progress;
 
@@ -32,70 +33,70 @@ use serde::Serialize;
 pub use self::progress::{Durable, Share};
 use super::gaps::Gaps;
 use super::inventory::{
-    self, BlockRecord, Copy, Growing, Holding, Inventory, PART_SUFFIX, side_file,
+    self, BlockRecord, Copy, Growing, Inventory, MemberFiles, PART_SUFFIX, side_file,
 };
 use super::read::{Settings, StartError};
-use super::reader::{Absent, Cursor, Item, Placed, Presence, Scan, Stream};
+use super::reader::{Absent, BlockLocation, Cursor, Item, Presence, Scan, StoredStream};
 use super::renumber::is_to_be_renamed;
 
-/// Time between two looks.
+/// Time between two looks at the indexes.
 pub const LOOK: Duration = Duration::from_millis(100);
 
-/// A block is not waited for any more once blocks behind it came so much later.
+/// A block is overdue once blocks behind it arrived this much later.
 const OVERDUE_NS: i64 = 20_000_000_000;
 
-/// The same where a member is not among those given, or has failed.
+/// The same limit if a member is not among the roots or has failed.
 const OVERDUE_WITHOUT_MEMBER_NS: i64 = 2_000_000_000;
 
-/// Between two second looks at what cannot be read, at least.
+/// Minimum time between two repeated looks at unreadable blocks.
 const SECOND_LOOKS: Duration = Duration::from_secs(1);
 
-/// How a scan stands for those who follow it.
+/// The state of a scan for its followers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// More may come.
+pub enum FollowState {
+    /// More data may arrive.
     Recording,
-    /// Its last frame has come, and its files are being put in order.
+    /// The last frame has arrived, and the recorder is sealing the scan.
     Sealing,
-    /// It is whole, and its account is written.
+    /// The scan is complete, and its account is written.
     Sealed,
-    /// Whoever recorded it is gone, and has not sealed it.
+    /// The recorder is gone and has not sealed the scan.
     Died,
 }
 
-impl Standing {
-    /// Whether nothing will come any more.
+impl FollowState {
+    /// Returns true if no more data can arrive.
     pub fn is_over(self) -> bool {
-        matches!(self, Standing::Sealed | Standing::Died)
+        matches!(self, FollowState::Sealed | FollowState::Died)
     }
 }
 
 /// A scan that cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be opened.
+    /// The scan cannot be opened.
     #[error(transparent)]
     Inventory(#[from] inventory::Error),
-    /// It was there.
+    /// The scan was removed.
     #[error("{scan} was removed while it was read")]
     Removed {
-        /// Its name.
+        /// The name.
         scan: ScanName,
     },
-    /// Another scan has its name now.
+    /// Another scan has the name now.
     #[error("{scan} was removed while it was read, and another scan has its name")]
     Another {
         /// The name.
         scan: ScanName,
     },
-    /// What reading needs cannot be had.
+    /// Memory or threads for reading are not available.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Inventory(error) => error.hint(),
@@ -114,37 +115,37 @@ pub struct Follower {
     scan: Scan,
     streams: Vec<Series>,
     stamps: Vec<Option<Stamp>>,
-    standing: Standing,
-    /// How often the scan was opened anew: places in it may have changed.
+    standing: FollowState,
+    /// The number of times that the scan was opened again: positions in it may have changed.
     epoch: u64,
     looked_again: Option<Instant>,
 }
 
-/// What a manifest file is told apart by: it is never written in place.
+/// The identity of a manifest file, which is never written in place.
 type Stamp = (u64, u64, std::time::SystemTime);
 
-/// A stream's indexes, and what of them is not in the stream yet.
+/// The indexes of a stream, and their blocks that are not in the stream yet.
 #[derive(Debug, Default)]
 struct Series {
     /// By root.
-    tails: Vec<Tail>,
+    tails: Vec<IndexTail>,
     /// Durable blocks behind one that is not, by sequence.
-    waiting: BTreeMap<u64, Placed>,
-    /// Gap records that have been painted.
+    waiting: BTreeMap<u64, BlockLocation>,
+    /// The number of gap records applied.
     gaps: usize,
 }
 
 #[derive(Debug)]
-struct Tail {
+struct IndexTail {
     index: Growing,
-    /// Blocks that have been taken.
+    /// The number of blocks taken.
     taken: usize,
     bytes: u64,
 }
 
-/// One reader's place in a stream.
+/// A reader's position in a stream.
 #[derive(Debug)]
-pub struct Flow {
+pub struct FollowCursor {
     /// The stream's number.
     pub number: usize,
     settings: Settings,
@@ -154,24 +155,24 @@ pub struct Flow {
     absent: usize,
     /// Sequence of the next block.
     next: u64,
-    /// The block that was looked at again.
+    /// The block that was read a second time.
     doubted: Option<u64>,
 }
 
-impl Flow {
-    /// From the beginning of a stream.
+impl FollowCursor {
+    /// Returns a cursor at the beginning of a stream.
     pub fn new(number: usize, settings: Settings) -> Self {
         let (position, absent, next) = (0, 0, 0);
         Self { number, settings, cursor: None, epoch: 0, position, absent, next, doubted: None }
     }
 
-    /// How many blocks have been given, lost ones included: the position of the next.
+    /// Returns the number of blocks given, lost ones included: the position of the next.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Passes over the blocks before a position.
-    pub fn skip_to(&mut self, stream: &Stream, position: usize) {
+    /// Skips the blocks before a position.
+    pub fn skip_to(&mut self, stream: &StoredStream, position: usize) {
         self.position = position.min(stream.blocks.len());
         self.absent = stream.absent.partition_point(|it| it.position < self.position);
         self.next = match stream.blocks.get(self.position) {
@@ -181,8 +182,8 @@ impl Flow {
         self.cursor = None;
     }
 
-    /// Its cursor over all that the stream has; none before it has anything.
-    fn take_cursor(&mut self, stream: &Stream) -> Result<Option<Cursor>, StartError> {
+    /// Returns the cursor with all blocks of the stream added; `None` before the first block.
+    fn take_cursor(&mut self, stream: &StoredStream) -> Result<Option<Cursor>, StartError> {
         let mut cursor = match self.cursor.take() {
             Some(cursor) => cursor,
             None if self.position < stream.blocks.len() || self.absent < stream.absent.len() => {
@@ -196,18 +197,18 @@ impl Flow {
 }
 
 impl Follower {
-    /// Opens a scan: what of it is durable, or all of it if it is not being recorded.
+    /// Opens a scan: its durable part, or all of it if it is not being recorded.
     pub fn open(roots: &[PathBuf], name: &ScanName) -> Result<Self, Error> {
         let mut inventory = Inventory::take(roots, name)?;
         let held = inventory.is_being_recorded();
         if !held {
-            // Its recorder may have sealed it in between.
+            // The recorder may have sealed the scan since the manifest was read.
             inventory = Inventory::take(roots, name)?;
         }
         let standing = standing(held, &inventory);
         let mut follower = Self {
             roots: roots.to_vec(),
-            // What was written since it was read is found by the first look.
+            // The first look finds everything written since the manifest was read.
             stamps: Vec::new(),
             scan: so_far(inventory),
             streams: Vec::new(),
@@ -225,22 +226,22 @@ impl Follower {
         &self.scan
     }
 
-    /// The scan, not followed any more.
+    /// Ends the following and returns the scan.
     pub fn into_scan(self) -> Scan {
         self.scan
     }
 
-    /// How it stands.
-    pub fn standing(&self) -> Standing {
+    /// The state of the scan.
+    pub fn standing(&self) -> FollowState {
         self.standing
     }
 
-    /// Looks what has become durable, and how the scan stands.
-    pub fn look(&mut self) -> Result<Standing, Error> {
+    /// Finds new durable blocks and updates the state of the scan.
+    pub fn look(&mut self) -> Result<FollowState, Error> {
         if self.standing.is_over() {
             return Ok(self.standing);
         }
-        // In this order: what is read after the recorder has gone is all there is.
+        // The order matters: what is read after the recorder has released its lock is complete.
         let held = self.scan.inventory.is_being_recorded();
         self.read_manifest()?;
         self.standing = standing(held, &self.scan.inventory);
@@ -250,14 +251,14 @@ impl Follower {
 
     fn go_by_standing(&mut self) -> Result<(), Error> {
         match self.standing {
-            Standing::Recording => self.read_indexes(),
-            Standing::Sealing => {}
-            Standing::Sealed | Standing::Died => self.open_whole()?,
+            FollowState::Recording => self.read_indexes(),
+            FollowState::Sealing => {}
+            FollowState::Sealed | FollowState::Died => self.open_whole()?,
         }
         Ok(())
     }
 
-    /// Lets time pass before the next look. `false`: an end was asked for.
+    /// Waits until the next look. Returns `false` if `stop` was set.
     pub fn wait(&self, stop: &AtomicBool) -> bool {
         if !stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
@@ -265,16 +266,16 @@ impl Follower {
         !stop.load(Ordering::Relaxed)
     }
 
-    /// What comes next of a stream, as far as it is durable. What cannot be read is looked at a second time first.
-    pub fn next(&mut self, flow: &mut Flow) -> Result<Option<Item>, Error> {
+    /// Returns the next item of a stream, as far as it is durable. A failed read is repeated before a loss is reported.
+    pub fn next(&mut self, flow: &mut FollowCursor) -> Result<Option<Item>, Error> {
         loop {
             let Some(stream) = self.scan.streams.get(flow.number) else { return Ok(None) };
-            if self.standing == Standing::Sealing {
+            if self.standing == FollowState::Sealing {
                 return Ok(None);
             }
             if flow.epoch != self.epoch {
                 flow.epoch = self.epoch;
-                let before = |placed: &Placed| placed.block.sequence < flow.next;
+                let before = |placed: &BlockLocation| placed.block.sequence < flow.next;
                 let position = stream.blocks.partition_point(before);
                 flow.skip_to(stream, position);
             }
@@ -297,16 +298,16 @@ impl Follower {
         }
     }
 
-    /// Whether what could not be read is lost. Else it is to be read once more: its file may have been moved, or parity may
-    /// help.
-    fn is_believed(&mut self, flow: &mut Flow, sequence: u64) -> Result<bool, Error> {
+    /// Returns true if the unreadable block is lost. If not, it must be read again: its file may have been renamed, or
+    /// parity may help.
+    fn is_believed(&mut self, flow: &mut FollowCursor, sequence: u64) -> Result<bool, Error> {
         if self.standing.is_over() {
             return Ok(true);
         }
         self.read_manifest()?;
         if self.scan.manifest.state != State::Recording {
-            // It is read when the files have come to rest.
-            self.standing = Standing::Sealing;
+            // The block is read when no more files are renamed.
+            self.standing = FollowState::Sealing;
             return Ok(false);
         }
         if flow.doubted == Some(sequence) {
@@ -317,7 +318,7 @@ impl Follower {
         Ok(false)
     }
 
-    /// Finds out anew where the blocks of a stream lie, and which stripes they are in.
+    /// Determines again the locations and stripes of a stream's blocks.
     fn look_again(&mut self, number: usize) -> Result<(), Error> {
         if self.looked_again.is_some_and(|at| at.elapsed() < SECOND_LOOKS) {
             return Ok(());
@@ -340,9 +341,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads the manifest again if any copy of it is another one.
+    /// Reads the manifest again if any copy of it has changed.
     fn read_manifest(&mut self) -> Result<(), Error> {
-        // Before what they stamp: one that is replaced in between is read again.
+        // The stamps are taken before the files are read: a file that is replaced in between is read again.
         let stamps = stamps(&self.scan.inventory);
         if stamps == self.stamps && copies_agree(&self.scan.inventory) {
             return Ok(());
@@ -364,13 +365,14 @@ impl Follower {
         Ok(())
     }
 
-    /// What files there are was found out anew: blocks and indexes that are known keep their places.
+    /// Takes a new inventory: known blocks and indexes keep their positions.
     fn take_on_inventory(&mut self, inventory: Inventory) {
         let before = std::mem::replace(&mut self.scan.inventory, inventory);
         let now = &self.scan.inventory;
-        let place = |known: &Holding| {
+        let place = |known: &MemberFiles| {
             let path = &before.roots[known.root].path;
-            let is_it = |it: &Holding| now.roots[it.root].path == *path && it.name == known.name;
+            let is_it =
+                |it: &MemberFiles| now.roots[it.root].path == *path && it.name == known.name;
             now.holdings.iter().position(is_it).unwrap_or(0)
         };
         let places: Vec<usize> = before.holdings.iter().map(place).collect();
@@ -379,39 +381,40 @@ impl Follower {
         for placed in blocks.chain(waiting) {
             placed.holding = places.get(placed.holding).copied().unwrap_or(0);
         }
-        // A member that went, or came back, changes the numbers of the others.
+        // A member that was detached or attached changes the numbers of the others.
         if now.roots != before.roots {
             for (number, series) in self.streams.iter_mut().enumerate() {
-                let mut tails: Vec<Option<Tail>> = series.tails.drain(..).map(Some).collect();
+                let mut tails: Vec<Option<IndexTail>> = series.tails.drain(..).map(Some).collect();
                 let known = |root: &inventory::Root| {
                     before.roots.iter().position(|it| it.path == root.path)
                 };
                 let tail = |root| {
                     let tail = known(root).and_then(|at| tails.get_mut(at)?.take());
-                    tail.unwrap_or_else(|| Tail::new(root, &self.scan.manifest, number))
+                    tail.unwrap_or_else(|| IndexTail::new(root, &self.scan.manifest, number))
                 };
                 series.tails = now.roots.iter().map(tail).collect();
             }
         }
     }
 
-    /// Takes on streams that the manifest tells of, and what it tells more of those that are known.
+    /// Adds new streams of the manifest and updates the description of known ones.
     fn take_on_streams(&mut self) {
         let Self { scan, streams, .. } = self;
+        let armed = scan.manifest.armed;
         for (number, told) in scan.manifest.streams.iter().enumerate() {
             match scan.streams.get_mut(number) {
-                Some(stream) => stream.describe(told),
-                None => scan.streams.push(Stream::beginning(number, told)),
+                Some(stream) => stream.describe(told, armed),
+                None => scan.streams.push(StoredStream::beginning(number, told, armed)),
             }
             if streams.len() <= number {
-                let tail = |root| Tail::new(root, &scan.manifest, number);
+                let tail = |root| IndexTail::new(root, &scan.manifest, number);
                 let tails = scan.inventory.roots.iter().map(tail).collect();
                 streams.push(Series { tails, ..Series::default() });
             }
         }
     }
 
-    /// Takes what has become durable since the last look.
+    /// Takes all blocks that have become durable since the last look.
     fn read_indexes(&mut self) {
         let overdue_ns = match self.lacks_member() {
             true => OVERDUE_WITHOUT_MEMBER_NS,
@@ -433,12 +436,12 @@ impl Follower {
         }
     }
 
-    /// Whether a member holds a part of a stream in a directory that was not there before.
+    /// Returns true if a member has a new directory of a stream.
     fn lacks_holding(&self) -> bool {
         let inventory = &self.scan.inventory;
         let told = self.scan.manifest.streams.iter().zip(&self.streams);
         told.into_iter().any(|(told, series)| {
-            let begun = |tail: &Tail| tail.taken == 0 && tail.index.index().durable > 0;
+            let begun = |tail: &IndexTail| tail.taken == 0 && tail.index.index().durable > 0;
             let is_there = |root| {
                 inventory.holdings.iter().any(|it| it.root == root && it.name == told.directory)
             };
@@ -447,13 +450,13 @@ impl Follower {
         })
     }
 
-    /// Whether a member is not among those given, or has failed.
+    /// Returns true if a member is not among the roots or has failed.
     fn lacks_member(&self) -> bool {
         let failed = self.scan.manifest.members.iter().any(|member| member.failure.is_some());
         failed || !self.scan.inventory.absent_members().is_empty()
     }
 
-    /// Opens the scan as any other: nobody changes it any more.
+    /// Opens the scan like any other: it does not change any more.
     fn open_whole(&mut self) -> Result<(), Error> {
         self.scan = self.opened()?;
         self.streams.clear();
@@ -461,7 +464,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Whether its files were taken away.
+    /// Returns true if the files of the scan were removed.
     pub fn is_removed(&self) -> bool {
         matches!(self.opened(), Err(Error::Removed { .. } | Error::Another { .. }))
     }
@@ -481,7 +484,7 @@ impl Follower {
     }
 }
 
-impl Tail {
+impl IndexTail {
     fn new(root: &inventory::Root, manifest: &Manifest, number: usize) -> Self {
         let directory = root.path.join(&manifest.streams[number].directory);
         let index = Growing::new(side_file(&directory, INDEX_FILE), manifest.uuid, number as u16);
@@ -490,16 +493,16 @@ impl Tail {
 }
 
 impl Series {
-    /// Reads its indexes on.
+    /// Continues to read the indexes.
     fn read_indexes(&mut self) {
         for tail in &mut self.tails {
-            // One that cannot be read tells of nothing: what it knows is waited for.
+            // An unreadable index yields nothing: the follower waits for its blocks.
             let _ = tail.index.look();
         }
     }
 
     /// Takes the blocks that have become durable, and all gaps.
-    fn take_durable(&mut self, stream: &mut Stream, place: &Place<'_>) {
+    fn take_durable(&mut self, stream: &mut StoredStream, place: &Place<'_>) {
         for (root, tail) in self.tails.iter_mut().enumerate() {
             let index = tail.index.index();
             if stream.geometry.is_none() {
@@ -520,14 +523,14 @@ impl Series {
         }
     }
 
-    /// Gives the stream the blocks that follow what it has.
-    fn hand_on(&mut self, stream: &mut Stream, place: &Place<'_>, overdue_ns: i64) {
+    /// Appends to the stream the blocks that directly follow its last one.
+    fn hand_on(&mut self, stream: &mut StoredStream, place: &Place<'_>, overdue_ns: i64) {
         let before = stream.blocks.len();
         while let Some((&sequence, placed)) = self.waiting.first_key_value() {
             let last = stream.blocks.last().map(|placed| placed.block);
             let next = last.map_or(0, |block| block.sequence + 1);
             if sequence < next {
-                // Written to a member that failed, and again to another.
+                // The block was written to a member that failed, and again to another.
                 self.waiting.pop_first();
                 continue;
             }
@@ -559,16 +562,17 @@ impl Series {
         }
     }
 
-    /// Whether so much lies behind what is waited for that it will not come.
+    /// Returns true if so much data follows the awaited block that it will not arrive.
     fn is_overdue(&self, overdue_ns: i64) -> bool {
-        let seen = |entry: Option<(&u64, &Placed)>| entry.map(|(_, placed)| placed.block.seen);
+        let seen =
+            |entry: Option<(&u64, &BlockLocation)>| entry.map(|(_, placed)| placed.block.seen);
         let ends = seen(self.waiting.first_key_value()).zip(seen(self.waiting.last_key_value()));
         ends.is_some_and(|(first, last)| last.since(first) >= overdue_ns)
     }
 
-    /// A block that was written and recorded, and of which nobody said that it is safe: its checksum will tell.
-    fn undurable(&self, sequence: u64, place: &Place<'_>) -> Option<Placed> {
-        let find = |(root, tail): (usize, &Tail)| {
+    /// Returns a block that has a record but no mark that covers it: its checksum decides.
+    fn undurable(&self, sequence: u64, place: &Place<'_>) -> Option<BlockLocation> {
+        let find = |(root, tail): (usize, &IndexTail)| {
             let blocks = tail.index.index().blocks.get(tail.taken..)?;
             let record = blocks.iter().find(|record| record.block.sequence == sequence)?;
             Some(place.of(root, record))
@@ -577,20 +581,20 @@ impl Series {
     }
 }
 
-/// Where the blocks of a stream lie.
+/// The locations of a stream's blocks.
 struct Place<'a> {
     inventory: &'a Inventory,
     directory: &'a str,
 }
 
 impl Place<'_> {
-    /// A block on a member: under its chunk's working name, or already in its place, where readers look next.
-    fn of(&self, root: usize, record: &BlockRecord) -> Placed {
+    /// Returns a block on a member: its chunk has its working name, or already its final name, where readers look next.
+    fn of(&self, root: usize, record: &BlockRecord) -> BlockLocation {
         let Self { inventory, directory } = *self;
         let at = &inventory.roots[root];
         let file = format!("{}{PART_SUFFIX}", chunk_file(directory, record.block.chunk));
-        let is_its = |it: &Holding| it.root == root && it.name == directory;
-        Placed {
+        let is_its = |it: &MemberFiles| it.root == root && it.name == directory;
+        BlockLocation {
             block: record.block,
             holding: inventory.holdings.iter().position(is_its).unwrap_or(0),
             path: Arc::new(side_file(&at.path.join(directory), &file)),
@@ -603,42 +607,42 @@ impl Place<'_> {
     }
 }
 
-/// A scan of which nothing is known but what its manifest says.
+/// Returns a scan of which only the manifest is known.
 fn so_far(inventory: Inventory) -> Scan {
     let manifest = inventory.manifest.clone();
     let findings = super::reader::findings_of_members(&inventory);
     Scan { manifest, inventory, streams: Vec::new(), findings }
 }
 
-/// How a scan stands whose lock was held or not before its manifest was read.
-fn standing(held: bool, inventory: &Inventory) -> Standing {
+/// Returns the state of a scan; `held` is the state of its lock before the manifest was read.
+fn standing(held: bool, inventory: &Inventory) -> FollowState {
     let manifest = &inventory.manifest;
     match (held, manifest.state) {
-        (true, State::Recording) => Standing::Recording,
+        (true, State::Recording) => FollowState::Recording,
         // Not every member has the last manifest yet.
-        (true, _) if !copies_agree(inventory) => Standing::Sealing,
-        _ if is_settled(manifest) => Standing::Sealed,
-        (true, _) => Standing::Sealing,
-        (false, State::Recording) => Standing::Died,
-        // Its recorder left something of its order or its redundancy undone, which others tell of.
-        (false, _) => Standing::Sealed,
+        (true, _) if !copies_agree(inventory) => FollowState::Sealing,
+        _ if is_settled(manifest) => FollowState::Sealed,
+        (true, _) => FollowState::Sealing,
+        (false, State::Recording) => FollowState::Died,
+        // The recorder left some renumbering or redundancy undone, which other commands report.
+        (false, _) => FollowState::Sealed,
     }
 }
 
-/// Whether all copies of the manifest that can be read say the same.
+/// Returns true if all readable copies of the manifest agree.
 fn copies_agree(inventory: &Inventory) -> bool {
     let mut holdings = inventory.holdings.iter();
     holdings.all(|it| !matches!(&it.manifest, Copy::Read(copy) if *copy != inventory.manifest))
 }
 
-/// Whether its recorder has nothing to do with its files any more.
+/// Returns true if the recorder has finished with the files of the scan.
 fn is_settled(manifest: &Manifest) -> bool {
     let follows = manifest.redundancy.is_some_and(|it| it.followed.is_none());
     let moves = manifest.streams.iter().any(is_to_be_renamed);
     manifest.state != State::Recording && !follows && !moves
 }
 
-/// The copies of the manifest beside the first stream, on every member.
+/// Returns the stamps of the manifest copies in the first stream's directory on every member.
 fn stamps(inventory: &Inventory) -> Vec<Option<Stamp>> {
     use std::os::unix::fs::MetadataExt;
     let Some(first) = inventory.manifest.streams.first() else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! How far a scan is that is being recorded: what of each stream is durable, at which rate it comes, where it lies.
+//! Progress of a scan that is being recorded: the durable part of each stream, its rate, and its distribution over
+//! members.
 
 use std::path::PathBuf;
 
@@ -7,40 +8,40 @@ use fullbore_core::units::ByteRate;
 use serde::Serialize;
 
 use super::Follower;
-use crate::store::reader::{Placed, Stream};
+use crate::store::reader::{BlockLocation, StoredStream};
 
-/// The rate is that of so much of a stream, the newest.
+/// The rate is measured over this newest part of a stream.
 const RECENT_NS: i64 = 5_000_000_000;
 
-/// What of a stream is durable.
+/// The durable part of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Durable {
-    /// Its name.
+    /// The name.
     pub stream: String,
-    /// Blocks that follow one another from the first on.
+    /// Consecutive durable blocks from the first on.
     pub blocks: u64,
     /// Bytes of them, fill included.
     pub bytes: u64,
     /// Frames in them that were received.
     pub frames: u64,
-    /// Frames that are not there, so far; nothing where frames lie as they came.
+    /// Frames absent so far; `None` in sequential streams.
     pub absent: Option<u64>,
-    /// Durable blocks behind one that is still on its way to its member.
+    /// Durable blocks behind one that is not durable yet.
     pub ahead: u64,
-    /// When the first block began to come, by the host's clock.
+    /// Arrival of the first block's first frame, by the host's clock.
     pub first: Option<Tai>,
-    /// When the last of them did.
+    /// Arrival of the last of these blocks.
     pub last: Option<Tai>,
-    /// When the newest was made safe.
+    /// Time when the newest block became durable.
     pub marked: Option<Tai>,
     /// Bytes per second of the newest five seconds of them.
     pub rate: Option<ByteRate>,
 }
 
-/// What a member has got of a scan.
+/// The part of a scan that a member holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// Its root.
+    /// The root.
     pub member: PathBuf,
     /// Durable blocks.
     pub blocks: u64,
@@ -49,9 +50,9 @@ pub struct Share {
 }
 
 impl Follower {
-    /// What is durable of each stream, while the scan is recorded.
+    /// Returns the durable part of each stream, while the scan is recorded.
     pub fn durable(&self) -> Vec<Durable> {
-        let of = |(number, stream): (usize, &Stream)| {
+        let of = |(number, stream): (usize, &StoredStream)| {
             let series = self.streams.get(number);
             let tails = || series.iter().flat_map(|it| &it.tails);
             Durable {
@@ -70,7 +71,7 @@ impl Follower {
         self.scan.streams.iter().enumerate().map(of).collect()
     }
 
-    /// What each member holds of it, while the scan is recorded.
+    /// Returns the part that each member holds, while the scan is recorded.
     pub fn shares(&self) -> Vec<Share> {
         let of = |(number, root): (usize, &crate::store::inventory::Root)| {
             let tails = || self.streams.iter().filter_map(|it| it.tails.get(number));
@@ -84,12 +85,12 @@ impl Follower {
     }
 }
 
-fn blocks(stream: &Stream) -> impl Iterator<Item = &Placed> {
+fn blocks(stream: &StoredStream) -> impl Iterator<Item = &BlockLocation> {
     stream.blocks.iter()
 }
 
-/// Frames between the first block's beginning and the last one's end that gaps tell of.
-fn absent(stream: &Stream) -> u64 {
+/// Returns the frames in gaps between the start of the first block and the end of the last one.
+fn absent(stream: &StoredStream) -> u64 {
     match (stream.blocks.first(), stream.blocks.last()) {
         (Some(first), Some(last)) => {
             stream.gaps.clipped(first.block.first..stream.end_of(&last.block)).frames()
@@ -98,11 +99,11 @@ fn absent(stream: &Stream) -> u64 {
     }
 }
 
-/// Bytes per second between the coming of the newest block and that of one some seconds before.
-fn rate(stream: &Stream) -> Option<ByteRate> {
+/// Returns bytes per second between the arrivals of the newest block and of one some seconds before.
+fn rate(stream: &StoredStream) -> Option<ByteRate> {
     let last = stream.blocks.last()?.block.seen;
     let from = last.plus_ns(-RECENT_NS);
-    // When blocks came never goes back but with the host's clock.
+    // Arrival times only go back if the host's clock is set back.
     let begin = stream.blocks.partition_point(|it| it.block.seen < from);
     let recent = stream.blocks.get(begin..stream.blocks.len() - 1)?;
     let ns = u128::from(last.since(recent.first()?.block.seen).max(0).unsigned_abs());

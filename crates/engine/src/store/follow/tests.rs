@@ -11,28 +11,28 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::replayer::{FrameSource, Looking, StoredFrames};
-use crate::store::finding::What;
+use crate::store::diagnostics::DiagnosticKind;
 use crate::store::lock::ScanLock;
 use crate::store::testing::{Laid, Store, StreamPlan};
 
-/// A scan whose recorder lives: its indexes say as much as the test lets them.
+/// A scan with a live recorder; the test controls how far its indexes are written.
 struct Running {
     store: Store,
     laid: Laid,
-    /// What each member's index will have said in the end, without marks.
+    /// The final index records of each member, without marks.
     records: Vec<Vec<Vec<u8>>>,
-    /// Records of each member that were written.
+    /// The number of records written on each member.
     written: Vec<usize>,
     locks: Vec<ScanLock>,
 }
 
 impl Running {
-    /// Of one stream over so many members.
+    /// Makes a scan of one stream on this many members.
     fn new(members: usize, plan: StreamPlan) -> Self {
         let store = Store::new(members);
         let laid = store.lay_down("r1_a", &[plan.unsealed()]);
         let codec = Codec::of_scan(laid.manifest.uuid);
-        // Its frames come as fast as their times say.
+        // The frames arrive at the rate of their time stamps.
         let as_it_comes = |record: &[u8]| match codec.decode(record.try_into().unwrap()) {
             Ok((_, Entry::Mark { .. })) | Err(_) => None,
             Ok((stream, Entry::Block(block))) => {
@@ -55,7 +55,7 @@ impl Running {
         Self { store, written: vec![0; members], laid, records, locks }
     }
 
-    /// A member writes this many records more, and says that they are safe.
+    /// Writes this many more records on a member, and a mark that covers them.
     fn write(&mut self, member: usize, records: usize) {
         self.append(member, records);
         let blocks = self.blocks_written(member).len() as u64;
@@ -91,7 +91,7 @@ impl Running {
         written.iter().filter_map(of).collect()
     }
 
-    /// The recorder seals it, as one that needs no other order.
+    /// Seals the scan as a recorder that has no chunk to renumber.
     fn seal(&mut self) {
         (0..self.locks.len()).for_each(|member| self.seal_on(member));
     }
@@ -107,12 +107,12 @@ impl Running {
     }
 }
 
-fn flow() -> Flow {
-    Flow::new(0, Settings::beside_a_recorder())
+fn flow() -> FollowCursor {
+    FollowCursor::new(0, Settings::beside_a_recorder())
 }
 
-/// All bytes that there are now; what is lost is told.
-fn taken(follower: &mut Follower, flow: &mut Flow) -> (Vec<u8>, Vec<What>) {
+/// Returns all bytes available now, and the losses reported.
+fn taken(follower: &mut Follower, flow: &mut FollowCursor) -> (Vec<u8>, Vec<DiagnosticKind>) {
     let (mut bytes, mut lost) = (Vec::new(), Vec::new());
     while let Some(item) = follower.next(flow).unwrap() {
         match item {
@@ -128,7 +128,7 @@ fn what_is_marked_is_given_and_what_is_only_recorded_is_waited_for() {
     let mut running = Running::new(1, StreamPlan::vdif("a"));
     let mut follower = running.follower();
     let mut flow = flow();
-    assert_eq!(follower.standing(), Standing::Recording);
+    assert_eq!(follower.standing(), FollowState::Recording);
     assert!(taken(&mut follower, &mut flow).0.is_empty(), "nothing has been written");
     running.write(0, 5);
     running.append(0, 3);
@@ -152,7 +152,7 @@ fn a_reader_goes_on_where_it_was_when_the_scan_is_sealed() {
     assert!(!bytes.is_empty() && bytes.len() < running.laid.bytes[0].len());
     running.write_all();
     running.seal();
-    assert_eq!(follower.look().unwrap(), Standing::Sealed);
+    assert_eq!(follower.look().unwrap(), FollowState::Sealed);
     let (rest, lost) = taken(&mut follower, &mut flow);
     bytes.extend(rest);
     assert!(bytes == running.laid.bytes[0] && lost.is_empty(), "{lost:?}");
@@ -167,7 +167,7 @@ fn of_a_recorder_that_died_all_that_it_recorded_is_given() {
     running.write(0, 4);
     running.append(0, 2);
     running.locks.clear();
-    assert_eq!(follower.look().unwrap(), Standing::Died);
+    assert_eq!(follower.look().unwrap(), FollowState::Died);
     let recorded = running.laid.blocks[0][..5].iter().map(|it| it.1.bytes as usize).sum::<usize>();
     assert_eq!(taken(&mut follower, &mut flow).0, running.laid.bytes[0][..recorded]);
 }
@@ -194,13 +194,13 @@ fn a_member_that_is_not_given_is_waited_for_only_so_long() {
     running.write_all();
     follower.look().unwrap();
     let (_, lost) = taken(&mut follower, &mut flow);
-    let absent = |what: &What| matches!(what, What::BlocksAbsent { .. });
+    let absent = |what: &DiagnosticKind| matches!(what, DiagnosticKind::BlocksAbsent { .. });
     assert!(!lost.is_empty() && lost.iter().all(absent), "{lost:?}");
 }
 
 #[test]
 fn a_block_that_is_recorded_and_not_safe_is_read_once_much_lies_behind_it() {
-    // With 100 frames a second the blocks behind it come 20 seconds later at last.
+    // At 100 frames a second, the blocks behind it finally arrive 20 seconds later.
     let mut running = Running::new(2, StreamPlan::vdif("a").frames(6000));
     running.write(0, usize::MAX / 2);
     running.append(1, usize::MAX / 2);
@@ -237,7 +237,10 @@ fn damage_is_told_while_the_scan_is_recorded_and_the_rest_is_given() {
     damage(&running.laid.chunk_path(0, block.chunk), block.offset);
     let mut follower = running.follower();
     let (bytes, lost) = taken(&mut follower, &mut flow());
-    assert!(matches!(lost[..], [What::BlocksDamaged { first: 4, count: 1, .. }]), "{lost:?}");
+    assert!(
+        matches!(lost[..], [DiagnosticKind::BlocksDamaged { first: 4, count: 1, .. }]),
+        "{lost:?}"
+    );
     assert_eq!(bytes.len(), running.laid.bytes[0].len() - block.bytes as usize);
 }
 
@@ -253,24 +256,24 @@ fn while_files_are_put_in_order_nothing_is_believed_of_them() {
     running.write_all();
     let mut follower = running.follower();
     let mut flow = flow();
-    // The recorder seals it, and has just set a file aside.
+    // The recorder is sealing and has just renamed a file away.
     let mut manifest = running.laid.manifest.clone();
-    manifest.streams[0].renamed = Some(fullbore_core::renamed::Renamed {
+    manifest.streams[0].renamed = Some(fullbore_core::chunk_map::Renumbering {
         round: 1,
-        stage: fullbore_core::renamed::Stage::SettingAside,
-        files: fullbore_core::renamed::Numbers::default(),
-        before: fullbore_core::renamed::Numbers::default(),
+        stage: fullbore_core::chunk_map::RenumberStage::SettingAside,
+        files: fullbore_core::chunk_map::ChunkMap::default(),
+        before: fullbore_core::chunk_map::ChunkMap::default(),
     });
     running.locks[0].replace(&manifest.to_json()).unwrap();
     let first = running.laid.chunk_path(0, 0);
     let aside = first.with_extension("aside");
     fs::rename(&first, &aside).unwrap();
     let (bytes, lost) = taken(&mut follower, &mut flow);
-    assert_eq!((bytes.len(), lost.len(), follower.standing()), (0, 0, Standing::Sealing));
-    assert_eq!(follower.look().unwrap(), Standing::Sealing);
+    assert_eq!((bytes.len(), lost.len(), follower.standing()), (0, 0, FollowState::Sealing));
+    assert_eq!(follower.look().unwrap(), FollowState::Sealing);
     fs::rename(&aside, &first).unwrap();
     running.seal();
-    assert_eq!(follower.look().unwrap(), Standing::Sealed);
+    assert_eq!(follower.look().unwrap(), FollowState::Sealed);
     assert!(taken(&mut follower, &mut flow).0 == running.laid.bytes[0]);
 }
 
@@ -280,16 +283,16 @@ fn a_scan_is_not_over_before_every_member_has_its_last_manifest() {
     running.write_all();
     let mut follower = running.follower();
     running.seal_on(0);
-    assert_eq!(follower.look().unwrap(), Standing::Sealing);
-    assert_eq!(running.follower().standing(), Standing::Sealing, "opened just then");
+    assert_eq!(follower.look().unwrap(), FollowState::Sealing);
+    assert_eq!(running.follower().standing(), FollowState::Sealing, "opened just then");
     running.seal_on(1);
-    assert_eq!(follower.look().unwrap(), Standing::Sealed);
-    // A member that never got it keeps nobody waiting once the recorder has gone.
+    assert_eq!(follower.look().unwrap(), FollowState::Sealed);
+    // A member that never received the manifest does not delay the follower once the recorder is gone.
     let mut running = Running::new(2, StreamPlan::vdif("a"));
     let mut follower = running.follower();
     running.seal_on(0);
     running.locks.clear();
-    assert_eq!(follower.look().unwrap(), Standing::Sealed);
+    assert_eq!(follower.look().unwrap(), FollowState::Sealed);
 }
 
 #[test]
@@ -322,7 +325,7 @@ fn what_is_durable_is_summed_up_while_it_grows() {
     assert!((50_000..53_000).contains(&rate), "{rate}");
 }
 
-/// All frames that a source has, with their times, until no more come.
+/// Returns all frames of a source, with their times, until no more arrive.
 fn played(source: &mut dyn FrameSource) -> Vec<(Vec<u8>, Option<Tai>, bool)> {
     let mut all = Vec::new();
     loop {
@@ -341,7 +344,7 @@ fn played(source: &mut dyn FrameSource) -> Vec<(Vec<u8>, Option<Tai>, bool)> {
 fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
     let vdif = StreamPlan::vdif("a").gap(40, 3, Cause::Missing).skip_blocks(10..12);
     let plans = [vdif, StreamPlan::raw("a"), StreamPlan::varying("a")];
-    // Whoever plays comes for what is new at once, or finds the scan sealed and what was new before that not fetched.
+    // The player either fetches new data at once, or finds the scan sealed before it has fetched the earlier data.
     let late = [Duration::ZERO, 3 * LOOK];
     for (plan, late) in plans.iter().flat_map(|plan| late.map(|late| (plan.clone(), late))) {
         let (mut running, settings) = (Running::new(2, plan), Settings::beside_a_recorder());
@@ -366,7 +369,7 @@ fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
         for (live, stored) in all.iter().zip(&stored) {
             assert!(live.0 == stored.0 && live.2 == stored.2);
             let off_ns = live.1.unwrap().since(stored.1.unwrap()).abs();
-            // Where frames have no rate, the length of the last block is only guessed.
+            // If frames have no rate, the length of the last block is only an estimate.
             let most_ns = if stream.is_filled() { 0 } else { 320_000_000 };
             assert!(off_ns <= most_ns, "{off_ns} ns off");
         }
@@ -377,7 +380,7 @@ fn what_is_played_while_it_is_recorded_is_what_is_played_afterwards() {
 fn a_manifest_that_was_replaced_while_the_scan_was_opened_is_read() {
     let running = Running::new(2, StreamPlan::vdif("a"));
     let mut follower = running.follower();
-    // As if it had been replaced between the reading of it and its first stamp: by that it is no other.
+    // As if it had been replaced between the read and the first stamp: the stamp shows no change.
     let mut manifest = running.laid.manifest.clone();
     manifest.software = manifest.software.chars().rev().collect();
     for member in 0..2 {

@@ -1,4 +1,4 @@
-//! Manifests and accounts as they lie there: read, missing, or useless.
+//! Copies of manifests and accounts on the members: read, missing or unreadable.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -6,16 +6,16 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use fullbore_core::account::Account;
+use fullbore_core::chunk_map::Renumbering;
 use fullbore_core::layout::{ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DATAGRAM};
 use fullbore_core::manifest::{self, Manifest};
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Redundancy;
-use fullbore_core::renamed::Renamed;
 
-/// No manifest or member file is larger; an account of 100 000 gaps has about 8 MB.
+/// Upper limit for manifests and member files; an account of 100 000 gaps has about 8 MB.
 const LARGEST_JSON: u64 = 64 << 20;
 
-/// All of a file, if it is not larger than any of ours can be.
+/// Reads a whole file, if it is within the limit.
 pub(in crate::store) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = File::open(path)?.take(LARGEST_JSON + 1).read_to_end(&mut bytes)?;
@@ -25,19 +25,19 @@ pub(in crate::store) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file that should be there.
+/// A copy of a file that should exist.
 #[derive(Clone, Debug)]
 pub enum Copy<T> {
-    /// It is, and this is what it says.
+    /// The copy exists; the value is its content.
     Read(T),
-    /// It is not there.
+    /// The copy does not exist.
     Missing,
-    /// It is there and useless.
+    /// The copy exists but is unreadable; the text is the reason.
     Unreadable(String),
 }
 
 impl<T> Copy<T> {
-    /// What it says, if it does.
+    /// Returns the content, if the copy is readable.
     pub fn get(&self) -> Option<&T> {
         match self {
             Copy::Read(value) => Some(value),
@@ -57,8 +57,8 @@ fn read_copy<T>(path: &Path, parse: impl FnOnce(&[u8]) -> Result<T, String>) -> 
     }
 }
 
-/// Reads a manifest from where it lies. One that would lead out of its scan's directories, or that
-/// speaks of blocks that cannot be, counts as unreadable: nothing that follows has to ask again.
+/// Reads a manifest. A manifest with paths outside of its scan's directories, or with impossible block sizes, counts as
+/// unreadable, so that no caller has to check again.
 pub fn read_manifest(path: &Path) -> Copy<Manifest> {
     read_copy(path, |json| {
         let manifest = Manifest::from_json(json).map_err(|error| error.to_string())?;
@@ -66,13 +66,13 @@ pub fn read_manifest(path: &Path) -> Copy<Manifest> {
         manifest.redundancy.as_ref().map_or(Ok(()), Redundancy::check)?;
         for stream in &manifest.streams {
             stream.geometry.as_ref().map_or(Ok(()), check_geometry)?;
-            stream.renamed.as_ref().map_or(Ok(()), Renamed::check)?;
+            stream.renamed.as_ref().map_or(Ok(()), Renumbering::check)?;
         }
         Ok(manifest)
     })
 }
 
-/// Whether what lies there is the manifest of a later version of this program.
+/// Returns true if the file is a manifest of a later version of this program.
 pub fn is_of_later_version(path: &Path) -> bool {
     let read = read_bounded(path).map(|json| Manifest::from_json(&json));
     matches!(read, Ok(Err(manifest::Error::Version { .. })))
@@ -87,7 +87,7 @@ fn check_directories(manifest: &Manifest) -> Result<(), String> {
             return Err(format!("`{directory}` is no directory of scan {scan}"));
         }
         if !seen.insert(directory) {
-            return Err(format!("two streams lie in `{directory}`"));
+            return Err(format!("two streams have the directory `{directory}`"));
         }
     }
     if manifest.streams.is_empty() || manifest.streams.len() > usize::from(u16::MAX) {
@@ -96,7 +96,7 @@ fn check_directories(manifest: &Manifest) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether blocks of this geometry can be.
+/// Checks that a block geometry is possible.
 pub fn check_geometry(geometry: &Geometry) -> Result<(), String> {
     let Geometry { frame_bytes, block_bytes, chunk_blocks } = *geometry;
     let block = u64::from(block_bytes);
@@ -114,7 +114,7 @@ pub fn check_geometry(geometry: &Geometry) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads an account from where it lies.
+/// Reads an account.
 pub fn read_account(path: &Path) -> Copy<Account> {
     read_copy(path, |json| serde_json::from_slice(json).map_err(|error| error.to_string()))
 }

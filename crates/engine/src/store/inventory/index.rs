@@ -1,4 +1,4 @@
-//! The records of a stream on one member, as far as they can be trusted.
+//! Reads the index records of a stream on one member, up to the first invalid one.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -12,16 +12,16 @@ use uuid::Uuid;
 
 use super::copies::check_geometry;
 
-/// A block's record, and where in the index the lengths of its frames stand.
+/// A block's record, and the position of its frame lengths in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRecord {
-    /// What the record says.
+    /// The record.
     pub block: Block,
-    /// Number of the first lengths record in the file, and how many follow.
+    /// Number of the first lengths record in the file, and the number of records.
     pub lengths: Option<(u64, u32)>,
 }
 
-/// What an index file says, up to the first record that cannot be trusted.
+/// The content of an index file, up to the first invalid record.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     /// The member in the header record.
@@ -34,17 +34,17 @@ pub struct Index {
     pub gaps: Vec<Gap>,
     /// Runs of blocks that `recover` found without records, in their order: first sequence, count.
     pub found: Vec<(u64, u64)>,
-    /// How many of the blocks were durable at the last mark.
+    /// The number of blocks that were durable at the last mark.
     pub durable: usize,
-    /// When that was written.
+    /// Time of the last mark.
     pub marked: Option<Tai>,
-    /// Records that can be trusted.
+    /// The number of valid records.
     pub records: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Whether what lies behind the records is more than zeroes.
+    /// True if non-zero bytes follow the valid records.
     pub torn: bool,
-    /// A stream number other than ours in a record that is otherwise good.
+    /// The number of another stream in an otherwise valid record.
     pub foreign_stream: Option<u16>,
 }
 
@@ -54,8 +54,8 @@ impl Index {
         Self::read_by(path, Codec::of_scan(scan), stream)
     }
 
-    /// By what codec it was written, and for which stream, by its own words. Any bytes are a record to some codec, so
-    /// the one that opens it has to say what can be.
+    /// Returns the codec and the stream number by the header of the index. Any bytes are a valid record in some codec,
+    /// so only the header can tell.
     pub fn label(path: &Path) -> Option<(Codec, u16)> {
         use std::os::unix::fs::FileExt;
         let mut record = [0; RECORD_BYTES];
@@ -78,7 +78,7 @@ impl Index {
         Ok(Self { file_bytes, ..index })
     }
 
-    /// From whatever gives its bytes.
+    /// Reads the index from a reader of its bytes.
     pub fn read_from(mut reader: impl Read, codec: Codec, stream: u16) -> io::Result<Self> {
         let mut index = Self::default();
         let mut record = [0; RECORD_BYTES];
@@ -103,12 +103,12 @@ impl Index {
         }
     }
 
-    /// Bytes of the records that can be trusted.
+    /// Bytes of the valid records.
     pub fn trusted_bytes(&self) -> u64 {
         self.records * RECORD_BYTES as u64
     }
 
-    /// Whether a block has its record from `recover`, which knows of it what is in it and no more.
+    /// Returns true if the record of a block was written by `recover`, which knows only the content of the block.
     pub fn was_found(&self, block: &Block) -> bool {
         let behind = self.found.partition_point(|&(first, _)| first <= block.sequence);
         let run = behind.checked_sub(1).map(|at| self.found[at]);
@@ -136,7 +136,7 @@ impl Index {
                 self.durable = blocks.min(self.blocks.len());
                 self.marked = Some(at);
             }
-            // These stand beside parity chunks, and say nothing of an index.
+            // These records are beside parity chunks and concern no index.
             Entry::Stripe(_) | Entry::Rows { .. } => {}
             Entry::Found { first, count } => {
                 let at = self.found.partition_point(|&(other, _)| other < first);
@@ -147,34 +147,34 @@ impl Index {
     }
 }
 
-/// An index that is read as it grows.
+/// An index that is read while it grows.
 #[derive(Debug)]
 pub struct Growing {
     path: PathBuf,
     codec: Codec,
     stream: u16,
     file: Option<File>,
-    /// Bytes that have been read.
+    /// Bytes read so far.
     at: u64,
     index: Index,
 }
 
-/// Bytes of a growing index that are read at once.
+/// Bytes of a growing index that are read at a time.
 const PIECE: usize = 256 << 10;
 
 impl Growing {
-    /// The index of a stream of a scan, at its beginning; it need not be there yet.
+    /// Returns the index of a stream of a scan, at its beginning; the file need not exist yet.
     pub fn new(path: PathBuf, scan: Uuid, stream: u16) -> Self {
         let (codec, index) = (Codec::of_scan(scan), Index::default());
         Self { path, codec, stream, file: None, at: 0, index }
     }
 
-    /// What it says as far as it was read.
+    /// Returns the content read so far.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Reads on as far as records can be trusted.
+    /// Reads on up to the first invalid record.
     pub fn look(&mut self) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -190,8 +190,8 @@ impl Growing {
     }
 }
 
-/// Takes the records of a stream from `at` on, as far as they can be trusted: each as what it says and as it stands.
-/// One that is just being written is read the next time.
+/// Reads the records of a stream from `at` on, up to the first invalid one: each decoded and as bytes. A record that is
+/// being written is read the next time.
 pub fn read_on(
     file: &File,
     at: &mut u64,

@@ -1,10 +1,11 @@
-//! What lies on members that a scan does without since it was rebuilt.
+//! Leftover files on roots that are no longer members since the scan was rebuilt.
 //!
-//! A member that seemed lost may come back after `rebuild` has put all that was on it elsewhere. What it holds then is
-//! as good as it was, and lies twice: it is set aside before anything else looks at the scan, so that it is neither
-//! read nor written, and told of until somebody asks for its removal (`remove`).
+//! A member that seemed lost may be attached again after `rebuild` has put all of its data elsewhere. Its files are
+//! then duplicates: they are set aside before anything else looks at the scan, so that they are neither read nor
+//! written. They are reported until the user asks for their removal (`remove`).
 //!
-//! Its own manifest knows it by: there it is a member, and a later one, of a scan rebuilt more often, does not name it.
+//! The member's own manifest identifies them: it names the root as a member, and a later manifest, of a scan rebuilt
+//! more often, does not.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,28 +13,28 @@ use std::path::Path;
 use fullbore_core::manifest::Manifest;
 use uuid::Uuid;
 
-use super::{Holding, Root};
+use super::{MemberFiles, Root};
 
-/// A root that was a member of a scan once, and what it still holds of it.
+/// A root that is a former member of a scan, and its leftover files.
 #[derive(Debug)]
 pub struct Leftover {
     /// The root.
     pub root: Root,
     /// The directories of the scan there.
-    pub holdings: Vec<Holding>,
+    pub holdings: Vec<MemberFiles>,
 }
 
 impl Leftover {
-    /// Chunk files, data and parity alike.
+    /// The number of chunk files, data and parity.
     pub fn chunks(&self) -> u64 {
         self.holdings.iter().map(|it| it.chunks.len() as u64 + it.parity().count() as u64).sum()
     }
 
-    /// Bytes in them.
+    /// The bytes in them.
     pub fn bytes(&self) -> u64 {
         let data = self.holdings.iter().flat_map(|it| &it.chunks).map(|(_, file)| file.bytes);
         let length = |path: &Path| std::fs::metadata(path).map_or(0, |it| it.len());
-        let parity = self.holdings.iter().flat_map(Holding::parity).map(|path| length(path));
+        let parity = self.holdings.iter().flat_map(MemberFiles::parity).map(|path| length(path));
         data.chain(parity).sum()
     }
 }
@@ -42,14 +43,14 @@ fn rebuilt(manifest: &Manifest) -> u32 {
     manifest.redundancy.map_or(0, |it| it.rebuilt)
 }
 
-/// Of copies of a scan's manifest the one after which it was not rebuilt any more; the first of those, if there are more.
+/// Returns, of the copies of a scan's manifest, the one with the most rebuilds; the first of several.
 pub fn latest<'a>(copies: impl Iterator<Item = &'a Manifest>) -> Option<&'a Manifest> {
     copies.reduce(|best, it| if rebuilt(it) > rebuilt(best) { it } else { best })
 }
 
-/// Whether the root that this copy lies on was a member by it, and is none by the manifest that is believed.
+/// Returns true if this copy names its root as a member, and the manifest in use does not.
 pub fn is_let_go(uuid: Option<Uuid>, path: &Path, copy: &Manifest, believed: &Manifest) -> bool {
-    // A root without its member file is known by the place it was recorded at.
+    // A root without its member file is identified by its path at the time of recording.
     let was = copy.members.iter().find(|it| match uuid {
         Some(uuid) => it.uuid == uuid,
         None => it.path == path,
@@ -60,13 +61,13 @@ pub fn is_let_go(uuid: Option<Uuid>, path: &Path, copy: &Manifest, believed: &Ma
         && believed.members.iter().all(|it| it.uuid != was.uuid)
 }
 
-/// Takes the roots that were let go out of those of the scan, with all that lies on them.
+/// Removes former members from the roots of the scan, with all of their files.
 pub(super) fn set_aside(
     believed: &Manifest,
     roots: &mut Vec<Root>,
-    holdings: &mut Vec<Holding>,
+    holdings: &mut Vec<MemberFiles>,
 ) -> Vec<Leftover> {
-    let let_go = |holding: &&Holding| {
+    let let_go = |holding: &&MemberFiles| {
         let root = &roots[holding.root];
         let copy = holding.manifest.get();
         copy.is_some_and(|copy| is_let_go(root.uuid, &root.path, copy, believed))
@@ -75,7 +76,7 @@ pub(super) fn set_aside(
     if gone.is_empty() {
         return Vec::new();
     }
-    let (aside, kept): (Vec<Holding>, Vec<Holding>) =
+    let (aside, kept): (Vec<MemberFiles>, Vec<MemberFiles>) =
         std::mem::take(holdings).into_iter().partition(|it| gone.contains(&it.root));
     let before = |root: usize| gone.range(..root).count();
     *holdings = kept;

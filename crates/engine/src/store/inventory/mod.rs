@@ -1,60 +1,60 @@
-//! What files of a scan lie where, and what each of them says, before anything is concluded.
+//! The inventory of a scan: the location and content of its files, before any conclusion.
 //!
-//! Nothing here fails because a file is missing, unreadable or of another scan: that is what is to be
-//! found out. Only directories that were named and do not exist are errors.
+//! A missing, unreadable or foreign file is not an error here, because the inventory has to find such files. Only roots
+//! that do not exist are errors.
 //!
-//! - `copies`: manifests and accounts, of which every member has one
-//! - `holding`: the files in a stream's directory on one member
+//! - `copies`: manifests and accounts, of which every member has a copy
+//! - `member_files`: the files in a stream's directory on one member
 //! - `index`: the records of a stream on one member
-//! - `leftover`: what lies on members that a rebuilt scan does without
+//! - `leftover`: files on former members of a rebuilt scan
 
 mod copies;
-mod holding;
 mod index;
 mod leftover;
+mod member_files;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use fullbore_core::chunk_map::{RenumberStage, Renumbering};
 use fullbore_core::manifest::{Format, MANIFEST_FILE, Manifest, Member, State, Stream};
 use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
-use fullbore_core::renamed::{Renamed, Stage};
 use uuid::Uuid;
 
 pub(super) use self::copies::read_bounded;
 pub use self::copies::{Copy, check_geometry, is_of_later_version, read_account, read_manifest};
-pub use self::holding::{ChunkFile, Holding, side_file};
 pub use self::index::{BlockRecord, Growing, Index, read_lengths, read_on};
 pub use self::leftover::{Leftover, is_let_go, latest};
+pub use self::member_files::{ChunkFile, MemberFiles, side_file};
 use super::identity::read_identity;
 use super::markers;
 
-/// The file at a member's root that says who it is, in [`fullbore_core::manifest::SIDE_DIRECTORY`].
+/// The file with the identity of a member, in [`fullbore_core::manifest::SIDE_DIRECTORY`] of its root.
 pub const MEMBER_FILE: &str = "member.json";
 
-/// What may follow the name of a chunk that is being filled, in [`fullbore_core::manifest::SIDE_DIRECTORY`].
+/// Suffix of the name of a chunk that is being filled, in [`fullbore_core::manifest::SIDE_DIRECTORY`].
 pub const PART_SUFFIX: &str = ".part";
 
-/// What follows the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], that another member holds as well.
+/// Suffix of the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], that another member holds as well.
 pub const SUPERSEDED_SUFFIX: &str = ".superseded";
 
-/// What follows the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], whose file is being given another number; the
+/// Suffix of the name of a chunk, in [`fullbore_core::manifest::SIDE_DIRECTORY`], whose file is being renumbered; the
 /// number is the index's.
 pub const RENAMING_SUFFIX: &str = ".renaming";
 
-/// A directory that scans lie under.
+/// A directory that contains scans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// As it was given.
+    /// The path as given.
     pub path: PathBuf,
-    /// Who it is, if it says so.
+    /// The identity, if it has one.
     pub uuid: Option<Uuid>,
-    /// Why what it says of itself cannot be believed.
+    /// The reason why its identity file is invalid.
     pub unidentified: Option<String>,
-    /// The device it lies on: two roots of one device are read by one set of threads.
+    /// The device of the root: two roots of one device are read by one set of threads.
     pub device: u64,
 }
 
@@ -62,14 +62,14 @@ pub struct Root {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
 pub struct RootError {
-    /// As it was given.
+    /// The path as given.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub source: io::Error,
 }
 
 impl Root {
-    /// Looks at a directory and its member file.
+    /// Opens a directory and reads its member file.
     pub fn open(path: &Path) -> Result<Self, RootError> {
         let failed = |source| RootError { path: path.to_owned(), source };
         let metadata = std::fs::metadata(path).map_err(failed)?;
@@ -84,45 +84,45 @@ impl Root {
     }
 }
 
-/// All directories of one scan on all roots, and the manifest that they agree on.
+/// All directories of one scan on all roots, and the manifest that is used.
 #[derive(Debug)]
 pub struct Inventory {
     /// The roots looked at.
     pub roots: Vec<Root>,
     /// Roots that were given and cannot be used.
     pub failed_roots: Vec<RootError>,
-    /// What lies on them, by directory name, then root.
-    pub holdings: Vec<Holding>,
-    /// What lies on roots that the scan has done without since it was rebuilt: no part of it.
+    /// The directories of the scan, ordered by name, then root.
+    pub holdings: Vec<MemberFiles>,
+    /// Files on former members of the rebuilt scan: not part of it.
     pub leftovers: Vec<Leftover>,
-    /// The manifest believed: the one that says most.
+    /// The manifest in use: the most advanced copy.
     pub manifest: Manifest,
-    /// Where it was read.
+    /// The path of that copy.
     pub manifest_path: PathBuf,
-    /// All markers that any copy of it knows, and those that are in none yet.
+    /// All markers in any copy of the manifest or in any marker file.
     pub markers: Vec<Marker>,
 }
 
-/// All directories of one scan on all roots, whatever their manifests say.
+/// All directories of one scan on all roots, whatever their manifests contain.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundScan {
     /// The roots looked at.
     pub roots: Vec<Root>,
     /// Roots that were given and cannot be used.
     pub failed_roots: Vec<RootError>,
-    /// What lies on them, by directory name, then root.
-    pub holdings: Vec<Holding>,
+    /// The directories of the scan, ordered by name, then root.
+    pub holdings: Vec<MemberFiles>,
 }
 
-impl Found {
-    /// Looks at all directories of a scan.
+impl FoundScan {
+    /// Lists all directories of a scan.
     pub fn look(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
         let (roots, failed_roots) = open_roots(paths)?;
         let scan = scan.to_string();
         let mut holdings = Vec::new();
         for (number, root) in roots.iter().enumerate() {
             for name in directories(&root.path, &scan) {
-                holdings.extend(Holding::look(number, &root.path, &name));
+                holdings.extend(MemberFiles::look(number, &root.path, &name));
             }
         }
         if holdings.is_empty() {
@@ -134,13 +134,13 @@ impl Found {
     }
 }
 
-/// A scan that cannot be looked at.
+/// The reason why a scan has no inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// None of the roots can be used.
     #[error("no directory of the store can be read: {}", listed(roots))]
     Roots {
-        /// Each with its reason.
+        /// The roots with the reasons.
         roots: Vec<RootError>,
     },
     /// No root has a directory of this name.
@@ -148,40 +148,40 @@ pub enum Error {
     NoScan {
         /// The name asked for.
         scan: String,
-        /// Where it was looked for.
+        /// The roots that were searched.
         roots: Vec<PathBuf>,
     },
-    /// Every copy of the manifest is gone or unreadable.
+    /// No copy of the manifest is readable.
     #[error("scan {scan}: no copy of its manifest can be read: {}", why.join("; "))]
     NoManifest {
         /// The scan.
         scan: String,
-        /// Each copy with its reason.
+        /// The copies with the reasons.
         why: Vec<String>,
     },
-    /// Two scans of one name on different members.
+    /// Two different scans have the same name on different members.
     #[error(
         "two different scans are called {scan}: {} and {}", first.display(), second.display()
     )]
     TwoScans {
         /// The name.
         scan: String,
-        /// A manifest of the one.
+        /// A manifest of the first scan.
         first: PathBuf,
-        /// A manifest of the other.
+        /// A manifest of the second scan.
         second: PathBuf,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Roots { .. } => Some("give the members with --store DIR[,DIR…]"),
             Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
             Error::NoManifest { .. } => Some(
-                "`fullbore recover` makes one from index and chunk files; these are plain: joined in the order of \
-                 their numbers they are the stream",
+                "`fullbore recover` makes one from index and chunk files; the chunk files, joined in \
+                 the order of their numbers, are the stream",
             ),
             Error::TwoScans { .. } => Some("name with --store only the members of one of them"),
         }
@@ -196,7 +196,7 @@ fn paths(roots: &[PathBuf]) -> String {
     roots.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Opens those roots that can be opened; an error only when none can.
+/// Opens the roots that can be opened; an error only if none can.
 pub fn open_roots(paths: &[PathBuf]) -> Result<(Vec<Root>, Vec<RootError>), Error> {
     let (mut roots, mut failed) = (Vec::new(), Vec::new());
     for path in paths {
@@ -214,12 +214,12 @@ pub fn absent_members<'a>(
     manifest: &'a Manifest,
 ) -> impl Iterator<Item = &'a Member> {
     let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
-    // A root without its member file is known by the place it was recorded at.
-    let known = |path: &Path| roots.iter().any(|root| root.uuid.is_none() && root.path == path);
+    // A root without its member file is identified by its path at the time of recording.
+    let known = |path: &Path| roots.iter().any(|root| root.uuid.is_none() && is_at(root, path));
     manifest.members.iter().filter(move |member| !given(member.uuid) && !known(&member.path))
 }
 
-/// Members of a scan that are known by the place of a root alone, since that root has no member file.
+/// Returns the members of a scan that are identified by the path of a root only, because that root has no member file.
 pub fn members_without_file<'a>(
     roots: &'a [Root],
     manifest: &'a Manifest,
@@ -227,19 +227,26 @@ pub fn members_without_file<'a>(
     let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
     let without = |root: &&Root| root.uuid.is_none() && root.unidentified.is_none();
     manifest.members.iter().filter(move |member| !given(member.uuid)).filter_map(move |member| {
-        Some((roots.iter().filter(without).find(|root| root.path == member.path)?, member))
+        Some((roots.iter().filter(without).find(|root| is_at(root, &member.path))?, member))
     })
 }
 
-/// Whether a directory of this name belongs to the scan.
+/// Returns true if the root is at this path of a manifest. Manifests have full paths; a root may be given by a relative
+/// one.
+fn is_at(root: &Root, place: &Path) -> bool {
+    let full = |path: &Path| std::fs::canonicalize(path).ok();
+    root.path == place || full(&root.path).is_some_and(|path| full(place) == Some(path))
+}
+
+/// Returns true if a directory of this name belongs to the scan.
 pub fn is_of_scan(directory: &str, scan: &str) -> bool {
     directory == scan || directory.strip_prefix(scan).is_some_and(|rest| rest.starts_with("_ds"))
 }
 
 impl Inventory {
-    /// Looks at all directories of a scan.
+    /// Takes the inventory of a scan.
     pub fn take(paths: &[PathBuf], scan: &ScanName) -> Result<Self, Error> {
-        let Found { mut roots, failed_roots, mut holdings } = Found::look(paths, scan)?;
+        let FoundScan { mut roots, failed_roots, mut holdings } = FoundScan::look(paths, scan)?;
         let (manifest, manifest_path) = agree(&scan.to_string(), &holdings)?;
         let leftovers = leftover::set_aside(&manifest, &mut roots, &mut holdings);
         for holding in holdings.iter_mut().filter(|it| it.manifest.get().is_none()) {
@@ -251,18 +258,18 @@ impl Inventory {
         Ok(Self { roots, failed_roots, holdings, leftovers, manifest, manifest_path, markers })
     }
 
-    /// What the members hold of a stream.
-    pub fn of_stream(&self, number: usize) -> impl Iterator<Item = &Holding> {
+    /// Returns the directories of a stream on all members.
+    pub fn of_stream(&self, number: usize) -> impl Iterator<Item = &MemberFiles> {
         let directory = self.manifest.streams[number].directory.as_str();
         self.holdings.iter().filter(move |holding| holding.name == directory)
     }
 
-    /// Members of the manifest that are not among the roots.
+    /// Returns the members in the manifest that are not among the roots.
     pub fn absent_members(&self) -> Vec<&Member> {
         absent_members(&self.roots, &self.manifest).collect()
     }
 
-    /// Whether somebody records it now: on some member its lock is held.
+    /// Returns true if the scan is being recorded: its lock is held on some member.
     pub fn is_being_recorded(&self) -> bool {
         let held = |root: &Root| {
             let path = super::lock::lock_path(&root.path, &self.manifest);
@@ -271,8 +278,8 @@ impl Inventory {
         self.roots.iter().any(held)
     }
 
-    /// The manifest that carries the lock: the one on the scan's first member, or the believed copy
-    /// where that member is not given.
+    /// Returns the path of the manifest that is locked: the one on the scan's first member, or the copy in use if that
+    /// member is not among the roots.
     pub fn lock_path(&self) -> PathBuf {
         let first = self.manifest.members.first();
         let root =
@@ -283,12 +290,12 @@ impl Inventory {
     }
 }
 
-/// What a manifest says of the numbers of the files in a directory.
-fn renamed_in<'a>(manifest: &'a Manifest, directory: &str) -> Option<&'a Renamed> {
+/// Returns the renumbering of a directory's files, by a manifest.
+fn renamed_in<'a>(manifest: &'a Manifest, directory: &str) -> Option<&'a Renumbering> {
     manifest.streams.iter().find(|stream| stream.directory == directory)?.renamed.as_ref()
 }
 
-/// Directories of a scan on a root, in order. A root that cannot be listed has none.
+/// Returns the directories of a scan on a root, in order. A root that cannot be listed has none.
 fn directories(root: &Path, scan: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -297,7 +304,7 @@ fn directories(root: &Path, scan: &str) -> Vec<String> {
     names
 }
 
-/// How much a copy of the manifest says.
+/// Ranks the state of a manifest copy: later states are higher.
 fn rank(state: State) -> u8 {
     match state {
         State::Recording => 0,
@@ -306,9 +313,9 @@ fn rank(state: State) -> u8 {
     }
 }
 
-/// The copy that says most. Copies of another scan are an error: nobody can tell which is meant.
-fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error> {
-    let read = |holding: &Holding| {
+/// Returns the most advanced copy. Copies of different scans are an error, because the name is ambiguous.
+fn agree(scan: &str, holdings: &[MemberFiles]) -> Result<(Manifest, PathBuf), Error> {
+    let read = |holding: &MemberFiles| {
         holding.manifest.get().map(|m| (holding.side(MANIFEST_FILE), m.clone()))
     };
     let copies: Vec<_> = holdings.iter().filter_map(read).collect();
@@ -329,7 +336,7 @@ fn agree(scan: &str, holdings: &[Holding]) -> Result<(Manifest, PathBuf), Error>
     })
 }
 
-fn why_no_manifest(holding: &Holding) -> String {
+fn why_no_manifest(holding: &MemberFiles) -> String {
     let path = holding.side(MANIFEST_FILE);
     match &holding.manifest {
         Copy::Unreadable(why) => format!("{}: {why}", path.display()),
@@ -337,15 +344,15 @@ fn why_no_manifest(holding: &Holding) -> String {
     }
 }
 
-/// How much a manifest says.
+/// The order by which copies of a manifest are compared.
 trait Says {
     /// Blocks of all streams.
     fn blocks(&self) -> u64;
-    /// How much is told of what the streams are: it becomes known while they are recorded.
+    /// The number of streams with a description: streams are described while they are recorded.
     fn described(&self) -> usize;
-    /// How far the renaming of each stream is.
-    fn renaming(&self) -> Vec<Option<(u32, Stage)>>;
-    /// How often its redundancy was rebuilt, and whether it is told how it came to be.
+    /// The progress of each stream's renumbering.
+    fn renaming(&self) -> Vec<Option<(u32, RenumberStage)>>;
+    /// The number of rebuilds, and whether the manifest says how its redundancy was made.
     fn redundant(&self) -> Option<(u32, bool)>;
 }
 
@@ -357,7 +364,9 @@ impl Says for Manifest {
     fn described(&self) -> usize {
         let of = |stream: &Stream| {
             let told = match &stream.format {
-                Format::Vdif { frames_per_second, .. } => usize::from(frames_per_second.is_some()),
+                Format::Frames { frames_per_second, .. } => {
+                    usize::from(frames_per_second.is_some())
+                }
                 Format::Panda { header, ending, captured, connections, notes, settings } => {
                     let once = [
                         !header.is_empty(),
@@ -374,8 +383,8 @@ impl Says for Manifest {
         self.streams.iter().map(of).sum()
     }
 
-    fn renaming(&self) -> Vec<Option<(u32, Stage)>> {
-        let of = |renamed: &Renamed| (renamed.round, renamed.stage);
+    fn renaming(&self) -> Vec<Option<(u32, RenumberStage)>> {
+        let of = |renamed: &Renumbering| (renamed.round, renamed.stage);
         self.streams.iter().map(|it| it.renamed.as_ref().map(of)).collect()
     }
 
@@ -384,10 +393,10 @@ impl Says for Manifest {
     }
 }
 
-/// Chunk files of a stream by number, over all members, with who holds each.
+/// Returns the chunk files of a stream by number, over all members, each with its holding.
 pub fn chunks_by_number<'a>(
-    holdings: impl Iterator<Item = &'a Holding>,
-) -> BTreeMap<u32, Vec<(&'a Holding, &'a ChunkFile)>> {
+    holdings: impl Iterator<Item = &'a MemberFiles>,
+) -> BTreeMap<u32, Vec<(&'a MemberFiles, &'a ChunkFile)>> {
     let mut all: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for holding in holdings {
         for (number, file) in &holding.chunks {

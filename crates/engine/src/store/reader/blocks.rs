@@ -1,13 +1,13 @@
-//! The bytes of a stream's blocks, in order, read ahead and checked.
+//! Reads the bytes of a stream's blocks, in order, ahead of the consumer and checked.
 
 use std::ops::Range;
 
-use super::stream::{Placed, Presence, Stream};
-use crate::store::finding::{Finding, What};
-use crate::store::read::{Ahead, Extent, Fault, Loan, Settings, StartError};
+use super::stream::{BlockLocation, Presence, StoredStream};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
+use crate::store::read::{Ahead, BlockExtent, Fault, Loan, Settings, StartError};
 
-impl Stream {
-    /// Reads the blocks at these positions of [`Stream::blocks`], in order.
+impl StoredStream {
+    /// Reads the blocks at these positions of [`super::StoredStream::blocks`], in order.
     pub fn read(
         &self,
         positions: Range<usize>,
@@ -16,7 +16,7 @@ impl Stream {
         self.read_by(positions, settings, Ahead::start)
     }
 
-    /// The same for what may be read several times, see [`StreamReader::again`].
+    /// The same for blocks that may be read several times, see [`StreamReader::again`].
     pub fn read_in_turns(
         &self,
         positions: Range<usize>,
@@ -29,7 +29,7 @@ impl Stream {
         &self,
         positions: Range<usize>,
         settings: Settings,
-        start: fn(Vec<Extent>, usize, Settings) -> Result<Ahead, StartError>,
+        start: fn(Vec<BlockExtent>, usize, Settings) -> Result<Ahead, StartError>,
     ) -> Result<StreamReader<'_>, StartError> {
         let positions = self.within(positions);
         let cursor = Cursor {
@@ -41,15 +41,15 @@ impl Stream {
         Ok(StreamReader { stream: self, cursor, next: None })
     }
 
-    /// Those positions that there are.
+    /// Returns the positions that exist.
     fn within(&self, positions: Range<usize>) -> Range<usize> {
         positions.start.min(self.blocks.len())..positions.end.min(self.blocks.len())
     }
 
-    /// Where the blocks at these positions lie that can be read.
-    fn extents(&self, positions: &Range<usize>) -> impl Iterator<Item = Extent> {
+    /// Returns the extents of the readable blocks at these positions.
+    fn extents(&self, positions: &Range<usize>) -> impl Iterator<Item = BlockExtent> {
         let blocks = self.blocks[positions.clone()].iter();
-        blocks.filter(|placed| placed.is_readable()).map(Placed::extent)
+        blocks.filter(|placed| placed.is_readable()).map(BlockLocation::extent)
     }
 
     fn absent_before(&self, position: usize) -> usize {
@@ -60,13 +60,13 @@ impl Stream {
 /// The blocks of a stream in order, read ahead and checked.
 #[derive(Debug)]
 pub struct StreamReader<'a> {
-    stream: &'a Stream,
+    stream: &'a StoredStream,
     cursor: Cursor,
-    /// What is read once more behind the blocks of this turn.
+    /// The blocks to read again after this turn.
     next: Option<Range<usize>>,
 }
 
-/// A place in a stream, and what is read ahead of it. The stream may grow, and is always the same.
+/// A position in a stream, with read-ahead. The stream may grow; every call must pass the same stream.
 #[derive(Debug)]
 pub struct Cursor {
     ahead: Ahead,
@@ -75,22 +75,22 @@ pub struct Cursor {
     absent: usize,
 }
 
-/// What comes next in a stream.
+/// The next item of a stream.
 #[derive(Debug)]
 pub enum Item {
     /// A block.
     Block(Delivered),
-    /// Something that was recorded and cannot be given.
-    Lost(Finding),
+    /// A recorded block that cannot be delivered.
+    Lost(Diagnostic),
 }
 
-/// A block's bytes, on loan until dropped; at most one may be kept while the next is asked for.
+/// A block's bytes, on loan until dropped; the consumer may keep at most one while it requests the next.
 #[derive(Debug)]
 pub struct Delivered {
-    /// Its record and place.
-    pub placed: Placed,
-    /// What is wrong with it, if damaged blocks were asked for.
-    pub damage: Option<Finding>,
+    /// The record and location.
+    pub placed: BlockLocation,
+    /// The damage, if damaged blocks were requested.
+    pub damage: Option<Diagnostic>,
     loan: Loan,
 }
 
@@ -102,8 +102,8 @@ impl Delivered {
 }
 
 impl Item {
-    /// What is wrong with it.
-    pub fn fault(&self) -> Option<&Finding> {
+    /// The damage, if any.
+    pub fn fault(&self) -> Option<&Diagnostic> {
         match self {
             Item::Block(block) => block.damage.as_ref(),
             Item::Lost(finding) => Some(finding),
@@ -112,12 +112,12 @@ impl Item {
 }
 
 impl<'a> StreamReader<'a> {
-    /// The stream that is read.
-    pub fn stream(&self) -> &'a Stream {
+    /// The stream.
+    pub fn stream(&self) -> &'a StoredStream {
         self.stream
     }
 
-    /// Reads the blocks at these positions behind the last one of this turn, as far ahead as any.
+    /// Reads the blocks at these positions after the last one of this turn, with the usual read-ahead.
     pub fn again(&mut self, positions: Range<usize>) -> Result<(), StartError> {
         if self.next.is_none() {
             let positions = self.stream.within(positions);
@@ -127,8 +127,8 @@ impl<'a> StreamReader<'a> {
         Ok(())
     }
 
-    /// Begins with what [`again`](Self::again) was asked for. `false` if it was not, or if this turn is
-    /// not at its end.
+    /// Begins the turn that [`again`](Self::again) requested. Returns `false` if there is none, or if this turn is not
+    /// at its end.
     pub fn turn(&mut self) -> bool {
         if self.cursor.position != self.cursor.end {
             return false;
@@ -150,9 +150,10 @@ impl Iterator for StreamReader<'_> {
 }
 
 impl Cursor {
-    /// Before the block at a position of a stream that grows. So many of its absences have been told.
+    /// Returns a cursor before the block at a position of a growing stream. `absent` absences have been reported
+    /// already.
     pub fn growing(
-        stream: &Stream,
+        stream: &StoredStream,
         position: usize,
         absent: usize,
         settings: Settings,
@@ -161,12 +162,12 @@ impl Cursor {
         Ok(Self { ahead, position, end: position, absent })
     }
 
-    /// Takes on what the stream has got more.
-    pub fn extend(&mut self, stream: &Stream) -> Result<(), StartError> {
+    /// Adds the new blocks of the stream.
+    pub fn extend(&mut self, stream: &StoredStream) -> Result<(), StartError> {
         let more = stream.blocks.get(self.end..).unwrap_or_default();
         self.end += more.len();
         let readable = more.iter().filter(|placed| placed.is_readable());
-        self.ahead.extend(readable.map(Placed::extent))
+        self.ahead.extend(readable.map(BlockLocation::extent))
     }
 
     /// The position of the next block.
@@ -174,13 +175,13 @@ impl Cursor {
         self.position
     }
 
-    /// How many absences have been told.
+    /// The number of absences reported.
     pub fn absent(&self) -> usize {
         self.absent
     }
 
-    /// The next block, or the next loss, if there is any yet.
-    pub fn next(&mut self, stream: &Stream) -> Option<Item> {
+    /// Returns the next block or the next loss, if there is one yet.
+    pub fn next(&mut self, stream: &StoredStream) -> Option<Item> {
         if let Some(absent) = stream.absent.get(self.absent)
             && absent.position == self.position
         {
@@ -201,7 +202,7 @@ impl Cursor {
             (_, Some((Some(loan), fault))) => (Some(loan), fault),
             (Presence::Missing, _) => {
                 let bytes = placed.block.bytes.into();
-                return lost(What::ChunkMissing { blocks: 1, bytes });
+                return lost(DiagnosticKind::ChunkMissing { blocks: 1, bytes });
             }
             (Presence::Truncated, _) => {
                 return lost(placed.fault(&Fault::Short { got: 0 }));

@@ -1,41 +1,41 @@
 //! One clock for all blocks of a stream.
 //!
-//! Frames tell their time, or nobody knows more than when they came. The clocks of sender and host may lie
-//! years apart, so a stream goes by one of them, never by both:
+//! Frames carry a time stamp, or only their arrival time is known. The clocks of sender and host may differ by years,
+//! so a stream uses one of them, never both:
 //!
 //! ```text
 //! block            0        1        2        3        last frame
 //! its time         –        –     12.0 s   12.4 s                    until the rate was learnt, none
-//! when it came  57.0 s   57.5 s   58.0 s   58.4 s
-//! on the clock  11.0 s   11.5 s   12.0 s   12.4 s       12.8 s       the account tells both ends
+//! arrival       57.0 s   57.5 s   58.0 s   58.4 s
+//! on the clock  11.0 s   11.5 s   12.0 s   12.4 s       12.8 s       the account has both ends
 //! ```
 //!
-//! Within a block frames are taken to have come evenly, where their places do not tell more.
+//! Within a block, frames count as evenly spaced in time unless their places tell more.
 
 use fullbore_core::index::Block;
 use fullbore_core::time::{Tai, frame_ns};
 
-use super::stream::Stream;
+use super::stream::StoredStream;
 
-/// When the blocks of a stream begin, and when it ends.
+/// The start times of a stream's blocks, and the end time of the stream.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    /// By the frames' own time; else by when they came.
+    /// True if the clock is the frames' own time; false if it is the arrival time.
     pub by_frames: bool,
-    /// When each block begins, never earlier than the one before.
+    /// The start time of each block, never earlier than the one before.
     pub starts: Vec<Tai>,
-    /// When the last frame was.
+    /// The time of the last frame.
     pub end: Tai,
 }
 
 impl Clock {
-    pub fn of(stream: &Stream) -> Self {
+    pub fn of(stream: &StoredStream) -> Self {
         let by_frames = stream.blocks.iter().any(|placed| placed.block.time.is_some());
         let mut starts = match by_frames {
             true => starts_by_frames(stream),
             false => stream.blocks.iter().map(|placed| placed.block.seen).collect(),
         };
-        // A clock that was set back stands still until it has caught up.
+        // If the clock was set back, the time stays constant until the clock has caught up.
         let mut latest = Tai(i64::MIN);
         for start in &mut starts {
             latest = latest.max(*start);
@@ -46,8 +46,9 @@ impl Clock {
     }
 }
 
-/// Each block's own time; where it has none, that of its neighbours, with as much between as between their coming.
-fn starts_by_frames(stream: &Stream) -> Vec<Tai> {
+/// Returns each block's own time. A block without one gets a time relative to its neighbours, with the same spacing as
+/// the arrivals.
+fn starts_by_frames(stream: &StoredStream) -> Vec<Tai> {
     let block = |at: usize| &stream.blocks[at].block;
     let mut times: Vec<Option<Tai>> =
         stream.blocks.iter().map(|placed| placed.block.time).collect();
@@ -77,8 +78,8 @@ fn starts_by_frames(stream: &Stream) -> Vec<Tai> {
     times.iter().enumerate().map(start).collect()
 }
 
-/// When the first frame was is told by the account, once the rate was learnt.
-fn anchor_first(stream: &Stream, times: &mut [Option<Tai>]) {
+/// Takes the time of the first frame from the account, which has it once the rate was learnt.
+fn anchor_first(stream: &StoredStream, times: &mut [Option<Tai>]) {
     let earliest = times.iter().flatten().next().copied();
     let told = stream.account.as_ref().and_then(|account| account.first?.time);
     let begins = stream.blocks.first().is_some_and(|placed| placed.block.sequence == 0);
@@ -87,12 +88,12 @@ fn anchor_first(stream: &Stream, times: &mut [Option<Tai>]) {
     }
 }
 
-/// Nanoseconds from when one block came to when another did.
+/// Nanoseconds between the arrivals of two blocks.
 fn between(from: &Block, to: &Block) -> i64 {
     if from.seen.0 <= 0 { 0 } else { to.seen.since(from.seen).max(0) }
 }
 
-/// How far a block lies between two others: by when they came, else by their frames.
+/// Returns the relative position of a block between two others: by arrival, else by frames.
 fn share(from: &Block, block: &Block, to: &Block) -> (i128, i128) {
     let (whole, part) = (between(from, to), between(from, block));
     if whole > 0 && part <= whole {
@@ -102,8 +103,9 @@ fn share(from: &Block, block: &Block, to: &Block) -> (i128, i128) {
     (block.first.saturating_sub(from.first).clamp(0, whole).into(), whole.into())
 }
 
-/// When the last frame was: by its place, by the account, else by what its block holds at the rate before it.
-fn end(stream: &Stream, by_frames: bool, starts: &[Tai]) -> Tai {
+/// Returns the time of the last frame: by its place, by the account, else from the content of its block at the rate
+/// before it.
+fn end(stream: &StoredStream, by_frames: bool, starts: &[Tai]) -> Tai {
     let (Some(placed), Some(&start)) = (stream.blocks.last(), starts.last()) else {
         return Tai(0);
     };
@@ -119,7 +121,7 @@ fn end(stream: &Stream, by_frames: bool, starts: &[Tai]) -> Tai {
 }
 
 /// Nanoseconds from the first to the last frame of the last block, at the rate of all before it.
-fn length_by_rate(stream: &Stream, starts: &[Tai]) -> i64 {
+fn length_by_rate(stream: &StoredStream, starts: &[Tai]) -> i64 {
     let ([before @ .., last], [first, .., start]) = (stream.blocks.as_slice(), starts) else {
         return 0;
     };
@@ -129,7 +131,7 @@ fn length_by_rate(stream: &Stream, starts: &[Tai]) -> i64 {
     (ns * (frames - 1) / frames) as i64
 }
 
-/// When the frames of one block were.
+/// The clock of the frames of one block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockClock {
     start: Tai,
@@ -139,9 +141,9 @@ pub struct BlockClock {
 
 #[derive(Clone, Copy, Debug)]
 enum Pace {
-    /// So many frames a second: time follows from the place.
+    /// Frames per second: the time follows from the place.
     Rated(u64),
-    /// So many nanoseconds for so many frames.
+    /// Evenly spaced: this many nanoseconds for this many frames.
     Even { ns: i64, frames: i64 },
 }
 
@@ -174,7 +176,7 @@ impl BlockClock {
             Pace::Even { ns, frames } => (i128::from(frames), i128::from(ns)),
         };
         if of == 0 {
-            // All of them were at once.
+            // All frames have the same time.
             return if ns == 0 { self.first } else { i64::MAX };
         }
         let after = i64::try_from((ns * frames + of - 1) / of).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! One list of a stream's blocks out of the indexes of all members, held against the files that are there.
+//! Merges the indexes of all members into one list of a stream's blocks, and checks it against the files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,18 +11,18 @@ use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{ACCOUNT_FILE, Fill, INDEX_FILE, State};
 
-use super::stream::{Absent, Placed, Presence, Stream};
+use super::stream::{Absent, BlockLocation, Presence, StoredStream};
 use super::{about, protected};
-use crate::store::finding::{Finding, What};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
 use crate::store::gaps::Gaps;
-use crate::store::inventory::{BlockRecord, ChunkFile, Copy, Holding, Index, Inventory};
+use crate::store::inventory::{BlockRecord, ChunkFile, Copy, Index, Inventory, MemberFiles};
 use crate::store::redundancy::stripes_of;
 
-/// The making of one stream out of what its members hold.
+/// The merge of one stream from the data of its members.
 pub(super) struct Merge<'a> {
     inventory: &'a Inventory,
     number: usize,
-    findings: Vec<Finding>,
+    findings: Vec<Diagnostic>,
     complete: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Merge<'a> {
         Self { inventory, number, findings: Vec::new(), complete: members_given }
     }
 
-    pub fn finish(mut self) -> (Stream, Vec<Finding>) {
+    pub fn finish(mut self) -> (StoredStream, Vec<Diagnostic>) {
         let told = &self.inventory.manifest.streams[self.number];
         let indexes = self.indexes();
         let geometry =
@@ -46,9 +46,9 @@ impl<'a> Merge<'a> {
         let records = indexes.iter().flat_map(|(_, index)| index.gaps.iter().copied());
         let records = records.chain(told_by_stripes);
         let listed = account.iter().flat_map(|account| account.gaps.iter().copied());
-        // What stands in an index is what was done; the account helps out where that is not whole, and where a member
-        // failed: what it lost then, its index could not be told. Where frames lie as they came, its gaps are counted
-        // by time, and blocks by arrival.
+        // The indexes are authoritative. The account supplements them if an index is not whole, and if a member failed:
+        // the index of that member could not record its losses. In sequential streams, the account counts gaps by time,
+        // and blocks by arrival.
         let failed = self.inventory.manifest.members.iter().any(|member| member.failure.is_some());
         let gaps: Gaps = match (told.fill, self.complete, failed) {
             (Fill::Omit, ..) | (_, true, false) => Gaps::paint(records),
@@ -63,10 +63,11 @@ impl<'a> Merge<'a> {
             [] => blocks,
             stripes => protected::by(stripes, self.inventory, blocks, geometry),
         };
-        let mut stream = Stream {
+        let mut stream = StoredStream {
             number: self.number,
             name: told.name.to_string(),
             format: told.format.clone(),
+            codec: told.format.codec(self.inventory.manifest.armed),
             fill: told.fill,
             geometry,
             blocks,
@@ -82,7 +83,7 @@ impl<'a> Merge<'a> {
         (stream, self.findings)
     }
 
-    /// The index of every member that has one.
+    /// Returns the index of every member that has one.
     fn indexes(&mut self) -> Vec<(usize, Index)> {
         let mut indexes = Vec::new();
         for (at, holding) in self.holdings() {
@@ -94,68 +95,73 @@ impl<'a> Merge<'a> {
                     indexes.push((at, index));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // A member that no block was dealt to has no index, and needs none.
+                    // A member that received no block has no index, and needs none.
                     if !holding.chunks.is_empty() {
-                        self.index_finding(holding, What::IndexMissing);
+                        self.index_finding(holding, DiagnosticKind::IndexMissing);
                     }
                 }
                 Err(error) => {
-                    self.index_finding(holding, What::IndexUnreadable { why: error.to_string() });
+                    self.index_finding(
+                        holding,
+                        DiagnosticKind::IndexUnreadable { why: error.to_string() },
+                    );
                 }
             }
         }
         indexes
     }
 
-    fn holdings(&self) -> Vec<(usize, &'a Holding)> {
+    fn holdings(&self) -> Vec<(usize, &'a MemberFiles)> {
         let directory = &self.inventory.manifest.streams[self.number].directory;
         let all = self.inventory.holdings.iter().enumerate();
         all.filter(|(_, holding)| holding.name == *directory).collect()
     }
 
-    fn judge_index(&mut self, holding: &Holding, index: &Index) {
+    fn judge_index(&mut self, holding: &MemberFiles, index: &Index) {
         let root = &self.inventory.roots[holding.root];
         if let Some(number) = index.foreign_stream {
             let of = self.inventory.manifest.streams.get(usize::from(number));
             let of =
                 of.map_or_else(|| format!("stream {number}"), |s| format!("stream {}", s.name));
-            self.index_finding(holding, What::IndexForeign { of });
+            self.index_finding(holding, DiagnosticKind::IndexForeign { of });
         } else if index.records == 0 {
             if !holding.chunks.is_empty() || index.torn {
-                self.index_finding(holding, What::IndexMissing);
+                self.index_finding(holding, DiagnosticKind::IndexMissing);
             }
         } else if index.torn {
             let bytes = index.file_bytes.saturating_sub(index.trusted_bytes());
-            self.index_finding(holding, What::IndexCut { records: index.records, bytes });
+            self.index_finding(holding, DiagnosticKind::IndexCut { records: index.records, bytes });
         }
         if let (Some(of), Some(here)) = (index.member, root.uuid)
             && of != here
         {
-            self.index_finding(holding, What::IndexForeign { of: format!("member {of}") });
+            self.index_finding(
+                holding,
+                DiagnosticKind::IndexForeign { of: format!("member {of}") },
+            );
         }
     }
 
-    fn index_finding(&mut self, holding: &Holding, what: What) {
+    fn index_finding(&mut self, holding: &MemberFiles, what: DiagnosticKind) {
         self.complete = false;
         self.findings.push(about(self.inventory, holding, Some(INDEX_FILE), what));
     }
 
-    /// The account that the copies agree on.
+    /// Returns the account that the copies agree on.
     fn account(&mut self) -> Option<Account> {
         let mut believed: Option<(Account, PathBuf)> = None;
         for (_, holding) in self.holdings() {
             let what = match (holding.account(), &believed) {
-                (Copy::Read(copy), Some((account, path))) => {
-                    (copy != *account).then(|| What::AccountDiffers { believed: path.clone() })
-                }
+                (Copy::Read(copy), Some((account, path))) => (copy != *account)
+                    .then(|| DiagnosticKind::AccountDiffers { believed: path.clone() }),
                 (Copy::Read(copy), None) => {
                     believed = Some((copy, holding.side(ACCOUNT_FILE)));
                     None
                 }
                 // The account is written when the scan is sealed.
                 (Copy::Missing, _) if self.inventory.manifest.state == State::Recording => None,
-                (Copy::Missing, _) => Some(What::AccountMissing),
-                (Copy::Unreadable(why), _) => Some(What::AccountUnreadable { why }),
+                (Copy::Missing, _) => Some(DiagnosticKind::AccountMissing),
+                (Copy::Unreadable(why), _) => Some(DiagnosticKind::AccountUnreadable { why }),
             };
             let finding = what.map(|what| about(self.inventory, holding, Some(ACCOUNT_FILE), what));
             self.findings.extend(finding);
@@ -163,15 +169,19 @@ impl<'a> Merge<'a> {
         believed.map(|(account, _)| account)
     }
 
-    /// Every block once, in order, with the file that it lies in.
-    fn place(&mut self, indexes: &[(usize, Index)], geometry: Option<Geometry>) -> Vec<Placed> {
+    /// Returns every block once, in order, with its file.
+    fn place(
+        &mut self,
+        indexes: &[(usize, Index)],
+        geometry: Option<Geometry>,
+    ) -> Vec<BlockLocation> {
         let mut blocks = Vec::new();
         for (at, index) in indexes {
             let holding = &self.inventory.holdings[*at];
             let mut paths: BTreeMap<u32, (Arc<PathBuf>, Option<u64>)> = BTreeMap::new();
             for record in &index.blocks {
                 if let Some(why) = geometry.and_then(|it| absurd(&record.block, &it)) {
-                    let what = What::BlockAbsurd { sequence: record.block.sequence, why };
+                    let what = DiagnosticKind::BlockAbsurd { sequence: record.block.sequence, why };
                     self.index_finding(holding, what);
                     continue;
                 }
@@ -186,15 +196,15 @@ impl<'a> Merge<'a> {
         self.drop_twins(blocks)
     }
 
-    /// Of two records of one block the one stays whose bytes are there.
-    fn drop_twins(&mut self, blocks: Vec<Placed>) -> Vec<Placed> {
-        let mut kept: Vec<Placed> = Vec::with_capacity(blocks.len());
+    /// Of two records of one block, keeps the one whose bytes exist.
+    fn drop_twins(&mut self, blocks: Vec<BlockLocation>) -> Vec<BlockLocation> {
+        let mut kept: Vec<BlockLocation> = Vec::with_capacity(blocks.len());
         for placed in blocks {
             match kept.last() {
                 Some(last) if last.block.sequence == placed.block.sequence => {
                     if last.block.crc != placed.block.crc {
                         let holding = &self.inventory.holdings[placed.holding];
-                        let what = What::BlockTwice { sequence: placed.block.sequence };
+                        let what = DiagnosticKind::BlockTwice { sequence: placed.block.sequence };
                         let finding = about(self.inventory, holding, Some(INDEX_FILE), what);
                         self.findings.push(finding);
                     }
@@ -205,30 +215,32 @@ impl<'a> Merge<'a> {
         kept
     }
 
-    /// Chunk files that are not there, or too short for what the index says.
-    fn find_lost_chunks(&mut self, stream: &Stream) {
-        let mut by_file: BTreeMap<(usize, u32), Vec<&Placed>> = BTreeMap::new();
+    /// Finds chunk files that are missing, or shorter than the index says.
+    fn find_lost_chunks(&mut self, stream: &StoredStream) {
+        let mut by_file: BTreeMap<(usize, u32), Vec<&BlockLocation>> = BTreeMap::new();
         for placed in &stream.blocks {
             by_file.entry((placed.holding, placed.block.chunk)).or_default().push(placed);
         }
         for ((holding, chunk), blocks) in by_file {
-            let lost: Vec<&&Placed> =
+            let lost: Vec<&&BlockLocation> =
                 blocks.iter().filter(|placed| placed.presence != Presence::Whole).collect();
             let (Some(first), Some(last)) = (lost.first(), lost.last()) else { continue };
             let frames = first.block.first..stream.end_of(&last.block);
             let should = blocks.iter().map(|it| it.block.offset + u64::from(it.block.bytes)).max();
             let should = should.unwrap_or(0);
             let what = match self.inventory.holdings[holding].chunk(chunk) {
-                Some(file) => {
-                    What::ChunkTruncated { is: file.bytes, should, blocks: lost.len() as u64 }
-                }
-                None => What::ChunkMissing { blocks: lost.len() as u64, bytes: should },
+                Some(file) => DiagnosticKind::ChunkTruncated {
+                    is: file.bytes,
+                    should,
+                    blocks: lost.len() as u64,
+                },
+                None => DiagnosticKind::ChunkMissing { blocks: lost.len() as u64, bytes: should },
             };
             let holding = &self.inventory.holdings[holding];
-            // Of a member that is not given, the member of whoever tells of it is another one.
+            // If the member is not among the roots, the records are on another member.
             let elsewhere = first.records.as_ref().and_then(|_| first.path.parent()?.parent());
             let about = about(self.inventory, holding, None, what);
-            self.findings.push(Finding {
+            self.findings.push(Diagnostic {
                 file: Some(first.path.to_path_buf()),
                 frames: Some(frames.into()),
                 member: elsewhere.map(std::path::Path::to_owned).or(about.member.clone()),
@@ -237,8 +249,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Holes in the sequence whose frames no gap tells of.
-    fn find_absent(&mut self, stream: &Stream, blocks_told: u64) -> Vec<Absent> {
+    /// Finds holes in the sequence whose frames no gap record covers.
+    fn find_absent(&mut self, stream: &StoredStream, blocks_told: u64) -> Vec<Absent> {
         let mut absent = holes(stream);
         let known = stream.blocks.len() as u64 + absent.iter().map(|it| it.count).sum::<u64>();
         let unseen = blocks_told.saturating_sub(known);
@@ -258,8 +270,8 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Where a chunk lies, or would.
-fn located(holding: &Holding, chunk: u32) -> (Arc<PathBuf>, Option<u64>) {
+/// Returns the path of a chunk, existing or not.
+fn located(holding: &MemberFiles, chunk: u32) -> (Arc<PathBuf>, Option<u64>) {
     match holding.chunk(chunk) {
         Some(ChunkFile { path, bytes, .. }) => (Arc::new(path.clone()), Some(*bytes)),
         None => (Arc::new(holding.chunk_path(chunk)), None),
@@ -272,7 +284,7 @@ fn placed(
     path: Arc<PathBuf>,
     device: u64,
     file_bytes: Option<u64>,
-) -> Placed {
+) -> BlockLocation {
     let end = record.block.offset + u64::from(record.block.bytes);
     let presence = match file_bytes {
         Some(bytes) if end <= bytes => Presence::Whole,
@@ -280,10 +292,10 @@ fn placed(
         None => Presence::Missing,
     };
     let (block, lengths) = (record.block, record.lengths);
-    Placed { block, holding, path, device, presence, lengths, records: None, stripe: None }
+    BlockLocation { block, holding, path, device, presence, lengths, records: None, stripe: None }
 }
 
-/// Why a record that is whole cannot be true.
+/// Returns the reason why an intact record is impossible.
 pub(super) fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
     let end = block.offset.checked_add(block.bytes.into());
     let frames_bytes = u64::from(block.frames) * u64::from(geometry.frame_bytes);
@@ -305,8 +317,8 @@ pub(super) fn absurd(block: &Block, geometry: &Geometry) -> Option<String> {
     }
 }
 
-/// Holes in the sequence, at the start and between blocks, that gaps do not explain.
-fn holes(stream: &Stream) -> Vec<Absent> {
+/// Returns the holes in the sequence, at the start and between blocks, that no gap explains.
+fn holes(stream: &StoredStream) -> Vec<Absent> {
     let mut absent = Vec::new();
     let mut next = 0;
     let mut end = match stream.is_filled() {

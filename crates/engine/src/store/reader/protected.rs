@@ -1,21 +1,21 @@
-//! The stripes that blocks are in, and blocks whose index is lost with its member: what lies beside parity tells of them.
+//! Finds the stripes of blocks, and the blocks of lost indexes: the stripe metadata beside parity lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fullbore_core::layout::Geometry;
 
 use super::merge::absurd;
-use super::stream::{Placed, Presence};
+use super::stream::{BlockLocation, Presence};
 use crate::store::inventory::Inventory;
-use crate::store::redundancy::{InStripe, Told};
+use crate::store::redundancy::{InStripe, StripeRecord};
 
-/// A stream's blocks with the stripe of each, those too that only stripes tell of.
+/// Returns a stream's blocks, each with its stripe, including blocks that only stripe metadata lists.
 pub(super) fn by(
-    stripes: &[Told],
+    stripes: &[StripeRecord],
     inventory: &Inventory,
-    mut blocks: Vec<Placed>,
+    mut blocks: Vec<BlockLocation>,
     geometry: Option<Geometry>,
-) -> Vec<Placed> {
+) -> Vec<BlockLocation> {
     let mut of_chunk: BTreeMap<u32, InStripe> = BTreeMap::new();
     let known: BTreeSet<u64> = blocks.iter().map(|placed| placed.block.sequence).collect();
     for told in stripes {
@@ -33,7 +33,7 @@ pub(super) fn by(
                 holdings.find(|(_, it)| it.root == root && it.name == *name)
             });
             let bytes = file.and_then(|(_, it)| Some(it.chunk(chunk.chunk)?.bytes));
-            blocks.extend(unknown.filter(can_be).map(|record| Placed {
+            blocks.extend(unknown.filter(can_be).map(|record| BlockLocation {
                 block: record.block,
                 holding: file.map_or(told.holding, |(at, _)| at),
                 path: data.path.clone(),

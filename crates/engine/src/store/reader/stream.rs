@@ -1,102 +1,112 @@
-//! A stream as its blocks: which frames lie where, when each was, and what is nowhere.
+//! A stream as its blocks: the place and time of each frame, and the missing blocks.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use fullbore_core::account::Account;
+use fullbore_core::format::framed::FrameCodec;
 use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, Geometry};
 use fullbore_core::manifest::{self, Fill, Format};
 use fullbore_core::time::{Tai, frame_ns};
 
 use super::clock::{BlockClock, Clock};
-use crate::store::finding::{Finding, What};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
 use crate::store::gaps::Gaps;
-use crate::store::read::{Extent, Fault};
+use crate::store::read::{BlockExtent, Fault};
 use crate::store::redundancy::{InStripe, Stripe};
 
 /// One stream of a scan.
 #[derive(Clone, Debug)]
-pub struct Stream {
-    /// Its place in the manifest.
+pub struct StoredStream {
+    /// The place in the manifest.
     pub number: usize,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What its frames are.
+    /// The format of its frames.
     pub format: Format,
-    /// What stands in the place of frames that are not there.
+    /// Reads its frames, if they carry their own time.
+    pub codec: Option<FrameCodec>,
+    /// The fill in the place of absent frames.
     pub fill: Fill,
-    /// How its bytes are cut; `None` if no frame ever came.
+    /// The block geometry; `None` if no frame ever arrived.
     pub geometry: Option<Geometry>,
-    /// All blocks that any index knows, in order, each once.
-    pub blocks: Vec<Placed>,
-    /// The gaps of all indexes; of the account as well where an index is not whole.
+    /// All blocks in any index, in order, each once.
+    pub blocks: Vec<BlockLocation>,
+    /// The gaps of all indexes, and of the account if an index is not whole.
     pub gaps: Gaps,
     /// The stored account, if any copy can be read.
     pub account: Option<Account>,
-    /// Blocks that were recorded and that no index knows, by the position they would stand before.
+    /// Recorded blocks that are in no index, by the position of the block that follows them.
     pub absent: Vec<Absent>,
     /// Runs of blocks that `recover` found without a record: first sequence, count.
     pub found: Vec<(u64, u64)>,
-    /// Whether every index is there, whole, and every member given.
+    /// True if every index exists and is whole, and every member is given.
     pub complete: bool,
-    /// When its blocks were, once somebody has asked.
+    /// The clock of its blocks, computed at first use.
     pub(super) clock: OnceLock<Clock>,
 }
 
-/// A block, and where it lies.
+/// A block and its location.
 #[derive(Clone, Debug)]
-pub struct Placed {
-    /// Its index record.
+pub struct BlockLocation {
+    /// The index record.
     pub block: Block,
-    /// Which of the inventory's holdings.
+    /// The index of the inventory's holding.
     pub holding: usize,
     /// The chunk file.
     pub path: Arc<PathBuf>,
-    /// The device it lies on.
+    /// The device of the file.
     pub device: u64,
-    /// Whether the file holds all of it.
+    /// The presence of its bytes in the file.
     pub presence: Presence,
-    /// Where its index tells the lengths of its frames.
+    /// The position of its frame lengths in the index.
     pub lengths: Option<(u64, u32)>,
-    /// The records beside a parity chunk that tell of it, where its index does not.
+    /// The stripe metadata file that lists the block, if its index does not.
     pub records: Option<Arc<PathBuf>>,
-    /// What it can be made of again.
+    /// The stripe that it can be restored from.
     pub stripe: Option<InStripe>,
 }
 
-/// Whether a block's bytes are there, judged by name and size of its chunk.
+/// The presence of a block's bytes, judged by the name and size of its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// They are.
+    /// All bytes exist.
     Whole,
-    /// The chunk ends before them.
+    /// The chunk ends before the end of the block.
     Truncated,
-    /// There is no such chunk.
+    /// The chunk is missing.
     Missing,
 }
 
-/// Blocks that were recorded and that no index knows.
+/// Recorded blocks that are in no index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// They would stand before the block at this position.
+    /// The position of the block that follows them.
     pub position: usize,
-    /// Sequence of the first.
+    /// Sequence of the first block.
     pub first: u64,
-    /// How many.
+    /// The number of blocks.
     pub count: u64,
-    /// Their frames, where those can be told.
+    /// The frames of these blocks, if known.
     pub frames: Option<Range<i64>>,
 }
 
-impl Stream {
-    /// A stream of which nothing has come yet.
-    pub(in crate::store) fn beginning(number: usize, told: &manifest::Stream) -> Self {
+impl StoredStream {
+    /// True if it is bytes without frames.
+    pub fn is_of_bytes(&self) -> bool {
+        let bytes = self.geometry.is_some_and(|geometry| geometry.frame_bytes == 1);
+        bytes && self.format == Format::Raw
+    }
+
+    /// Returns a stream without any data yet.
+    pub(in crate::store) fn beginning(number: usize, told: &manifest::Stream, armed: Tai) -> Self {
         Self {
             number,
             name: told.name.to_string(),
             format: told.format.clone(),
+            codec: told.format.codec(armed),
             fill: told.fill,
             geometry: told.geometry,
             blocks: Vec::new(),
@@ -109,26 +119,27 @@ impl Stream {
         }
     }
 
-    /// Takes what has become known of it.
-    pub(in crate::store) fn describe(&mut self, told: &manifest::Stream) {
+    /// Takes the description of the stream from the manifest.
+    pub(in crate::store) fn describe(&mut self, told: &manifest::Stream, armed: Tai) {
         self.format = told.format.clone();
+        self.codec = told.format.codec(armed);
         self.fill = told.fill;
         self.geometry = told.geometry.or(self.geometry);
         self.forget_clock();
     }
 
-    /// It has other blocks than before: when they were is found out anew.
+    /// Drops the clock after the list of blocks has changed; the next use computes it again.
     pub(crate) fn forget_clock(&mut self) {
         self.clock = OnceLock::new();
     }
 
-    /// Whether frames have places, those that are not there too. Else they lie as they came, and an index
+    /// Returns true if the stream is indexed: frames have places, absent ones too. In a sequential stream, an index
     /// counts arrivals.
     pub fn is_filled(&self) -> bool {
         self.fill != Fill::Omit
     }
 
-    /// The first and the last index by the account, where indices are places.
+    /// Returns the first and the last index by the account, if indices are places.
     pub fn placed_edges(&self) -> Option<(i64, i64)> {
         let account = self.account.as_ref().filter(|_| self.is_filled())?;
         Some((account.first?.index, account.last?.index))
@@ -144,12 +155,12 @@ impl Stream {
         self.blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum()
     }
 
-    /// Bytes that a block can have.
+    /// The maximum size of a block.
     pub fn block_bytes(&self) -> usize {
         self.geometry.map_or(ALIGNMENT as usize, |geometry| geometry.block_bytes as usize)
     }
 
-    /// The stripes that its blocks are in, each once.
+    /// Returns the stripes of its blocks, each once.
     pub fn stripes(&self) -> Vec<Arc<Stripe>> {
         let mut all: Vec<Arc<Stripe>> =
             self.blocks.iter().filter_map(|it| Some(it.stripe.as_ref()?.stripe.clone())).collect();
@@ -158,7 +169,7 @@ impl Stream {
         all
     }
 
-    /// The frames of a block, for streams whose frames have one length.
+    /// Returns the frames of a block, for streams whose frames have one length.
     pub fn frames<'a>(&'a self, block: &Block, bytes: &'a [u8]) -> Frames<'a> {
         let frame_bytes = self.geometry.map_or(0, |geometry| geometry.frame_bytes) as usize;
         let frames = bytes.len().checked_div(frame_bytes).unwrap_or(0);
@@ -166,22 +177,22 @@ impl Stream {
         Frames { stream: self, next, bytes, frame_bytes: frame_bytes.max(1), frames }
     }
 
-    /// Frames of the stream per second, all threads together, where the format tells.
+    /// Frames of the stream per second, all threads together, if the format has a rate.
     pub fn frames_per_second(&self) -> Option<u64> {
         let (rate, threads) = self.rate_of_thread()?;
         Some(rate.saturating_mul(threads.unsigned_abs()))
     }
 
-    /// When a block begins, by the one clock that the stream goes by: its frames' own, else the host's.
+    /// Returns the start time of a block, by the clock of the stream: its frames' own, else the host's.
     pub fn time_of_block(&self, block: &Block) -> Tai {
         let known = self.position(block).and_then(|at| self.clock().starts.get(at).copied());
         known.or(block.time).unwrap_or(block.seen)
     }
 
-    /// When the frames of a block were.
+    /// Returns the clock of the frames of a block.
     pub fn clock_of(&self, block: &Block) -> BlockClock {
         let start = self.time_of_block(block);
-        // Where frames lie as they came, their numbers count arrivals of all threads.
+        // In sequential streams, frame numbers count arrivals of all threads.
         let rate = self.frames_per_second().filter(|_| self.is_filled() && self.goes_by_frames());
         if let Some(rate) = rate {
             return BlockClock::rated(start, block.first, rate);
@@ -200,23 +211,27 @@ impl Stream {
         }
     }
 
-    /// The time of a frame as near as it is known, by the same clock.
+    /// Returns the approximate time of a frame, by the same clock.
     pub fn time_near(&self, index: i64) -> Option<Tai> {
         let last = self.blocks.last()?;
         let time = self.clock_of(&self.blocks[self.position_of(index)?].block).time(index);
-        // What lies behind the last frame comes after it, even if nothing tells how long.
+        // An index behind the last frame is later than that frame, even if no rate is known.
         let behind = index >= self.end_of(&last.block);
         Some(if behind { time.max(self.clock().end.plus_ns(1)) } else { time })
     }
 
-    /// The next frame to come at an instant of the host's clock, and its first byte as `cat` gives it: within a block
-    /// frames are taken to have come evenly. Of a stream that goes on being recorded (`live`) nothing is known from its
-    /// last block on.
+    /// Returns the next frame to arrive at an instant of the host's clock, and its first byte as `cat` prints it.
+    /// Within a block, frames count as arriving evenly. For a scan that is still being recorded (`live`), nothing is
+    /// known behind the start of its last block. Without the index of a member, nothing is known behind the first of
+    /// its blocks.
     pub fn received_by(&self, time: Tai, live: bool) -> Option<(i64, u64)> {
         let first = self.blocks.first()?;
         let Some(at) = self.blocks.iter().rposition(|placed| placed.block.seen <= time) else {
-            return Some((first.block.first, 0));
+            return self.is_whole_to(0).then_some((first.block.first, 0));
         };
+        if !self.is_whole_to(at + 1) {
+            return None;
+        }
         let block = &self.blocks[at].block;
         let before: u64 = self.blocks[..at].iter().map(|it| u64::from(it.block.bytes)).sum();
         let end = match self.blocks.get(at + 1) {
@@ -237,27 +252,35 @@ impl Stream {
         Some((block.first.saturating_add_unsigned(frames), before + byte))
     }
 
-    /// When its last frame came; if nobody has said it, when the last block began.
+    /// True if no block up to this position can be in an index that is absent or damaged.
+    fn is_whole_to(&self, at: usize) -> bool {
+        let in_order =
+            |(number, placed): (usize, &BlockLocation)| placed.block.sequence == number as u64;
+        let first = self.blocks.get(..=at);
+        self.complete || first.is_some_and(|blocks| blocks.iter().enumerate().all(in_order))
+    }
+
+    /// Returns the arrival of its last frame; if unknown, the start of the last block.
     fn last_seen(&self) -> Tai {
         let told = self.account.as_ref().and_then(|account| account.last);
         let last = self.blocks.last().map_or(Tai(0), |placed| placed.block.seen);
         told.map_or(last, |edge| edge.seen.max(last))
     }
 
-    /// The block with a byte of the stream, and how far into it that lies.
+    /// Returns the block that contains a byte of the stream, and the offset of the byte in it.
     fn block_at_byte(&self, byte: u64) -> Option<(usize, u64)> {
         let mut before = 0;
         for (at, placed) in self.blocks.iter().enumerate() {
             let end = before + u64::from(placed.block.bytes);
             if byte < end {
-                return Some((at, byte - before));
+                return self.is_whole_to(at).then_some((at, byte - before));
             }
             before = end;
         }
         None
     }
 
-    /// The frame with a byte of the stream; with varying lengths, about that frame.
+    /// Returns the frame that contains a byte of the stream; approximate if lengths vary.
     pub fn frame_at_byte(&self, byte: u64) -> Option<i64> {
         let (at, into) = self.block_at_byte(byte)?;
         let block = &self.blocks[at].block;
@@ -268,18 +291,18 @@ impl Stream {
         Some(block.first.saturating_add_unsigned(frames))
     }
 
-    /// When a byte of the stream had come, by the host's clock, as [`Self::received_by`] tells it.
+    /// Returns the arrival time of a byte of the stream, by the host's clock, consistent with [`Self::received_by`].
     pub fn received_when(&self, byte: u64) -> Option<Tai> {
-        let (at, into) = self.block_at_byte(byte)?;
+        let (at, into) = self.block_at_byte(byte).filter(|(at, _)| self.is_whole_to(at + 1))?;
         let block = &self.blocks[at].block;
         let end = self.blocks.get(at + 1).map_or_else(|| self.last_seen(), |it| it.block.seen);
         let ns = i128::from(end.since(block.seen).max(0)) * i128::from(into);
-        // Up, so that what had come by then reaches the byte.
+        // Rounded up, so that the data received by then includes the byte.
         let ns = (ns + i128::from(block.bytes) - 1) / i128::from(block.bytes.max(1));
         Some(block.seen.plus_ns(ns as i64))
     }
 
-    /// Whether there is any time between its first frame and its last: else one cannot be told from another by it.
+    /// Returns true if its first and last frame differ in time. If not, time cannot select frames.
     pub fn is_timed(&self) -> bool {
         let frames =
             || self.blocks.iter().map(|placed| u64::from(placed.block.frames)).sum::<u64>();
@@ -287,12 +310,12 @@ impl Stream {
         clock.starts.first().is_some_and(|first| clock.end > *first || frames() == 1)
     }
 
-    /// Whether it goes by its frames' own time.
+    /// Returns true if the clock is its frames' own time.
     pub fn goes_by_frames(&self) -> bool {
         self.clock().by_frames
     }
 
-    /// How far the clock of its frames is ahead of the host's.
+    /// Returns the offset of the frames' clock against the host's.
     pub(super) fn ahead_ns(&self) -> Option<i64> {
         let mut blocks = self.blocks.iter().map(|placed| &placed.block);
         blocks.find_map(|block| Some(block.time?.since(block.seen)))
@@ -302,15 +325,15 @@ impl Stream {
         self.clock.get_or_init(|| Clock::of(self))
     }
 
-    /// The place of a block among those that are known.
+    /// Returns the position of a block among the known ones.
     fn position(&self, block: &Block) -> Option<usize> {
         self.blocks.binary_search_by_key(&block.sequence, |placed| placed.block.sequence).ok()
     }
 
-    /// The block nearest to a frame that tells its time: until the rate was learnt, none does.
+    /// Returns the nearest block to a frame that has a time: until the rate was learnt, none has.
     fn timed_near(&self, index: i64) -> Option<(&Block, Tai)> {
         let at = self.position_of(index)?;
-        let timed = |placed: &'_ Placed| placed.block.time.is_some();
+        let timed = |placed: &'_ BlockLocation| placed.block.time.is_some();
         let placed = match self.blocks[at..].iter().find(|placed| timed(placed)) {
             Some(placed) => placed,
             None => self.blocks[..at].iter().rev().find(|placed| timed(placed))?,
@@ -318,7 +341,7 @@ impl Stream {
         Some((&placed.block, placed.block.time?))
     }
 
-    /// The time of a frame, where it follows from its place. (Else the frame itself tells it, if any.)
+    /// Returns the time of a frame, if it follows from the frame's place. (If not, the frame itself may carry a time.)
     pub fn time_of(&self, index: i64) -> Option<Tai> {
         if !self.is_filled() {
             return None;
@@ -327,7 +350,7 @@ impl Stream {
         self.time_by_place(block, time, index)
     }
 
-    /// The time of a frame, counted from a block whose time is known, if frames have places and a rate.
+    /// Returns the time of a frame relative to a block of known time, if frames have places and a rate.
     pub(super) fn time_by_place(&self, block: &Block, time: Tai, index: i64) -> Option<Tai> {
         let (rate, threads) = self.rate_of_thread().filter(|_| self.is_filled())?;
         let slots = index.div_euclid(threads).saturating_sub(block.first.div_euclid(threads));
@@ -335,17 +358,17 @@ impl Stream {
         Some(time.plus_ns(if slots < 0 { -ns } else { ns }))
     }
 
-    /// Frames of each thread per second, and how many threads lie frame by frame.
+    /// Returns the frames of each thread per second, and the number of threads that alternate frame by frame.
     fn rate_of_thread(&self) -> Option<(u64, i64)> {
         match &self.format {
-            Format::Vdif { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
+            Format::Frames { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
                 Some((*rate, threads.len().max(1) as i64))
             }
-            Format::Vdif { .. } | Format::Panda { .. } | Format::Raw => None,
+            Format::Frames { .. } | Format::Panda { .. } | Format::Raw => None,
         }
     }
 
-    /// The index of the first frame at or after an instant, as near as the time of frames is known.
+    /// Returns the index of the first frame at or after an instant, as exactly as the frame times are known.
     pub fn index_at(&self, time: Tai) -> Option<i64> {
         let clock = self.clock();
         let after = clock.starts.partition_point(|start| *start < time);
@@ -369,7 +392,7 @@ impl Stream {
         }
     }
 
-    /// The position of the block that holds a frame: the last one that begins at or before it.
+    /// Returns the position of the block that holds a frame: the last one that begins at or before it.
     pub fn position_of(&self, index: i64) -> Option<usize> {
         if self.blocks.is_empty() {
             return None;
@@ -379,10 +402,10 @@ impl Stream {
     }
 }
 
-impl Placed {
-    /// What is to be read.
-    pub fn extent(&self) -> Extent {
-        Extent {
+impl BlockLocation {
+    /// Returns the extent to read.
+    pub fn extent(&self) -> BlockExtent {
+        BlockExtent {
             path: self.path.clone(),
             device: self.device,
             offset: self.block.offset,
@@ -392,14 +415,19 @@ impl Placed {
         }
     }
 
-    /// Whether it may be read: its file holds it, or parity may.
+    /// Returns true if reading it may succeed: its file holds it, or parity may restore it.
     pub fn is_readable(&self) -> bool {
         self.presence == Presence::Whole || self.stripe.is_some()
     }
 
-    /// A finding about this block.
-    pub fn finding(&self, stream: &Stream, root: Option<&Path>, what: What) -> Finding {
-        Finding {
+    /// Makes a diagnostic about this block.
+    pub fn finding(
+        &self,
+        stream: &StoredStream,
+        root: Option<&Path>,
+        what: DiagnosticKind,
+    ) -> Diagnostic {
+        Diagnostic {
             stream: Some(stream.name.clone()),
             member: root.map(Path::to_owned),
             file: Some(self.path.to_path_buf()),
@@ -408,29 +436,31 @@ impl Placed {
         }
     }
 
-    /// What a fault of reading is, as a finding.
-    pub fn fault(&self, fault: &Fault) -> What {
+    /// Converts a read fault into a diagnostic.
+    pub fn fault(&self, fault: &Fault) -> DiagnosticKind {
         let (first, count, offset) = (self.block.sequence, 1, self.block.offset);
         match fault {
-            Fault::Checksum { .. } => What::BlocksDamaged { first, count, offset },
+            Fault::Checksum { .. } => DiagnosticKind::BlocksDamaged { first, count, offset },
             Fault::Short { got } => {
                 let why = format!("the file ends {got} bytes into it");
-                What::BlocksUnreadable { first, count, offset, why }
+                DiagnosticKind::BlocksUnreadable { first, count, offset, why }
             }
-            Fault::System(why) => What::BlocksUnreadable { first, count, offset, why: why.clone() },
+            Fault::System(why) => {
+                DiagnosticKind::BlocksUnreadable { first, count, offset, why: why.clone() }
+            }
         }
     }
 }
 
 impl Absent {
-    /// What is to be told of them.
-    pub fn finding(&self, stream: &Stream) -> Finding {
-        Finding {
+    /// Makes the diagnostic about these blocks.
+    pub fn finding(&self, stream: &StoredStream) -> Diagnostic {
+        Diagnostic {
             stream: Some(stream.name.clone()),
             member: None,
             file: None,
             frames: self.frames.clone().map(Into::into),
-            what: What::BlocksAbsent { first: self.first, count: self.count },
+            what: DiagnosticKind::BlocksAbsent { first: self.first, count: self.count },
         }
     }
 }
@@ -438,18 +468,18 @@ impl Absent {
 /// One frame of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its index in the stream.
+    /// The index in the stream.
     pub index: i64,
-    /// Whether it stands in the place of a frame that is not there.
+    /// True if it is fill in the place of an absent frame.
     pub fill: bool,
-    /// All of it.
+    /// The bytes of the frame.
     pub bytes: &'a [u8],
 }
 
 /// The frames of one block, in order.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
-    stream: &'a Stream,
+    stream: &'a StoredStream,
     next: i64,
     bytes: &'a [u8],
     frame_bytes: usize,

@@ -1,5 +1,6 @@
 use std::ops::Range;
 
+use fullbore_core::format::framed::FrameKind;
 use fullbore_core::gap::Cause;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::time::Tai;
@@ -12,7 +13,11 @@ fn opened(store: &Store, laid: &Laid) -> Scan {
     Scan::open(&store.roots(), &laid.name).unwrap()
 }
 
-fn all(stream: &Stream, positions: Range<usize>, settings: Settings) -> (Vec<u8>, Vec<What>) {
+fn all(
+    stream: &StoredStream,
+    positions: Range<usize>,
+    settings: Settings,
+) -> (Vec<u8>, Vec<DiagnosticKind>) {
     let reader = stream.read(positions, settings).unwrap();
     let (mut bytes, mut losses) = (Vec::new(), Vec::new());
     for item in reader {
@@ -52,7 +57,7 @@ fn a_lost_chunk_is_told_in_its_place_and_the_rest_is_read() {
     let (bytes, losses) = all(&scan.streams[0], 0..usize::MAX, Settings::default());
     let chunk = 3 * 16384;
     assert_eq!(bytes, [&laid.bytes[0][..chunk], &laid.bytes[0][2 * chunk..]].concat());
-    assert_eq!(losses, vec![What::ChunkMissing { blocks: 1, bytes: 16384 }; 3]);
+    assert_eq!(losses, vec![DiagnosticKind::ChunkMissing { blocks: 1, bytes: 16384 }; 3]);
     let [finding] = scan.findings.as_slice() else { panic!("{:?}", scan.findings) };
     assert_eq!(finding.frames, Some((96..192).into()));
 }
@@ -67,7 +72,7 @@ fn a_lost_index_is_told_where_its_blocks_would_stand() {
     let firsts: Vec<u64> = losses
         .iter()
         .map(|what| match what {
-            What::BlocksAbsent { first, count: 3 } => *first,
+            DiagnosticKind::BlocksAbsent { first, count: 3 } => *first,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -133,8 +138,8 @@ fn where_frames_lie_as_they_came_a_time_finds_their_block_and_about_where_in_it(
 /// Nanoseconds of a block at the rate of one thread.
 const BLOCK_NS: i64 = 320_000_000;
 
-/// A stream that lies as it came, whose blocks came at their pace, `late` after the last frame's time.
-fn as_it_came(store: &Store, late: i64, frames: u64) -> Stream {
+/// Returns a sequential stream whose blocks arrived at their rate, `late` after the last frame's time.
+fn as_it_came(store: &Store, late: i64, frames: u64) -> StoredStream {
     let plan = StreamPlan::vdif("a").fill(Fill::Omit).frames(frames);
     let laid = store.lay_down(&format!("r1_{frames}_{}", late.unsigned_abs()), &[plan]);
     let mut stream = opened(store, &laid).streams.remove(0);
@@ -156,7 +161,9 @@ fn all_blocks_go_by_the_clock_of_the_frames_once_some_of_them_tell_it() {
         for (untimed, sealed) in [(0..4, true), (0..4, false), (7..9, true), (30..32, false)] {
             let mut stream = as_it_came(&store, late, 1000 + 24);
             stream.blocks[untimed].iter_mut().for_each(|placed| placed.block.time = None);
-            let Format::Vdif { frames_per_second, .. } = &mut stream.format else { unreachable!() };
+            let Format::Frames { frames_per_second, .. } = &mut stream.format else {
+                unreachable!()
+            };
             (*frames_per_second, stream.account) = (None, stream.account.filter(|_| sealed));
             for (n, placed) in stream.blocks.iter().enumerate() {
                 let time = start().plus_ns(n as i64 * BLOCK_NS);
@@ -176,7 +183,7 @@ fn all_blocks_go_by_the_clock_of_the_frames_once_some_of_them_tell_it() {
 fn what_the_account_tells_of_the_ends_outweighs_when_blocks_came() {
     let store = Store::new(1);
     let mut stream = as_it_came(&store, 5, 100);
-    // The host was held up before the second and the third block.
+    // The host was delayed before the second and the third block.
     for (n, placed) in stream.blocks.iter_mut().enumerate() {
         placed.block.seen = placed.block.seen.plus_ns([0, BLOCK_NS, BLOCK_NS, 0][n]);
         placed.block.time = placed.block.time.filter(|_| n == 2);
@@ -195,13 +202,13 @@ fn the_last_block_of_what_tells_no_time_takes_its_share_of_the_rate_before_it() 
         if untimed {
             stream.blocks.iter_mut().for_each(|placed| placed.block.time = None);
         }
-        // Recovered, the last that is known of it is when its last block came.
+        // After a recovery, the arrival of the last block is the latest known time.
         let account = stream.account.as_mut().filter(|_| !sealed);
         let last = stream.blocks[3].block;
         if let Some(edge) = account.and_then(|account| account.last.as_mut()) {
             (edge.seen, edge.time) = (last.seen, last.time);
         }
-        // Eight frames of the 32 that a block has.
+        // Eight frames of the 32 in a block.
         assert_eq!(stream.time_near(103), Some(start().plus_ns(1_030_000_000)));
         assert_eq!(stream.time_near(99), Some(start().plus_ns(990_000_000)));
         assert_eq!(stream.index_at(start().plus_ns(1_030_000_001)), Some(104));
@@ -213,13 +220,13 @@ fn a_single_block_is_told_by_the_account_or_not_at_all() {
     let store = Store::new(1);
     let mut stream = as_it_came(&store, 0, 20);
     stream.blocks[0].block.time = None;
-    let mut blind = Stream { account: None, ..stream.clone() };
+    let mut blind = StoredStream { account: None, ..stream.clone() };
     assert!(stream.is_timed() && !blind.is_timed());
     assert_eq!(stream.index_at(start().plus_ns(95_000_000)), Some(10));
     assert_eq!(stream.time_near(10), Some(start().plus_ns(100_000_000)));
     let behind = stream.time_near(20).unwrap();
     assert!(behind > stream.time_near(19).unwrap() && stream.index_at(behind) == Some(20));
-    blind = Stream { blocks: Vec::new(), clock: Default::default(), ..blind };
+    blind = StoredStream { blocks: Vec::new(), clock: Default::default(), ..blind };
     assert!(!blind.is_timed() && blind.time_near(0).is_none() && blind.index_at(start()).is_none());
 }
 
@@ -283,9 +290,13 @@ fn of_copies_the_one_is_believed_that_tells_most_of_what_the_streams_are() {
         let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
         let newer = Scan::open(&store.roots(), &laid.name).unwrap().manifest;
         let mut manifest = newer.clone();
-        // As one is that was written before the first frame came, and is still to be replaced.
-        manifest.streams[0].format =
-            Format::Vdif { frames_per_second: None, derived: false, threads: vec![] };
+        // Like a manifest that was written before the first frame arrived.
+        manifest.streams[0].format = Format::Frames {
+            kind: FrameKind::Vdif,
+            frames_per_second: None,
+            derived: false,
+            threads: vec![],
+        };
         manifest.streams[0].geometry = None;
         std::fs::write(laid.manifest_path(0, older), manifest.to_json()).unwrap();
         let scan = Scan::open(&store.roots(), &laid.name).unwrap();

@@ -1,4 +1,4 @@
-//! The files of a stream made what they were found to be.
+//! Applies the result of the examination to the files of a stream.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -12,36 +12,36 @@ use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
 
 use super::Error;
-use super::examine::{Chunk, Part};
-use super::rebuild::Rebuilt;
+use super::reconstruct::Reconstructed;
+use super::scan_chunks::{Chunk, MemberPart};
 use crate::clock::Clock;
 use crate::store::SPARE_FILE;
-use crate::store::dying;
-use crate::store::inventory::{Holding, Inventory, SUPERSEDED_SUFFIX};
+use crate::store::crash_hooks;
+use crate::store::inventory::{Inventory, MemberFiles, SUPERSEDED_SUFFIX};
 use crate::store::lock::sync_directory;
 
-/// Called before every change of a file: a test dies at each of them in turn.
+/// Called before every change of a file: a test crashes at each of them in turn.
 pub(super) fn step() -> Result<(), Error> {
-    dying::step().map_err(|died| write_error(Path::new("anything"), "dying", died))
+    crash_hooks::step().map_err(|died| write_error(Path::new("anything"), "dying", died))
 }
 
-/// Cuts and places the chunks of every member, then replaces the indexes that are not as they should be.
-pub fn apply(inventory: &Inventory, rebuilt: &Rebuilt) -> Result<(), Error> {
-    for part in &rebuilt.parts {
+/// Cuts the chunks of every member and renames them into place, then replaces the indexes that are wrong.
+pub fn apply(inventory: &Inventory, reconstructed: &Reconstructed) -> Result<(), Error> {
+    for part in &reconstructed.parts {
         let holding = &inventory.holdings[part.holding];
         place_chunks(holding, part)?;
     }
-    // The first member that has an index is told the gaps that no member knows of.
-    let mut new_gaps = rebuilt.new_gaps.as_slice();
-    for (at, part) in rebuilt.parts.iter().enumerate() {
+    // The first member that has an index gets the gaps that are in no index.
+    let mut new_gaps = reconstructed.new_gaps.as_slice();
+    for (at, part) in reconstructed.parts.iter().enumerate() {
         let holding = &inventory.holdings[part.holding];
-        let additions = Additions::of(rebuilt, at, std::mem::take(&mut new_gaps));
-        write_index(inventory, holding, rebuilt, part, &additions)?;
+        let additions = Additions::of(reconstructed, at, std::mem::take(&mut new_gaps));
+        write_index(inventory, holding, reconstructed, part, &additions)?;
     }
     Ok(())
 }
 
-fn place_chunks(holding: &Holding, part: &Part) -> Result<(), Error> {
+fn place_chunks(holding: &MemberFiles, part: &MemberPart) -> Result<(), Error> {
     for chunk in &part.chunks {
         place_chunk(holding, chunk)?;
     }
@@ -53,10 +53,10 @@ fn place_chunks(holding: &Holding, part: &Part) -> Result<(), Error> {
     Ok(())
 }
 
-fn place_chunk(holding: &Holding, chunk: &Chunk) -> Result<(), Error> {
+fn place_chunk(holding: &MemberFiles, chunk: &Chunk) -> Result<(), Error> {
     let Some(file) = &chunk.file else { return Ok(()) };
     let name = chunk_file(&holding.name, chunk.number);
-    // A chunk that was complete is somebody's data, even if none of it is what its records say.
+    // A complete chunk may hold the user's data, even if none of it matches its records.
     if chunk.superseded || (chunk.end == 0 && !file.unfinished && file.bytes > 0) {
         let aside = holding.side(&format!("{name}{SUPERSEDED_SUFFIX}"));
         return rename(&file.path, &aside);
@@ -103,13 +103,13 @@ pub(super) fn write_error(path: &Path, doing: &'static str, source: io::Error) -
 /// Records that a member's index lacks.
 struct Additions {
     entries: Vec<Entry>,
-    /// Blocks that the index will have.
+    /// The number of blocks that the index will have.
     blocks: u64,
 }
 
 impl Additions {
-    fn of(rebuilt: &Rebuilt, part: usize, gaps: &[Gap]) -> Self {
-        let own = || rebuilt.blocks.iter().filter(|whole| whole.part == part);
+    fn of(reconstructed: &Reconstructed, part: usize, gaps: &[Gap]) -> Self {
+        let own = || reconstructed.blocks.iter().filter(|whole| whole.part == part);
         let found = || own().filter(|whole| whole.found).map(|whole| whole.block);
         let mut entries: Vec<Entry> = runs(found().map(|block| block.sequence))
             .into_iter()
@@ -121,7 +121,7 @@ impl Additions {
     }
 }
 
-/// Neighbouring numbers as first and count.
+/// Returns consecutive numbers as pairs of first number and count.
 fn runs(sequences: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for sequence in sequences {
@@ -133,12 +133,12 @@ fn runs(sequences: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
     runs
 }
 
-/// Replaces an index by its true records and what it lacks; leaves one alone that is as it should be.
+/// Replaces an index by its valid records and the missing ones; leaves a correct index alone.
 fn write_index(
     inventory: &Inventory,
-    holding: &Holding,
-    rebuilt: &Rebuilt,
-    part: &Part,
+    holding: &MemberFiles,
+    reconstructed: &Reconstructed,
+    part: &MemberPart,
     additions: &Additions,
 ) -> Result<(), Error> {
     let path = holding.side(INDEX_FILE);
@@ -154,11 +154,13 @@ fn write_index(
         let mut to = BufWriter::with_capacity(1 << 20, file);
         let codec = Codec::of_scan(inventory.manifest.uuid);
         copy_records(&path, part, codec, &mut to)?;
-        for entry in header(inventory, holding, rebuilt, part).iter().chain(&additions.entries) {
-            to.write_all(&codec.encode(rebuilt.number as u16, entry))?;
+        for entry in
+            header(inventory, holding, reconstructed, part).iter().chain(&additions.entries)
+        {
+            to.write_all(&codec.encode(reconstructed.number as u16, entry))?;
         }
         let mark = Entry::Mark { blocks: additions.blocks, at: Clock::new().now() };
-        to.write_all(&codec.encode(rebuilt.number as u16, &mark))?;
+        to.write_all(&codec.encode(reconstructed.number as u16, &mark))?;
         to.into_inner()?.sync_all()?;
         std::fs::rename(&aside, &path)?;
         sync_directory(&holding.path.join(SIDE_DIRECTORY))
@@ -173,14 +175,14 @@ fn remove_quietly(path: &PathBuf) -> io::Result<()> {
     }
 }
 
-/// The record that opens an index which has none.
+/// Returns the header record for an index that has none.
 fn header(
     inventory: &Inventory,
-    holding: &Holding,
-    rebuilt: &Rebuilt,
-    part: &Part,
+    holding: &MemberFiles,
+    reconstructed: &Reconstructed,
+    part: &MemberPart,
 ) -> Option<Entry> {
-    let geometry = rebuilt.geometry.filter(|_| part.index.records == 0)?;
+    let geometry = reconstructed.geometry.filter(|_| part.index.records == 0)?;
     Some(Entry::Header {
         member: inventory.roots[holding.root].uuid.unwrap_or_default(),
         frame_bytes: geometry.frame_bytes,
@@ -189,8 +191,13 @@ fn header(
     })
 }
 
-/// Copies the records that can be trusted, without those of blocks that are no more.
-fn copy_records(path: &Path, part: &Part, codec: Codec, to: &mut impl Write) -> io::Result<()> {
+/// Copies the valid records, without those of dropped blocks.
+fn copy_records(
+    path: &Path,
+    part: &MemberPart,
+    codec: Codec,
+    to: &mut impl Write,
+) -> io::Result<()> {
     if part.index.records == 0 {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Why a scan could not be recovered.
+//! Errors of `recover`.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,47 +8,47 @@ use crate::store::lock;
 use crate::store::read::StartError;
 use crate::store::renumber;
 
-/// A scan that could not be recovered. Nothing was lost by trying.
+/// The reason why a scan could not be recovered. The attempt lost nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be looked at.
+    /// The inventory could not be taken.
     #[error(transparent)]
     Inventory(#[from] inventory::Error),
-    /// Somebody records it, or its manifest cannot be written.
+    /// Another process is recording the scan, or its manifest cannot be written.
     #[error(transparent)]
     Lock(#[from] lock::Error),
-    /// Its manifest is of a later version of this program.
+    /// The manifest is of a later version of this program.
     #[error("{}: the manifest is of a later version of this program", path.display())]
     LaterVersion {
         /// The manifest.
         path: PathBuf,
     },
-    /// Of a scan without a manifest nothing else is there.
-    #[error("scan {scan}: there is neither a manifest of it, nor an index, an account or a chunk")]
+    /// A scan without a manifest, and without any other file.
+    #[error("scan {scan}: no manifest, index, account or chunk exists")]
     NothingLeft {
         /// The scan.
         scan: String,
     },
-    /// A member is not there.
+    /// A member is missing.
     #[error("scan {scan}: members are missing: {}", listed(members))]
     MembersAbsent {
         /// The scan.
         scan: String,
-        /// Where each was.
+        /// The former path of each member.
         members: Vec<PathBuf>,
     },
-    /// No memory or threads.
+    /// Memory or threads are not available.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Chunk files could not be put in order.
+    /// Chunk files could not be renumbered.
     #[error(transparent)]
     Renumber(#[from] renumber::Error),
     /// A file could not be read.
-    #[error("{}: reading it: {source}", path.display())]
+    #[error("{}: cannot be read: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A file could not be changed.
@@ -56,28 +56,28 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::Inventory(error) => error.hint(),
             Error::Lock(error) => error.hint(),
             Error::MembersAbsent { .. } => Some(
-                "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or do without what they hold \
+                "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or give up their data \
                  (--without-absent-members)",
             ),
             Error::Write { .. } | Error::Renumber(_) => {
-                Some("mend that, and recover the scan again")
+                Some("fix the cause, then recover the scan again")
             }
             Error::LaterVersion { .. } => Some("recover it with that version"),
-            Error::NothingLeft { .. } => Some("`fullbore rm` takes the empty directories away"),
+            Error::NothingLeft { .. } => Some("`fullbore rm` removes the empty directories"),
             Error::Start(_) | Error::Read { .. } => None,
         }
     }

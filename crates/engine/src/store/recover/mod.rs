@@ -1,37 +1,37 @@
-//! A scan that its recorder left unsealed, made a sealed one.
+//! Seals a scan that its recorder left unsealed.
 //!
 //! ```text
-//! remake    names, indexes, accounts, frames ► a manifest, where no copy of it can be read
+//! remake    names, indexes, accounts, frames ► a manifest, if no copy of it is readable
 //! examine   index ► blocks after the last durable mark are read and checked; a chunk is cut at the
 //!                   first one that is not whole
-//!           chunks ► what lies behind the last record is kept as far as it can be recognised
+//!           chunks ► data behind the last record is kept as far as it can be recognised
 //! rebuild   both ► the sequence, its gaps, the account
-//! intact            a stream that has lost nothing keeps the account that was there
-//! times     accounts, frames, files ► from when until when, where the manifest had to be made
-//! apply     chunks cut and put in place ► indexes ► accounts ► manifests
-//! tail      what was kept of blocks that were not full ► a chunk, its records; then all from the start, with it
-//! renumber  chunk files renamed, where their order is not that of the stream
+//! intact            a stream that has lost nothing keeps its former account
+//! times     accounts, frames, files ► start and end times, if the manifest had to be remade
+//! apply     chunks cut and renamed into place ► indexes ► accounts ► manifests
+//! tail      partial blocks from the journal ► a chunk and its records; then all steps again, with them
+//! renumber  chunk files renamed, if their order is not that of the stream
 //! ```
 //!
-//! Every step leaves a scan that can be recovered again with the same result: a chunk is cut before its
-//! records go, files are replaced whole, and the manifests, which alone say that the scan is sealed,
-//! come last but for a renaming, which they tell of (`renumber`).
+//! After every step, the scan can be recovered again with the same result: a chunk is cut before its records are
+//! removed, and files are replaced whole. The manifests, which alone mark the scan as sealed, come last, except for a
+//! renumbering, which they announce (`renumber`).
 //!
-//! Blocks before the last mark are believed without being read, unless asked for (`deep`); one of
-//! those that turns out bad stays where it is, for `verify` to tell.
+//! Blocks before the last mark are trusted without being read, unless requested (`deep`). If one of those is bad, it
+//! stays where it is, and `verify` reports it.
 
 mod apply;
 mod error;
-mod examine;
-mod intact;
 mod outcome;
-mod rebuild;
-mod remake;
-mod salvage;
+mod parse_unindexed;
+mod partial_block;
+mod rebuild_manifest;
+mod reconstruct;
+mod scan_chunks;
 mod seal;
-mod standing;
-mod tail;
+mod status;
 mod times;
+mod unchanged_account;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -48,30 +48,32 @@ use super::inventory::{self, Inventory};
 use super::reader::Scan;
 use super::{markers, renumber};
 use seal::{complete, lock_all, rename, seal};
-use standing::{
+use status::{
     absent_paths, already_sealed, is_behind, is_recording, is_unsealed, sealed_by_its_recorder,
 };
 
-/// How to recover.
+/// Options of `recover`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Check every block, not only those after the last durable mark.
     pub deep: bool,
-    /// Do without members that are not given: what they hold is lost to the scan.
+    /// Recover without members that are not given: the scan loses their data.
     pub without_absent_members: bool,
-    /// Also when the scan is sealed: build its indexes anew as far as they are not whole.
+    /// Also process a sealed scan: rebuild its indexes that are not whole.
     pub reindex: bool,
 }
 
-/// Recovers a scan. `progress` is called with bytes read so far.
+/// Recovers a scan. `progress` is called with the number of bytes read so far.
 pub fn recover(
     roots: &[PathBuf],
     scan: &ScanName,
     options: Options,
     progress: &dyn Fn(u64),
 ) -> Result<Outcome, Error> {
+    let _span = tracing::info_span!("recover", %scan).entered();
     let started = Instant::now();
     let (inventory, mut warnings) = look(roots, scan)?;
+    tracing::info!(members = roots.len(), warnings = warnings.len(), "looked at all members");
     if !options.reindex && !is_unsealed(&inventory) {
         return Ok(match warnings.is_empty() {
             true => already_sealed(&inventory),
@@ -79,7 +81,7 @@ pub fn recover(
         });
     }
     let mut locks = lock_all(&inventory)?;
-    // Whoever held it may have sealed it while we waited.
+    // The former owner of the lock may have sealed the scan in the meantime.
     let mut inventory = Inventory::take(roots, scan)?;
     if !options.reindex && !is_unsealed(&inventory) {
         return Ok(already_sealed(&inventory));
@@ -99,56 +101,58 @@ pub fn recover(
     let mut manifest = inventory.manifest.clone();
     let (mut accounts, mut streams, mut spans) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..manifest.streams.len() {
-        let mut rebuilt = put_together(&inventory, number, options, progress)?;
-        let mut told = rebuilt.told();
-        let kept = tail::put_back(&inventory, &rebuilt)?;
+        let mut reconstructed = put_together(&inventory, number, options, progress)?;
+        let mut told = reconstructed.told();
+        let kept = partial_block::put_back(&inventory, &reconstructed)?;
         if kept.blocks > 0 {
             inventory = Inventory::take(roots, scan)?;
-            rebuilt = put_together(&inventory, number, options, progress)?;
-            // What was found and cut off before is found no more.
-            told = told.with_tail(rebuilt.told());
+            reconstructed = put_together(&inventory, number, options, progress)?;
+            // Blocks found or cut in the first pass do not show up in the second.
+            told = told.with_tail(reconstructed.told());
         }
         (told.tail, told.tails_ignored) = (kept.blocks, kept.ignored);
         streams.push(told);
-        rebuilt.write_into(&mut manifest);
-        spans.push(rebuilt.span());
-        accounts.push(rebuilt.account);
+        reconstructed.write_into(&mut manifest);
+        spans.push(reconstructed.span());
+        accounts.push(reconstructed.account);
     }
-    // The state says what happened to the scan; each account, what is true of its stream.
+    // The state describes the scan; each account describes its stream.
     if manifest.state == State::Recording || !streams.iter().all(|stream| stream.intact) {
         manifest.state = State::Recovered;
     }
     if manifest.times.is_some() {
-        // The files were looked at when it was made: now some may have been cut.
+        // The manifest's times were taken from files that may have been cut since.
         times::tell(&mut manifest, &spans, []);
     }
     warnings.extend(renumber::plan(&Inventory::take(roots, scan)?, &mut manifest));
     manifest.markers = placed(Inventory::take(roots, scan)?);
-    tail::remove_all(&inventory)?;
+    partial_block::remove_all(&inventory)?;
     seal(&inventory, &manifest, &accounts, &mut locks)?;
     if manifest.streams.iter().any(renumber::is_to_be_renamed) {
         rename(roots, &inventory, &mut manifest, &mut locks)?;
     }
+    tracing::info!("sealed");
     let (scan, seconds) = (scan.to_string(), started.elapsed().as_secs_f64());
     let completeness = Some(Completeness::of_accounts(&manifest, &accounts));
     let state = manifest.state;
     Ok(Outcome::Recovered(Recovery { scan, state, completeness, streams, warnings, seconds }))
 }
 
-/// Examines a stream, and has its chunks and indexes say what it is.
+/// Examines a stream, and updates its chunks and indexes accordingly.
 fn put_together(
     inventory: &Inventory,
     number: usize,
     options: Options,
     progress: &dyn Fn(u64),
-) -> Result<rebuild::Rebuilt, Error> {
-    let examined = examine::examine(inventory, number, options, progress)?;
-    let rebuilt = rebuild::rebuild(inventory, number, examined, progress)?;
-    apply::apply(inventory, &rebuilt)?;
-    Ok(rebuilt)
+) -> Result<reconstruct::Reconstructed, Error> {
+    tracing::info!(stream = %inventory.manifest.streams[number].name, "reads the chunks");
+    let examined = scan_chunks::examine(inventory, number, options, progress)?;
+    let reconstructed = reconstruct::rebuild(inventory, number, examined, progress)?;
+    apply::apply(inventory, &reconstructed)?;
+    Ok(reconstructed)
 }
 
-/// The markers of a scan, with where its streams were, as far as its indexes tell by now.
+/// Returns the markers of a scan, with the positions in its streams as far as the indexes now show them.
 fn placed(inventory: Inventory) -> Vec<Marker> {
     let scan = Scan::of_inventory(inventory);
     let mut markers = scan.inventory.markers.clone();
@@ -156,18 +160,18 @@ fn placed(inventory: Inventory) -> Vec<Marker> {
     markers
 }
 
-/// What there is of a scan, with a manifest that is made where there is none; then with what is to be told of it.
+/// Takes the inventory of a scan, and remakes the manifest if there is none. Returns warnings too.
 fn look(roots: &[PathBuf], scan: &ScanName) -> Result<(Inventory, Vec<String>), Error> {
     match Inventory::take(roots, scan) {
         Err(inventory::Error::NoManifest { .. }) => {
-            let told = remake::remake(roots, scan)?;
+            let told = rebuild_manifest::remake(roots, scan)?;
             Ok((Inventory::take(roots, scan)?, told))
         }
         inventory => Ok((inventory?, Vec::new())),
     }
 }
 
-/// A scan that lacked its manifest and nothing else.
+/// Returns the result for a scan that lacked only its manifest.
 fn as_it_was(inventory: &Inventory, warnings: Vec<String>, started: Instant) -> Recovery {
     let of_stream = |stream: &Stream| Recovered {
         name: stream.name.to_string(),

@@ -1,4 +1,4 @@
-//! What recovering came to.
+//! The result of `recover`.
 
 use std::path::PathBuf;
 
@@ -7,87 +7,87 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
 use serde::Serialize;
 
-/// What became of a scan.
+/// The result for a scan.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was sealed, and nothing was done.
+    /// The scan was sealed already; nothing was done.
     AlreadySealed {
         /// The scan.
         scan: String,
-        /// How it was sealed.
+        /// The state of the sealed scan.
         state: State,
-        /// Where the members were that are not given: nothing is known of what lies there.
+        /// Former paths of members that are not given; their data was not checked.
         absent: Vec<PathBuf>,
-        /// Indexes that are lost or damaged: what they spoke of cannot be read until they are built anew.
+        /// Indexes that are lost or damaged: their blocks cannot be read until the indexes are rebuilt.
         indexes: Vec<PathBuf>,
     },
-    /// Its recorder had sealed it and died before every member said so; now they do.
+    /// The recorder had sealed the scan and died before every member had the manifest; now they all have it.
     Completed {
         /// The scan.
         scan: String,
-        /// How it was sealed.
+        /// The state of the sealed scan.
         state: State,
-        /// Directories that were brought up to date.
+        /// The number of directories that were updated.
         directories: usize,
     },
-    /// It was put together and sealed.
+    /// The scan was reconstructed and sealed.
     Recovered(Recovery),
 }
 
-/// What recovering a scan did.
+/// The recovery of a scan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recovery {
     /// The scan.
     pub scan: String,
-    /// What its manifest says of it now.
+    /// The new state in its manifest.
     pub state: State,
-    /// Whether it is complete.
+    /// The completeness of the scan.
     #[serde(flatten)]
     pub completeness: Option<Completeness>,
-    /// Each stream.
+    /// The recovery of each stream.
     pub streams: Vec<Recovered>,
-    /// What a user should know of it.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// What recovering a stream did.
+/// The recovery of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Blocks it has now.
+    /// The number of blocks after the recovery.
     pub blocks: u64,
-    /// Bytes it has now.
+    /// The number of bytes after the recovery.
     pub bytes: u64,
-    /// Blocks that had no record and were kept.
+    /// Blocks without a record that were kept.
     pub found: u64,
-    /// Blocks that had a record and were not whole on disk: cut off.
+    /// Blocks with a record that were not whole on disk: cut off.
     pub cut: u64,
-    /// Blocks that must have been there and are nowhere.
+    /// Blocks that must have existed and cannot be found.
     pub lost: u64,
-    /// Durable blocks that are damaged; they stay, and `verify` names them.
+    /// Durable blocks that are damaged; they stay, and `verify` reports them.
     pub damaged: u64,
-    /// Chunk files put in their place.
+    /// Chunk files renamed into place.
     pub placed: u64,
-    /// Chunk files that another member holds as well, moved out of sight.
+    /// Chunk files renamed away because another member holds them as well.
     pub superseded: u64,
-    /// Blocks that were not full yet, and were kept beside the chunks.
+    /// Partial blocks restored from the journal.
     pub tail: u64,
-    /// What was kept beside the chunks and does not go on where the stream ends, or is damaged.
+    /// Partial blocks in the journal that do not continue the stream, or are damaged.
     pub tails_ignored: u64,
-    /// The terms of the account made from it.
+    /// The terms of the new account.
     pub terms: Terms,
-    /// And its verdict.
+    /// The verdict of the new account.
     pub verdict: Option<Verdict>,
-    /// Nothing of it was lost: its account is the one that was there before.
+    /// True if the stream lost nothing and kept its former account.
     pub intact: bool,
 }
 
 impl Recovered {
-    /// What was done to a stream, with what it is now that blocks were put behind it.
+    /// Combines this result with that of the second pass, after partial blocks were appended.
     pub(super) fn with_tail(self, now: Self) -> Self {
         let Self { found, cut, damaged, placed, superseded, .. } = self;
         Self { found, cut, damaged, placed, superseded, ..now }

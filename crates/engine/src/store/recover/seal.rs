@@ -1,4 +1,4 @@
-//! Accounts and manifests put beside every stream, under the locks that a recorder would hold.
+//! Writes accounts and manifests beside every stream, under the locks that a recorder holds.
 
 use std::path::PathBuf;
 
@@ -6,24 +6,24 @@ use fullbore_core::account::Account;
 use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest};
 
 use super::{Error, Outcome, apply};
-use crate::store::inventory::{Holding, Inventory};
+use crate::store::inventory::{Inventory, MemberFiles};
 use crate::store::lock::{self, ScanLock};
 use crate::store::renumber;
 
-/// Holds every copy that may carry the recorder's lock.
+/// Locks every copy that may carry the recorder's lock.
 pub fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
-    let readable = |holding: &&Holding| holding.manifest.get().is_some();
+    let readable = |holding: &&MemberFiles| holding.manifest.get().is_some();
     let copies = inventory.holdings.iter().filter(readable);
     copies.map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE))).collect()
 }
 
-/// Copies the sealed manifest and the accounts to wherever they are not.
+/// Copies the sealed manifest and the accounts to all directories that lack them.
 pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome, Error> {
     let manifest = &Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
     let accounts: Vec<Option<Account>> = (0..manifest.streams.len())
         .map(|number| inventory.of_stream(number).find_map(|it| it.account().get().cloned()))
         .collect();
-    let behind = |holding: &&Holding| holding.manifest.get() != Some(manifest);
+    let behind = |holding: &&MemberFiles| holding.manifest.get() != Some(manifest);
     let directories = inventory.holdings.iter().filter(behind).count();
     for (number, account) in accounts.iter().enumerate() {
         if let Some(account) = account {
@@ -35,7 +35,7 @@ pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome
     Ok(Outcome::Completed { scan, state, directories })
 }
 
-/// Says in every account and manifest what the scan is now.
+/// Writes the new state of the scan into every account and manifest.
 pub fn seal(
     inventory: &Inventory,
     manifest: &Manifest,
@@ -63,7 +63,7 @@ fn put_account(inventory: &Inventory, number: usize, account: &Account) -> Resul
     Ok(())
 }
 
-/// Puts chunk files in the order of the stream, as the manifest says.
+/// Renumbers chunk files in the order of the stream, as the manifest says.
 pub fn rename(
     roots: &[PathBuf],
     inventory: &Inventory,
@@ -80,7 +80,7 @@ pub fn rename(
     Ok(())
 }
 
-/// Replaces every manifest, those that are locked under their locks.
+/// Replaces every manifest; the locked ones are replaced under their locks.
 fn put_manifests(
     inventory: &Inventory,
     manifest: &Manifest,

@@ -1,32 +1,32 @@
-//! When a scan was recorded, where its recorder's word of it is lost.
+//! Finds the recording times of a scan whose manifest is lost.
 
 use std::time::UNIX_EPOCH;
 
 use fullbore_core::manifest::{Manifest, Times};
 use fullbore_core::time::Tai;
 
-use crate::store::inventory::Holding;
+use crate::store::inventory::MemberFiles;
 
-/// What tells when a stream was recorded, from when until when.
+/// The sources of a stream's start and end times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// By the host's clock: index, or account.
+    /// By the host's clock: from the index or the account.
     pub received: Option<(Tai, Tai)>,
-    /// The times in its first frame and its last.
+    /// The times in its first and its last frame.
     pub frames: Option<(Tai, Tai)>,
 }
 
-/// Says in the manifest when the scan was recorded, and what tells so: the host's clock if it does, else the frames,
-/// else the chunk files.
+/// Writes the times of the scan into the manifest, with their source: the host's clock if known, else the frames, else
+/// the chunk files.
 pub fn tell<'a>(
     manifest: &mut Manifest,
     spans: &[Span],
-    holdings: impl IntoIterator<Item = &'a Holding>,
+    holdings: impl IntoIterator<Item = &'a MemberFiles>,
 ) {
     let whole = |of: fn(&Span) -> Option<(Tai, Tai)>| {
         let all = || spans.iter().filter_map(of);
         let span = all().map(|it| it.0).min().zip(all().map(|it| it.1).max());
-        // A single block tells one time, and that is no duration.
+        // A single block has one time, which is not a duration.
         span.filter(|(first, last)| first < last)
     };
     let received = || whole(|span| span.received).map(|span| (span, Times::Received));
@@ -37,8 +37,9 @@ pub fn tell<'a>(
     }
 }
 
-/// When the first chunk file was made, or what it is a copy of changed; and when the last one was changed.
-fn of_files<'a>(holdings: impl IntoIterator<Item = &'a Holding>) -> Option<(Tai, Tai)> {
+/// Returns the time when the first chunk file was made, or when the original of a copy changed; and the time when the
+/// last one changed.
+fn of_files<'a>(holdings: impl IntoIterator<Item = &'a MemberFiles>) -> Option<(Tai, Tai)> {
     let (mut first, mut last) = (None::<Tai>, None::<Tai>);
     for (_, file) in holdings.into_iter().flat_map(|holding| &holding.chunks) {
         let Ok(metadata) = file.path.metadata() else { continue };

@@ -1,5 +1,5 @@
-//! How much redundancy is left: which chunks of which stripes are not as they were written, and how many more members
-//! may be lost.
+//! Checks the redundancy that is left: the damaged or missing chunks of each stripe, and the number of further members
+//! that may be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,64 +10,65 @@ use serde::Serialize;
 
 use super::stripe::Stripe;
 use super::stripes_of;
-use crate::store::finding::{Finding, What};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
 use crate::store::read::{ExtentReader, StartError, pool};
-use crate::store::reader::{Placed, Scan, Stream};
+use crate::store::reader::{BlockLocation, Scan, StoredStream};
 
-/// What is left of a scan's redundancy.
+/// The redundancy that a scan still has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Left {
-    /// The most data chunks of a stripe.
+pub struct RedundancyStatus {
+    /// The maximum number of data chunks of a stripe.
     pub data: u16,
-    /// Parity chunks of each.
+    /// Parity chunks of each stripe.
     pub parity: u16,
-    /// Stripes that any member tells of.
+    /// Stripes that any member has metadata of.
     pub stripes: u64,
-    /// Data chunks in them.
+    /// Data chunks in these stripes.
     pub chunks: u64,
-    /// Data chunks in none.
+    /// Data chunks in no stripe.
     pub unprotected: u64,
-    /// Chunks, data or parity, that are damaged or not there.
+    /// Chunks, data or parity, that are damaged or missing.
     pub lost: u64,
-    /// Data chunks of which something cannot be read, not even through parity; of blocks that nobody tells of, as many
-    /// chunks as they fill.
+    /// Data chunks that cannot be read in full, not even through parity. Blocks that are in no index and no stripe
+    /// metadata count as the chunks that they fill.
     pub beyond: u64,
-    /// So many more members may be lost, whichever they are, and all that can be read now still be read.
+    /// The number of further members, whichever they are, that may be lost without losing anything that can be read
+    /// now.
     pub may_lose: usize,
 }
 
-/// How a stripe is.
+/// The status of a stripe.
 #[derive(Debug)]
-pub struct Standing {
-    /// It.
+pub struct StripeStatus {
+    /// The stripe.
     pub stripe: Arc<Stripe>,
-    /// Chunks, data before parity, that are not as they were written.
+    /// Damaged or missing chunks, data before parity.
     pub bad: BTreeSet<usize>,
-    /// Rows of which too little is left.
+    /// Rows with too few intact chunks.
     pub beyond: BTreeSet<usize>,
 }
 
-/// What checking a scan's redundancy showed.
+/// The result of checking a scan's redundancy.
 #[derive(Debug)]
 pub struct Checked {
-    /// In short.
-    pub left: Left,
+    /// The summary.
+    pub left: RedundancyStatus,
     /// The stripes of each stream.
-    pub stripes: Vec<Vec<Standing>>,
-    /// Positions of blocks of each stream that are bad and can be read all the same.
+    pub stripes: Vec<Vec<StripeStatus>>,
+    /// Positions of blocks of each stream that are bad and can be restored from parity.
     pub mended: Vec<BTreeSet<usize>>,
-    /// What is not as it should be.
-    pub findings: Vec<Finding>,
+    /// The problems found.
+    pub findings: Vec<Diagnostic>,
 }
 
 /// Bytes of parity of a scan.
 pub fn parity_bytes(scan: &Scan) -> u64 {
-    let stripes = scan.streams.iter().flat_map(Stream::stripes);
+    let stripes = scan.streams.iter().flat_map(StoredStream::stripes);
     stripes.map(|it| it.parity.iter().flatten().count() as u64 * it.bytes_of(it.data.len())).sum()
 }
 
-/// Reads all parity of a scan and judges what is left of its redundancy, if it was recorded with any. `bad` says which
-/// blocks of each stream are not as they were written; `progress` is called with bytes of parity that have been read.
+/// Reads all parity of a scan and determines its remaining redundancy, if it was recorded with any. `bad` has the
+/// damaged or missing blocks of each stream; `progress` is called with the number of bytes of parity read.
 pub fn check(
     scan: &Scan,
     bad: &[BTreeSet<usize>],
@@ -76,7 +77,7 @@ pub fn check(
     let Some(scheme) = scan.manifest.redundancy.map(|it| it.scheme()) else { return Ok(None) };
     let mut all: Vec<Vec<Arc<Stripe>>> = Vec::new();
     for stream in &scan.streams {
-        // Stripes of which no block is known any more are told of by their records alone.
+        // Stripes of which no block is known are found by their metadata only.
         let mut stripes: BTreeMap<u32, Arc<Stripe>> = BTreeMap::new();
         stripes.extend(
             stripes_of(&scan.inventory, stream.number)
@@ -87,7 +88,7 @@ pub fn check(
     }
     let bad_parity = read_parity(&all, progress)?;
     let mut checked = Checked {
-        left: Left {
+        left: RedundancyStatus {
             data: scheme.data,
             parity: scheme.parity,
             stripes: 0,
@@ -112,7 +113,7 @@ pub fn check(
     Ok(Some(checked))
 }
 
-/// Rows of each parity chunk that are not as they were written: of each stream, by place of stripe, shard.
+/// Bad rows of each parity chunk of each stream, by position of stripe and shard.
 type BadRows = BTreeMap<(usize, usize), BTreeSet<usize>>;
 
 fn read_parity(
@@ -171,7 +172,7 @@ fn read_parity(
 impl Checked {
     fn take(
         &mut self,
-        stream: &Stream,
+        stream: &StoredStream,
         stripes: &[Arc<Stripe>],
         bad: &BTreeSet<usize>,
         bad_parity: &BadRows,
@@ -213,12 +214,12 @@ impl Checked {
                     None => missing += 1,
                     Some(parity) => {
                         damaged += 1;
-                        self.findings.push(Finding {
+                        self.findings.push(Diagnostic {
                             stream: Some(stream.name.clone()),
                             member: None,
                             file: Some(parity.path.to_path_buf()),
                             frames: None,
-                            what: What::ParityDamaged { rows: bad_rows.len() as u64 },
+                            what: DiagnosticKind::ParityDamaged { rows: bad_rows.len() as u64 },
                         });
                     }
                 }
@@ -237,7 +238,7 @@ impl Checked {
                 let lost = rows[row].iter().filter_map(|shard| stripe.data.get(*shard));
                 beyond.extend(lost.map(|chunk| chunk.chunk));
             }
-            // Each row stands for itself: chunks may be damaged in different ones. Most rows are whole.
+            // Each row is judged alone: chunks may be damaged in different rows. Most rows are intact.
             let whole = BTreeSet::new();
             let may_lose = rows.values().chain([&whole]).map(|bad| may_lose(stripe, bad)).min();
             let most = may_lose.unwrap_or(0).min(usize::from(scheme.parity));
@@ -245,11 +246,11 @@ impl Checked {
             self.left.stripes += 1;
             self.left.chunks += stripe.data.len() as u64;
             self.left.lost += bad.len() as u64;
-            standings.push(Standing { stripe: stripe.clone(), bad, beyond: over });
+            standings.push(StripeStatus { stripe: stripe.clone(), bad, beyond: over });
         }
         self.left.unprotected += unprotected.len() as u64;
         self.left.beyond += beyond.len() as u64;
-        // Of blocks that nobody tells of any more, only their number is known.
+        // Only the number is known of blocks that are in no index and no stripe metadata.
         let absent: u64 = stream.absent.iter().map(|absent| absent.count).sum();
         let chunk_blocks = stream.geometry.map_or(1, |it| u64::from(it.chunk_blocks).max(1));
         self.left.beyond += absent.div_ceil(chunk_blocks);
@@ -260,9 +261,9 @@ impl Checked {
         self.stripes.push(standings);
     }
 
-    fn tell(&mut self, stream: &Stream, missing: u64, unprotected: u64) {
+    fn tell(&mut self, stream: &StoredStream, missing: u64, unprotected: u64) {
         let mut tell = |what| {
-            self.findings.push(Finding {
+            self.findings.push(Diagnostic {
                 stream: Some(stream.name.clone()),
                 member: None,
                 file: None,
@@ -271,20 +272,20 @@ impl Checked {
             });
         };
         if missing > 0 {
-            tell(What::ParityMissing { chunks: missing });
+            tell(DiagnosticKind::ParityMissing { chunks: missing });
         }
         if unprotected > 0 {
-            tell(What::ChunksUnprotected { chunks: unprotected });
+            tell(DiagnosticKind::ChunksUnprotected { chunks: unprotected });
         }
     }
 }
 
-/// Bad blocks of which every row can be made again.
+/// Returns the bad blocks of which every row can be restored.
 fn mended(
-    stream: &Stream,
+    stream: &StoredStream,
     bad: &BTreeSet<usize>,
     places: &BTreeMap<u32, usize>,
-    standings: &[Standing],
+    standings: &[StripeStatus],
 ) -> BTreeSet<usize> {
     let can_be = |position: &usize| {
         let placed = &stream.blocks[*position];
@@ -295,13 +296,14 @@ fn mended(
     bad.iter().copied().filter(can_be).collect()
 }
 
-fn rows_of(placed: &Placed, stripe: &Stripe) -> std::ops::Range<usize> {
+fn rows_of(placed: &BlockLocation, stripe: &Stripe) -> std::ops::Range<usize> {
     let row = stripe.row_bytes as u64;
     let end = placed.block.offset + u64::from(placed.block.bytes);
     (placed.block.offset / row) as usize..end.div_ceil(row) as usize
 }
 
-/// How many members may be lost, whichever they are, by a row in which these chunks are damaged or not there.
+/// Returns the number of members, whichever they are, that may be lost, by a row in which these chunks are damaged or
+/// missing.
 fn may_lose(stripe: &Stripe, bad: &BTreeSet<usize>) -> usize {
     let mut on: BTreeMap<usize, usize> = BTreeMap::new();
     for shard in (0..stripe.shards()).filter(|shard| !bad.contains(shard)) {

@@ -1,35 +1,35 @@
-//! Redundancy: parity of chunks on other members, and what was lost made of it again.
+//! Redundancy: parity of chunks on other members, and the restoration of lost data from it.
 //!
 //! ```text
 //! stripe 0   chunk 0 on member 0 │ chunk 1 on member 2 │ parity 0 on member 1
 //! stripe 1   chunk 2 on member 1 │ chunk 3 on member 0 │ parity 0 on member 2
 //! ```
 //!
-//! Chunks are recorded as if there were no such thing. Whoever follows the recording takes those that are complete and
-//! durable, no two of a stripe from one member, and puts parity chunks onto members that hold none of them
-//! (`docs/decisions/0012-redundancy.md`). A member that is lost takes its index with it, so what the indexes say of a
-//! stripe's chunks lies beside each of its parity chunks.
+//! The recorder writes chunks as without redundancy. The striper follows the recording: it combines complete and
+//! durable chunks, no two of a stripe from one member, and writes parity chunks to members that hold none of them
+//! (`docs/decisions/0012-redundancy.md`). The loss of a member includes its index, so the index records of a stripe's
+//! chunks are also stored beside each of its parity chunks.
 //!
-//! - `code`: parity of rows, and rows made of those that are left
-//! - `records`: what lies beside a parity chunk
-//! - `stripe`: a stripe as it lies there: rows read, checked and completed
-//! - `tail`: the chunks of an index that grows
-//! - `choose`: which chunks make a stripe, and who takes its parity
-//! - `pour`: a stripe's chunks written, whole or not at all
-//! - `compose`: stripes made of the chunks of a scan
-//! - [`check`]: how much redundancy is left
-//! - [`rebuild`]: what was lost restored onto other members
+//! - `reed_solomon`: parity of rows, and restoration of rows
+//! - `stripe_metadata`: the metadata file beside a parity chunk
+//! - `stripe`: a stripe on the members: rows read, checked and restored
+//! - `index_tail`: the chunks of an index that grows
+//! - `placement`: the choice of chunks for a stripe, and of members for its parity
+//! - `stripe_writer`: writes a stripe's chunks, whole or not at all
+//! - `stripe_builder`: makes stripes of the chunks of a scan
+//! - [`check`]: the redundancy that is left
+//! - [`restore`]: restores lost data onto other members
 
 pub mod check;
-mod choose;
-mod code;
-mod compose;
-mod pour;
-pub mod rebuild;
-mod records;
+mod duplicates;
+mod index_tail;
+mod placement;
+mod reed_solomon;
+pub mod restore;
 mod stripe;
-mod tail;
-mod twins;
+mod stripe_builder;
+mod stripe_metadata;
+mod stripe_writer;
 
 #[cfg(test)]
 mod tests;
@@ -44,27 +44,27 @@ use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::redundancy::Redundancy;
 use uuid::Uuid;
 
-pub use self::compose::Composer;
-pub use self::records::ChunkRecords;
-use self::records::Sheet;
 use self::stripe::{DataChunk, ParityChunk};
-pub use self::stripe::{InStripe, Mender, Stripe};
-use super::inventory::{Holding, Inventory};
+pub use self::stripe::{InStripe, RowReconstructor, Stripe};
+pub use self::stripe_builder::StripeBuilder;
+pub use self::stripe_metadata::ChunkRecords;
+use self::stripe_metadata::StripeMetadata;
+use super::inventory::{Inventory, MemberFiles};
 
-/// What follows the name of a file that is not whole yet.
+/// Suffix of the name of an unfinished file.
 const MAKING_SUFFIX: &str = ".making";
 
-/// The name, under a stream's `.fullbore/`, of a parity chunk.
+/// Returns the name of a parity chunk in a stream's side directory.
 fn parity_file(directory: &str, stripe: u32, shard: usize) -> String {
     format!("{directory}.{stripe:08}.parity{shard}")
 }
 
-/// The name of the records beside it.
+/// Returns the name of its metadata file.
 fn records_file(directory: &str, stripe: u32, shard: usize) -> String {
     format!("{directory}.{stripe:08}.stripe{shard}")
 }
 
-/// The number in a name, and what follows it.
+/// Returns the number in a name, and the rest of the name.
 fn numbered<'a>(directory: &str, name: &'a str) -> Option<(u32, &'a str)> {
     let rest = name.strip_prefix(directory)?.strip_prefix('.')?;
     let (digits, rest) = rest.split_at_checked(8)?;
@@ -72,14 +72,14 @@ fn numbered<'a>(directory: &str, name: &'a str) -> Option<(u32, &'a str)> {
     Some((digits.parse().ok().filter(|_| is_number)?, rest.strip_prefix('.')?))
 }
 
-/// The shard in `parity0` or `stripe0`.
+/// Returns the shard in `parity0` or `stripe0`.
 fn shard_of(kind: &str, rest: &str) -> Option<usize> {
     let digits = rest.strip_prefix(kind)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|shard| is_number && *shard < usize::from(u8::MAX))
 }
 
-/// Whether a name under a stream's `.fullbore/` is that of redundancy, finished or not.
+/// Returns true if the name, in a stream's side directory, is that of a parity chunk or its metadata, finished or not.
 pub fn is_ours(directory: &str, name: &str) -> bool {
     let Some((_, rest)) = numbered(directory, name) else { return false };
     let whole = rest.strip_suffix(MAKING_SUFFIX).unwrap_or(rest);
@@ -87,27 +87,27 @@ pub fn is_ours(directory: &str, name: &str) -> bool {
     is_shard || rest == "making" || rest == "new"
 }
 
-/// Whether a file under a stream's `.fullbore/` is a parity chunk that is whole.
+/// Returns true if a file in a stream's side directory is a complete parity chunk.
 pub fn is_parity(directory: &str, path: &std::path::Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let numbered = name.and_then(|name| numbered(directory, name));
     numbered.is_some_and(|(_, rest)| shard_of("parity", rest).is_some())
 }
 
-/// Which stripe and shard a file holds the records of.
-fn is_records(holding: &Holding, path: &std::path::Path) -> Option<(u32, usize)> {
+/// Returns the stripe and the shard of a metadata file.
+fn is_records(holding: &MemberFiles, path: &std::path::Path) -> Option<(u32, usize)> {
     let name = path.file_name()?.to_str()?;
     let (stripe, rest) = numbered(&holding.name, name)?;
     Some((stripe, shard_of("stripe", rest)?))
 }
 
-/// What of a file was left unfinished by a process that died.
+/// Returns true if a process that died left the file unfinished.
 fn is_unfinished(path: &std::path::Path) -> bool {
     path.extension().is_some_and(|it| it == "making" || it == "new")
 }
 
-/// The redundancy that files in these directories were made with, where no manifest tells it.
-pub fn seen_in(holdings: &[Holding], scan: Uuid) -> Option<Redundancy> {
+/// Returns the redundancy scheme of files in these directories, if no manifest has it.
+pub fn seen_in(holdings: &[MemberFiles], scan: Uuid) -> Option<Redundancy> {
     let codec = Codec::of_scan(scan);
     let mut most: Option<Redundancy> = None;
     for holding in holdings {
@@ -127,80 +127,87 @@ pub fn seen_in(holdings: &[Holding], scan: Uuid) -> Option<Redundancy> {
     most
 }
 
-/// A stripe of a stream, and what lies beside one of its parity chunks.
+/// A stripe of a stream, with the content of one of its metadata files.
 #[derive(Debug)]
-pub struct Told {
-    /// It.
+pub struct StripeRecord {
+    /// The stripe.
     pub stripe: Arc<Stripe>,
-    /// Which of the inventory's holdings tells of it.
+    /// The index of the inventory's holding with the metadata file.
     pub holding: usize,
-    /// In which file.
+    /// The path of the metadata file.
     pub path: Arc<PathBuf>,
-    /// What the indexes said of its data chunks, in their order.
+    /// The index records of its data chunks, in their order.
     pub chunks: Vec<ChunkRecords>,
 }
 
-/// The stripes of a stream, by number, as far as any member tells of them.
-pub fn stripes_of(inventory: &Inventory, number: usize) -> Vec<Told> {
+/// Returns the stripes of a stream, by number, that any member has metadata of.
+pub fn stripes_of(inventory: &Inventory, number: usize) -> Vec<StripeRecord> {
     let codec = Codec::of_scan(inventory.manifest.uuid);
     let directory = &inventory.manifest.streams[number].directory;
     let all = inventory.holdings.iter().enumerate();
-    let holdings: Vec<(usize, &Holding)> = all.filter(|(_, it)| it.name == *directory).collect();
-    let mut sheets: BTreeMap<u32, Vec<(usize, PathBuf, Sheet)>> = BTreeMap::new();
+    let holdings: Vec<(usize, &MemberFiles)> =
+        all.filter(|(_, it)| it.name == *directory).collect();
+    let mut sheets: BTreeMap<u32, Vec<(usize, PathBuf, StripeMetadata)>> = BTreeMap::new();
     for (at, holding) in &holdings {
         for path in &holding.redundant {
             let Some((stripe, shard)) = is_records(holding, path) else { continue };
-            let Ok(sheet) = Sheet::read(path, codec, number as u16) else { continue };
-            let is_it = sheet.stripe.number == stripe && usize::from(sheet.stripe.shard) == shard;
+            let Ok(metadata) = StripeMetadata::read(path, codec, number as u16) else { continue };
+            let is_it =
+                metadata.stripe.number == stripe && usize::from(metadata.stripe.shard) == shard;
             if is_it {
-                sheets.entry(stripe).or_default().push((*at, path.clone(), sheet));
+                sheets.entry(stripe).or_default().push((*at, path.clone(), metadata));
             }
         }
     }
     sheets.into_values().filter_map(|sheets| told(inventory, &holdings, sheets)).collect()
 }
 
-/// A stripe from the records beside its parity chunks.
+/// Makes a stripe from the metadata beside its parity chunks.
 fn told(
     inventory: &Inventory,
-    holdings: &[(usize, &Holding)],
-    mut sheets: Vec<(usize, PathBuf, Sheet)>,
-) -> Option<Told> {
-    sheets.sort_by_key(|(_, _, sheet)| sheet.stripe.shard);
+    holdings: &[(usize, &MemberFiles)],
+    mut sheets: Vec<(usize, PathBuf, StripeMetadata)>,
+) -> Option<StripeRecord> {
+    sheets.sort_by_key(|(_, _, metadata)| metadata.stripe.shard);
     let mut parity: Vec<Option<ParityChunk>> = Vec::new();
     let agreed = sheets.first()?.2.layout();
-    for (at, _, sheet) in &sheets {
-        let shard = usize::from(sheet.stripe.shard);
-        if sheet.layout() != agreed {
+    for (at, _, metadata) in &sheets {
+        let shard = usize::from(metadata.stripe.shard);
+        if metadata.layout() != agreed {
             continue;
         }
-        parity.resize_with(parity.len().max(usize::from(sheet.stripe.parity)), || None);
+        parity.resize_with(parity.len().max(usize::from(metadata.stripe.parity)), || None);
         let holding = &inventory.holdings[*at];
-        let path = holding.side(&parity_file(&holding.name, sheet.stripe.number, shard));
+        let path = holding.side(&parity_file(&holding.name, metadata.stripe.number, shard));
         if parity[shard].is_none() && path.is_file() {
             parity[shard] = Some(ParityChunk {
                 path: Arc::new(path),
                 root: holding.root,
                 device: inventory.roots[holding.root].device,
-                crcs: sheet.crcs.clone(),
+                crcs: metadata.crcs.clone(),
             });
         }
     }
-    let (holding, path, sheet) = sheets.swap_remove(0);
-    let data = sheet.chunks.iter().map(|it| data_chunk(inventory, holdings, it)).collect();
+    let (holding, path, metadata) = sheets.swap_remove(0);
+    let data = metadata.chunks.iter().map(|it| data_chunk(inventory, holdings, it)).collect();
     let stripe = Stripe {
-        number: sheet.stripe.number,
-        row_bytes: sheet.stripe.row_bytes as usize,
+        number: metadata.stripe.number,
+        row_bytes: metadata.stripe.row_bytes as usize,
         data,
         parity,
     };
-    Some(Told { stripe: Arc::new(stripe), holding, path: Arc::new(path), chunks: sheet.chunks })
+    Some(StripeRecord {
+        stripe: Arc::new(stripe),
+        holding,
+        path: Arc::new(path),
+        chunks: metadata.chunks,
+    })
 }
 
-/// Where a data chunk lies now, or lay.
+/// Returns a data chunk with its current or former location.
 fn data_chunk(
     inventory: &Inventory,
-    holdings: &[(usize, &Holding)],
+    holdings: &[(usize, &MemberFiles)],
     records: &ChunkRecords,
 ) -> DataChunk {
     let blocks = records.blocks.iter().map(|it| it.block).collect();

@@ -1,68 +1,68 @@
-//! A stripe as it lies on the members: its rows read, checked, and completed where something is lost.
+//! A stripe on the members: its rows are read, checked, and restored if something is lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fullbore_core::index::Block as Record;
 
-use super::code::Code;
+use super::reed_solomon::ReedSolomon;
 use crate::ring::Block;
-use crate::store::read::{Extent, ExtentReader, Fault, StartError, aligned, pool};
+use crate::store::read::{BlockExtent, ExtentReader, Fault, StartError, aligned, pool};
 
-/// Chunks on different members, and parity of them on others.
+/// Chunks on different members, and their parity on others.
 #[derive(Clone, Debug)]
 pub struct Stripe {
-    /// Its number within the stream.
+    /// The number within the stream.
     pub number: u32,
     /// Bytes of each chunk that are coded together.
     pub row_bytes: usize,
     /// Data chunks.
     pub data: Vec<DataChunk>,
-    /// Parity chunks that are there, by their place.
+    /// Existing parity chunks, by their position.
     pub parity: Vec<Option<ParityChunk>>,
 }
 
 /// A data chunk of a stripe.
 #[derive(Clone, Debug)]
 pub struct DataChunk {
-    /// Its number, as the index has it.
+    /// The number, as the index has it.
     pub chunk: u32,
-    /// Where it lies, or lay.
+    /// The current or former path.
     pub path: Arc<PathBuf>,
-    /// On which root, if on any.
+    /// The root, if it is on any.
     pub root: Option<usize>,
-    /// The device it lies on.
+    /// The device of the file.
     pub device: u64,
-    /// Its bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Its blocks, in order.
+    /// The blocks, in order.
     pub blocks: Vec<Record>,
 }
 
 /// A parity chunk of a stripe.
 #[derive(Clone, Debug)]
 pub struct ParityChunk {
-    /// Where it lies.
+    /// The path.
     pub path: Arc<PathBuf>,
-    /// On which root.
+    /// The index of the root.
     pub root: usize,
-    /// The device it lies on.
+    /// The device of the file.
     pub device: u64,
     /// CRC32C of its rows.
     pub crcs: Vec<u32>,
 }
 
-/// A chunk's place in a stripe.
+/// The position of a chunk in a stripe.
 #[derive(Clone, Debug)]
 pub struct InStripe {
     /// The stripe.
     pub stripe: Arc<Stripe>,
-    /// Which of its data chunks.
+    /// The index among its data chunks.
     pub place: usize,
 }
 
 impl Stripe {
-    /// Data and parity chunks.
+    /// The number of data and parity chunks.
     pub fn shards(&self) -> usize {
         self.data.len() + self.parity.len()
     }
@@ -72,7 +72,7 @@ impl Stripe {
         self.data.iter().map(|it| it.bytes).max().unwrap_or(0)
     }
 
-    /// Rows of it.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.longest().div_ceil(self.row_bytes as u64) as usize
     }
@@ -81,17 +81,17 @@ impl Stripe {
     pub fn bytes_of(&self, shard: usize) -> u64 {
         match self.data.get(shard) {
             Some(chunk) => chunk.bytes,
-            None => super::records::parity_bytes(self.data.len(), self.longest()),
+            None => super::stripe_metadata::parity_bytes(self.data.len(), self.longest()),
         }
     }
 
-    /// Bytes of a chunk that lie in a row.
+    /// Bytes of a chunk in a row.
     pub fn length(&self, shard: usize, row: usize) -> usize {
         let left = self.bytes_of(shard).saturating_sub(row as u64 * self.row_bytes as u64);
         usize::try_from(left).unwrap_or(usize::MAX).min(self.row_bytes)
     }
 
-    /// On which root a chunk lies, if on any.
+    /// The root of a chunk, if it is on any.
     pub fn root_of(&self, shard: usize) -> Option<usize> {
         match self.data.get(shard) {
             Some(chunk) => chunk.root,
@@ -99,7 +99,7 @@ impl Stripe {
         }
     }
 
-    /// Reads a row of a chunk and checks it; behind the chunk's end lie zeroes.
+    /// Reads a row of a chunk and checks it; the space behind the chunk's end counts as zeroes.
     pub fn read_row(
         &self,
         shard: usize,
@@ -114,9 +114,10 @@ impl Stripe {
             Some(chunk) => self.read_data(chunk, row, reader, into)?,
             None => {
                 let parity = self.parity[shard - self.data.len()].as_ref();
-                let parity = parity.ok_or_else(|| Fault::System("it is not there".into()))?;
+                let parity =
+                    parity.ok_or_else(|| Fault::System("the parity chunk is missing".into()))?;
                 let crc = parity.crcs.get(row).copied();
-                let extent = Extent {
+                let extent = BlockExtent {
                     path: parity.path.clone(),
                     device: parity.device,
                     offset: row as u64 * self.row_bytes as u64,
@@ -166,8 +167,8 @@ impl Stripe {
     }
 }
 
-fn extent(chunk: &DataChunk, block: &Record) -> Extent {
-    Extent {
+fn extent(chunk: &DataChunk, block: &Record) -> BlockExtent {
+    BlockExtent {
         path: chunk.path.clone(),
         device: chunk.device,
         offset: block.offset,
@@ -177,18 +178,18 @@ fn extent(chunk: &DataChunk, block: &Record) -> Extent {
     }
 }
 
-/// Memory for one row of a stripe, and what reads and codes it.
+/// Memory for one row of a stripe, with its reader and its code.
 #[derive(Debug)]
 pub struct Rows {
     shape: (usize, usize, usize),
     /// Data rows, then parity rows.
     pub rows: Vec<Block>,
     readers: Vec<ExtentReader>,
-    code: Code,
+    code: ReedSolomon,
 }
 
 impl Rows {
-    /// For stripes of this one's shape.
+    /// Makes the memory for stripes of the same shape as this one.
     pub fn of(stripe: &Stripe) -> Result<Self, StartError> {
         let shards = stripe.shards();
         let mut pool = pool(shards, stripe.row_bytes)?;
@@ -197,17 +198,17 @@ impl Rows {
             shape: shape(stripe),
             rows,
             readers: (0..shards).map(|_| ExtentReader::default()).collect(),
-            code: Code::new(stripe.data.len(), stripe.parity.len()),
+            code: ReedSolomon::new(stripe.data.len(), stripe.parity.len()),
         })
     }
 
-    /// Whether it serves stripes of this one's shape.
+    /// Returns true if it can be used for this stripe's shape.
     pub fn fits(&self, stripe: &Stripe) -> bool {
         self.shape == shape(stripe)
     }
 
-    /// Reads a row of all data chunks but those that are `known` to be bad, and makes what could not be read of parity.
-    /// An error says what of which chunk could not be read, if that was too much.
+    /// Reads a row of all data chunks except those that are `known` to be bad, and restores the unreadable ones from
+    /// parity. The error lists the read faults by chunk, if there were too many.
     pub fn complete(
         &mut self,
         stripe: &Stripe,
@@ -217,7 +218,7 @@ impl Rows {
         let (data, shards) = (stripe.data.len(), stripe.shards());
         let mut present = vec![false; shards];
         let mut faults = Vec::new();
-        // What lies behind a chunk's end is known, whether the chunk is there or not.
+        // The content behind a chunk's end is known, even if the chunk is missing.
         let wanted = |shard: &usize| !known_bad.contains(shard) || stripe.length(*shard, row) == 0;
         let mut next: Vec<usize> = (0..data).filter(wanted).collect();
         let mut others = (data..shards).filter(|shard| !known_bad.contains(shard));
@@ -239,12 +240,12 @@ impl Rows {
         }
     }
 
-    /// Makes the parity of data rows that are complete.
+    /// Computes the parity of complete data rows.
     pub fn encode(&mut self, stripe: &Stripe, row: usize) {
         self.code.encode(&mut self.rows, aligned_row(stripe, row));
     }
 
-    /// Reads a row of these chunks side by side: each lies on a member of its own.
+    /// Reads a row of these chunks in parallel: each is on a member of its own.
     fn read(&mut self, stripe: &Stripe, row: usize, shards: &[usize]) -> Vec<Option<Fault>> {
         let all = self.rows.iter_mut().zip(self.readers.iter_mut()).enumerate();
         let chosen = all.filter(|(shard, _)| shards.contains(shard));
@@ -269,15 +270,15 @@ fn aligned_row(stripe: &Stripe, row: usize) -> usize {
     aligned(stripe.length(stripe.data.len(), row)).min(stripe.row_bytes)
 }
 
-/// Makes blocks that are not as they were written of what is left of their stripes.
+/// Reconstructs damaged blocks from the rest of their stripes.
 #[derive(Debug, Default)]
-pub struct Mender {
+pub struct RowReconstructor {
     rows: Option<Rows>,
 }
 
-impl Mender {
-    /// Fills `block` with what an extent held, if it is in a stripe of which enough is left.
-    pub fn mend(&mut self, extent: &Extent, block: &mut [u8]) -> bool {
+impl RowReconstructor {
+    /// Fills `block` with the content of an extent, if its stripe has enough intact chunks.
+    pub fn mend(&mut self, extent: &BlockExtent, block: &mut [u8]) -> bool {
         let Some(InStripe { stripe, place }) = &extent.stripe else { return false };
         if self.rows.as_ref().is_none_or(|rows| !rows.fits(stripe)) {
             let Ok(rows) = Rows::of(stripe) else { return false };

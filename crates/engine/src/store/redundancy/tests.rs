@@ -1,4 +1,5 @@
-//! Any layout of stripes, any members lost, any chunk silently damaged: every byte is read all the same, and rebuilt.
+//! Property tests: for any layout of stripes, any members lost and any chunk silently damaged, every byte can be read
+//! and rebuilt.
 
 mod any_harm;
 mod leftover;
@@ -15,9 +16,9 @@ use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::redundancy::{Followed, Redundancy, Scheme};
 use proptest::prelude::*;
 
-use super::Composer;
-use super::rebuild::{self, Options, Rebuilt};
-use crate::store::finding::What;
+use super::StripeBuilder;
+use super::restore::{self, Options, Restored};
+use crate::store::diagnostics::DiagnosticKind;
 use crate::store::inventory::MEMBER_FILE;
 use crate::store::read::Settings;
 use crate::store::reader::{Item, Scan};
@@ -33,25 +34,25 @@ struct Made {
     told: Vec<String>,
 }
 
-/// Lays down a scan and makes so many rows of its parity.
+/// Makes a scan and this many rows of its parity.
 fn make_rows(members: usize, scheme: Scheme, plans: &[StreamPlan], rows: usize) -> Made {
     let store = Store::in_memory(members);
     let mut laid = store.lay_down("r1_a", plans);
     laid.manifest.redundancy = Some(Redundancy::of(scheme));
-    let mut composer = Composer::new(laid.manifest.uuid, scheme, store.roots());
+    let mut builder = StripeBuilder::new(laid.manifest.uuid, scheme, store.roots());
     for (number, stream) in laid.manifest.streams.iter().enumerate() {
-        composer.add(number as u16, &stream.directory, BTreeSet::new(), 0, None);
+        builder.add(number as u16, &stream.directory, BTreeSet::new(), 0, None);
         for member in 0..members {
             std::fs::write(laid.manifest_path(number, member), laid.manifest.to_json()).unwrap();
         }
     }
-    composer.look(true);
+    builder.look(true);
     let mut left = rows;
-    composer.compose(true, &mut |_| {
+    builder.compose(true, &mut |_| {
         left = left.saturating_sub(1);
         left > 0
     });
-    let (followed, told) = composer.end();
+    let (followed, told) = builder.end();
     Made { store, laid, followed, told }
 }
 
@@ -59,11 +60,11 @@ fn make(members: usize, scheme: Scheme, plans: &[StreamPlan]) -> Made {
     make_rows(members, scheme, plans, usize::MAX)
 }
 
-/// All bytes of each stream, and how much of each could not be had.
+/// Returns all bytes of each stream, and the number that could not be read.
 fn read(roots: &[PathBuf], laid: &Laid) -> Vec<(Vec<u8>, usize)> {
     let scan = Scan::open(roots, &laid.name).unwrap();
     let settings = Settings { ahead_bytes: 0, reads_per_device: 1, ..Settings::default() };
-    let of = |stream: &crate::store::reader::Stream| {
+    let of = |stream: &crate::store::reader::StoredStream| {
         let (mut bytes, mut lost) = (Vec::new(), 0);
         for item in stream.read(0..stream.blocks.len(), settings).unwrap() {
             match item {
@@ -81,12 +82,12 @@ fn verified(roots: &[PathBuf], laid: &Laid) -> Verification {
     verify(&scan, Settings::default(), &|_, _| {}).unwrap()
 }
 
-fn rebuilt(roots: &[PathBuf], laid: &Laid, onto: &[PathBuf]) -> Rebuilt {
+fn restored(roots: &[PathBuf], laid: &Laid, onto: &[PathBuf]) -> Restored {
     let options = Options { onto: onto.to_vec(), progress: &|_, _| {}, stop: &|| false };
-    rebuild::rebuild(roots, &laid.name, &options).unwrap()
+    restore::rebuild(roots, &laid.name, &options).unwrap()
 }
 
-/// Directories that nobody has been a member by.
+/// Returns directories that have never been members.
 fn fresh(count: usize) -> (Store, Vec<PathBuf>) {
     let store = Store::in_memory(count);
     let roots = store.roots();
@@ -96,7 +97,7 @@ fn fresh(count: usize) -> (Store, Vec<PathBuf>) {
     (store, roots)
 }
 
-/// A member's disk is not there any more.
+/// Makes a member's disk disappear.
 fn lose(root: &Path) {
     std::fs::rename(root.join("r1_a"), root.join("away")).ok();
     for entry in std::fs::read_dir(root).unwrap().flatten() {
@@ -107,7 +108,7 @@ fn lose(root: &Path) {
     }
 }
 
-/// It is there again.
+/// Makes it reappear.
 fn find(root: &Path) {
     std::fs::rename(root.join("away"), root.join("r1_a")).unwrap();
 }
@@ -143,7 +144,7 @@ fn same(roots: &[PathBuf], laid: &Laid) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The bytes of a stream as its chunk files have them, in the order of their names.
+/// Returns the bytes of a stream by its chunk files, in the order of their names.
 fn joined(roots: &[PathBuf], directory: &str) -> Vec<u8> {
     let mut chunks: Vec<PathBuf> = Vec::new();
     for root in roots {
@@ -168,11 +169,11 @@ fn plans() -> impl Strategy<Value = Vec<StreamPlan>> {
     })
 }
 
-/// What happens to a member.
+/// The fate of a member.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Lost,
-    /// A bit of each of its chunks is another.
+    /// One bit of each of its chunks is flipped.
     Damaged(usize),
 }
 
@@ -228,12 +229,12 @@ proptest! {
         prop_assert!(after.streams.iter().all(|stream| stream.lost == 0));
         let left = after.redundancy.unwrap();
         prop_assert_eq!(left.beyond, 0);
-        // Who has lost all parity of a stripe has all of its data, and nobody tells of the stripe any more.
+        // If all parity of a stripe is lost, all of its data exists, and no metadata mentions the stripe any more.
         prop_assert!(left.unprotected == 0 || hit.len() == usize::from(parity));
         prop_assert!(left.may_lose + hit.len() >= usize::from(parity));
 
         let (_others, onto) = fresh(all.len() - roots.len());
-        let done = rebuilt(&roots, &laid, &onto);
+        let done = restored(&roots, &laid, &onto);
         prop_assert!(done.is_whole(), "{done:?}");
         prop_assert_eq!(done.gone.len(), all.len() - roots.len());
         let now: Vec<PathBuf> = roots.iter().chain(&onto).cloned().collect();
@@ -244,7 +245,7 @@ proptest! {
         for (stream, bytes) in laid.manifest.streams.iter().zip(&laid.bytes) {
             prop_assert!(joined(&now, &stream.directory) == *bytes, "chunk files are not the stream");
         }
-        prop_assert!(!rebuilt(&now, &laid, &[]).is_something(), "there is nothing more to do");
+        prop_assert!(!restored(&now, &laid, &[]).is_something(), "there is nothing more to do");
     }
 }
 
@@ -259,11 +260,11 @@ fn one_member_too_many_is_told_with_what_is_lost_and_the_rest_is_still_read() {
     let left = verified(roots, &laid).redundancy.unwrap();
     assert!(left.beyond > 0);
     assert_eq!(left.may_lose, 0);
-    let done = rebuilt(roots, &laid, &[]);
+    let done = restored(roots, &laid, &[]);
     assert!(!done.is_whole() && done.gone.is_empty());
     let told = done.left.join("\n");
     assert!(told.contains("parity makes up for 1") && told.contains("r1_a.0000"), "{told}");
-    // What can be read stays what it was, and with the members back nothing has been lost.
+    // Readable data is unchanged, and with the members back nothing is lost.
     assert_eq!(read(roots, &laid).remove(0).0, bytes);
     store.roots()[1..].iter().for_each(|root| find(root));
     assert_eq!(read(&store.roots(), &laid).remove(0), (laid.bytes[0].clone(), 0));
@@ -274,7 +275,7 @@ fn without_a_member_that_holds_nothing_of_a_stripe_another_is_asked_for() {
     let scheme = Scheme { data: 2, parity: 1 };
     let Made { store, laid, .. } = make(3, scheme, &[StreamPlan::vdif("a")]);
     lose(&store.roots()[0]);
-    let done = rebuilt(&store.roots()[1..], &laid, &[]);
+    let done = restored(&store.roots()[1..], &laid, &[]);
     assert!(done.left.iter().any(|text| text.contains("--onto")), "{:?}", done.left);
     assert!(done.gone.is_empty(), "what lay on it is still missed");
 }
@@ -302,9 +303,9 @@ fn chunks_whose_recorder_died_before_their_parity_are_told_of_and_get_it() {
     let found = verified(&store.roots(), &laid);
     let left = found.redundancy.unwrap();
     assert!(left.unprotected > 0 && left.may_lose == 0, "{left:?}");
-    let told = |what: &What| matches!(what, What::ChunksUnprotected { .. });
+    let told = |what: &DiagnosticKind| matches!(what, DiagnosticKind::ChunksUnprotected { .. });
     assert!(found.findings.iter().any(|finding| told(&finding.what)));
-    let done = rebuilt(&store.roots(), &laid, &[]);
+    let done = restored(&store.roots(), &laid, &[]);
     assert!(done.is_whole() && done.stripes > 0, "{done:?}");
     assert!(verified(&store.roots(), &laid).good);
     assert_eq!(verified(&store.roots(), &laid).redundancy.unwrap().may_lose, 1);
@@ -321,7 +322,7 @@ fn wherever_it_is_interrupted_nothing_is_half_made_and_it_goes_on() {
         let asked = AtomicUsize::new(0);
         let stop = || asked.fetch_add(1, Ordering::SeqCst) >= steps;
         let options = Options { onto: onto.clone(), progress: &|_, _| {}, stop: &stop };
-        let first = rebuild::rebuild(roots, &laid.name, &options).unwrap();
+        let first = restore::rebuild(roots, &laid.name, &options).unwrap();
         let now: Vec<PathBuf> = roots.iter().chain(&onto).cloned().collect();
         let making = |root: &PathBuf| {
             let side = root.join("r1_a").join(SIDE_DIRECTORY);
@@ -330,7 +331,7 @@ fn wherever_it_is_interrupted_nothing_is_half_made_and_it_goes_on() {
         };
         assert!(!now.iter().any(making), "after {steps} steps");
         assert_eq!(read(&now, &laid).remove(0), (laid.bytes[0].clone(), 0), "after {steps} steps");
-        let again = rebuilt(&now, &laid, &[]);
+        let again = restored(&now, &laid, &[]);
         assert!(again.is_whole(), "{again:?}");
         assert!(verified(&now, &laid).good);
         if !first.interrupted {
@@ -346,18 +347,18 @@ fn while_chunks_come_stripes_are_made_of_those_that_are_complete_and_durable() {
     let store = Store::in_memory(3);
     let plans = [StreamPlan::vdif("a").unmarked(1)];
     let laid = store.lay_down("r1_a", &plans);
-    let mut composer = Composer::new(laid.manifest.uuid, scheme, store.roots());
-    composer.add(0, "r1_a", BTreeSet::new(), 0, None);
-    composer.look(false);
+    let mut builder = StripeBuilder::new(laid.manifest.uuid, scheme, store.roots());
+    builder.add(0, "r1_a", BTreeSet::new(), 0, None);
+    builder.look(false);
     let rows = Cell::new(0);
-    assert!(composer.compose(false, &mut |_| {
+    assert!(builder.compose(false, &mut |_| {
         rows.set(rows.get() + 1);
         true
     }));
-    let (followed, told) = composer.end();
+    let (followed, told) = builder.end();
     assert!(told.is_empty(), "{told:?}");
     assert!(followed.stripes > 0 && rows.get() > 0);
-    // The last chunk of each member is not all durable, and waits.
+    // The last chunk of each member is not fully durable, and waits.
     let chunks = laid.chunks(0).len() as u64;
     assert!(followed.chunks <= chunks - 3, "{followed:?} of {chunks}");
 }
@@ -370,7 +371,7 @@ fn a_scan_without_redundancy_is_refused_and_one_with_it_goes_whole() {
     assert!(store.roots().iter().all(|root| files(root).is_empty() && !root.join("r1_a").exists()));
     let plain = store.lay_down("r1_b", &[StreamPlan::vdif("a")]);
     let options = Options { onto: vec![], progress: &|_, _| {}, stop: &|| false };
-    let error = rebuild::rebuild(&store.roots(), &plain.name, &options).unwrap_err();
+    let error = restore::rebuild(&store.roots(), &plain.name, &options).unwrap_err();
     assert!(error.to_string().contains("without redundancy"), "{error}");
     assert!(verified(&store.roots(), &plain).redundancy.is_none());
 }
@@ -402,20 +403,20 @@ fn records_that_were_cut_or_changed_tell_of_nothing() {
         .iter()
         .flat_map(|it| std::fs::read_dir(side(it)).unwrap().flatten())
         .collect::<Vec<_>>();
-    let sheet = entries
+    let metadata = entries
         .iter()
         .map(|it| it.path())
         .find(|it| it.to_string_lossy().contains(".stripe"))
         .unwrap();
-    let whole = std::fs::read(&sheet).unwrap();
+    let whole = std::fs::read(&metadata).unwrap();
     for length in (0..whole.len()).step_by(64) {
-        std::fs::write(&sheet, &whole[..length]).unwrap();
+        std::fs::write(&metadata, &whole[..length]).unwrap();
         assert_eq!(verified(&store.roots(), &laid).redundancy.unwrap().stripes, 0, "{length}");
     }
     for bit in (0..8 * whole.len()).step_by(97) {
         let mut other = whole.clone();
         other[bit / 8] ^= 1 << (bit % 8);
-        std::fs::write(&sheet, other).unwrap();
+        std::fs::write(&metadata, other).unwrap();
         assert_eq!(read(&store.roots(), &laid).remove(0), (laid.bytes[0].clone(), 0));
     }
 }

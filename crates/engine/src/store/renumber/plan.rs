@@ -1,36 +1,36 @@
-//! Which number each chunk file should have: no file is looked at here.
+//! Computes the new number of each chunk file, without access to files.
 //!
-//! Chunks are put in the order of their first blocks and take the lowest numbers there are. A file that
-//! cannot be renamed keeps its number, and so does one that may lie on a member that is not here: those
-//! before it in the stream must find numbers below it, or nothing is renamed at all.
+//! Chunks are put in the order of their first blocks and take the lowest free numbers. A file that cannot be renamed
+//! keeps its number, and so does one that may be on an absent member: the chunks before it in the stream must get
+//! numbers below it, or nothing is renamed at all.
 
 use std::collections::BTreeSet;
 
 /// A chunk of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// Its number in the index.
+    /// The number in the index.
     pub chunk: u32,
     /// The number of its file.
     pub file: u32,
-    /// Sequence of its first block, if any record tells.
+    /// Sequence of its first block, if any record has it.
     pub first: Option<u64>,
-    /// Whether its file can be renamed.
+    /// True if its file can be renamed.
     pub free: bool,
 }
 
-/// What is to be done.
+/// The result of the computation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Nothing.
+    /// The order is right already.
     Right,
     /// Chunks get files of these numbers.
     New(Vec<(u32, u32)>),
-    /// It is wrong, and files that cannot be renamed are in the way.
+    /// The order is wrong, and files that cannot be renamed are in the way.
     Stuck,
 }
 
-/// Whether files in the order of their numbers are in the order of the stream.
+/// Returns true if files in the order of their numbers are in the order of the stream.
 pub fn is_right(known: &[Known]) -> bool {
     let mut by_file: Vec<(u32, u64)> =
         known.iter().filter_map(|it| Some((it.file, it.first?))).collect();
@@ -38,7 +38,7 @@ pub fn is_right(known: &[Known]) -> bool {
     by_file.is_sorted_by_key(|(_, first)| *first)
 }
 
-/// Finds a number for every chunk. `all_seen` is false if more chunks may lie where nobody can look.
+/// Computes a number for every chunk. `all_seen` is false if more chunks may exist on absent members.
 pub fn order(known: &[Known], all_seen: bool) -> Order {
     if is_right(known) {
         return Order::Right;
@@ -59,7 +59,7 @@ pub fn order(known: &[Known], all_seen: bool) -> Order {
 /// A number in the order of the stream.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The first block, or the one that it comes after.
+    /// The first block, or the block that the chunk follows.
     after: Option<u64>,
     file: u32,
     kind: Kind,
@@ -72,13 +72,13 @@ enum Kind {
     Unknown,
 }
 
-/// Numbers were dealt in the order of the stream, so one of which nothing is known comes after those below.
+/// Numbers were assigned in the order of the stream, so a chunk without known blocks follows those with lower numbers.
 fn behind(known: &[Known], file: u32) -> Place {
     let below = known.iter().filter(|it| it.file < file);
     Place { after: below.filter_map(|it| it.first).max(), file, kind: Kind::Unknown }
 }
 
-/// Gives the lowest numbers that are left, upwards.
+/// Assigns the lowest free numbers in ascending order.
 fn deal(places: &[Place], last: u32) -> Order {
     let kept: BTreeSet<u32> = places
         .iter()

@@ -25,7 +25,7 @@ fn recovered(roots: &[PathBuf], laid: &Laid, options: Options) -> Result<Recover
     }
 }
 
-/// Files in sight on all members, by number: what others than us read.
+/// Returns the chunk files on all members, by number, as other programs read them.
 fn plain(roots: &[PathBuf]) -> Vec<(u32, Vec<u8>)> {
     let mut all = Vec::new();
     for root in roots {
@@ -77,7 +77,7 @@ fn a_recovered_scan_has_its_files_in_the_order_of_the_stream_without_holes() {
         assert_in_order(&store, &laid);
         let manifest = Scan::open(&store.roots(), &laid.name).unwrap().manifest;
         let renamed = manifest.streams[0].renamed.clone().unwrap();
-        assert_eq!((renamed.round, renamed.stage), (1, Stage::Done));
+        assert_eq!((renamed.round, renamed.stage), (1, RenumberStage::Done));
         assert_eq!((renamed.files.file_of(8), renamed.files.file_of(7)), (2, 8));
         assert!(renamed.before.is_empty());
         crate::store::remove::remove(&store.roots(), &laid.name).unwrap();
@@ -106,7 +106,7 @@ fn a_number_on_a_member_that_is_not_here_is_given_to_nobody_and_it_can_come_back
     let recovery = recovered(&present, &laid, options).unwrap();
     assert_eq!(recovery.warnings, Vec::<String>::new());
     assert_eq!(numbers_in_sight(&present), [0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    // Its directory says that it was never sealed; with it the scan is put together anew.
+    // The manifest of that member has the state of an unsealed scan, so with it the scan is reconstructed.
     recovered(&roots, &laid, Options { reindex: true, ..Options::default() }).unwrap();
     let (numbers, files): (Vec<u32>, Vec<Vec<u8>>) = plain(&roots).into_iter().unzip();
     assert_eq!(numbers, (0..11).collect::<Vec<u32>>());
@@ -146,7 +146,7 @@ fn a_death_between_two_copies_that_tell_of_the_end_leaves_the_second_to_recover(
     let laid = died_with(&store, &CUT);
     recovered(&store.roots(), &laid, Options::default()).unwrap();
     let mut manifest = Scan::open(&store.roots(), &laid.name).unwrap().manifest;
-    manifest.streams[0].renamed.as_mut().unwrap().stage = Stage::Placing;
+    manifest.streams[0].renamed.as_mut().unwrap().stage = RenumberStage::Placing;
     fs::write(laid.manifest_path(0, 1), manifest.to_json()).unwrap();
     let outcome = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).unwrap();
     assert!(matches!(outcome, Outcome::Completed { directories: 1, .. }), "{outcome:?}");
@@ -159,7 +159,7 @@ fn a_death_between_two_copies_that_tell_of_the_end_leaves_the_second_to_recover(
 fn a_file_that_has_a_name_already_is_never_replaced() {
     let store = Store::new(1);
     let laid = died_with(&store, &CUT);
-    // Nothing of ours, and in the way.
+    // A foreign file that is in the way.
     let stranger = laid.directory(0, 0).join(".fullbore/r1_a.00000002.renaming");
     fs::create_dir(&stranger).unwrap();
     let error = recovered(&store.roots(), &laid, Options::default()).unwrap_err();
@@ -182,13 +182,13 @@ proptest! {
         let store = Store::in_memory(members);
         let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
         let chunks: Vec<Vec<u8>> = plain(&store.roots()).into_iter().map(|(_, it)| it).collect();
-        let mut before = Numbers::default();
+        let mut before = ChunkMap::default();
         for (round, table) in tables.iter().enumerate() {
-            let files = Numbers::of_pairs((0..).zip(table.iter().copied()));
+            let files = ChunkMap::of_pairs((0..).zip(table.iter().copied()));
             let mut manifest = laid.manifest.clone();
-            manifest.streams[0].renamed = Some(Renamed {
+            manifest.streams[0].renamed = Some(Renumbering {
                 round: round as u32 + 1,
-                stage: Stage::SettingAside,
+                stage: RenumberStage::SettingAside,
                 files: files.clone(),
                 before: std::mem::replace(&mut before, files),
             });
@@ -196,9 +196,9 @@ proptest! {
                 fs::write(laid.manifest_path(0, member), manifest.to_json()).unwrap();
             }
             for steps in [steps, u32::MAX] {
-                dying::after(steps);
+                crash_hooks::after(steps);
                 let ended = recover(&store.roots(), &laid.name, Options::default(), &|_| {});
-                dying::after(u32::MAX);
+                crash_hooks::after(u32::MAX);
                 prop_assert!(ended.is_ok() || steps < u32::MAX);
                 prop_assert!(bytes(&store, &laid) == laid.bytes[0], "round {}", round);
             }
@@ -219,9 +219,9 @@ proptest! {
         let store = Store::in_memory(members);
         let laid = died_with(&store, &numbers);
         for steps in deaths {
-            dying::after(steps);
+            crash_hooks::after(steps);
             let ended = recover(&store.roots(), &laid.name, Options::default(), &|_| {});
-            dying::after(u32::MAX);
+            crash_hooks::after(u32::MAX);
             prop_assert!(ended.is_ok() || ended.is_err_and(|error| error.to_string().contains("died")));
             prop_assert!(bytes(&store, &laid) == laid.bytes[0], "died after {} steps", steps);
             let numbers = numbers_in_sight(&store.roots());

@@ -1,17 +1,15 @@
-//! What lies on the members, read: every block against its checksum, every frame against its place.
+//! Reads the data on the members: checks every block against its checksum, and every frame against its place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use fullbore_core::manifest::Format;
-
-use super::walk::{Clock, OfSecond, Walk, walk_vdif};
+use super::walk::{Clock, OfSecond, Walk, walk_frames};
 use super::{BlockResult, Results};
-use crate::store::finding::{Finding, What};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
 use crate::store::read::{ExtentReader, Fault, Settings, StartError, pool};
-use crate::store::reader::{Placed, Presence, Scan, Stream};
+use crate::store::reader::{BlockLocation, Presence, Scan, StoredStream};
 
-/// Reads every block that is there and not known yet, those of each device in the order they lie.
+/// Reads every existing block that is not known yet; those of each device in the order on the disk.
 pub(super) fn read_all(
     scan: &Scan,
     known: Vec<Results>,
@@ -22,7 +20,7 @@ pub(super) fn read_all(
     let total = lanes.iter().flatten().map(|(_, _, placed)| u64::from(placed.block.bytes)).sum();
     let done = AtomicU64::new(0);
     let reads = settings.reads_per_device.max(1);
-    let block_bytes = scan.streams.iter().map(Stream::block_bytes).max().unwrap_or(4096);
+    let block_bytes = scan.streams.iter().map(StoredStream::block_bytes).max().unwrap_or(4096);
     let mut memory = pool(reads * lanes.len().max(1), block_bytes)?;
     let mut results = known;
     progress(0, total);
@@ -63,9 +61,9 @@ pub(super) fn read_all(
     Ok(results)
 }
 
-/// What is to be read from each device, by file and offset: stream, position, place.
-fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a Placed)>> {
-    let mut lanes: BTreeMap<u64, Vec<(usize, usize, &Placed)>> = BTreeMap::new();
+/// Returns the blocks to read from each device, by file and offset: stream, position, location.
+fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a BlockLocation)>> {
+    let mut lanes: BTreeMap<u64, Vec<(usize, usize, &BlockLocation)>> = BTreeMap::new();
     for (stream, known) in scan.streams.iter().zip(known) {
         for (position, placed) in stream.blocks.iter().enumerate() {
             if placed.presence == Presence::Whole && !known.contains_key(&position) {
@@ -81,23 +79,21 @@ fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a Pl
 
 fn check(
     reader: &mut ExtentReader,
-    stream: &Stream,
-    placed: &Placed,
+    stream: &StoredStream,
+    placed: &BlockLocation,
     block: &mut [u8],
 ) -> BlockResult {
     let fault = reader.read(&placed.extent(), block).err();
-    let walk = match (&fault, &stream.format) {
-        (None, Format::Vdif { .. }) => {
-            walk_vdif(stream, &placed.block, &block[..placed.block.bytes as usize])
-        }
-        _ => Walk::default(),
+    let walk = match &fault {
+        None => walk_frames(stream, &placed.block, &block[..placed.block.bytes as usize]),
+        Some(_) => Walk::default(),
     };
     BlockResult { fault, length: placed.block.bytes, walk }
 }
 
-/// Blocks that do not have their checksum, joined where they follow one another in a file.
-pub(super) fn blocks(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
+/// Returns the blocks that do not match their checksum, merged if they are adjacent in a file.
+pub(super) fn blocks(scan: &Scan, stream: &StoredStream, results: &Results) -> Vec<Diagnostic> {
+    let mut findings: Vec<Diagnostic> = Vec::new();
     let mut by_checksum = None;
     for (position, result) in results {
         let Some(fault) = &result.fault else { continue };
@@ -106,9 +102,11 @@ pub(super) fn blocks(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
             Fault::Checksum { found } => {
                 let index = by_checksum.get_or_insert_with(|| index_of_checksums(stream));
                 match index.get(&(*found, placed.block.bytes)) {
-                    Some(&holds) => {
-                        What::BlocksSwapped { first: placed.block.sequence, count: 1, holds }
-                    }
+                    Some(&holds) => DiagnosticKind::BlocksSwapped {
+                        first: placed.block.sequence,
+                        count: 1,
+                        holds,
+                    },
                     None => placed.fault(fault),
                 }
             }
@@ -123,30 +121,29 @@ pub(super) fn blocks(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
     findings
 }
 
-/// Which block has which checksum and length.
-fn index_of_checksums(stream: &Stream) -> HashMap<(u32, u32), u64> {
+/// Maps checksum and length to the block.
+fn index_of_checksums(stream: &StoredStream) -> HashMap<(u32, u32), u64> {
     let blocks = stream.blocks.iter().map(|placed| &placed.block);
     blocks.map(|block| ((block.crc, block.bytes), block.sequence)).collect()
 }
 
-/// Makes two findings about neighbouring blocks of one file one.
-fn join(last: &mut Finding, next: &Finding) -> bool {
+/// Merges two diagnostics about adjacent blocks of one file.
+fn join(last: &mut Diagnostic, next: &Diagnostic) -> bool {
     if last.file != next.file {
         return false;
     }
     let joined = match (&mut last.what, &next.what) {
-        (What::BlocksDamaged { first, count, .. }, What::BlocksDamaged { first: sequence, .. })
-            if *first + *count == *sequence =>
-        {
-            count
-        }
         (
-            What::BlocksUnreadable { first, count, why, .. },
-            What::BlocksUnreadable { first: sequence, why: other, .. },
+            DiagnosticKind::BlocksDamaged { first, count, .. },
+            DiagnosticKind::BlocksDamaged { first: sequence, .. },
+        ) if *first + *count == *sequence => count,
+        (
+            DiagnosticKind::BlocksUnreadable { first, count, why, .. },
+            DiagnosticKind::BlocksUnreadable { first: sequence, why: other, .. },
         ) if *first + *count == *sequence && why == other => count,
         (
-            What::BlocksSwapped { first, count, holds },
-            What::BlocksSwapped { first: sequence, holds: other, .. },
+            DiagnosticKind::BlocksSwapped { first, count, holds },
+            DiagnosticKind::BlocksSwapped { first: sequence, holds: other, .. },
         ) if *first + *count == *sequence && *holds + *count == *other => count,
         _ => return false,
     };
@@ -157,8 +154,8 @@ fn join(last: &mut Finding, next: &Finding) -> bool {
     true
 }
 
-/// Frames that do not look like what they should be.
-pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Finding> {
+/// Returns the frames that do not look as they should.
+pub(super) fn frames(scan: &Scan, stream: &StoredStream, results: &Results) -> Vec<Diagnostic> {
     let clock = Clock::of(stream);
     let mut findings = Vec::new();
     let mut offsets: HashMap<u16, i64> = HashMap::new();
@@ -168,13 +165,13 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
         let root = &scan.inventory.roots[scan.inventory.holdings[placed.holding].root];
         let mut tell = |what| findings.push(placed.finding(stream, Some(&root.path), what));
         if let Some(why) = walk.bad.why.clone() {
-            tell(What::FramesDamaged { count: walk.bad.count, why });
+            tell(DiagnosticKind::FramesDamaged { count: walk.bad.count, why });
         }
         if walk.unmarked > 0 {
-            tell(What::FillUnmarked { count: walk.unmarked });
+            tell(DiagnosticKind::FillUnmarked { count: walk.unmarked });
         }
         if let Some(why) = walk.misplaced.why.clone() {
-            tell(What::FramesMisplaced { count: walk.misplaced.count, why });
+            tell(DiagnosticKind::FramesMisplaced { count: walk.misplaced.count, why });
         } else if clock.places && clock.rate.is_some() {
             for span in &walk.threads {
                 let Some(timed) = span.timed else { continue };
@@ -182,7 +179,7 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
                 if known != timed.offset {
                     let off = timed.offset.saturating_sub(known);
                     let why = format!("thread {} is {off:+} frames off", span.thread);
-                    tell(What::FramesMisplaced { count: timed.frames, why });
+                    tell(DiagnosticKind::FramesMisplaced { count: timed.frames, why });
                 }
             }
         } else if clock.places {
@@ -190,8 +187,8 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
                 let known = seconds.entry(span.thread).or_default();
                 if !span.seconds.iter().all(|second| fits(known, second)) {
                     let (thread, count) = (span.thread, span.frames);
-                    let why = format!("thread {thread} is not where its second is");
-                    tell(What::FramesMisplaced { count, why });
+                    let why = format!("thread {thread} is not at the place of its second");
+                    tell(DiagnosticKind::FramesMisplaced { count, why });
                 }
             }
         }
@@ -199,11 +196,11 @@ pub(super) fn frames(scan: &Scan, stream: &Stream, results: &Results) -> Vec<Fin
     findings
 }
 
-/// Where the seconds of each thread begin, and behind which place the last of their frames lies.
+/// The start place of each second of each thread, and the place behind its last frame.
 type Seconds = HashMap<u16, BTreeMap<i64, (i64, i64)>>;
 
-/// Whether a second begins where the other blocks have it, and overlaps no other. The number of places between two of
-/// them is not known where the rate was learnt from the frames.
+/// Returns true if a second begins at the same place as in the other blocks, and overlaps no other. The number of
+/// places between two seconds is not known if the rate was learnt from the frames.
 fn fits(known: &mut BTreeMap<i64, (i64, i64)>, more: &OfSecond) -> bool {
     let &mut (start, ref mut end) = known.entry(more.second).or_insert((more.start, more.end));
     *end = more.end.max(*end);

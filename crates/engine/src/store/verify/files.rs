@@ -1,16 +1,16 @@
-//! Names and sizes of chunk files against the index, and block against block.
+//! Checks names and sizes of chunk files against the index, and blocks against each other.
 
 use std::collections::HashMap;
 
 use fullbore_core::manifest::State;
 
-use crate::store::finding::{Finding, What};
-use crate::store::inventory::{Holding, chunks_by_number};
-use crate::store::reader::{Placed, Scan, Stream};
+use crate::store::diagnostics::{Diagnostic, DiagnosticKind};
+use crate::store::inventory::{MemberFiles, chunks_by_number};
+use crate::store::reader::{BlockLocation, Scan, StoredStream};
 
-/// Chunk files too many, too long, twice, or unfinished.
-pub(super) fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
-    // Where the blocks of each chunk end.
+/// Returns surplus, overlong, duplicate and unfinished chunk files.
+pub(super) fn files(scan: &Scan, stream: &StoredStream) -> Vec<Diagnostic> {
+    // The end of the blocks of each chunk.
     let mut known: HashMap<(usize, u32), u64> = HashMap::new();
     for placed in &stream.blocks {
         let end = placed.block.offset + u64::from(placed.block.bytes);
@@ -25,17 +25,17 @@ pub(super) fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
             findings.push(finding(scan, stream, holding, path, what));
         };
         for stranger in &holding.strangers {
-            tell(stranger, What::Stranger);
+            tell(stranger, DiagnosticKind::Stranger);
         }
         for (number, file) in &holding.chunks {
             let is = file.bytes;
             match known.get(&(at, *number)) {
                 _ if file.unfinished && !unsealed => {
-                    tell(&file.path, What::ChunkUnfinished { bytes: is });
+                    tell(&file.path, DiagnosticKind::ChunkUnfinished { bytes: is });
                 }
-                None if !unsealed => tell(&file.path, What::ChunkUnknown { bytes: is }),
+                None if !unsealed => tell(&file.path, DiagnosticKind::ChunkUnknown { bytes: is }),
                 Some(&should) if is > should && !unsealed => {
-                    tell(&file.path, What::ChunkTooLong { is, should });
+                    tell(&file.path, DiagnosticKind::ChunkTooLong { is, should });
                 }
                 _ => {}
             }
@@ -43,25 +43,25 @@ pub(super) fn files(scan: &Scan, stream: &Stream) -> Vec<Finding> {
     }
     for files in chunks_by_number(scan.inventory.of_stream(stream.number)).into_values() {
         for ((_, first), (holding, twin)) in files.iter().zip(files.iter().skip(1)) {
-            let what = What::ChunkTwice { other: first.path.clone() };
+            let what = DiagnosticKind::ChunkTwice { other: first.path.clone() };
             findings.push(finding(scan, stream, holding, &twin.path, what));
         }
     }
     findings
 }
 
-fn directory<'a>(scan: &'a Scan, stream: &Stream) -> &'a str {
+fn directory<'a>(scan: &'a Scan, stream: &StoredStream) -> &'a str {
     &scan.manifest.streams[stream.number].directory
 }
 
 fn finding(
     scan: &Scan,
-    stream: &Stream,
-    holding: &Holding,
+    stream: &StoredStream,
+    holding: &MemberFiles,
     path: &std::path::Path,
-    what: What,
-) -> Finding {
-    Finding {
+    what: DiagnosticKind,
+) -> Diagnostic {
+    Diagnostic {
         stream: Some(stream.name.clone()),
         member: Some(scan.inventory.roots[holding.root].path.clone()),
         file: Some(path.to_owned()),
@@ -70,26 +70,26 @@ fn finding(
     }
 }
 
-/// Frames between neighbouring blocks that are in none, or in two.
-pub(super) fn continuity(stream: &Stream) -> Vec<Finding> {
+/// Returns the frames between adjacent blocks that are in none, or in two.
+pub(super) fn continuity(stream: &StoredStream) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
-    let begin = |placed: &&Placed| placed.block.frames > 0;
-    let blocks: Vec<&Placed> = stream.blocks.iter().filter(begin).collect();
+    let begin = |placed: &&BlockLocation| placed.block.frames > 0;
+    let blocks: Vec<&BlockLocation> = stream.blocks.iter().filter(begin).collect();
     for (placed, next) in blocks.iter().zip(blocks.iter().skip(1)) {
         if next.block.sequence != placed.block.sequence + 1 {
-            // What lies between is absent, or explained by a gap, and told of already.
+            // The frames in between are absent, or explained by a gap, and reported already.
             continue;
         }
         let (end, first) = (stream.end_of(&placed.block), next.block.first);
         let mut tell = |frames: std::ops::Range<i64>, what| {
             let finding = next.finding(stream, None, what);
-            findings.push(Finding { frames: Some(frames.into()), ..finding });
+            findings.push(Diagnostic { frames: Some(frames.into()), ..finding });
         };
         if first < end {
-            tell(first..end, What::FramesTwice);
+            tell(first..end, DiagnosticKind::FramesTwice);
         } else {
             for frames in stream.gaps.uncovered(end..first) {
-                tell(frames, What::FramesUnaccounted);
+                tell(frames, DiagnosticKind::FramesUnaccounted);
             }
         }
     }

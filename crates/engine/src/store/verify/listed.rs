@@ -1,17 +1,19 @@
-//! The gaps that an account lists: against its own terms, against the index, and against the frames.
+//! Checks the gaps listed in an account against its terms, the index, and the frames.
 //!
 //! ```text
-//!               where every frame has its place      where frames lie as they came
+//!               indexed streams                      sequential streams
 //! terms ──────► gaps listed, by cause                the same, of every thread
 //! gaps ───────► gap records of the index             numbers in the frames (VDIF by time)
 //! overrun ────► the same, by cause                   + blocks that no member took, by the index
 //! edges ──────► frames expected between them         the same, or arrivals
 //! ```
 //!
-//! Three things are lawful and look like faults. A frame that the index calls missing may have come late
-//! since. A rate that was learnt late tells of missing frames that have no number, and frames with a number
-//! beyond their second have no place: of either only a sum is known, as a gap that is not listed. And of a block
-//! lost among frames that lie as they came, only the number of its frames is known.
+//! Three things are correct although they look like faults:
+//!
+//! * A frame that is missing in the index may have come late since.
+//! * A rate that was learnt late shows missing frames that have no number, and frames with a number beyond their second
+//!   have no place: only the sum of either is known, as a gap that is not listed.
+//! * Of a block lost in a sequential stream, only the number of its frames is known.
 
 use std::ops::Range;
 
@@ -20,8 +22,8 @@ use fullbore_core::endpoint::UdpSource;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Format, State};
 
-use super::books::{Books, Counted, Threads};
 use super::numbers::Rate;
+use super::recount::{Counted, Recount, Threads};
 use super::walk::ThreadSpan;
 use crate::store::gaps::Gaps;
 
@@ -32,29 +34,30 @@ const CAUSES: [(Cause, &str); 4] = [
     (Cause::Late, "late"),
 ];
 
-/// The gaps of an account, and what its terms tell beyond them.
+/// The gaps of an account, and the losses in its terms beyond them.
 pub(super) struct Listed<'a> {
     stored: &'a Account,
-    /// Those of the account; of a stream of several threads none.
+    /// The gaps of the account; none in a stream of several threads.
     gaps: Gaps,
-    /// What the gaps of the account or of its threads come to.
+    /// The sums of the gaps of the account or of its threads.
     sums: Terms,
-    /// Whether as many were listed as can be, so that there may be more.
+    /// True if the list has its maximum length, so that there may be more gaps.
     full: bool,
     recovered: bool,
-    /// Whether a member failed while it was recorded.
+    /// True if a member failed while it was recorded.
     failed: bool,
     filled: bool,
-    vdif: bool,
+    /// True if frames carry their own time.
+    timed: bool,
 }
 
 impl<'a> Listed<'a> {
-    pub(super) fn of(books: &Books<'_>, stored: &'a Account) -> Self {
+    pub(super) fn of(books: &Recount<'_>, stored: &'a Account) -> Self {
         let gaps = Gaps::paint(stored.gaps.iter().copied());
         let mut sums = sums(&gaps);
         let mut full = stored.gaps.len() >= GAPS_LISTED;
         for flow in &stored.flows {
-            // What a thread lacks beyond its list, the check of the thread finds.
+            // Losses of a thread beyond its list are found by the check of the thread.
             sums.add(&flow.terms);
             full |= flow.gaps.len() >= GAPS_LISTED;
         }
@@ -69,12 +72,12 @@ impl<'a> Listed<'a> {
             failed: failures.any(|failed| failed)
                 || books.scan.manifest.members.iter().any(|member| member.failure.is_some()),
             filled: books.stream.is_filled(),
-            vdif: matches!(books.stream.format, Format::Vdif { .. }),
+            timed: books.stream.format.is_frames(),
         }
     }
 
-    /// What the account itself must have: its lists against its terms and its ends.
-    pub(super) fn check(&self, books: &mut Books<'_>) {
+    /// Checks the account itself: its lists against its terms and its edges.
+    pub(super) fn check(&self, books: &mut Recount<'_>) {
         let listed: u64 = self.stored.gaps.iter().map(|gap| gap.count).sum();
         books.compare("gaps (frames told of twice)", listed, self.gaps.frames());
         for flow in &self.stored.flows {
@@ -88,12 +91,12 @@ impl<'a> Listed<'a> {
         self.check_edges(books);
     }
 
-    /// Whether `recover` counted the frames themselves, of which some may have no trustworthy number.
+    /// Returns true if `recover` counted the frames themselves, some of which may have no trustworthy number.
     fn is_of_frames(&self) -> bool {
-        self.recovered && self.vdif && !self.filled
+        self.recovered && self.timed && !self.filled
     }
 
-    fn check_sums(&self, books: &mut Books<'_>) {
+    fn check_sums(&self, books: &mut Recount<'_>) {
         let Terms { missing, damaged, late, overrun, .. } = self.stored.terms;
         let unlisted = self.stored.gaps_unlisted;
         books.compare("late", late, self.sums.late);
@@ -108,15 +111,15 @@ impl<'a> Listed<'a> {
             books.compare("gaps_unlisted", unlisted, kinds);
         }
         let lost = self.lost();
-        // What a device says is listed, but for what was lost with a member when all had been written.
+        // A PandA's own report is listed, except for data lost with a member after it had all been written.
         let told = self.stored.counted_by == CountedBy::ServerCount && !self.failed;
         let exact = self.filled || told;
         let least = self.sums.overrun;
         books.compare("overrun", overrun, if exact { least } else { least + lost });
     }
 
-    /// `recover` knows of frames that lie as they came only that some are not there.
-    fn check_recovered(&self, books: &mut Books<'_>) {
+    /// In sequential streams, `recover` knows only that some frames are absent.
+    fn check_recovered(&self, books: &mut Recount<'_>) {
         let Terms { missing, damaged, late, overrun, .. } = self.stored.terms;
         books.compare("late", late, 0);
         books.compare("damaged", damaged, 0);
@@ -126,12 +129,12 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Frames of blocks that no member took, as far as the terms tell: they lie in no gap.
+    /// Returns the frames of blocks that no member took, by the terms: they are in no gap.
     pub(super) fn lost(&self) -> u64 {
         self.stored.terms.overrun.saturating_sub(self.sums.overrun)
     }
 
-    /// Frames that were expected and have no number: no gap tells of them.
+    /// Returns the frames that were expected and have no number: they are in no gap.
     fn beyond(&self) -> u64 {
         if self.stored.gaps_unlisted == 0 || self.full {
             return 0;
@@ -140,7 +143,7 @@ impl<'a> Listed<'a> {
         missing.saturating_sub(self.sums.missing) + damaged.saturating_sub(self.sums.damaged)
     }
 
-    fn check_edges(&self, books: &mut Books<'_>) {
+    fn check_edges(&self, books: &mut Recount<'_>) {
         let Account { first: Some(first), last: Some(last), terms, .. } = self.stored else {
             return;
         };
@@ -150,7 +153,7 @@ impl<'a> Listed<'a> {
         let arrivals = !self.filled
             && (self.recovered
                 || !self.stored.flows.is_empty()
-                || self.stored.counted_by == CountedBy::Nothing);
+                || self.stored.counted_by.is_blind());
         if arrivals {
             books.compare("first.index", first.index, 0);
             let written = i64::try_from(terms.written).unwrap_or(i64::MAX);
@@ -160,18 +163,18 @@ impl<'a> Listed<'a> {
         }
         let span = last.index.saturating_sub(first.index).saturating_add(1);
         let span = u64::try_from(span).unwrap_or(0);
-        // Where more gaps are than are listed, frames without a number hide among them.
+        // If there are more gaps than listed, frames without a number may be hidden among them.
         let least = terms.expected.saturating_sub(self.beyond());
         let hidden = self.full && span <= terms.expected;
-        // Of frames that all have no number, the ends are not known.
+        // If none of the frames has a number, the edges are not known.
         if !hidden && least > 0 {
             books.compare("expected (from the first frame to the last)", least, span);
         }
     }
 
-    /// Against the gap records.
-    pub(super) fn check_index(&self, books: &mut Books<'_>, counted: &Counted) {
-        // Of the samples of a PandA the index tells those that are there.
+    /// Checks against the gap records.
+    pub(super) fn check_index(&self, books: &mut Recount<'_>, counted: &Counted) {
+        // For PandA samples, the index lists those that exist.
         if self.stored.counted_by == CountedBy::ServerCount {
             return;
         }
@@ -193,8 +196,8 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Which terms the gap records speak against.
-    fn name_terms(&self, books: &mut Books<'_>, index: &Gaps) {
+    /// Reports the terms that the gap records contradict.
+    fn name_terms(&self, books: &mut Recount<'_>, index: &Gaps) {
         let Terms { missing, late, overrun, damaged, .. } = self.stored.terms;
         if self.stored.gaps_unlisted == 0 {
             books.compare("missing and late", missing + late, index.total(Cause::Missing));
@@ -203,8 +206,8 @@ impl<'a> Listed<'a> {
         books.compare("overrun", overrun, index.total(Cause::Overrun));
     }
 
-    /// Of more gaps than are listed: the first of them one by one, and the sums of all.
-    fn check_by_sums(&self, books: &mut Books<'_>, gaps: &Gaps) {
+    /// Checks an account with more gaps than it lists: the listed gaps one by one, and the sums of all.
+    fn check_by_sums(&self, books: &mut Recount<'_>, gaps: &Gaps) {
         let Terms { expected, written, missing, late, overrun, damaged } = self.stored.terms;
         let index = without_late(gaps);
         let (Some(start), Some(end)) = (gaps.start(), self.gaps.end()) else { return };
@@ -223,8 +226,8 @@ impl<'a> Listed<'a> {
         books.compare("late", late, least(late, self.gaps.total(Cause::Late)));
     }
 
-    /// Frames lie as they came, and the index tells of those of blocks that no member took.
-    fn check_lost(&self, books: &mut Books<'_>, lost: &Gaps) {
+    /// Checks a sequential stream, whose index lists the frames of blocks that no member took.
+    fn check_lost(&self, books: &mut Recount<'_>, lost: &Gaps) {
         if self.full || self.is_of_frames() {
             return;
         }
@@ -235,10 +238,10 @@ impl<'a> Listed<'a> {
             return;
         }
         let told = lost.frames();
-        // Where a member failed or all was given up, not every loss was written down.
+        // If a member failed or the recording was aborted, not every loss was recorded.
         let host = self.stored.host.as_ref();
         let short = host.is_some_and(|host| host.high_water >= host.pool_blocks);
-        let uncounted = self.stored.counted_by == CountedBy::Nothing && short;
+        let uncounted = self.stored.counted_by.is_blind() && short;
         let (overrun, least) = (self.stored.terms.overrun, self.sums.overrun + told);
         if self.failed || uncounted || books.scan.manifest.state == State::Aborted {
             books.compare("overrun", overrun, overrun.max(least));
@@ -247,8 +250,8 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Against the numbers in the frames themselves. `readable`: all of them could be read.
-    pub(super) fn check_frames(&self, books: &mut Books<'_>, threads: &Threads, readable: bool) {
+    /// Checks against the numbers in the frames themselves. `readable`: all of them could be read.
+    pub(super) fn check_frames(&self, books: &mut Recount<'_>, threads: &Threads, readable: bool) {
         let frames =
             |flow: &Flow| threads.get(&(flow.station, flow.thread)).map_or(0, |it| it.frames);
         let lost = if self.filled { 0 } else { self.lost() };
@@ -263,7 +266,7 @@ impl<'a> Listed<'a> {
         if lost > 0 && !self.stored.flows.is_empty() {
             books.compare("overrun (by the frames of all threads)", lost, lacking);
         }
-        let by_time = self.stored.counted_by == CountedBy::FrameTime && self.vdif && !self.filled;
+        let by_time = self.stored.counted_by == CountedBy::FrameTime && self.timed && !self.filled;
         if !by_time || !readable || self.stored.restarts > 0 || lost > 0 {
             return;
         }
@@ -291,9 +294,9 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// The rate, and whether all frames were counted by it.
-    fn rate(&self, books: &Books<'_>, alone: bool) -> Rate {
-        let Format::Vdif { frames_per_second, derived, .. } = &books.stream.format else {
+    /// Returns the rate, with a flag if all frames were counted by it.
+    fn rate(&self, books: &Recount<'_>, alone: bool) -> Rate {
+        let Format::Frames { frames_per_second, derived, .. } = &books.stream.format else {
             return Rate { told: None, certain: false };
         };
         let told = frames_per_second.and_then(|rate| i64::try_from(rate).ok());
@@ -302,15 +305,15 @@ impl<'a> Listed<'a> {
             let sources = UdpSource::parse(source).unwrap_or_default();
             sources.first().is_some_and(|source| source.frames_per_second.is_some())
         };
-        // The manifest has the rate of the first thread; `recover` counted all of them by it.
+        // The manifest has the rate of the first thread; `recover` counted all threads by it.
         let certain = told.is_some() && (self.recovered || !derived && (alone || given()));
         Rate { told: told.filter(|_| certain || alone), certain }
     }
 
-    /// One thread, if its frames tell enough.
+    /// Checks one thread, if its frames have enough information.
     fn check_thread(
         &self,
-        books: &mut Books<'_>,
+        books: &mut Recount<'_>,
         span: &ThreadSpan,
         gaps: &Gaps,
         terms: &Terms,
@@ -325,7 +328,7 @@ impl<'a> Listed<'a> {
             true => span.numbers.clone().within(rate.told),
             false => span.numbers.clone(),
         };
-        // `recover` counts a frame whose own number is not to be believed as one of those not there.
+        // `recover` counts a frame with an unreliable number as absent.
         if self.recovered && (doubtful || !rate.certain || numbers.frames() < span.frames) {
             return;
         }
@@ -347,12 +350,12 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// The terms of one thread against its own gaps.
-fn check_flow(books: &mut Books<'_>, flow: &Flow, recovered: bool) {
+/// Checks the terms of one thread against its own gaps.
+fn check_flow(books: &mut Recount<'_>, flow: &Flow, recovered: bool) {
     if !flow.terms.balance() {
         books.compare("expected (of a thread)", flow.terms.expected, flow.terms.sum());
     }
-    // What `recover` counts of a thread may include frames whose own number is not to be believed.
+    // The count by `recover` of a thread may include frames with an unreliable number.
     if flow.gaps.len() >= GAPS_LISTED || recovered {
         return;
     }
@@ -380,14 +383,15 @@ fn sums(gaps: &Gaps) -> Terms {
     }
 }
 
-/// A frame becomes late what was missing first, and only the account hears of it.
+/// Returns gaps with late frames as missing: a frame becomes late after it was recorded as missing, and only the
+/// account has the change.
 fn without_late(gaps: &Gaps) -> Gaps {
     let cause = |cause| if cause == Cause::Late { Cause::Missing } else { cause };
     Gaps::paint(gaps.iter().map(|gap| Gap { cause: cause(gap.cause), ..gap }))
 }
 
-impl Books<'_> {
-    /// Two lists of gaps: in short, and where that shows no difference by the first gap that differs.
+impl Recount<'_> {
+    /// Compares two lists of gaps: their sums, and if these agree, the first gap that differs.
     fn compare_gaps(&mut self, listed: &Gaps, index: &Gaps) {
         let (mut stored, mut counted) = (describe(listed), describe(index));
         if stored == counted

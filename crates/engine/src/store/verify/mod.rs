@@ -1,24 +1,24 @@
-//! Everything that is stored of a scan, held against everything else that is.
+//! Verifies a scan: checks all stored data against each other.
 //!
 //! ```text
-//! blocks    ── checksum ──────────► index         what was written is what lies there
-//! frames    ── own time, marks ───► places, gaps  a frame is where it belongs, and only fill is fill
-//! sequences ── no hole, no twin ──► gaps          what no block holds is told of
-//! index     ── summed up anew ────► account       the books are those of the data
-//! gaps      ── index, numbers ────► account       what is not there is what the account lists, term by term
-//! account   ── in short ──────────► manifest      and every copy says the same
-//! parity    ── checksum ──────────► its records   how much redundancy is left
-//! files     ── names, sizes ──────► index         nothing too few, nothing too many
+//! blocks    ── checksum ──────────► index         the stored bytes are those that were written
+//! frames    ── own time, marks ───► places, gaps  a frame is at its place, and only fill is fill
+//! sequences ── no hole, no twin ──► gaps          data that no block holds is in a gap
+//! index     ── summed up again ───► account       the account agrees with the data
+//! gaps      ── index, numbers ────► account       absent frames are those listed in the account, term by term
+//! account   ── summary ───────────► manifest      and every copy agrees
+//! parity    ── checksum ──────────► its records   the redundancy that is left
+//! files     ── names, sizes ──────► index         no file too few, no file too many
 //! ```
 //!
 //! Reading and checking overlap: a few threads per device each read a block and check it.
 
-mod along;
-mod books;
 mod data;
 mod files;
 mod listed;
 mod numbers;
+mod online;
+mod recount;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,75 +30,77 @@ use fullbore_core::manifest::State;
 use serde::Serialize;
 use uuid::Uuid;
 
-pub use self::along::Checked;
-use self::books::account;
 use self::data::{blocks, frames, read_all};
 use self::files::{continuity, files};
+pub use self::online::Checked;
+use self::recount::account;
 use self::walk::Walk;
-use super::finding::{Finding, What};
+use super::diagnostics::{Diagnostic, DiagnosticKind};
 use super::read::{Fault, Settings, StartError};
-use super::reader::{Scan, Stream};
-use super::redundancy::check::{self, Left};
+use super::reader::{Scan, StoredStream};
+use super::redundancy::check::{self, RedundancyStatus};
 use super::renumber;
 
-/// What verifying a scan found.
+/// The result of verifying a scan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
-    /// Its name.
+    /// The name.
     pub scan: String,
-    /// Its identity.
+    /// The identity.
     pub uuid: Uuid,
-    /// How far it had come.
+    /// The state of the scan.
     pub state: State,
-    /// Whether what is stored is intact: nothing was found. It may lack frames all the same: see `complete`.
+    /// True if no problem was found: the stored data is intact. The recording may still lack frames: see `complete`.
     pub good: bool,
-    /// Whether the recording is complete, as its accounts say, once each stream has one.
+    /// The completeness of the recording, by its accounts, once each stream has one.
     #[serde(flatten)]
     pub completeness: Option<Completeness>,
     /// Blocks read.
     pub blocks: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// Each stream.
     pub streams: Vec<StreamResult>,
-    /// How much redundancy is left, if it was recorded with any.
+    /// The redundancy that is left, if it was recorded with any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub redundancy: Option<Left>,
-    /// What is not as it should be.
-    pub findings: Vec<Finding>,
+    pub redundancy: Option<RedundancyStatus>,
+    /// The problems found.
+    pub findings: Vec<Diagnostic>,
 }
 
-/// A stream, counted anew.
+/// The result for a stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamResult {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Blocks whose checksum is right.
     pub good_blocks: u64,
-    /// Blocks that ought to be there: by the index, and by what was recorded where a part of it is away.
+    /// Blocks that should exist: by the index, and by the number recorded if a part of the index is missing.
     pub blocks: u64,
-    /// Whether nothing was found about it, and all of it could be looked at.
+    /// True if no problem was found, and all of it could be checked.
     pub good: bool,
     /// Frames that were written and are in no good block.
     pub lost: u64,
     /// Received frames in the recording, by the index.
     pub written: u64,
-    /// Frames that are not in it, by the gaps of the index; nothing where frames lie as they came.
+    /// Absent frames, by the gaps of the index; `None` in sequential streams.
     pub absent: Option<u64>,
-    /// The terms as stored.
+    /// The stored terms.
     pub stored: Option<Terms>,
-    /// The verdict as stored.
+    /// The stored verdict.
     pub verdict: Option<Verdict>,
-    /// Why frames were overrun, where any were and it is known.
+    /// The cause of overruns, if there were any and it is known.
     pub why_overrun: Option<String>,
     /// Gaps that the stored account counts and does not list.
     pub gaps_unlisted: u64,
+    /// The unit of these numbers: frame or byte.
+    #[serde(skip)]
+    pub unit: &'static str,
 }
 
-/// Verifies a scan. `progress` is called with the bytes read so far and those to be read in all,
-/// from several threads.
+/// Verifies a scan. `progress` is called with the bytes read so far and the total to read, from several threads.
 pub fn verify(
     scan: &Scan,
     settings: Settings,
@@ -107,7 +109,7 @@ pub fn verify(
     verify_rest(scan, Checked::default(), settings, progress)
 }
 
-/// Verifies a scan of which much was checked while it was recorded: that is not read again.
+/// Verifies a scan that was partly checked while it was recorded: the checked part is not read again.
 pub fn verify_rest(
     scan: &Scan,
     checked: Checked,
@@ -117,21 +119,21 @@ pub fn verify_rest(
     let started = Instant::now();
     let mut findings = scan.findings.clone();
     if scan.manifest.state == State::Recording {
-        findings.push(Finding {
+        findings.push(Diagnostic {
             stream: None,
             member: None,
             file: Some(scan.inventory.manifest_path.clone()),
             frames: None,
-            what: What::Unsealed,
+            what: DiagnosticKind::Unsealed,
         });
     }
     if renumber::is_unfinished(&scan.inventory) {
-        findings.push(Finding {
+        findings.push(Diagnostic {
             stream: None,
             member: None,
             file: Some(scan.inventory.manifest_path.clone()),
             frames: None,
-            what: What::ChunksUnordered,
+            what: DiagnosticKind::ChunksUnordered,
         });
     }
     let parity = check::parity_bytes(scan);
@@ -176,7 +178,7 @@ pub fn verify_rest(
     })
 }
 
-/// Whether a scan is complete by the accounts that are stored, which tell more than the manifest.
+/// Returns the completeness of a scan by its stored accounts, which are more detailed than the manifest.
 pub fn completeness(scan: &Scan) -> Option<Completeness> {
     let accounts = scan.streams.iter().map(|stream| stream.account.clone());
     match accounts.collect::<Option<Vec<Account>>>() {
@@ -187,7 +189,7 @@ pub fn completeness(scan: &Scan) -> Option<Completeness> {
     }
 }
 
-/// Reads every block of a scan and says which of each stream are not as they were written, or not there.
+/// Reads every block of a scan and returns the damaged or missing ones of each stream.
 pub(super) fn bad_blocks(
     scan: &Scan,
     settings: Settings,
@@ -198,14 +200,14 @@ pub(super) fn bad_blocks(
 }
 
 fn bad(scan: &Scan, read: &[Results]) -> Vec<BTreeSet<usize>> {
-    let of = |(stream, results): (&Stream, &Results)| {
+    let of = |(stream, results): (&StoredStream, &Results)| {
         let is_bad = |at: &usize| results.get(at).is_none_or(|result| result.fault.is_some());
         (0..stream.blocks.len()).filter(is_bad).collect()
     };
     scan.streams.iter().zip(read).map(of).collect()
 }
 
-/// What reading one block showed.
+/// The result of reading one block.
 #[derive(Debug)]
 struct BlockResult {
     fault: Option<Fault>,

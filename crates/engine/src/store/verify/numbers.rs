@@ -1,42 +1,42 @@
-//! The numbers in frames that lie as they came, held against the gaps that their account lists.
+//! Checks the numbers in the frames of a sequential stream against the gaps in the account.
 //!
-//! The index counts arrivals there, so only the frames themselves tell which of them are not there:
+//! The index counts arrivals in such a stream, so only the frames themselves show which are absent:
 //!
 //! ```text
 //! account   first ██████░░░███████████░████ last         places, as the sender's count gave them
 //! frames          012345   9 …  99│0123 5678             seconds, and numbers in each
 //! ```
 //!
-//! Where a second begins in the account's count is not known beforehand. It follows from the first of its frames;
-//! from there on every hole between its numbers must be a gap of the same length, and where the rate is
-//! certain the next second begins so many places further on.
+//! The place of a second's start in the account's count is not known beforehand. It follows from the first of its
+//! frames. From there on, every hole between its numbers must be a gap of the same length, and if the rate is certain,
+//! the next second begins that many places further on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::store::gaps::Gaps;
 
-/// The most runs of numbers that are kept of a thread in a block; a block with more is not looked at.
+/// The maximum number of runs that are kept of a thread in a block; a block with more is not checked.
 const RUNS_OF_BLOCK: usize = 1 << 14;
 
-/// Ends of seconds that are tried as the place where the first gap lies, where no rate tells it.
+/// The number of ends of seconds that are tried as the place of the first gap, if no rate is known.
 const TRIED: usize = 64;
 
-/// Which numbers frames have, second by second.
+/// The numbers of frames, second by second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Numbers {
     seconds: BTreeMap<i64, Vec<Range<i64>>>,
     runs: usize,
-    /// There were more runs than are kept.
+    /// True if there were more runs than are kept.
     pub(super) crowded: bool,
 }
 
-/// What is known of the frames per second of a thread.
+/// The known frame rate of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// As the manifest has it.
+    /// The rate in the manifest.
     pub(super) told: Option<i64>,
-    /// Whether it held from the first frame on.
+    /// True if the rate was valid from the first frame on.
     pub(super) certain: bool,
 }
 
@@ -53,7 +53,7 @@ impl Numbers {
         }
     }
 
-    /// Takes another block's numbers in.
+    /// Adds another block's numbers.
     pub(super) fn add(&mut self, more: &Self) {
         for (second, runs) in &more.seconds {
             self.seconds.entry(*second).or_default().extend(runs.iter().cloned());
@@ -61,7 +61,7 @@ impl Numbers {
         self.crowded |= more.crowded;
     }
 
-    /// Puts the runs in order; what is there twice counts once.
+    /// Sorts the runs; duplicates count once.
     pub(super) fn settle(&mut self) {
         for runs in self.seconds.values_mut() {
             runs.sort_unstable_by_key(|run| run.start);
@@ -78,7 +78,7 @@ impl Numbers {
         self.runs = self.seconds.values().map(Vec::len).sum();
     }
 
-    /// Leaves those out that are beyond the end of their second.
+    /// Removes numbers beyond the end of their second.
     pub(super) fn within(mut self, rate: Option<i64>) -> Self {
         let Some(rate) = rate else { return self };
         for runs in self.seconds.values_mut() {
@@ -89,12 +89,12 @@ impl Numbers {
         self
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub(super) fn frames(&self) -> u64 {
         self.seconds.values().flatten().map(|run| run.end.abs_diff(run.start)).sum()
     }
 
-    /// How many are not there between the first and the last; without a rate, between those of each second.
+    /// The number of absent frames between the first and the last; without a rate, between those of each second.
     pub(super) fn holes(&self, rate: Option<i64>) -> u64 {
         let span = |runs: &Vec<Range<i64>>| match (runs.first(), runs.last()) {
             (Some(first), Some(last)) => last.end.abs_diff(first.start),
@@ -116,8 +116,8 @@ impl Numbers {
         spans.saturating_sub(self.frames())
     }
 
-    /// Whether the frames are just those that lie outside of these gaps. `edges` are the first and the last place,
-    /// where they are known.
+    /// Returns true if the frames are exactly those outside of these gaps. `edges` are the first and the last place, if
+    /// known.
     pub(super) fn fit(&self, gaps: &Gaps, edges: Option<(i64, i64)>, rate: Rate) -> bool {
         if let Some((first, last)) = edges {
             let inside = gaps.start().is_none_or(|start| start >= first)
@@ -129,14 +129,14 @@ impl Numbers {
             let all = 0..self.frames() as i64;
             return self.follow(std::slice::from_ref(&all), rate).is_some();
         };
-        // The first gap lies behind the first frames, or before all of them.
+        // The first gap is behind the first frames, or before all of them.
         let before = self.first_stretches(rate.told).into_iter();
         let firsts = before.map(|frames| gap.start.saturating_sub(frames)).chain([gap.end]);
         let mut tried = firsts.filter_map(|first| self.places_from(first, gaps));
         tried.any(|places| self.follow(&places, rate).is_some())
     }
 
-    /// How many frames may lie before the first gap.
+    /// Returns the possible numbers of frames before the first gap.
     fn first_stretches(&self, rate: Option<i64>) -> Vec<i64> {
         let mut stretches = Vec::new();
         let mut frames = 0;
@@ -149,7 +149,7 @@ impl Numbers {
                     let whole = rate.is_none_or(|rate| run.end == rate);
                     whole && **next == second + 1 && later.first().is_some_and(|it| it.start == 0)
                 });
-            // A rate that was learnt may have left a gap behind any second.
+            // A learnt rate may have left a gap behind any second.
             if !goes_on || stretches.len() < TRIED {
                 stretches.push(frames);
             }
@@ -160,7 +160,7 @@ impl Numbers {
         stretches
     }
 
-    /// The places of all frames, if the first of them has this one; a single gap may lie behind the last.
+    /// Returns the places of all frames, if the first of them has this one; a single gap may be behind the last.
     fn places_from(&self, first: i64, gaps: &Gaps) -> Option<Vec<Range<i64>>> {
         let mut left = self.frames() as i64;
         let mut places = Vec::new();
@@ -188,7 +188,7 @@ impl Numbers {
         Some(places)
     }
 
-    /// Walks frames and places side by side, as far as they agree.
+    /// Compares frames and places in order, as far as they agree.
     fn follow(&self, places: &[Range<i64>], rate: Rate) -> Option<()> {
         let mut places = places.iter().filter(|place| !place.is_empty()).cloned();
         let mut place = 0..0;
@@ -233,7 +233,7 @@ mod tests {
 
     const RATE: i64 = 10;
 
-    /// Frames `from` and on but those not there, by their time.
+    /// Returns frames from `from` on except the absent ones, by their time.
     fn numbers(from: i64, count: i64, absent: &[i64]) -> Numbers {
         let mut numbers = Numbers::default();
         for frame in (from..from + count).filter(|frame| !absent.contains(frame)) {
@@ -261,15 +261,15 @@ mod tests {
             let edges = known.then_some((from + off, from + off + count - 1));
             let shifted = |list: &[i64]| gaps(list.iter().map(|it| it + off));
             prop_assert!(numbers.fit(&shifted(&list), edges, rate));
-            // One place more, or one less, that is said not to be there.
+            // One absent place more, or one less.
             let place = from + change % count;
             let mut other = list.clone();
             match list.iter().position(|&it| it == place) {
                 Some(at) => drop(other.remove(at)),
                 None => other.push(place),
             }
-            // Without edges nobody knows how many lie before the first frame and behind the last, so that one gap more
-            // may be one of those; one less is found where all that are there lie between frames.
+            // Without edges the number of frames before the first and behind the last is unknown, so one more gap may
+            // be there. One gap less is found if all gaps are between frames.
             let inside = |it: &i64| {
                 (from..*it).any(|it| !list.contains(&it))
                     && (it + 1..from + count).any(|it| !list.contains(&it))

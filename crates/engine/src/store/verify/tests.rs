@@ -2,13 +2,13 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::account::{Account, CountedBy, Edge, Layer, Witness};
+use fullbore_core::account::{Account, CountedBy, DropCounter, Edge, Layer};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::RECORD_BYTES;
 use fullbore_core::manifest::{Fill, Format, Summary};
 use proptest::prelude::*;
 
-use super::walk::walk_vdif;
+use super::walk::walk_frames;
 use super::*;
 use crate::store::testing::{Laid, Store, StreamPlan};
 
@@ -40,11 +40,11 @@ fn what(verification: &Verification) -> Vec<String> {
     verification.findings.iter().map(|finding| finding.to_string()).collect()
 }
 
-/// Damages a whole scan and expects a finding that names the file and is of the kind.
+/// Damages a whole scan and expects a diagnostic of this kind that names the file.
 fn expect(
     damage: impl FnOnce(&Store, &Laid),
     file: impl FnOnce(&Laid) -> PathBuf,
-    is: impl Fn(&What) -> bool,
+    is: impl Fn(&DiagnosticKind) -> bool,
 ) -> Verification {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &plans());
@@ -122,8 +122,11 @@ fn a_flipped_byte_in_any_block_is_found_and_named() {
             let at = block.offset + u64::from(block.bytes) * 2 / 3;
             flip(&path, at);
             let verification = verified(&store, &laid);
-            let expected =
-                What::BlocksDamaged { first: block.sequence, count: 1, offset: block.offset };
+            let expected = DiagnosticKind::BlocksDamaged {
+                first: block.sequence,
+                count: 1,
+                offset: block.offset,
+            };
             let [finding] = verification.findings.as_slice() else {
                 panic!("block {}: {:#?}", block.sequence, what(&verification));
             };
@@ -147,7 +150,7 @@ fn every_truncated_chunk_is_found() {
             let found = verification.findings.iter().any(|finding| {
                 finding.file.as_ref() == Some(&path)
                     && finding.frames.is_some()
-                    && matches!(finding.what, What::ChunkTruncated { blocks: 1, .. })
+                    && matches!(finding.what, DiagnosticKind::ChunkTruncated { blocks: 1, .. })
             });
             assert!(found, "{:#?}", what(&verification));
             fs::write(&path, &bytes).unwrap();
@@ -168,7 +171,7 @@ fn every_deleted_chunk_is_found() {
             let found = verification.findings.iter().any(|finding| {
                 finding.file.as_ref() == Some(&path)
                     && finding.frames.is_some()
-                    && matches!(finding.what, What::ChunkMissing { .. })
+                    && matches!(finding.what, DiagnosticKind::ChunkMissing { .. })
             });
             assert!(found, "{:#?}", what(&verification));
             fs::write(&path, &bytes).unwrap();
@@ -186,7 +189,7 @@ fn swapped_chunks_are_told_from_damaged_ones() {
             fs::write(b, bytes_a).unwrap();
         },
         |laid| laid.chunk_path(0, 1),
-        |what| *what == What::BlocksSwapped { first: 3, count: 3, holds: 6 },
+        |what| *what == DiagnosticKind::BlocksSwapped { first: 3, count: 3, holds: 6 },
     );
     assert_eq!(verification.findings.len(), 2);
 }
@@ -202,9 +205,9 @@ fn a_deleted_or_emptied_index_is_found() {
                 }
             },
             |laid| laid.index_path(stream, 1),
-            |what| *what == What::IndexMissing,
+            |what| *what == DiagnosticKind::IndexMissing,
         );
-        let absent = |it: &Finding| matches!(it.what, What::BlocksAbsent { .. });
+        let absent = |it: &Diagnostic| matches!(it.what, DiagnosticKind::BlocksAbsent { .. });
         assert!(verification.findings.iter().any(absent), "{:#?}", what(&verification));
     }
 }
@@ -245,12 +248,12 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
     expect(
         |_, laid| fs::remove_file(laid.manifest_path(1, 1)).unwrap(),
         |laid| laid.manifest_path(1, 1),
-        |what| *what == What::ManifestMissing,
+        |what| *what == DiagnosticKind::ManifestMissing,
     );
     expect(
         |_, laid| fs::write(laid.manifest_path(1, 1), b"{").unwrap(),
         |laid| laid.manifest_path(1, 1),
-        |what| matches!(what, What::ManifestUnreadable { .. }),
+        |what| matches!(what, DiagnosticKind::ManifestUnreadable { .. }),
     );
     expect(
         |_, laid| {
@@ -259,12 +262,12 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
             fs::write(laid.manifest_path(0, 0), manifest.to_json()).unwrap();
         },
         |laid| laid.manifest_path(0, 0),
-        |what| matches!(what, What::ManifestDiffers { .. }),
+        |what| matches!(what, DiagnosticKind::ManifestDiffers { .. }),
     );
     expect(
         |_, laid| fs::remove_file(laid.account_path(2, 0)).unwrap(),
         |laid| laid.account_path(2, 0),
-        |what| *what == What::AccountMissing,
+        |what| *what == DiagnosticKind::AccountMissing,
     );
     expect(
         |_, laid| {
@@ -276,7 +279,7 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
             }
         },
         |laid| laid.account_path(0, 0),
-        |what| matches!(what, What::AccountTerm { term: "missing", .. }),
+        |what| matches!(what, DiagnosticKind::AccountTerm { term: "missing", .. }),
     );
 }
 
@@ -289,13 +292,13 @@ fn a_member_that_is_gone_is_named_with_what_it_held() {
     let verification = verify(&scan, Settings::default(), &|_, _| {}).unwrap();
     let gone = &laid.manifest.members[2];
     assert!(verification.findings.iter().any(|it| it.member.as_ref() == Some(&gone.path)
-        && matches!(&it.what, What::MemberAbsent { uuid, .. } if *uuid == gone.uuid)));
+        && matches!(&it.what, DiagnosticKind::MemberAbsent { uuid, .. } if *uuid == gone.uuid)));
     for (stream, blocks) in laid.blocks.iter().enumerate() {
         let lost = blocks.iter().filter(|(member, _)| *member == 2).count() as u64;
         let name = laid.manifest.streams[stream].name.to_string();
         let of_stream = verification.findings.iter().filter(|it| it.stream.as_ref() == Some(&name));
         let absent = of_stream.filter_map(|it| match it.what {
-            What::BlocksAbsent { count, .. } => Some(count),
+            DiagnosticKind::BlocksAbsent { count, .. } => Some(count),
             _ => None,
         });
         assert_eq!(absent.sum::<u64>(), lost, "stream {name}");
@@ -310,7 +313,7 @@ fn files_too_many_are_found() {
             fs::write(path.with_extension("00000099"), b"x").unwrap();
         },
         |laid| laid.chunk_path(0, 0).with_extension("00000099"),
-        |what| *what == What::ChunkUnknown { bytes: 1 },
+        |what| *what == DiagnosticKind::ChunkUnknown { bytes: 1 },
     );
     expect(
         |_, laid| {
@@ -319,7 +322,7 @@ fn files_too_many_are_found() {
             fs::write(laid.chunk_path(0, 1), bytes).unwrap();
         },
         |laid| laid.chunk_path(0, 1),
-        |what| matches!(what, What::ChunkTooLong { .. }),
+        |what| matches!(what, DiagnosticKind::ChunkTooLong { .. }),
     );
     expect(
         |_, laid| {
@@ -328,12 +331,12 @@ fn files_too_many_are_found() {
             fs::copy(path, twin).unwrap();
         },
         |laid| laid.chunk_path(0, 1),
-        |what| matches!(what, What::ChunkTwice { .. }),
+        |what| matches!(what, DiagnosticKind::ChunkTwice { .. }),
     );
     expect(
         |_, laid| fs::write(laid.directory(1, 0).join("notes.txt"), b"x").unwrap(),
         |laid| laid.directory(1, 0).join("notes.txt"),
-        |what| *what == What::Stranger,
+        |what| *what == DiagnosticKind::Stranger,
     );
 }
 
@@ -348,13 +351,13 @@ fn a_frame_in_the_wrong_place_is_found_though_its_checksum_is_right() {
     let (a, b) = (bytes[512..1024].to_vec(), bytes[1024..1536].to_vec());
     bytes[512..1024].copy_from_slice(&b);
     bytes[1024..1536].copy_from_slice(&a);
-    let walk = walk_vdif(stream, &placed.block, &bytes);
+    let walk = walk_frames(stream, &placed.block, &bytes);
     assert_eq!(walk.misplaced.count, 2);
     bytes[512 + 8] ^= 1;
-    assert_eq!(walk_vdif(stream, &placed.block, &bytes).bad.count, 1);
+    assert_eq!(walk_frames(stream, &placed.block, &bytes).bad.count, 1);
 }
 
-/// A stream of every kind, the same frames of each not there.
+/// Returns a stream of every kind, with the same frames absent in each.
 fn kinds(gaps: &[Gap]) -> Vec<(StreamPlan, Option<CountedBy>)> {
     let sequence = Some(CountedBy::SequenceField);
     let kinds = [
@@ -374,16 +377,16 @@ fn kinds(gaps: &[Gap]) -> Vec<(StreamPlan, Option<CountedBy>)> {
     kinds.into_iter().map(|(plan, by)| (with(plan), by)).chain([uncounted]).collect()
 }
 
-/// Something that is changed in an account, and how.
+/// A change to an account, and its name.
 type Change = (&'static str, fn(&mut Account));
 
-/// A time that stands in no frame, where one is told.
+/// Changes a recorded edge to a time that is in no frame.
 fn later(edge: &mut Option<Edge>) {
     let time = edge.as_mut().and_then(|edge| edge.time.as_mut());
     time.into_iter().for_each(|time| *time = time.plus_ns(2_000_000_000));
 }
 
-/// The account with one thing changed, so that it balances all the same.
+/// Returns the account with one change each, so that it still balances.
 fn changes(account: &Account) -> Vec<(&'static str, Account)> {
     let changes: [Change; 35] = [
         ("20 missing less", |it| {
@@ -481,11 +484,11 @@ fn changes(account: &Account) -> Vec<(&'static str, Account)> {
     changed.filter(|(_, changed)| changed != account).collect()
 }
 
-/// Writes an account and what the manifest says of it, everywhere.
+/// Writes an account and its summary in the manifest to all members.
 fn put_account(laid: &Laid, members: usize, account: &Account, derived: bool) {
     let mut manifest = laid.manifest.clone();
     manifest.streams[0].account = Some(Summary::from(account));
-    if let Format::Vdif { derived: told, .. } = &mut manifest.streams[0].format {
+    if let Format::Frames { derived: told, .. } = &mut manifest.streams[0].format {
         *told = derived;
     }
     for member in 0..members {
@@ -494,17 +497,17 @@ fn put_account(laid: &Laid, members: usize, account: &Account, derived: bool) {
     }
 }
 
-/// Whether a finding tells, in words, of which stream's account something is not as the data have it, and what.
-fn is_told(finding: &Finding, laid: &Laid) -> bool {
+/// Returns true if a diagnostic has a text that names the stream and the term that differs from the data.
+fn is_told(finding: &Diagnostic, laid: &Laid) -> bool {
     let stream = format!("stream {}: the account ", laid.manifest.streams[0].name);
     let text = finding.to_string();
     let told = match &finding.what {
-        What::AccountTerm { term, stored, counted } => {
+        DiagnosticKind::AccountTerm { term, stored, counted } => {
             text.contains(&format!("says {term} {stored}, and the recording {counted}"))
         }
-        What::AccountUnbalanced { expected, sum } => {
+        DiagnosticKind::AccountUnbalanced { expected, sum } => {
             let frames = fullbore_core::completeness::counted(*expected, "frame");
-            text.contains(&format!("expects {frames} and tells of {sum}"))
+            text.contains(&format!("expects {frames}, but its terms add up to {sum}"))
         }
         _ => false,
     };
@@ -515,7 +518,7 @@ fn absent() -> impl Strategy<Value = Vec<Gap>> {
     let causes = [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late];
     let gap = (5i64..70, 1u64..60, prop::sample::select(causes.to_vec()));
     prop::collection::vec(gap, 1..7).prop_map(|list| {
-        // Some are missing in any case; the others lie behind, and none touches the next.
+        // Some frames are missing in any case; the others are behind them, and none touches the next.
         let mut gaps = vec![Gap { first: 30, count: 90, cause: Cause::Missing }];
         for (apart, count, cause) in list {
             let last = gaps.last().unwrap();
@@ -540,15 +543,15 @@ proptest! {
             put_account(&laid, 2, &account, derived);
             let good = verified(&store, &laid);
             prop_assert!(good.good, "{plan:?}: {:#?}", what(&good));
-            // Numbers that are not kept tell nothing of where a gap lies.
+            // Without numbers, the place of a gap is unknown.
             let by_time = account.counted_by == CountedBy::FrameTime;
             let placed = by_time || laid.manifest.streams[0].fill != Fill::Omit;
             for (name, changed) in changes(&account) {
-                // Nor does a learnt rate tell how many frames lie between those of two seconds.
+                // A learnt rate does not give the number of frames between those of two seconds either.
                 let between = derived && laid.manifest.streams[0].fill == Fill::Omit;
                 let tells = match name {
                     "a gap elsewhere" => placed,
-                    // A packet number tells no time.
+                    // A packet number carries no time.
                     "another time of the first" | "another time of the last" => by_time,
                     "a later gap elsewhere" | "the last gap elsewhere" => placed && !between,
                     "a gap less, in all that tells of it" => placed && !between,
@@ -574,7 +577,7 @@ fn a_loss_that_came_late_or_has_no_number_is_no_fault() {
         let laid = store.lay_down("r1_a", &[plan]);
         let mut account = laid.accounts[0].clone();
         account.counted_by = counted_by.unwrap_or(account.counted_by);
-        // One of them came when the index had been told, and a rate that was learnt late finds four more.
+        // One of them arrived after the index record, and a rate that was learnt late finds four more.
         account.gaps.clear();
         for (first, count, cause) in
             [(40, 10, Cause::Missing), (50, 1, Cause::Late), (51, 19, Cause::Missing)]
@@ -596,7 +599,7 @@ fn a_verdict_that_was_given_together_with_streams_since_recovered_stands() {
     let store = Store::in_memory(1);
     let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").gap(40, 3, Cause::Missing)]);
     laid.manifest.state = State::Recovered;
-    let shared = Witness {
+    let shared = DropCounter {
         layer: Layer::Device,
         counter: "rx_dropped".into(),
         scope: "eth0".into(),
@@ -605,23 +608,23 @@ fn a_verdict_that_was_given_together_with_streams_since_recovered_stands() {
         before: 0,
         after: 3,
     };
-    let good = |verdict: Verdict, witnesses: &[Witness], host: bool| {
+    let good = |verdict: Verdict, witnesses: &[DropCounter], host: bool| {
         let mut account = laid.accounts[0].clone();
-        (account.verdict, account.witnesses) = (verdict, witnesses.to_vec());
+        (account.verdict, account.drop_counters) = (verdict, witnesses.to_vec());
         account.host = account.host.filter(|_| host);
         put_account(&laid, 1, &account, false);
         verified(&store, &laid).good
     };
     let leaning = std::slice::from_ref(&shared);
     assert!(good(Verdict::Consistent, leaning, true));
-    // Another stream leant on the same counter, and was counted anew when it was recovered.
+    // Another stream used the same counter, and was counted again at the recovery.
     assert!(good(Verdict::Unexplained, leaning, true));
     assert!(!good(Verdict::Proven, leaning, true));
     assert!(good(Verdict::Unexplained, &[], true));
     assert!(!good(Verdict::Consistent, &[], true), "nothing explains it");
     assert!(!good(Verdict::Unproven, &[], true));
     assert!(good(Verdict::Unexplained, &[], false));
-    // One of which nothing was lost keeps its verdict, and one that was counted anew is not proven.
+    // A stream that lost nothing keeps its verdict, and one that was counted again is not proven.
     let store = Store::in_memory(1);
     let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
     laid.manifest.state = State::Recovered;
@@ -654,7 +657,7 @@ fn what_a_member_lost_when_it_failed_its_index_could_not_be_told() {
     put_account(&laid, 1, &account, false);
     let good = verified(&store, &laid);
     assert!(good.good, "{:#?}", what(&good));
-    // Of what is there no failure may say that it is not.
+    // Data that exists must not be reported as absent by any failure.
     let mut less = account;
     less.push_gap(Gap { first: 10, count: 5, cause: Cause::Overrun });
     (less.terms.written, less.terms.overrun) = (less.terms.written - 5, less.terms.overrun + 5);

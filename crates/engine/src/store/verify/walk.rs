@@ -1,46 +1,47 @@
-//! What the frames of a block say of themselves: time, thread, marks.
+//! Collects the content of a block's frames: time, thread, marks.
 
 use fullbore_core::account::CountedBy;
 use fullbore_core::format::FILL;
-use fullbore_core::format::vdif::{self, Header};
+use fullbore_core::format::framed::FrameCodec;
+use fullbore_core::format::vdif::Header;
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Fill, Format};
 
 use super::numbers::Numbers;
-use crate::store::reader::{Frame, Stream};
+use crate::store::reader::{Frame, StoredStream};
 
-/// What the frames of a block say of themselves.
+/// The content of a block's frames.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Walk {
     pub(super) walked: bool,
     pub(super) present: u64,
     pub(super) fill: u64,
     pub(super) invalid: u64,
-    pub(super) bad: Odd,
+    pub(super) bad: Anomalies,
     pub(super) unmarked: u64,
-    pub(super) misplaced: Odd,
+    pub(super) misplaced: Anomalies,
     pub(super) threads: Vec<ThreadSpan>,
-    /// Its first frame that is no fill, and its last.
-    pub(super) ends: Option<(End, End)>,
+    /// The first frame that is not fill, and the last.
+    pub(super) ends: Option<(EndFrame, EndFrame)>,
 }
 
 /// A frame at an end, by its own time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct End {
-    /// Its place among all frames.
+pub(super) struct EndFrame {
+    /// The place among all frames.
     pub(super) index: i64,
-    /// The second in it, and its number there: nothing where they are not to be believed.
+    /// The second in it, and its number there; `None` if they are unreliable.
     pub(super) time: Option<(i64, u32)>,
 }
 
-/// Frames that are not as they should be: how many, and why the first is not.
+/// Frames that are wrong: their number, and the problem of the first.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Odd {
+pub(super) struct Anomalies {
     pub(super) count: u64,
     pub(super) why: Option<String>,
 }
 
-impl Odd {
+impl Anomalies {
     pub(super) fn add(&mut self, why: impl FnOnce() -> String) {
         self.count += 1;
         self.why.get_or_insert_with(why);
@@ -52,13 +53,13 @@ impl Odd {
 pub(super) struct ThreadSpan {
     pub(super) station: u16,
     pub(super) thread: u16,
-    /// All of them.
+    /// The number of all frames.
     pub(super) frames: u64,
-    /// Those that are valid: only their time is to be believed.
+    /// The valid frames: only their time is reliable.
     pub(super) timed: Option<Timed>,
-    /// Where seconds begin, of frames that have places and no certain rate.
+    /// The starts of seconds, for frames that have places and no certain rate.
     pub(super) seconds: Vec<OfSecond>,
-    /// The numbers of those that lie as they came.
+    /// The numbers of frames in a sequential stream.
     pub(super) numbers: Numbers,
     /// The numbers of those among them that are marked invalid.
     pub(super) doubtful: Numbers,
@@ -70,16 +71,16 @@ pub(super) struct OfSecond {
     pub(super) second: i64,
     /// The place of its frame 0 among those of the thread.
     pub(super) start: i64,
-    /// Behind that of the last one seen.
+    /// The place behind the last frame seen.
     pub(super) end: i64,
 }
 
-/// Frames by their time: frames since 1970 where frames per second are certain.
+/// Frames by their time: frames since 1970 if the frame rate is certain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Timed {
-    /// Time minus the place in the stream, which is one number for the whole scan.
+    /// Time minus the place in the stream, which is constant over the whole scan.
     pub(super) offset: i64,
-    /// The second of `offset`, where frames per second are not certain.
+    /// The second of `offset`, if the frame rate is not certain.
     pub(super) second: i64,
     pub(super) first: i64,
     pub(super) last: i64,
@@ -107,7 +108,7 @@ impl ThreadSpan {
         Self { station, thread, frames: 0, timed: None, seconds: Vec::new(), numbers, doubtful }
     }
 
-    /// Takes note of a frame that has a place; `false`: others of its second say that it begins elsewhere.
+    /// Records a frame that has a place. Returns `false` if other frames of its second give it a different start.
     fn note_place(&mut self, second: i64, number: i64, place: i64) -> bool {
         let start = place.saturating_sub(number);
         let end = place.saturating_add(1);
@@ -124,7 +125,7 @@ impl ThreadSpan {
         }
     }
 
-    /// Times between the first and the last that no frame has.
+    /// Returns the number of times between the first and the last that no frame has.
     pub(super) fn holes(&self) -> u64 {
         self.timed.map_or(0, |timed| {
             let span = timed.last.abs_diff(timed.first).saturating_add(1);
@@ -133,26 +134,26 @@ impl ThreadSpan {
     }
 }
 
-/// By what the place of a frame follows from its time.
+/// The conversion from the time of a frame to its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     /// Frames per second of each thread, if that number is certain.
     pub(super) rate: Option<i64>,
-    /// How many threads lie frame by frame.
+    /// The number of threads that alternate frame by frame.
     pub(super) threads: i64,
-    /// Whether places follow from time at all.
+    /// True if places follow from time.
     pub(super) places: bool,
-    /// Whether frames lie as they came, so that only their numbers tell which are there.
+    /// True in a sequential stream, where only the frames' numbers show which exist.
     pub(super) numbers: bool,
 }
 
 impl Clock {
-    pub(super) fn of(stream: &Stream) -> Self {
+    pub(super) fn of(stream: &StoredStream) -> Self {
         let account = stream.account.as_ref();
         let by_time = account.is_none_or(|it| it.counted_by == CountedBy::FrameTime);
         let restarts = account.map_or(0, |account| account.restarts);
         match &stream.format {
-            Format::Vdif { frames_per_second, derived, threads } => Self {
+            Format::Frames { frames_per_second, derived, threads, .. } => Self {
                 rate: frames_per_second.filter(|_| !derived).and_then(|it| it.try_into().ok()),
                 threads: threads.len().max(1) as i64,
                 places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
@@ -165,20 +166,22 @@ impl Clock {
     }
 }
 
-pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
+/// Collects the content of frames that carry their own time; of others nothing.
+pub(super) fn walk_frames(stream: &StoredStream, block: &Block, bytes: &[u8]) -> Walk {
+    let Some(codec) = stream.codec else { return Walk::default() };
     let clock = Clock::of(stream);
     let mut walk = Walk { walked: true, ..Walk::default() };
     for frame in stream.frames(block, bytes) {
         if frame.fill {
             walk.fill += 1;
-            walk.unmarked += u64::from(!is_fill(stream.fill, frame.bytes));
+            walk.unmarked += u64::from(!is_fill(codec, stream.fill, frame.bytes));
             continue;
         }
         walk.present += 1;
-        let checked = vdif::check(frame.bytes, frame.bytes.len());
+        let checked = codec.check(frame.bytes, frame.bytes.len());
         let valid = checked.as_ref().ok().filter(|header| !header.invalid());
         let time = valid.map(|header| (header.second().0, header.frame_number()));
-        let end = End { index: frame.index, time };
+        let end = EndFrame { index: frame.index, time };
         walk.ends = Some((walk.ends.map_or(end, |(first, _)| first), end));
         match checked {
             Ok(header) => {
@@ -195,11 +198,14 @@ pub(super) fn walk_vdif(stream: &Stream, block: &Block, bytes: &[u8]) -> Walk {
     walk
 }
 
-fn is_fill(fill: Fill, frame: &[u8]) -> bool {
+fn is_fill(codec: FrameCodec, fill: Fill, frame: &[u8]) -> bool {
     let repeats = |word: u32| frame.chunks_exact(4).take(16).all(|it| it == word.to_le_bytes());
     match fill {
-        // Without a frame that tells thread and time there is no header to be made up.
-        Fill::Invalid => Header::read(frame).is_ok_and(|header| header.invalid()) || repeats(FILL),
+        // Without a frame that has thread and time, no header can be made.
+        Fill::Invalid => {
+            let keeps_header = |it: Header| it.invalid() || codec.is_fill(&it, frame);
+            codec.read(frame).is_some_and(keeps_header) || repeats(FILL)
+        }
         Fill::Pattern(word) => repeats(word),
         Fill::Omit => false,
     }
@@ -208,7 +214,7 @@ fn is_fill(fill: Fill, frame: &[u8]) -> bool {
 impl Walk {
     pub(super) fn place(
         &mut self,
-        stream: &Stream,
+        stream: &StoredStream,
         clock: Clock,
         frame: &Frame<'_>,
         header: &Header,
@@ -223,7 +229,7 @@ impl Walk {
         span.frames += 1;
         let (second, number) = (header.second().0, i64::from(header.frame_number()));
         if clock.numbers {
-            // Where frames lie as they came, an invalid one was counted by its time as well.
+            // In a sequential stream, an invalid frame was counted by its time as well.
             span.numbers.note(second, number);
             if header.invalid() {
                 span.doubtful.note(second, number);
@@ -234,7 +240,7 @@ impl Walk {
             return;
         }
         if clock.places
-            && let Format::Vdif { threads, .. } = &stream.format
+            && let Format::Frames { threads, .. } = &stream.format
         {
             let meant = threads[frame.index.rem_euclid(clock.threads) as usize];
             if thread != meant {
@@ -245,7 +251,8 @@ impl Walk {
         if clock.places && clock.rate.is_none() {
             let place = frame.index.div_euclid(clock.threads);
             if !span.note_place(second, number, place) {
-                self.misplaced.add(|| format!("frame {} is not where its second is", frame.index));
+                self.misplaced
+                    .add(|| format!("frame {} is not at the place of its second", frame.index));
             }
         }
         let time = second.saturating_mul(clock.rate.unwrap_or(0)).saturating_add(number);
@@ -257,7 +264,7 @@ impl Walk {
         timed.frames += 1;
         (timed.first, timed.last) = (timed.first.min(time), timed.last.max(time));
         if clock.rate.is_none() && timed.second != second {
-            // Without a certain rate two seconds cannot be compared.
+            // Without a certain rate, two seconds cannot be compared.
             (timed.second, timed.offset) = (second, offset);
         } else if clock.places && clock.rate.is_some() && timed.offset != offset {
             let off = offset.saturating_sub(timed.offset);

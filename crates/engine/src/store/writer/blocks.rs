@@ -1,4 +1,4 @@
-//! Blocks coming in, going to the disk, and coming back.
+//! Accepts blocks, sends them to the disk, and returns them.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,12 +7,12 @@ use std::time::Instant;
 use fullbore_core::layout::ALIGNMENT;
 
 use super::failure::Failure;
-use super::{Engine, Gate, Purpose, Standing, Timing, key, progress, rest_of};
-use crate::ring::{Block, Command, Filled, Returned};
+use super::{Engine, MemberState, Purpose, Timing, key, progress, rest_of};
+use crate::ring::{Block, FullBlock, WriterCommand, WriterReply};
 use crate::store::chunk::{Chunk, Flight, Job, Leaving, Stage};
 use crate::store::disk::{Disk, Operation};
-use crate::store::hanging;
-use crate::store::journal::{Event, Part};
+use crate::store::journal::{Event, SyncTarget};
+use crate::store::stall_hooks;
 use crate::store::stream::{Key, Phase, Spare};
 
 impl<D: Disk> Engine<D> {
@@ -21,27 +21,27 @@ impl<D: Disk> Engine<D> {
             self.gates[lane].flush();
             while let Ok(command) = self.gates[lane].lane.commands.pop() {
                 match command {
-                    Command::Write(filled) => self.accept(lane, filled),
-                    Command::Finish { track, gaps } => self.end(track, gaps),
+                    WriterCommand::Write(filled) => self.accept(lane, filled),
+                    WriterCommand::Finish { stream_ref, gaps } => self.end(stream_ref, gaps),
                 }
             }
         }
-        if self.gates.iter().all(Gate::is_gone) {
+        if self.gates.iter().all(|gate| gate.lane.is_over()) {
             for stream in self.streams.values_mut() {
                 stream.ending.get_or_insert_default();
             }
         }
     }
 
-    pub(super) fn accept(&mut self, lane: usize, filled: Filled) {
-        hanging::before_a_block(&self.root);
-        let key = key(&filled.track);
+    pub(super) fn accept(&mut self, lane: usize, filled: FullBlock) {
+        stall_hooks::before_a_block(&self.root);
+        let key = key(&filled.stream_ref);
         let number = filled.chunk;
         if !self.takes(key, &filled) {
             return self.refuse(lane, filled);
         }
         if !self.streams.contains_key(&key) {
-            self.begin(key, filled.track.clone());
+            self.begin(key, filled.stream_ref.clone());
         }
         let stream = self.streams.get_mut(&key).expect("begun above");
         let is_new = !stream.chunks.contains_key(&number);
@@ -60,22 +60,22 @@ impl<D: Disk> Engine<D> {
         self.make_spare(key, number);
     }
 
-    /// Whether a block can be taken at all, as the member and its stream stand.
-    pub(super) fn takes(&self, key: Key, filled: &Filled) -> bool {
+    /// Returns true if a block can be accepted in the current state of the member and its stream.
+    pub(super) fn takes(&self, key: Key, filled: &FullBlock) -> bool {
         let stream = self.streams.get(&key);
         let willing = stream.is_none_or(|stream| {
             let closed = matches!(stream.phase, Phase::Trimming(_) | Phase::Syncing(_));
             let over = closed || matches!(stream.phase, Phase::Dead | Phase::Closing);
             !over && stream.ending.is_none() && !stream.journal.broken()
         });
-        // A chunk is whole from its first block on: where that was refused, so is the rest.
+        // A chunk is accepted from its first block on: if that was refused, so is the rest.
         let goes_on = stream.is_some_and(|it| it.chunks.contains_key(&filled.chunk));
         let begins = !goes_on && filled.offset == 0;
         let has_spare = stream.is_some_and(|it| matches!(it.spare, Spare::Ready(_)));
         let standing = match self.standing {
-            Standing::Taking => true,
-            Standing::Full => goes_on || has_spare,
-            Standing::Failed => false,
+            MemberState::Taking => true,
+            MemberState::Full => goes_on || has_spare,
+            MemberState::Failed => false,
         };
         willing && standing && (goes_on || begins) && filled.offset.is_multiple_of(ALIGNMENT)
     }
@@ -86,7 +86,7 @@ impl<D: Disk> Engine<D> {
             let chunk = self.streams.get_mut(&key).and_then(|s| s.chunks.get_mut(&number));
             let waiting = chunk.and_then(|chunk| Some((chunk.waiting_bytes(ordinal)?, chunk)));
             let Some((bytes, chunk)) = waiting else {
-                // It was refused while it waited.
+                // The block was refused while it waited.
                 self.ready.pop_front();
                 continue;
             };
@@ -107,15 +107,15 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    pub(super) fn refuse(&mut self, lane: usize, filled: Filled) {
+    pub(super) fn refuse(&mut self, lane: usize, filled: FullBlock) {
         self.gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Relaxed);
-        self.gates[lane].give_back(Returned::Refused(filled));
+        self.gates[lane].give_back(WriterReply::Refused(filled));
     }
 
-    /// Lets go of what is written or refused in a chunk, and puts it in place when it is complete.
+    /// Releases the written or refused blocks of a chunk, and renames it into place when it is complete.
     pub(super) fn release(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let owner = stream.track.clone();
+        let owner = stream.stream_ref.clone();
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         for leaving in chunk.release() {
             match leaving {
@@ -125,8 +125,8 @@ impl<D: Disk> Engine<D> {
                     self.gauge.backlog_bytes.fetch_sub(bytes, Relaxed);
                     self.gauge.written_bytes.fetch_add(bytes, Relaxed);
                     self.fresh_bytes += bytes;
-                    let (track, bytes) = (owner.clone(), landed.bytes);
-                    self.gates[lane].give_back(Returned::Written { block, track, bytes });
+                    let (stream_ref, bytes) = (owner.clone(), landed.bytes);
+                    self.gates[lane].give_back(WriterReply::Written { block, stream_ref, bytes });
                     self.tell(key, Event::Landed(landed, entries));
                 }
             }
@@ -143,7 +143,7 @@ impl<D: Disk> Engine<D> {
         block: Block,
     ) {
         let stream = self.streams.get_mut(&key).expect("a stream stays while it has writes");
-        let path = stream.path_of(Part::Chunk(number));
+        let path = stream.path_of(SyncTarget::Chunk(number));
         let chunk = stream.chunks.get_mut(&number).expect("a chunk stays while it has writes");
         let outcome = progress(flight, result);
         if let Ok(Some(flight)) = outcome {
@@ -159,7 +159,7 @@ impl<D: Disk> Engine<D> {
             let at = Instant::now();
             let timing =
                 Timing { member: self.settings.member, chunk: number, offset, bytes, at, took };
-            // Whoever measured may have seen enough.
+            // The receiver may have stopped measuring.
             let _ = timings.send(timing);
         }
         match outcome {

@@ -1,4 +1,4 @@
-//! How a stream ends: its last rounds, true lengths, last syncs.
+//! Ends a stream: last rounds, final lengths, last syncs.
 
 use std::io;
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use fullbore_core::index::Entry;
 
 use super::failure::Failure;
 use super::{Engine, Purpose, key};
-use crate::ring::{Report, Track};
+use crate::ring::{StreamRef, WriterEvent};
 use crate::store::chunk::Stage;
 use crate::store::disk::{Disk, Operation};
-use crate::store::journal::{Event, Part};
-use crate::store::stream::{Key, Phase, Spare, Stream};
+use crate::store::journal::{Event, SyncTarget};
+use crate::store::stream::{Key, MemberStream, Phase, Spare};
 
 impl<D: Disk> Engine<D> {
-    pub(super) fn end(&mut self, track: Arc<Track>, gaps: Vec<Gap>) {
-        match self.streams.get_mut(&key(&track)) {
+    pub(super) fn end(&mut self, stream_ref: Arc<StreamRef>, gaps: Vec<Gap>) {
+        match self.streams.get_mut(&key(&stream_ref)) {
             Some(stream) => stream.ending = Some(gaps),
-            // Not a block of it came here: there is nothing to close.
-            None => self.report(Report::Finished { member: self.settings.member, track }),
+            // No block of it came to this member: there is nothing to close.
+            None => self.report(WriterEvent::Finished { member: self.settings.member, stream_ref }),
         }
     }
 
-    /// Begins the last rounds of streams of which nothing is waiting or under way any more.
+    /// Begins the last rounds of streams that have nothing waiting or in progress any more.
     pub(super) fn finish_drained(&mut self) {
-        let drained = |(key, stream): (&Key, &Stream<_>)| {
+        let drained = |(key, stream): (&Key, &MemberStream<_>)| {
             let open = matches!(stream.phase, Phase::Open | Phase::Dead);
             (open && stream.ending.is_some() && stream.is_drained()).then_some(*key)
         };
@@ -38,7 +38,7 @@ impl<D: Disk> Engine<D> {
             }
             stream.phase = Phase::Closing;
             for gap in stream.ending.iter_mut().flat_map(std::mem::take) {
-                // No round begins by a note, so there is nothing to do about it yet.
+                // A note begins no round, so there is no action yet.
                 let actions = stream.journal.step(Event::Noted(Entry::Gap(gap)));
                 assert!(actions.is_empty(), "{actions:?} for a note");
             }
@@ -46,17 +46,17 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// After the last round: gives every file its true length and its place.
+    /// After the last round: truncates every file to its final length and renames it into place.
     pub(super) fn trim(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let end = stream.track.geometry.chunk_bytes();
+        let end = stream.stream_ref.geometry.chunk_bytes();
         let mut jobs = Vec::new();
         for chunk in stream.chunks.values() {
             let number = chunk.number;
             let (from, to) = (stream.filling_path(number), stream.place_path(number));
             let Stage::Open(file) = &chunk.stage else { continue };
             if !chunk.named {
-                // Its file is the spare still.
+                // The file of the chunk is still the spare.
                 continue;
             }
             let operation = if chunk.holds_data() {
@@ -65,14 +65,14 @@ impl<D: Disk> Engine<D> {
             } else {
                 Operation::Remove { path: from }
             };
-            jobs.push((Part::Chunk(number), operation));
+            jobs.push((SyncTarget::Chunk(number), operation));
         }
         if let Spare::Ready(_) = stream.spare {
-            jobs.push((Part::Side, Operation::Remove { path: stream.spare_path() }));
+            jobs.push((SyncTarget::Side, Operation::Remove { path: stream.spare_path() }));
         }
-        if let Some(file) = stream.file_of(Part::Index) {
+        if let Some(file) = stream.file_of(SyncTarget::Index) {
             let bytes = Some(stream.pages.length());
-            jobs.push((Part::Index, Operation::Settle { file, bytes, rename: None }));
+            jobs.push((SyncTarget::Index, Operation::Settle { file, bytes, rename: None }));
         }
         stream.phase = Phase::Trimming(jobs.len());
         for (part, operation) in jobs {
@@ -81,7 +81,7 @@ impl<D: Disk> Engine<D> {
         self.sync_last(key);
     }
 
-    pub(super) fn trimmed(&mut self, key: Key, part: Part, result: io::Result<u32>) {
+    pub(super) fn trimmed(&mut self, key: Key, part: SyncTarget, result: io::Result<u32>) {
         let stream = self.streams.get_mut(&key).expect("a stream stays until it is closed");
         let path = stream.path_of(part);
         if let Phase::Trimming(left) = &mut stream.phase {
@@ -94,15 +94,16 @@ impl<D: Disk> Engine<D> {
         self.sync_last(key);
     }
 
-    /// Once all is trimmed: syncs lengths and names. A stream whose sync has failed is not synced again.
+    /// After all truncations: syncs lengths and names. A stream whose sync has failed is not synced again.
     pub(super) fn sync_last(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if stream.phase != Phase::Trimming(0) {
             return;
         }
         let chunks = stream.chunks.values().filter(|chunk| chunk.holds_data());
-        let chunks = chunks.map(|chunk| Part::Chunk(chunk.number));
-        let parts = [Part::Index, Part::Side, Part::Directory, Part::Root].into_iter();
+        let chunks = chunks.map(|chunk| SyncTarget::Chunk(chunk.number));
+        let parts = [SyncTarget::Index, SyncTarget::Side, SyncTarget::Directory, SyncTarget::Root]
+            .into_iter();
         let file = |part| Some((part, stream.file_of(part)?));
         let files: Vec<_> = chunks.chain(parts).filter_map(file).collect();
         if stream.unsyncable {
@@ -115,7 +116,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    pub(super) fn last_synced(&mut self, key: Key, part: Part, result: io::Result<u32>) {
+    pub(super) fn last_synced(&mut self, key: Key, part: SyncTarget, result: io::Result<u32>) {
         let stream = self.streams.get_mut(&key).expect("a stream stays until it is closed");
         let path = stream.path_of(part);
         let mut left = 0;
@@ -135,7 +136,7 @@ impl<D: Disk> Engine<D> {
     pub(super) fn close(&mut self, key: Key) {
         let Some(stream) = self.streams.remove(&key) else { return };
         let member = self.settings.member;
-        let track = stream.track.clone();
+        let stream_ref = stream.stream_ref.clone();
         if let Some(buffer) = stream.pages.into_buffer() {
             let (region, _) = buffer.place();
             let home = self.buffers.iter_mut().find(|pool| pool.is_home_of(region));
@@ -144,6 +145,6 @@ impl<D: Disk> Engine<D> {
             }
         }
         self.desk.disk.tidy();
-        self.report(Report::Finished { member, track });
+        self.report(WriterEvent::Finished { member, stream_ref });
     }
 }

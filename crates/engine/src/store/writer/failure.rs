@@ -1,25 +1,27 @@
-//! What goes wrong on a member, and what becomes of its blocks then.
+//! Handles failures of a member, and the blocks concerned.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Engine, Standing};
-use crate::ring::{Report, Track};
+use super::{Engine, MemberState};
+use crate::ring::{StreamRef, WriterEvent};
 use crate::store::chunk::Stage;
 use crate::store::disk::Disk;
 use crate::store::journal::{Action, Event, Landed};
 use crate::store::stream::{Key, Phase, Spare};
 
-/// What went wrong on a member.
+/// A failure of a member.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("making {path} in {}: {source}", root.display())]
+    #[error("cannot make {path} in {}: {source}", root.display())]
     Make { root: PathBuf, path: String, source: io::Error },
-    #[error("the disk is full (making {path} in {}: {source})", root.display())]
-    Full { root: PathBuf, path: String, source: io::Error },
-    #[error("putting {path} in its place in {}: {source}", root.display())]
+    #[error("the disk is full")]
+    Full,
+    #[error("the disk quota is exceeded")]
+    QuotaUsedUp,
+    #[error("cannot rename {path} in {}: {source}", root.display())]
     Settle { root: PathBuf, path: String, source: io::Error },
     #[error("writing {bytes} bytes at {offset} of {path} in {}: {source}", root.display())]
     Write { root: PathBuf, path: String, offset: u64, bytes: u32, source: io::Error },
@@ -30,10 +32,10 @@ pub(super) enum Failure {
 }
 
 impl<D: Disk> Engine<D> {
-    /// The member takes nothing any more. What it has not begun to write goes back.
-    pub(super) fn fail(&mut self, failure: &Failure, suspect: Vec<(Arc<Track>, Vec<Landed>)>) {
-        let news = self.standing != Standing::Failed || !suspect.is_empty();
-        self.standing = Standing::Failed;
+    /// Stops the member from accepting data. Blocks that are not being written are refused.
+    pub(super) fn fail(&mut self, failure: &Failure, suspect: Vec<(Arc<StreamRef>, Vec<Landed>)>) {
+        let news = self.standing != MemberState::Failed || !suspect.is_empty();
+        self.standing = MemberState::Failed;
         self.gauge.refusing.store(true, Relaxed);
         let mut cut = Vec::new();
         for (key, stream) in &mut self.streams {
@@ -45,48 +47,51 @@ impl<D: Disk> Engine<D> {
         self.release_all(cut);
         if news {
             let (member, why) = (self.settings.member, failure.to_string());
-            self.report(Report::Failed { member, why, suspect });
+            tracing::warn!(member = %self.root.display(), "takes no more data: {why}");
+            self.report(WriterEvent::Failed { member, why, suspect });
         }
     }
 
-    /// The member has no room for another chunk. Chunks that have their space go on.
+    /// Marks the member as full: there is no room for another chunk. Chunks with preallocated space continue.
     pub(super) fn fill_up(&mut self, failure: &Failure) {
-        if self.standing != Standing::Taking {
+        if self.standing != MemberState::Taking {
             return;
         }
-        self.standing = Standing::Full;
+        self.standing = MemberState::Full;
         self.gauge.refusing.store(true, Relaxed);
         let (member, why) = (self.settings.member, failure.to_string());
-        self.report(Report::Failed { member, why, suspect: vec![] });
+        tracing::warn!(member = %self.root.display(), "is full: {why}");
+        self.report(WriterEvent::Failed { member, why, suspect: vec![] });
     }
 
-    /// Takes data again if the member was recalled, once nothing is left of the streams that it failed: what still
-    /// goes wrong with those has nothing to do with what comes.
+    /// Accepts data again if the member was recalled, once nothing is left of the streams that it failed: later errors
+    /// of those streams do not concern new ones.
     pub(super) fn come_back(&mut self) {
         if self.streams.is_empty() && self.gauge.recalled.swap(false, Relaxed) {
-            self.standing = Standing::Taking;
+            self.standing = MemberState::Taking;
             self.gauge.refusing.store(false, Relaxed);
-            self.report(Report::Back { member: self.settings.member });
+            tracing::info!(member = %self.root.display(), "takes data again");
+            self.report(WriterEvent::Back { member: self.settings.member });
         }
     }
 
-    /// A file could not be made: for want of space, or because the member is broken.
+    /// Handles a file that could not be made: the disk is full, or the member is broken.
     pub(super) fn not_made(&mut self, path: String, source: io::Error) {
-        let root = self.root.clone();
-        match is_full(&source) {
-            true => self.fill_up(&Failure::Full { root, path, source }),
-            false => self.fail(&Failure::Make { root, path, source }, vec![]),
+        match source.kind() {
+            io::ErrorKind::StorageFull => self.fill_up(&Failure::Full),
+            io::ErrorKind::QuotaExceeded => self.fill_up(&Failure::QuotaUsedUp),
+            _ => self.fail(&Failure::Make { root: self.root.clone(), path, source }, vec![]),
         }
     }
 
-    /// A chunk could not be given its name. It stays where it is and takes no more.
+    /// Handles a chunk that could not be renamed. The chunk keeps its place and accepts no more blocks.
     pub(super) fn not_settled(&mut self, key: Key, number: u32, path: String, source: io::Error) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         match (chunk.file(), chunk.named) {
             (Some(file), true) => chunk.stage = Stage::Open(file),
             (_, _) => {
-                // It was to get the spare, which is still where it was.
+                // The chunk was to get the spare file, which still has its old name.
                 if let Spare::Leaving(file) = &stream.spare {
                     stream.spare = Spare::Ready(file.clone());
                 }
@@ -98,7 +103,7 @@ impl<D: Disk> Engine<D> {
         self.fail(&Failure::Settle { root, path, source }, vec![]);
     }
 
-    /// A stream's directories or index could not be made.
+    /// Handles a stream whose directories or index could not be made.
     pub(super) fn lose_stream(&mut self, key: Key, path: String, source: io::Error) {
         if let Some(stream) = self.streams.get_mut(&key) {
             stream.phase = Phase::Dead;
@@ -110,8 +115,8 @@ impl<D: Disk> Engine<D> {
         self.not_made(path, source);
     }
 
-    /// Records or a sync failed: nothing of the stream becomes durable any more, and it is never
-    /// tried again. What is still held goes back; what is not is suspect.
+    /// Handles a failure of records or a sync: no more of the stream becomes durable, and the sync is never repeated.
+    /// Blocks still held are refused; the others are suspect.
     pub(super) fn break_journal(&mut self, key: Key, failure: &Failure) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         stream.unsyncable = true;
@@ -121,7 +126,7 @@ impl<D: Disk> Engine<D> {
             chunk.cut_all();
             cut.push((key, *number));
         }
-        let track = stream.track.clone();
+        let stream_ref = stream.stream_ref.clone();
         let mut unsure = Vec::new();
         let mut closed = false;
         for action in actions {
@@ -132,7 +137,7 @@ impl<D: Disk> Engine<D> {
             }
         }
         self.release_all(cut);
-        let suspect = if unsure.is_empty() { vec![] } else { vec![(track, unsure)] };
+        let suspect = if unsure.is_empty() { vec![] } else { vec![(stream_ref, unsure)] };
         self.fail(failure, suspect);
         if closed {
             self.trim(key);
@@ -144,8 +149,4 @@ impl<D: Disk> Engine<D> {
             self.release(key, number);
         }
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

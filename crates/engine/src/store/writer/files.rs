@@ -1,21 +1,21 @@
-//! Files being made, named and put in place.
+//! Makes files, names them, and renames them into place.
 
 use std::io;
 use std::sync::Arc;
 
-use super::{Engine, Purpose, Standing};
-use crate::ring::{Block, Pool, Track};
+use super::{Engine, MemberState, Purpose};
+use crate::ring::{Block, Pool, StreamRef};
 use crate::store::chunk::{Chunk, Stage};
 use crate::store::disk::{Disk, Operation};
-use crate::store::journal::{Event, Part};
+use crate::store::journal::{Event, SyncTarget};
 use crate::store::pages::BUFFER_BYTES;
-use crate::store::stream::{INDEX_STEP_BYTES, Key, Phase, Spare, Stream};
+use crate::store::stream::{INDEX_STEP_BYTES, Key, MemberStream, Phase, Spare};
 use crate::sys::memory::Region;
 
 impl<D: Disk> Engine<D> {
-    pub(super) fn begin(&mut self, key: Key, track: Arc<Track>) {
-        let directory = track.directory.clone();
-        let stream = Stream::new(track, self.member, self.take_buffer());
+    pub(super) fn begin(&mut self, key: Key, stream_ref: Arc<StreamRef>) {
+        let directory = stream_ref.directory.clone();
+        let stream = MemberStream::new(stream_ref, self.member, self.take_buffer());
         self.streams.insert(key, stream);
         self.chore(key, Purpose::Directories(key), Operation::MakeDirectories { directory });
     }
@@ -42,14 +42,14 @@ impl<D: Disk> Engine<D> {
     pub(super) fn open_parts(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         stream.phase = Phase::Opening(4);
-        let directories = [Part::Root, Part::Directory, Part::Side];
+        let directories = [SyncTarget::Root, SyncTarget::Directory, SyncTarget::Side];
         let paths = directories.map(|part| (part, stream.path_of(part)));
         let index = stream.index_path();
         for (part, path) in paths {
             self.chore(key, Purpose::Open(key, part), Operation::OpenDirectory { path });
         }
         let create = Operation::Create { path: index, bytes: INDEX_STEP_BYTES };
-        self.chore(key, Purpose::Open(key, Part::Index), create);
+        self.chore(key, Purpose::Open(key, SyncTarget::Index), create);
     }
 
     /// Gives files to chunks that have none: the spare to one, new ones to the others.
@@ -58,7 +58,7 @@ impl<D: Disk> Engine<D> {
         if stream.phase != Phase::Open || matches!(stream.spare, Spare::Making) {
             return;
         }
-        let chunk_bytes = stream.track.geometry.chunk_bytes();
+        let chunk_bytes = stream.stream_ref.geometry.chunk_bytes();
         let wanted =
             |chunk: &Chunk<_>| matches!(chunk.stage, Stage::Wanted).then_some(chunk.number);
         let numbers: Vec<u32> = stream.chunks.values().filter_map(wanted).collect();
@@ -75,6 +75,7 @@ impl<D: Disk> Engine<D> {
         let bytes = chunk_bytes.min(self.settings.step_bytes);
         chunk.space = bytes;
         if let Spare::Ready(file) = &stream.spare {
+            tracing::debug!(member = %self.root.display(), path, "takes the spare file as a chunk");
             let file = file.clone();
             stream.spare = Spare::Leaving(file.clone());
             let rename = Some((spare_path, path));
@@ -84,26 +85,27 @@ impl<D: Disk> Engine<D> {
             self.chore(key, Purpose::Name(key, number), settle);
             return self.grow(key, number);
         }
-        if self.standing != Standing::Taking {
+        if self.standing != MemberState::Taking {
             return self.lose_chunk(key, number);
         }
+        tracing::debug!(member = %self.root.display(), path, bytes, "makes a chunk");
         let create = Operation::Create { path, bytes };
         self.chore(key, Purpose::Make(key, number), create);
     }
 
     pub(super) fn make_spare(&mut self, key: Key, number: u32) {
-        let taking = self.standing == Standing::Taking;
+        let taking = self.standing == MemberState::Taking;
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if taking && stream.wants_spare(number) {
             stream.spare = Spare::Making;
-            let bytes = stream.track.geometry.chunk_bytes().min(self.settings.step_bytes);
+            let bytes = stream.stream_ref.geometry.chunk_bytes().min(self.settings.step_bytes);
             let path = stream.spare_path();
             let create = Operation::Create { path, bytes };
             self.chore(key, Purpose::Spare(key), create);
         }
     }
 
-    /// A chunk has its file: what waited for it can be written.
+    /// Handles the open file of a chunk: its waiting blocks can be written.
     pub(super) fn opened(&mut self, key: Key, number: u32, file: D::File) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
@@ -113,19 +115,19 @@ impl<D: Disk> Engine<D> {
         self.grow(key, number);
     }
 
-    /// Takes space for what comes next in a chunk, a step at a time. On a member that is full, what has no space goes
-    /// elsewhere.
+    /// Preallocates space for the next blocks of a chunk, a step at a time. On a full member, blocks without space are
+    /// refused.
     pub(super) fn grow(&mut self, key: Key, number: u32) {
         let step = self.settings.step_bytes;
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let full_size = stream.track.geometry.chunk_bytes();
+        let full_size = stream.stream_ref.geometry.chunk_bytes();
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         let Stage::Open(file) = &chunk.stage else { return };
         let wanted = chunk.accepted().saturating_add(step / 2).min(full_size);
         if chunk.growing || chunk.space >= wanted {
             return;
         }
-        if self.standing != Standing::Taking {
+        if self.standing != MemberState::Taking {
             chunk.cut_beyond_space();
             return self.release(key, number);
         }
@@ -135,10 +137,10 @@ impl<D: Disk> Engine<D> {
         self.chore(key, Purpose::Extend(key, number, bytes), extend);
     }
 
-    /// A chunk has more space, or none is left for it.
+    /// Handles the end of a preallocation: the chunk has more space, or none is left.
     fn grown(&mut self, key: Key, number: u32, bytes: u64, result: io::Result<()>) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let path = stream.path_of(Part::Chunk(number));
+        let path = stream.path_of(SyncTarget::Chunk(number));
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.growing = false;
         match result {
@@ -151,17 +153,17 @@ impl<D: Disk> Engine<D> {
         self.grow(key, number);
     }
 
-    /// A chunk's file bears its number: what is written of it counts once that name is safe, too.
+    /// Handles the final number of a chunk's file: its blocks count once that name is durable, too.
     pub(super) fn named(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if let Some(chunk) = stream.chunks.get_mut(&number) {
             chunk.named = true;
         }
-        self.tell(key, Event::Touched(Part::Side));
+        self.tell(key, Event::Touched(SyncTarget::Side));
         self.release(key, number);
     }
 
-    /// A chunk gets no file: what waited for it goes elsewhere.
+    /// Handles a chunk that gets no file: its waiting blocks are refused.
     pub(super) fn lose_chunk(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
@@ -170,16 +172,16 @@ impl<D: Disk> Engine<D> {
         self.release(key, number);
     }
 
-    /// Puts a chunk in place once all of it is written.
+    /// Renames a chunk into place once all of it is written.
     pub(super) fn place(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let end = stream.track.geometry.chunk_bytes();
+        let end = stream.stream_ref.geometry.chunk_bytes();
         let (from, to) = (stream.filling_path(number), stream.place_path(number));
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         let complete = chunk.is_idle() && chunk.written() == end;
         let Stage::Open(file) = &chunk.stage else { return };
-        // After a failure it waits for the end, where it is tried once more.
-        if !complete || stream.phase != Phase::Open || self.standing == Standing::Failed {
+        // After a failure the chunk waits for the end, when the rename is tried again.
+        if !complete || stream.phase != Phase::Open || self.standing == MemberState::Failed {
             return;
         }
         let file = file.clone();
@@ -201,7 +203,7 @@ impl<D: Disk> Engine<D> {
         match (chore, result) {
             (Purpose::Directories(_), Ok(_)) => self.open_parts(key),
             (Purpose::Directories(_), Err(source)) => {
-                let path = stream.track.directory.clone();
+                let path = stream.stream_ref.directory.clone();
                 self.lose_stream(key, path, source);
             }
             (Purpose::Open(_, part), Ok(file)) => self.part_opened(key, part, file),
@@ -224,7 +226,7 @@ impl<D: Disk> Engine<D> {
                 self.make_spare(key, number);
             }
             (Purpose::Name(_, number) | Purpose::Place(_, number), Err(source)) => {
-                let path = stream.path_of(Part::Chunk(number));
+                let path = stream.path_of(SyncTarget::Chunk(number));
                 self.not_settled(key, number, path, source);
             }
             (Purpose::Place(_, number), Ok(_)) => self.placed(key, number),
@@ -253,7 +255,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    pub(super) fn part_opened(&mut self, key: Key, part: Part, file: Option<D::File>) {
+    pub(super) fn part_opened(&mut self, key: Key, part: SyncTarget, file: Option<D::File>) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         stream.parts.insert(part, file.expect("a file that was made or opened"));
         match stream.phase {
@@ -263,7 +265,7 @@ impl<D: Disk> Engine<D> {
             _ => return,
         }
         if stream.phase == Phase::Open {
-            for part in [Part::Root, Part::Directory, Part::Side] {
+            for part in [SyncTarget::Root, SyncTarget::Directory, SyncTarget::Side] {
                 self.tell(key, Event::Touched(part));
             }
             self.make_wanted(key);
@@ -275,7 +277,7 @@ impl<D: Disk> Engine<D> {
         if let Some(chunk) = stream.chunks.get_mut(&number)
             && let Some(file) = chunk.file()
         {
-            // Found after a crash under either name, so these names need no sync before the last one.
+            // After a crash the file is found under either name, so these names need no sync before the last one.
             chunk.stage = Stage::Placed(file);
         }
         stream.retire(number);

@@ -1,19 +1,19 @@
 //! The writer of a member: one thread that turns blocks into chunks, an index, and durable marks.
 //!
 //! ```text
-//! lanes ──Write──► chunk ──► disk ──completed──► released in order ──► Returned::Written
+//! queues ──Write──► chunk ──► disk ──completed──► released in order ──► WriterReply::Written
 //!                                                      │
-//!                                     journal: records ──► syncs ──► Report::Durable
+//!                                     journal: records ──► syncs ──► WriterEvent::Durable
 //! ```
 //!
-//! The loop takes commands, keeps [`Settings::depth_bytes`] of writes under way, starts rounds when
-//! they are due, and sleeps on nothing but its ring. It is written against [`Disk`], so the same code
-//! runs on a real directory and on a disk that fails by a seed.
+//! The loop takes commands, keeps [`Settings::depth_bytes`] of writes in flight, starts rounds when they are due, and
+//! sleeps only on its ring. It is written against [`Disk`], so the same code runs on a real directory and on a
+//! simulated disk that fails by a seed.
 //!
-//! What goes wrong is told once per member, in [`Report::Failed`]; the member then takes no new data,
-//! gives back what it has not written, and still finishes what it has. Every [`Command::Finish`] is
-//! answered by one [`Report::Finished`]; what could not be made durable was named as suspect before. A writer
-//! that cannot go on at all says [`Report::Gone`], and nobody waits for it.
+//! A failure is reported once per member, in [`WriterEvent::Failed`]. The member then accepts no new data, returns
+//! unwritten blocks, and still finishes what it has. Every [`WriterCommand::Finish`] is answered by one
+//! [`WriterEvent::Finished`]; blocks that could not be made durable were reported as suspect before. A writer that
+//! cannot continue at all reports [`WriterEvent::Gone`], and no other thread waits for it.
 
 mod blocks;
 mod ending;
@@ -25,7 +25,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::ALIGNMENT;
@@ -34,64 +33,74 @@ use uuid::Uuid;
 use self::failure::Failure;
 use super::chunk::Flight;
 use super::disk::{Completion, Disk, Local, Operation};
-use super::journal::Part;
+use super::journal::SyncTarget;
 use super::member::Member;
-use super::stream::{Key, Stream};
-use crate::posting::{self, Posting};
-use crate::ring::{Block, Command, Gauge, Pool, Report, Returned, Track, Wake};
+use super::stream::{Key, MemberStream};
+use crate::ring::{
+    Block, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+};
+use crate::sink::WriterThread;
 use crate::sys::memory::Region;
 use crate::sys::uring::RingError;
+use crate::thread_config::ThreadConfig;
 
 /// The queues between a writer and one capture thread.
-pub struct Lane {
-    /// What the capture thread asks for.
-    pub commands: rtrb::Consumer<Command>,
-    /// What it gets back. Best with room for every block of the thread's pools.
-    pub returned: rtrb::Producer<Returned>,
+pub struct CaptureQueue {
+    /// The commands from the capture thread.
+    pub commands: rtrb::Consumer<WriterCommand>,
+    /// The replies to the capture thread. The queue should have room for every block of the thread's pools.
+    pub returned: rtrb::Producer<WriterReply>,
 }
 
-/// How a writer works.
+impl CaptureQueue {
+    /// True if the capture thread has ended, and all of its commands were taken.
+    pub fn is_over(&self) -> bool {
+        self.commands.is_abandoned() && self.commands.is_empty()
+    }
+}
+
+/// The settings of a writer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The member's place in the disk set, for reports.
+    /// The index of the member in the disk set, for reports.
     pub member: usize,
-    /// Bytes of writes under way at once. More adds latency and blocks to the pool; with less, a disk
-    /// waits whenever the kernel threads that complete its writes wait for a CPU.
+    /// Bytes of writes in flight at once. More adds latency and blocks to the pool; with less, a disk idles whenever
+    /// the kernel threads that complete its writes wait for a CPU.
     pub depth_bytes: u64,
-    /// Space for a chunk is taken in steps of so many bytes, before blocks need it. Streams with large chunks then
-    /// share a disk that cannot hold a whole chunk of each.
+    /// Space for a chunk is preallocated in steps of this many bytes, before blocks need it. Streams with large chunks
+    /// can then share a disk that cannot hold a whole chunk of each.
     pub step_bytes: u64,
-    /// A round of syncs starts after so many bytes …
+    /// A round of syncs starts after this many bytes …
     pub round_bytes: u64,
     /// … or after this time.
     pub round_interval: Duration,
-    /// Where to run, and how urgently.
-    pub posting: Posting,
-    /// Memory that blocks will come from: pinned by the kernel before the first of them, if it does that.
+    /// The CPU assignment and priority of the thread.
+    pub thread_config: ThreadConfig,
+    /// Memory that blocks will come from: registered with the kernel before the first block, if supported.
     pub memory: Vec<Arc<Region>>,
-    /// Where to tell how long each block took, for whoever measures.
+    /// The channel for the time that each block took, for measurements.
     pub timings: Option<mpsc::Sender<Timing>>,
 }
 
-/// How long the write of a block took.
+/// The duration of a block's write.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// The member's place in the disk set.
+    /// The index of the member in the disk set.
     pub member: usize,
     /// The chunk.
     pub chunk: u32,
-    /// Where in the chunk.
+    /// The offset in the chunk.
     pub offset: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u32,
-    /// When it was completed.
+    /// The time of completion.
     pub at: Instant,
-    /// From submission to completion.
+    /// The time from submission to completion.
     pub took: Duration,
 }
 
 impl Settings {
-    /// What is recommended, for the member at this place of the disk set.
+    /// Returns the recommended settings for the member at this index of the disk set.
     pub fn of_member(member: usize) -> Self {
         Self {
             member,
@@ -99,36 +108,36 @@ impl Settings {
             step_bytes: u64::MAX,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
-            posting: Posting::default(),
+            thread_config: ThreadConfig::default(),
             memory: Vec::new(),
             timings: None,
         }
     }
 }
 
-/// Why a writer did not start.
+/// The reason why a writer did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WriterError {
-    /// It has no ring.
-    #[error("{}: its writer cannot start: {source}", root.display())]
+    /// The ring could not be made.
+    #[error("{}: the writer cannot start: {source}", root.display())]
     Ring {
         /// The member.
         root: PathBuf,
-        /// What is missing.
+        /// The missing feature.
         source: RingError,
     },
-    /// It has no thread.
-    #[error("{}: no thread for its writer: {source}", root.display())]
+    /// The thread could not be started.
+    #[error("{}: cannot start the writer thread: {source}", root.display())]
     Thread {
         /// The member.
         root: PathBuf,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
 }
 
 impl WriterError {
-    /// What to do about it.
+    /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Ring { source, .. } => source.hint(),
@@ -137,47 +146,21 @@ impl WriterError {
     }
 }
 
-/// A running writer. It ends when the capture end of every lane is gone and all streams are closed.
-pub struct Writer {
-    thread: JoinHandle<()>,
-    wake: Arc<Wake>,
-    standing: posting::Standing,
-    unpinned: Option<io::Error>,
-}
-
-impl Writer {
-    /// Where its thread runs, and how urgently.
-    pub fn standing(&self) -> &posting::Standing {
-        &self.standing
-    }
-
-    /// Why the kernel has not pinned all of the memory that it was told of, if it has not.
-    pub fn unpinned(&self) -> Option<&io::Error> {
-        self.unpinned.as_ref()
-    }
-
-    /// Waits for its end. The lanes' capture ends must have been dropped.
-    pub fn join(self) -> std::thread::Result<()> {
-        self.wake.wake();
-        self.thread.join()
-    }
-}
-
-/// Starts the writer of a member. `wake` is what capture threads call after they have pushed.
+/// Starts the writer of a member. Capture threads call `wake` after they have pushed.
 pub fn spawn(
     member: &Member,
-    lanes: Vec<Lane>,
-    gauge: Arc<Gauge>,
-    reports: mpsc::Sender<Report>,
-    wake: Arc<Wake>,
+    lanes: Vec<CaptureQueue>,
+    gauge: Arc<WriterMetrics>,
+    reports: mpsc::Sender<WriterEvent>,
+    wake: Arc<Notifier>,
     settings: Settings,
-) -> Result<Writer, WriterError> {
+) -> Result<WriterThread, WriterError> {
     let (ready, answer) = mpsc::channel();
     let (owner, waker, root) = (member.clone(), wake.clone(), member.root().to_owned());
     let thread_error = |source| WriterError::Thread { root: root.clone(), source };
     let mut settings = settings;
     let run = move || {
-        let standing = settings.posting.take_up();
+        let standing = settings.thread_config.apply();
         // The ring belongs to the thread that makes it.
         let mut disk = match Local::new(&owner, waker) {
             Ok(disk) => disk,
@@ -192,55 +175,55 @@ pub fn spawn(
     let name = format!("fb-write-{}", member_name(member));
     let thread = std::thread::Builder::new().name(name).spawn(run).map_err(thread_error)?;
     match answer.recv() {
-        Ok(Ok((standing, unpinned))) => Ok(Writer { thread, wake, standing, unpinned }),
+        Ok(Ok((standing, unpinned))) => Ok(WriterThread::new(thread, wake, standing, unpinned)),
         Ok(Err(source)) => Err(WriterError::Ring { root, source }),
         Err(_) => Err(thread_error(io::Error::other("it died at once"))),
     }
 }
 
-/// The last part of the member's path: a thread's name has 15 bytes.
+/// Returns the last part of the member's path: a thread's name has 15 bytes.
 fn member_name(member: &Member) -> String {
     let name = member.root().file_name().unwrap_or_default().to_string_lossy();
     name.chars().filter(char::is_ascii_graphic).take(6).collect()
 }
 
-/// What a member still takes.
+/// The state of a member: the writes that it still accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Everything.
+enum MemberState {
+    /// All writes.
     Taking,
-    /// Blocks of chunks that have their space.
+    /// Blocks of chunks with preallocated space.
     Full,
-    /// Nothing.
+    /// No writes.
     Failed,
 }
 
-/// What an operation under way was for.
+/// The purpose of an operation in flight.
 #[derive(Debug)]
 enum Purpose {
     Write(Key, u32, Flight),
     Records(Key, Flight),
-    Sync(Key, Part),
+    Sync(Key, SyncTarget),
     Directories(Key),
-    Open(Key, Part),
+    Open(Key, SyncTarget),
     Make(Key, u32),
     Name(Key, u32),
     Spare(Key),
     Grow(Key),
     Extend(Key, u32, u64),
     Place(Key, u32),
-    Trim(Key, Part),
-    LastSync(Key, Part),
+    Trim(Key, SyncTarget),
+    LastSync(Key, SyncTarget),
 }
 
-/// The disk, and what each operation under way was for.
-struct Desk<D: Disk> {
+/// The disk, and the purpose of each operation in flight.
+struct PendingOperations<D: Disk> {
     disk: D,
     purposes: Vec<Option<Purpose>>,
     vacant: Vec<usize>,
 }
 
-impl<D: Disk> Desk<D> {
+impl<D: Disk> PendingOperations<D> {
     fn submit(&mut self, purpose: Purpose, operation: Operation<D::File>) {
         let token = self.vacant.pop().unwrap_or_else(|| {
             self.purposes.push(None);
@@ -257,14 +240,14 @@ impl<D: Disk> Desk<D> {
     }
 }
 
-/// A lane, and what its queue had no room for.
+/// A queue, and the replies that it had no room for.
 struct Gate {
-    lane: Lane,
-    overflow: VecDeque<Returned>,
+    lane: CaptureQueue,
+    overflow: VecDeque<WriterReply>,
 }
 
 impl Gate {
-    fn give_back(&mut self, returned: Returned) {
+    fn give_back(&mut self, returned: WriterReply) {
         self.overflow.push_back(returned);
         self.flush();
     }
@@ -280,48 +263,46 @@ impl Gate {
             self.overflow.clear();
         }
     }
-
-    fn is_gone(&self) -> bool {
-        self.lane.commands.is_abandoned() && self.lane.commands.is_empty()
-    }
 }
 
-/// Says that a writer has ended before its time, by a ring that failed or a panic: before its lanes are seen to be
-/// abandoned.
-struct Farewell {
-    member: usize,
-    reports: mpsc::Sender<Report>,
-    in_time: bool,
+/// Reports that a writer has ended early, by a failed ring or a panic, before its queues are seen as abandoned.
+pub(crate) struct Farewell {
+    /// The writer's place in the sink.
+    pub member: usize,
+    /// The channel to the recorder.
+    pub reports: mpsc::Sender<WriterEvent>,
+    /// True if the writer has ended in time, so that there is nothing to report.
+    pub in_time: bool,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         if !self.in_time {
-            // Without a supervisor there is nobody to tell.
-            let _ = self.reports.send(Report::Gone { member: self.member });
+            // The supervisor is gone; ignore the error.
+            let _ = self.reports.send(WriterEvent::Gone { member: self.member });
         }
     }
 }
 
-/// The loop and all its state. What it holds goes in this order.
+/// The loop and all its state. The fields are dropped in this order.
 pub(super) struct Engine<D: Disk> {
     farewell: Farewell,
-    desk: Desk<D>,
+    desk: PendingOperations<D>,
     member: Uuid,
     root: PathBuf,
     settings: Settings,
     gates: Vec<Gate>,
-    gauge: Arc<Gauge>,
-    reports: mpsc::Sender<Report>,
-    streams: BTreeMap<Key, Stream<D::File>>,
-    /// Blocks that wait for the disk, in the order in which they came.
+    gauge: Arc<WriterMetrics>,
+    reports: mpsc::Sender<WriterEvent>,
+    streams: BTreeMap<Key, MemberStream<D::File>>,
+    /// Blocks that wait for the disk, in the order of arrival.
     ready: VecDeque<(Key, u32, u64)>,
     flying_bytes: u64,
-    standing: Standing,
-    /// When rounds were last due, and bytes written since.
+    standing: MemberState,
+    /// The time when rounds were last due, and the bytes written since.
     tick: Duration,
     fresh_bytes: u64,
-    /// Memory that indices are written from.
+    /// Memory that indexes are written from.
     buffers: Vec<Pool>,
     completions: Vec<Completion<D::File>>,
 }
@@ -331,9 +312,9 @@ impl<D: Disk> Engine<D> {
         disk: D,
         member: Uuid,
         root: PathBuf,
-        lanes: Vec<Lane>,
-        gauge: Arc<Gauge>,
-        reports: mpsc::Sender<Report>,
+        lanes: Vec<CaptureQueue>,
+        gauge: Arc<WriterMetrics>,
+        reports: mpsc::Sender<WriterEvent>,
         settings: Settings,
     ) -> Self {
         let tick = disk.now();
@@ -342,7 +323,7 @@ impl<D: Disk> Engine<D> {
             Farewell { member: settings.member, reports: reports.clone(), in_time: false };
         Self {
             farewell,
-            desk: Desk { disk, purposes: vec![], vacant: vec![] },
+            desk: PendingOperations { disk, purposes: vec![], vacant: vec![] },
             member,
             root,
             settings,
@@ -352,7 +333,7 @@ impl<D: Disk> Engine<D> {
             streams: BTreeMap::new(),
             ready: VecDeque::new(),
             flying_bytes: 0,
-            standing: Standing::Taking,
+            standing: MemberState::Taking,
             tick,
             fresh_bytes: 0,
             buffers: vec![],
@@ -364,14 +345,14 @@ impl<D: Disk> Engine<D> {
         while self.turn() {}
     }
 
-    /// One pass of the loop; `false` when there is nothing left to do, ever.
+    /// Runs one pass of the loop; returns `false` when no work can come any more.
     pub(super) fn turn(&mut self) -> bool {
         self.come_back();
         self.take_commands();
         self.send_ready();
         self.start_rounds();
         self.finish_drained();
-        let gone = self.gates.iter().all(Gate::is_gone);
+        let gone = self.gates.iter().all(|gate| gate.lane.is_over());
         if gone && self.streams.is_empty() {
             self.farewell.in_time = true;
             return false;
@@ -422,11 +403,11 @@ impl<D: Disk> Engine<D> {
     }
 }
 
-fn key(track: &Track) -> Key {
-    (track.scan, track.number)
+fn key(stream_ref: &StreamRef) -> Key {
+    (stream_ref.scan, stream_ref.number)
 }
 
-/// What a write has come to: done, more to write, or failed.
+/// Returns the rest of a write: `None` if it is done, a flight if more must be written, or the error.
 fn progress(mut flight: Flight, result: io::Result<u32>) -> io::Result<Option<Flight>> {
     let written = match result {
         Ok(written) => written,
@@ -440,7 +421,7 @@ fn progress(mut flight: Flight, result: io::Result<u32>) -> io::Result<Option<Fl
     if flight.written + written >= flight.bytes {
         return Ok(None);
     }
-    // Direct I/O goes on from a whole page only.
+    // Direct I/O can continue only from a whole page.
     let whole = written / ALIGNMENT as u32 * ALIGNMENT as u32;
     if whole == 0 {
         let left = flight.bytes - flight.written;
@@ -453,7 +434,7 @@ fn progress(mut flight: Flight, result: io::Result<u32>) -> io::Result<Option<Fl
     Ok(Some(flight))
 }
 
-/// The write of what is left.
+/// Returns the write of the rest.
 fn rest_of<F>(file: F, flight: Flight, block: Block) -> Operation<F> {
     let part = (flight.written, flight.bytes - flight.written);
     let offset = flight.offset + u64::from(flight.written);

@@ -1,4 +1,4 @@
-//! Rounds: records, syncs, and what they make durable.
+//! Sync rounds: records, syncs, and the blocks that they make durable.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use fullbore_core::index::Entry;
 
 use super::failure::Failure;
-use super::{Engine, Purpose, Standing, progress, rest_of};
-use crate::ring::{Block, Report};
+use super::{Engine, MemberState, Purpose, progress, rest_of};
+use crate::ring::{Block, WriterEvent};
 use crate::store::chunk::Flight;
 use crate::store::disk::{Disk, Operation};
-use crate::store::journal::{Action, Event, Landed, Part};
+use crate::store::journal::{Action, Event, Landed, SyncTarget};
 use crate::store::pages::PageWrite;
-use crate::store::stream::{INDEX_STEP_BYTES, Key, Stream};
+use crate::store::stream::{INDEX_STEP_BYTES, Key, MemberStream};
 
 impl<D: Disk> Engine<D> {
     pub(super) fn start_rounds(&mut self) {
@@ -24,7 +24,7 @@ impl<D: Disk> Engine<D> {
                 stream.due |= stream.journal.has_news();
             }
         }
-        let startable = |(key, stream): (&Key, &Stream<_>)| {
+        let startable = |(key, stream): (&Key, &MemberStream<_>)| {
             (stream.due && !stream.journal.in_round()).then_some(*key)
         };
         let keys: Vec<Key> = self.streams.iter().filter_map(startable).collect();
@@ -66,12 +66,12 @@ impl<D: Disk> Engine<D> {
             return self.tell(key, Event::Recorded);
         };
         let file = stream
-            .file_of(Part::Index)
+            .file_of(SyncTarget::Index)
             .expect("records are of blocks, and those of an open stream");
         let (ordinal, since) = (0, self.desk.disk.now());
         let flight = Flight { ordinal, offset, bytes, written: 0, since };
         let grow = (!stream.index_growing
-            && self.standing == Standing::Taking
+            && self.standing == MemberState::Taking
             && offset + u64::from(bytes) + INDEX_STEP_BYTES / 2 > stream.index_space)
             .then(|| Operation::Extend {
                 file: file.clone(),
@@ -96,7 +96,7 @@ impl<D: Disk> Engine<D> {
         let stream = self.streams.get_mut(&key).expect("a stream stays while it has writes");
         match progress(flight, result) {
             Ok(Some(flight)) => {
-                let file = stream.file_of(Part::Index).expect("it was written to");
+                let file = stream.file_of(SyncTarget::Index).expect("it was written to");
                 let write = rest_of(file, flight, block);
                 self.desk.submit(Purpose::Records(key, flight), write);
             }
@@ -113,7 +113,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    pub(super) fn sync(&mut self, key: Key, parts: Vec<Part>) {
+    pub(super) fn sync(&mut self, key: Key, parts: Vec<SyncTarget>) {
         let Some(stream) = self.streams.get(&key) else { return };
         let file = |part| {
             let file = stream.file_of(part);
@@ -121,12 +121,12 @@ impl<D: Disk> Engine<D> {
         };
         let files: Vec<_> = parts.into_iter().map(file).collect();
         for (part, file) in files {
-            let metadata = !matches!(part, Part::Index | Part::Chunk(_));
+            let metadata = !matches!(part, SyncTarget::Index | SyncTarget::Chunk(_));
             self.desk.submit(Purpose::Sync(key, part), Operation::Sync { file, metadata });
         }
     }
 
-    pub(super) fn synced(&mut self, key: Key, part: Part, result: io::Result<u32>) {
+    pub(super) fn synced(&mut self, key: Key, part: SyncTarget, result: io::Result<u32>) {
         match result {
             Ok(_) => {
                 let at = self.desk.disk.clock();
@@ -150,16 +150,22 @@ impl<D: Disk> Engine<D> {
             }
             stream.retire(block.chunk);
         }
-        let report = Report::Durable {
-            track: stream.track.clone(),
+        tracing::trace!(
+            directory = stream.stream_ref.directory,
+            blocks = blocks.len(),
+            took_us = took.as_micros() as u64,
+            "blocks are durable"
+        );
+        let report = WriterEvent::Durable {
+            stream_ref: stream.stream_ref.clone(),
             sequences: blocks.iter().map(|block| block.sequence).collect(),
             bytes: blocks.iter().map(|block| u64::from(block.bytes)).sum(),
         };
         self.report(report);
     }
 
-    pub(super) fn report(&self, report: Report) {
-        // A supervisor that is gone has no use for reports; the index says the same.
+    pub(super) fn report(&self, report: WriterEvent) {
+        // If the supervisor is gone, the report is not needed; the index has the same information.
         let _ = self.reports.send(report);
     }
 }

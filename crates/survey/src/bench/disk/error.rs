@@ -1,79 +1,79 @@
-//! Why a target cannot be measured, and what to do about it.
+//! Errors of targets, with advice.
 
 use std::io;
 use std::path::PathBuf;
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::guard::GuardError;
+use fullbore_engine::device::overwrite_guard::GuardError;
 use fullbore_engine::store::read::StartError;
 use fullbore_engine::store::{MemberError, WriterError};
 use fullbore_engine::sys::uring::RingError;
 
-/// Why a target cannot be measured.
+/// An error of a target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory cannot be written to as a member.
+    /// The directory cannot be used as a member.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// The ring of the kernel.
+    /// The kernel's ring is not available.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A file or device that carries something, or is in use.
+    /// A file or device has content, or is in use.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The writer of a member.
+    /// The writer of a member cannot start.
     #[error(transparent)]
     Writer(#[from] WriterError),
-    /// The threads that read back.
+    /// The threads for reading back cannot start.
     #[error("reading back: {source}")]
     Read {
-        /// What is missing.
+        /// The reason.
         source: StartError,
     },
-    /// It cannot be opened.
-    #[error("{}: cannot be opened to be measured: {source}", path.display())]
+    /// The target cannot be opened.
+    #[error("{}: cannot be opened for measuring: {source}", path.display())]
     Open {
         /// The target.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It is neither directory, nor file, nor block device.
+    /// The target is neither directory, nor file, nor block device.
     #[error("{}: neither a directory, nor a file, nor a block device", path.display())]
     NotATarget {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
     },
-    /// It holds something.
+    /// The target has content.
     #[error("{}: {what}, and measuring would overwrite it", path.display())]
     Holds {
         /// The target.
         path: PathBuf,
-        /// What it holds.
+        /// The content.
         what: String,
     },
-    /// A file without a length.
-    #[error("{}: an empty file: its length says how much of it may be written", path.display())]
+    /// A file of length zero.
+    #[error("{}: the file is empty: its length limits the bytes to write", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A file with holes that there is no room for.
+    /// A file with holes for which there is no space.
     #[error(
-        "{}: {holes} of its {bytes} are holes, and its file system has {free} free",
+        "{}: {holes} of its {bytes} are holes, and its file system has only {free} free",
         path.display()
     )]
     Holes {
         /// The file.
         path: PathBuf,
-        /// How long it is.
+        /// The length of the file.
         bytes: ByteSize,
-        /// What of it was never written.
+        /// Bytes that were never written.
         holes: ByteSize,
-        /// What its file system has.
+        /// The free space of the file system.
         free: ByteSize,
     },
-    /// Files, devices and directories are written in different ways.
+    /// Files, devices and directories cannot be combined, because they are written in different ways.
     #[error("several targets must be directories, one for each disk of a set")]
     Mixed,
     /// One target given twice.
@@ -84,7 +84,7 @@ pub enum Error {
         /// As given.
         second: PathBuf,
     },
-    /// Not enough room.
+    /// Not enough space.
     #[error(
         "{}: {} can be written there (with {reserve} left free), and {needed} are needed",
         path.display(),
@@ -93,25 +93,25 @@ pub enum Error {
     TooSmall {
         /// The target.
         path: PathBuf,
-        /// What can be written.
+        /// Bytes that can be written.
         free: ByteSize,
-        /// What stays free.
+        /// Bytes that stay free.
         reserve: ByteSize,
-        /// What is needed.
+        /// The needed bytes.
         needed: ByteSize,
     },
-    /// An option that cannot be met.
+    /// Settings that cannot be met.
     #[error("{what}")]
     Settings {
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// Memory for blocks.
-    #[error("taking {bytes} bytes of memory for blocks: {source}")]
+    /// Memory for blocks could not be allocated.
+    #[error("allocating {bytes} bytes of memory for blocks: {source}")]
     Memory {
-        /// How much.
+        /// The requested size.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A transfer failed.
@@ -119,21 +119,21 @@ pub enum Error {
     Transfer {
         /// The target.
         path: PathBuf,
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The writer of a member gave up.
+    /// The writer of a member failed.
     #[error("{why}")]
     Failed {
-        /// Its words.
+        /// The writer's error.
         why: String,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Member(error) => error.hint(),
@@ -143,10 +143,10 @@ impl Error {
             Self::Read { .. } => Some("leave the reading out with --skip read".into()),
             Self::Open { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => {
-                    Some("name a directory on the disk, and nothing will be left in it".into())
+                    Some("name a directory on the disk; no file will be left in it".into())
                 }
                 io::ErrorKind::PermissionDenied => {
-                    Some("block devices and the files of others need their owner or root".into())
+                    Some("block devices and files of other users need their owner or root".into())
                 }
                 io::ErrorKind::ResourceBusy => {
                     Some("somebody uses it: unmount it, or end what has it open".into())
@@ -169,7 +169,7 @@ impl Error {
                 Some(format!("give it one: fallocate -l 10GiB {}", path.display()))
             }
             Self::Holes { path, .. } => Some(format!(
-                "give it no more bytes than there is room for: fallocate -l 10GiB {}",
+                "make it no larger than the free space: fallocate -l 10GiB {}",
                 path.display()
             )),
             Self::TooSmall { .. } => Some(
@@ -183,7 +183,7 @@ impl Error {
                 Some("something else filled the disk meanwhile: leave more with --reserve".into())
             }
             Self::Transfer { .. } | Self::Failed { .. } => {
-                Some("look into the kernel's log for what the disk said".into())
+                Some("check the kernel's log for errors of the disk".into())
             }
         }
     }

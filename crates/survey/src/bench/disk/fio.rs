@@ -1,7 +1,7 @@
-//! The same job by fio, in turn with ours: on the same file, with the same blocks and depth.
+//! Runs the same job with fio, alternating with fullbore: on the same file, with the same blocks and depth.
 //!
-//! fio's buffers lie in pages of 4 KiB unless it is told otherwise, and ours in huge ones, which alone
-//! makes a difference of 1.7. So both are run where huge pages are reserved.
+//! By default, fio's buffers are in pages of 4 KiB and fullbore's in huge pages, which alone makes a difference of 1.7.
+//! Both variants of fio are therefore run if huge pages are reserved.
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,74 +14,74 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::ring::Pool;
 
 use super::error::Error;
-use super::lane::{Lane, Session};
+use super::io_queue::{IoQueue, Session};
 use super::sweep::filled_region;
 use super::target::{Place, PlaceKind, Scratch};
 use super::{Watcher, cpu_seconds};
 use crate::bench::environment::Roots;
 use crate::bench::result::{CommandRun, Comparison, Direction, Mode};
 
-/// A page of the kernel's reserve.
+/// Size of a page in the kernel's reserve.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// What the kernel counts the time of processes in for `/proc`, on every machine.
+/// The unit of process times in `/proc`, on every machine.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The longest answer that is read.
+/// The longest output that is read.
 const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
 
-/// The job.
+/// The settings of the comparison.
 #[derive(Clone, Debug)]
-pub struct Wish {
-    /// Bytes of a session.
+pub struct FioRequest {
+    /// Bytes per session.
     pub session_bytes: u64,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block_bytes: u64,
-    /// Blocks under way.
+    /// Concurrent blocks.
     pub depth: u32,
-    /// How often each, in turn.
+    /// The number of runs of each program, alternating.
     pub runs: u32,
-    /// After this time a run ends early.
+    /// The time limit of a run.
     pub run_time: Duration,
-    /// Whether to run both, or only to say what could be run.
+    /// True to run both programs, false to only list the commands.
     pub run: bool,
 }
 
-/// What fio said of one run.
+/// The result of one run of fio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Told {
+struct FioReport {
     rate: f64,
     bytes: u64,
     longest_ms: f64,
 }
 
-/// Ours and theirs.
+/// The results of both programs.
 #[derive(Debug, Default)]
 pub struct Compared {
-    /// One for each direction and kind of page.
+    /// One comparison for each direction and kind of page.
     pub comparisons: Vec<Comparison>,
-    /// What was run, or could have been.
+    /// The commands that were run, or could have been.
     pub commands: Vec<CommandRun>,
 }
 
-/// Runs both in turn on the first place, or only says what could be run.
+/// Runs both programs alternately on the first place, or only lists the commands.
 pub fn compare(
     place: &Place,
-    wish: &Wish,
+    request: &FioRequest,
     roots: &Roots,
     watcher: &mut Watcher,
 ) -> Result<Compared, Error> {
-    match wish.run {
-        true => run_in_turn(place, wish, version(), roots, watcher),
-        false => Ok(Compared { commands: commands(place, wish), comparisons: vec![] }),
+    match request.run {
+        true => run_in_turn(place, request, version(), roots, watcher),
+        false => Ok(Compared { commands: commands(place, request), comparisons: vec![] }),
     }
 }
 
-/// What could be run.
-fn commands(place: &Place, wish: &Wish) -> Vec<CommandRun> {
+/// The commands that could be run.
+fn commands(place: &Place, request: &FioRequest) -> Vec<CommandRun> {
     let ways = [Direction::Write, Direction::Read].into_iter();
     ways.flat_map(|direction| {
-        [true, false].map(|huge| command(wish, direction, huge, &named(place)))
+        [true, false].map(|huge| command(request, direction, huge, &named(place)))
     })
     .map(|command| CommandRun { command, ran: false })
     .collect()
@@ -89,23 +89,23 @@ fn commands(place: &Place, wish: &Wish) -> Vec<CommandRun> {
 
 fn run_in_turn(
     place: &Place,
-    wish: &Wish,
+    request: &FioRequest,
     version: Option<String>,
     roots: &Roots,
     watcher: &mut Watcher,
 ) -> Result<Compared, Error> {
     let mut compared = Compared::default();
-    let mut ours = Ours::new(place, wish)?;
+    let mut ours = Ours::new(place, request)?;
     for direction in [Direction::Write, Direction::Read] {
-        let skips = [true, false].map(|huge| skip(wish, roots, version.as_deref(), huge));
-        let mut theirs: [Vec<(Told, f64)>; 2] = Default::default();
+        let skips = [true, false].map(|huge| skip(request, roots, version.as_deref(), huge));
+        let mut theirs: [Vec<(FioReport, f64)>; 2] = Default::default();
         let mut failures: [Option<String>; 2] = Default::default();
         let (mut rates, mut cpu, mut bytes) = (vec![], 0.0, 0);
-        for run in 0..wish.runs {
+        for run in 0..request.runs {
             if watcher.stop.load(Relaxed) {
                 return Ok(compared);
             }
-            (watcher.tell)("beside fio", f64::from(run) / f64::from(wish.runs));
+            (watcher.tell)("beside fio", f64::from(run) / f64::from(request.runs));
             let (rate, seconds, moved) = ours.run(direction, watcher.stop)?;
             rates.push(rate);
             (cpu, bytes) = (cpu + seconds, bytes + moved);
@@ -114,7 +114,7 @@ fn run_in_turn(
                     continue;
                 }
                 ours.prepare(direction)?;
-                let words = words(wish, direction, huge, &ours.scratch.path_for_others());
+                let words = words(request, direction, huge, &ours.scratch.path_for_others());
                 match ask(&words, roots, watcher.stop) {
                     Ok(told) => theirs[n].push(told),
                     Err(why) => failures[n] = Some(why),
@@ -122,15 +122,15 @@ fn run_in_turn(
             }
         }
         for (n, huge) in [true, false].into_iter().enumerate() {
-            let repeatable = command(wish, direction, huge, &named(place));
+            let repeatable = command(request, direction, huge, &named(place));
             let ran = !theirs[n].is_empty();
             compared.commands.push(CommandRun { command: repeatable.clone(), ran });
             let comparison = Comparison {
                 program: version.clone().unwrap_or_else(|| "fio".into()),
                 direction,
                 huge_pages: huge,
-                block_bytes: wish.block_bytes,
-                depth: wish.depth,
+                block_bytes: request.block_bytes,
+                depth: request.depth,
                 rate: None,
                 cpu_s_per_gb: None,
                 longest_ms: None,
@@ -146,7 +146,7 @@ fn run_in_turn(
     Ok(compared)
 }
 
-fn with_theirs(mut comparison: Comparison, theirs: &[(Told, f64)]) -> Comparison {
+fn with_theirs(mut comparison: Comparison, theirs: &[(FioReport, f64)]) -> Comparison {
     if theirs.is_empty() {
         return comparison;
     }
@@ -160,33 +160,33 @@ fn with_theirs(mut comparison: Comparison, theirs: &[(Told, f64)]) -> Comparison
     comparison
 }
 
-/// Our side of the comparison.
+/// The fullbore side of the comparison.
 struct Ours<'a> {
     place: &'a Place,
-    wish: &'a Wish,
+    request: &'a FioRequest,
     scratch: Scratch,
-    lane: Lane,
+    io_queue: IoQueue,
     region: std::sync::Arc<fullbore_engine::sys::memory::Region>,
     mode: Mode,
 }
 
 impl<'a> Ours<'a> {
-    fn new(place: &'a Place, wish: &'a Wish) -> Result<Self, Error> {
+    fn new(place: &'a Place, request: &'a FioRequest) -> Result<Self, Error> {
         let cannot = |source| Error::Open { path: place.path().to_owned(), source };
         let scratch = place.scratch().map_err(cannot)?;
-        let region = filled_region(wish.block_bytes * u64::from(wish.depth))?;
-        // fio is asked for O_DIRECT as well, whatever the file system makes of it.
+        let region = filled_region(request.block_bytes * u64::from(request.depth))?;
+        // fio uses O_DIRECT as well, regardless of the file system's support.
         let mode = if scratch.open(Mode::Direct).is_ok() { Mode::Direct } else { Mode::Buffered };
-        Ok(Self { place, wish, scratch, lane: Lane::new()?, region, mode })
+        Ok(Self { place, request, scratch, io_queue: IoQueue::new()?, region, mode })
     }
 
-    /// Fresh space for writing. What is read was written by the last run before.
+    /// Allocates fresh space for writing. Reads use the data of the last write run.
     fn prepare(&self, direction: Direction) -> Result<(), Error> {
         if direction == Direction::Read {
             self.scratch.forget();
             return Ok(());
         }
-        let bytes = self.wish.session_bytes;
+        let bytes = self.request.session_bytes;
         self.scratch.take_space(bytes).map_err(|source| {
             let what = format!("taking {}", ByteSize(bytes));
             Error::Transfer { path: self.place.path().to_owned(), what, source }
@@ -202,30 +202,31 @@ impl<'a> Ours<'a> {
             files: &opened,
             direction,
             mode: self.mode,
-            bytes: self.wish.session_bytes,
-            block_bytes: self.wish.block_bytes as u32,
-            depth: self.wish.depth,
+            bytes: self.request.session_bytes,
+            block_bytes: self.request.block_bytes as u32,
+            depth: self.request.depth,
             sector_bytes: self.place.facts.sector_bytes,
-            time: self.wish.run_time,
+            time: self.request.run_time,
         };
-        let mut pool = Pool::new(self.region.clone(), self.wish.block_bytes as usize, 0);
+        let mut pool = Pool::new(self.region.clone(), self.request.block_bytes as usize, 0);
         let before = cpu_seconds();
-        let moved = self.lane.run(&session, &mut pool, stop).map_err(|failed| Error::Transfer {
-            path: self.place.path().to_owned(),
-            what: failed.what,
-            source: failed.source,
-        })?;
+        let moved =
+            self.io_queue.run(&session, &mut pool, stop).map_err(|failed| Error::Transfer {
+                path: self.place.path().to_owned(),
+                what: failed.what,
+                source: failed.source,
+            })?;
         let rate = moved.bytes as f64 / moved.elapsed.as_secs_f64().max(1e-9);
         Ok((rate, cpu_seconds() - before, moved.bytes))
     }
 }
 
-/// Why fio is not run so, if it is not.
-fn skip(wish: &Wish, roots: &Roots, version: Option<&str>, huge: bool) -> Option<String> {
+/// The reason why fio is not run, if there is one.
+fn skip(request: &FioRequest, roots: &Roots, version: Option<&str>, huge: bool) -> Option<String> {
     if version.is_none() {
         return Some("fio is not installed".into());
     }
-    let needed = (wish.block_bytes * u64::from(wish.depth)).div_ceil(HUGE_PAGE) + 1;
+    let needed = (request.block_bytes * u64::from(request.depth)).div_ceil(HUGE_PAGE) + 1;
     let free = roots.proc("meminfo").and_then(|text| huge_pages_free(&text)).unwrap_or(0);
     (huge && free < needed).then(|| {
         format!("{free} huge pages are free: sysctl vm.nr_hugepages={needed} reserves them")
@@ -242,7 +243,7 @@ fn version() -> Option<String> {
     text.strip_prefix("fio-").map(|number| format!("fio {number}"))
 }
 
-/// Where somebody who repeats the job by hand has it write to.
+/// The file name for a user who repeats the job by hand.
 fn named(place: &Place) -> std::path::PathBuf {
     match &place.kind {
         PlaceKind::Directory(member) => member.root().join("fio.bench"),
@@ -250,7 +251,7 @@ fn named(place: &Place) -> std::path::PathBuf {
     }
 }
 
-fn words(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> Vec<String> {
+fn words(request: &FioRequest, direction: Direction, huge: bool, file: &Path) -> Vec<String> {
     let way = match direction {
         Direction::Write => "write",
         Direction::Read => "read",
@@ -266,10 +267,10 @@ fn words(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> Vec<Stri
     .map(Into::into)
     .into();
     words.push(format!("--rw={way}"));
-    words.push(format!("--bs={}", wish.block_bytes));
-    words.push(format!("--iodepth={}", wish.depth));
-    words.push(format!("--size={}", wish.session_bytes));
-    words.push(format!("--runtime={}", wish.run_time.as_secs().max(1)));
+    words.push(format!("--bs={}", request.block_bytes));
+    words.push(format!("--iodepth={}", request.depth));
+    words.push(format!("--size={}", request.session_bytes));
+    words.push(format!("--runtime={}", request.run_time.as_secs().max(1)));
     words.push(format!("--filename={}", as_one_name(file)));
     if huge {
         words.push("--mem=mmaphuge".into());
@@ -278,28 +279,28 @@ fn words(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> Vec<Stri
     words
 }
 
-/// A path as fio takes it: a colon parts names of several files, and all of them would be written.
+/// A path in fio's syntax. A colon separates file names, and fio would write to all of them.
 fn as_one_name(file: &Path) -> String {
     file.display().to_string().replace(':', r"\:")
 }
 
-/// The job as a shell takes it. A name that fio would make another one of is opened by the shell.
-fn command(wish: &Wish, direction: Direction, huge: bool, file: &Path) -> String {
+/// The job as a shell command. A name that fio would change is opened by the shell.
+fn command(request: &FioRequest, direction: Direction, huge: bool, file: &Path) -> String {
     if is_taken_by_fio(file) {
-        return shell(&words(wish, direction, huge, file));
+        return shell(&words(request, direction, huge, file));
     }
-    let words = words(wish, direction, huge, Path::new("/dev/fd/3"));
+    let words = words(request, direction, huge, Path::new("/dev/fd/3"));
     format!("{} 3<>{}", shell(&words), opened_by_shell(file))
 }
 
-/// Whether fio takes a name as it is: it leaves off blanks at the end, and has a meaning of its own for quotes,
-/// backslashes and the like.
+/// True if fio takes a name unchanged: it strips trailing blanks, and interprets quotes, backslashes and similar
+/// characters.
 fn is_taken_by_fio(file: &Path) -> bool {
     let taken = |c: char| c.is_alphanumeric() || "-_=./:,+ ".contains(c);
     file.to_str().is_some_and(|name| name.chars().all(taken) && !name.ends_with(' '))
 }
 
-/// The words as a shell takes them.
+/// The words quoted for a shell.
 fn shell(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -312,7 +313,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A name in a shell's words, whatever bytes it has.
+/// A name quoted for a shell, for any bytes.
 fn opened_by_shell(file: &Path) -> String {
     if let Some(name) = file.to_str().filter(|name| !name.chars().any(char::is_control)) {
         return quoted(name);
@@ -326,8 +327,8 @@ fn opened_by_shell(file: &Path) -> String {
     format!("\"$(printf '{bytes}')\"")
 }
 
-/// Runs fio and reads its answer, with the CPU seconds that it took.
-fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(Told, f64), String> {
+/// Runs fio and reads its output. Returns the CPU seconds too.
+fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(FioReport, f64), String> {
     let before = children_seconds(roots);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -342,7 +343,7 @@ fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(Told, f64)
             (read, errors)
         });
         let ended = await_end(&mut child, stop);
-        // Both pipes are closed by now.
+        // Both pipes are closed now.
         let _ = reader.join();
         ended
     });
@@ -358,7 +359,7 @@ fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(Told, f64)
     parse(&out).map(|told| (told, cpu)).ok_or_else(|| "fio's answer is not understood".into())
 }
 
-/// Whether it ended well. A wish to stop ends it.
+/// True if fio ended successfully. A stop request ends it.
 fn await_end(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -371,26 +372,26 @@ fn await_end(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
     }
 }
 
-fn parse(answer: &str) -> Option<Told> {
-    // Warnings may stand before the document.
+fn parse(answer: &str) -> Option<FioReport> {
+    // Warnings may precede the document.
     let document: serde_json::Value = serde_json::from_str(&answer[answer.find('{')?..]).ok()?;
     let job = document.get("jobs")?.get(0)?;
     let side = ["write", "read"].into_iter().find_map(|side| {
         let side = job.get(side)?;
         (side.get("io_bytes")?.as_u64()? > 0).then_some(side)
     })?;
-    Some(Told {
+    Some(FioReport {
         rate: side.get("bw_bytes")?.as_f64()?,
         bytes: side.get("io_bytes")?.as_u64()?,
         longest_ms: side.get("lat_ns")?.get("max")?.as_f64()? / 1e6,
     })
 }
 
-/// CPU seconds of children that were waited for, in hundredths.
+/// CPU seconds of terminated child processes, in hundredths.
 fn children_seconds(roots: &Roots) -> f64 {
     let ticks = || {
         let stat = roots.proc("self/stat")?;
-        // The name, in brackets, may hold anything.
+        // The name, in parentheses, may contain anything.
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let number = |n: usize| fields.get(n)?.parse::<f64>().ok();
@@ -408,8 +409,8 @@ fn middle(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn wish() -> Wish {
-        Wish {
+    fn request() -> FioRequest {
+        FioRequest {
             session_bytes: 8 << 20,
             block_bytes: 1 << 20,
             depth: 2,
@@ -421,7 +422,7 @@ mod tests {
 
     #[test]
     fn the_command_is_one_that_a_shell_takes() {
-        let words = words(&wish(), Direction::Read, true, Path::new("/mnt/my disk/fio.bench"));
+        let words = words(&request(), Direction::Read, true, Path::new("/mnt/my disk/fio.bench"));
         let command = shell(&words);
         assert!(
             command.starts_with("fio --name=bench --ioengine=io_uring --direct=1"),
@@ -436,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_colon_in_a_name_does_not_make_two_files_of_it() {
-        let words = words(&wish(), Direction::Write, false, Path::new("/mnt/a:b/x:y"));
+        let words = words(&request(), Direction::Write, false, Path::new("/mnt/a:b/x:y"));
         assert!(words.contains(&r"--filename=/mnt/a\:b/x\:y".to_owned()), "{words:?}");
         assert!(shell(&words).contains(r"'--filename=/mnt/a\:b/x\:y'"));
         let directory = tempfile::tempdir().unwrap();
@@ -454,10 +455,10 @@ mod tests {
             [b"x ", b"it's", b"a \"b\" c", br"a\b", b"$HOME %d `id`", b"tab\tand\nline", b"\xff x"];
         for (number, name) in names.into_iter().enumerate() {
             let path = directory.path().join(std::ffi::OsStr::from_bytes(name));
-            let told = command(&wish(), Direction::Write, false, &path);
+            let told = command(&request(), Direction::Write, false, &path);
             let (job, opened) = told.split_once(" 3<>").unwrap();
             assert!(job.contains("--filename=/dev/fd/3 "), "{told}");
-            // In the place of fio something that writes to what it is given.
+            // A replacement for fio that writes to the given file.
             let written = format!("echo {number} 3<>{opened} >&3");
             let status = Command::new("sh").arg("-c").arg(&written).status().unwrap();
             assert!(status.success(), "{written}");
@@ -471,7 +472,7 @@ mod tests {
         let answer = r#"fio: a warning
 {"jobs":[{"read":{"io_bytes":0},"write":{"io_bytes":1073741824,"bw_bytes":3000000000,
 "lat_ns":{"min":1,"max":8500000}}}]}"#;
-        let told = Told { rate: 3e9, bytes: 1 << 30, longest_ms: 8.5 };
+        let told = FioReport { rate: 3e9, bytes: 1 << 30, longest_ms: 8.5 };
         assert_eq!(parse(answer), Some(told));
         assert_eq!(parse("no json"), None);
         assert_eq!(huge_pages_free("HugePages_Total: 9\nHugePages_Free:   7\n"), Some(7));
@@ -484,9 +485,10 @@ mod tests {
         let stop = AtomicBool::new(false);
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
-        let none = Wish { run: false, ..wish() };
+        let none = FioRequest { run: false, ..request() };
         let told = compare(&place, &none, &Roots::default(), &mut watcher).unwrap();
-        let compared = run_in_turn(&place, &wish(), None, &Roots::default(), &mut watcher).unwrap();
+        let compared =
+            run_in_turn(&place, &request(), None, &Roots::default(), &mut watcher).unwrap();
         assert_eq!((compared.comparisons.len(), told.comparisons.len()), (4, 0));
         assert_eq!(told.commands, compared.commands);
         assert!(compared.commands.iter().all(|command| !command.ran));

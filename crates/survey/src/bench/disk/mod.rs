@@ -1,17 +1,17 @@
-//! `bench disk`: which rate a target holds, for how long, with how much ring.
+//! `bench disk`: measures the rate that a target sustains, over time and by ring size.
 //!
 //! ```text
-//! targets ─► peak sweep ─► continuous write ─► read back ─► fio in turn ─► what it all means
+//! targets ─► peak sweep ─► continuous write ─► read back ─► fio in turn ─► verdict
 //!              ring of       writers of the      reader of
 //!            the recorder        store             verify
 //! ```
 //!
-//! Everything goes through the code that records, so what is measured is what a recording gets.
+//! All data passes through the recorder's code, so a recording achieves the measured rates.
 
 pub mod continuous;
 pub mod error;
 pub mod fio;
-pub mod lane;
+pub mod io_queue;
 mod settled;
 pub mod sweep;
 pub mod target;
@@ -22,10 +22,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use fullbore_core::budget::Service;
-use fullbore_core::demand::FILLING;
 use fullbore_core::duty::Duty;
+use fullbore_core::memory_budget::FILLING;
 use fullbore_core::pattern::Pattern;
+use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -41,87 +41,90 @@ use super::result::{
 };
 use crate::report::text;
 
-/// What is left free of a file system unless said otherwise: a share, and so many bytes at least.
+/// The fewest chunk files of a member with --wrap: one that is written, one ahead, one that is complete.
+const LEAST_CHUNKS: u64 = 3;
+
+/// The default reserve of a file system: a share, and a least number of bytes.
 const RESERVE_SHARE: u64 = 20;
 const LEAST_RESERVE_BYTES: u64 = 64 << 20;
 
-/// A run of fewer blocks says little of the target.
+/// A run with fewer blocks is not significant.
 const FEW_BLOCKS: u64 = 16;
 
-/// Files that are open besides chunks.
+/// Open files other than chunks.
 const OTHER_FILES: u64 = 200;
 
-/// What to measure, and against what to hold it.
+/// The measurements, and the values for comparison.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Directories of a disk set, or one file or block device.
+    /// The directories of a disk set, or one file or block device.
     pub targets: Vec<PathBuf>,
-    /// The name of a file or device that may be overwritten, typed once more.
+    /// The name of the file or device to overwrite, typed a second time.
     pub overwrite: Option<PathBuf>,
-    /// Where the kernel tells of the machine.
+    /// The roots of `/sys` and `/proc`.
     pub roots: Roots,
-    /// Bytes that stay free in a directory; a twentieth unless said otherwise.
+    /// Bytes that stay free in a directory; default: a twentieth.
     pub reserve: Option<u64>,
-    /// The peak sweep, if it is wanted.
-    pub sweep: Option<sweep::Wish>,
-    /// The long run, if it is wanted.
+    /// The peak sweep; `None` to omit it.
+    pub sweep: Option<sweep::SweepRequest>,
+    /// The long run; `None` to omit it.
     pub continuous: Option<Long>,
-    /// The comparison with fio, if it is run or its commands are wanted.
-    pub fio: Option<fio::Wish>,
-    /// What the data sheet says of writing …
+    /// The comparison with fio, if it is run or its commands are listed.
+    pub fio: Option<fio::FioRequest>,
+    /// The write rate in the data sheet …
     pub spec: Option<ByteRate>,
-    /// … and of reading.
+    /// … and the read rate.
     pub spec_read: Option<ByteRate>,
-    /// What must be held.
+    /// The required rate.
     pub require: Option<ByteRate>,
-    /// Whether that is told in bits per second.
+    /// True if the required rate was given in bits per second.
     pub in_bits: bool,
-    /// What one recording writes: a cliff that comes only behind it does not count.
+    /// Bytes of one recording: a cliff after them does not count.
     pub capacity: Option<u64>,
-    /// Terabytes that the maker warrants to be writable.
+    /// Terabytes written that the manufacturer warrants.
     pub tbw: Option<f64>,
-    /// Drive writes per day that the maker warrants, and for how many years.
+    /// Drive writes per day that the manufacturer warrants, and the number of years.
     pub drive_writes: Option<(f64, f64)>,
 }
 
-/// The long run.
+/// The settings of the long run.
 #[derive(Clone, Debug)]
 pub struct Long {
-    /// For how long to write.
+    /// The duration of writing.
     pub time: Option<Duration>,
-    /// How much to write.
+    /// The number of bytes to write.
     pub bytes: Option<u64>,
-    /// Whether to write all there is, less the reserve.
+    /// True to write all free space, less the reserve.
     pub full: bool,
-    /// Whether to go on from the start, over the oldest, when the target is full.
+    /// True to continue from the start and overwrite the oldest data when the target is full.
     pub wrap: bool,
-    /// Whether to read it back.
+    /// True to read the data back.
     pub read_back: bool,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub block_bytes: u32,
-    /// Bytes of a chunk file.
+    /// Bytes per chunk file.
     pub chunk_bytes: u64,
-    /// Bytes of writes under way at once, for each target.
+    /// Bytes of concurrent writes, for each target.
     pub depth_bytes: u64,
-    /// Blocks are due at this rate, not as fast as they can be had.
+    /// The rate at which blocks are due; `None`: as fast as possible.
     pub pace: Option<ByteRate>,
-    /// Blocks are due in scans only, with pauses between them.
+    /// The scans and pauses in which blocks are due; `None`: always.
     pub duty: Option<Duty>,
-    /// The ring that a recording would have.
+    /// The ring size of a recording.
     pub ring_bytes: u64,
-    /// What is written.
+    /// The pattern to write.
     pub pattern: Pattern,
 }
 
-/// Who is told how far it is, and who may end it.
+/// Receives progress, and can stop the benchmark.
 pub struct Watcher<'a> {
-    /// Set to end the benchmark; what was measured until then counts.
+    /// Set to stop the benchmark; results so far are kept.
     pub stop: &'a AtomicBool,
-    /// Takes what is being done, and how much of it is done (not a number where nobody knows).
+    /// Takes the current activity, and its completed share (NaN if unknown).
     pub tell: &'a mut dyn FnMut(&str, f64),
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Error> {
     let begun = Instant::now();
     let mut result = BenchResult::new(Kind::Disk, settings.roots.environment());
@@ -140,9 +143,9 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
         result.note(Level::Warning, "this build is not optimised: its CPU times are too high");
     }
     let room = room(&places, settings)?;
-    if let Some(wish) = &settings.sweep {
+    if let Some(request) = &settings.sweep {
         let all = room.saturating_mul(places.len() as u64);
-        let swept = sweep::run(&places, wish, all, watcher)?;
+        let swept = sweep::run(&places, request, all, watcher)?;
         result.sweep = swept.points;
         result.notes.extend(swept.notes);
     }
@@ -151,14 +154,14 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
     {
         result.continuous = Some(run_long(&places, long, room, settings, &mut result, watcher)?);
     }
-    if let Some(wish) = &settings.fio
+    if let Some(request) = &settings.fio
         && !watcher.stop.load(Relaxed)
     {
-        let wish = fio::Wish { session_bytes: fitting(wish, room), ..wish.clone() };
-        if wish.run && wish.session_bytes == 0 {
+        let request = fio::FioRequest { session_bytes: fitting(request, room), ..request.clone() };
+        if request.run && request.session_bytes == 0 {
             result.note(Level::Info, "there is no room for the comparison with fio");
         } else {
-            let compared = fio::compare(&places[0], &wish, &settings.roots, watcher)?;
+            let compared = fio::compare(&places[0], &request, &settings.roots, watcher)?;
             result.comparisons = compared.comparisons;
             result.commands = compared.commands;
         }
@@ -169,9 +172,9 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
     Ok(result)
 }
 
-/// As much of the session as there is room for, in whole blocks.
-fn fitting(wish: &fio::Wish, room: u64) -> u64 {
-    wish.session_bytes.min(room) / wish.block_bytes * wish.block_bytes
+/// The part of the session that fits, in whole blocks.
+fn fitting(request: &fio::FioRequest, room: u64) -> u64 {
+    request.session_bytes.min(room) / request.block_bytes * request.block_bytes
 }
 
 fn open(settings: &Settings) -> Result<Vec<Place>, Error> {
@@ -185,7 +188,7 @@ fn open(settings: &Settings) -> Result<Vec<Place>, Error> {
     Ok(places)
 }
 
-/// Members of one disk are a set of one disk: that is no error, but their rates do not add up.
+/// A note about members on one disk: this is no error, but their rates do not add up.
 fn told_of_sharing(targets: &[Target]) -> Option<String> {
     let sharing = targets.iter().filter_map(|target| {
         target.shares_with.as_ref().map(|with| format!("{} with {with}", target.path))
@@ -199,7 +202,7 @@ fn told_of_sharing(targets: &[Target]) -> Option<String> {
     })
 }
 
-/// Bytes that can be written to each place. Those of one file system divide its free space between them.
+/// Bytes that can be written to each place. Places on one file system divide its free space.
 fn room(places: &[Place], settings: &Settings) -> Result<u64, Error> {
     let mut least = u64::MAX;
     for (place, sharers) in places.iter().zip(target::sharers(places)) {
@@ -221,7 +224,7 @@ fn room(places: &[Place], settings: &Settings) -> Result<u64, Error> {
     Ok(least)
 }
 
-/// Writes for long, reads back, and reckons what it means.
+/// Runs the long write, reads back, and evaluates the results.
 fn run_long(
     places: &[Place],
     long: &Long,
@@ -230,9 +233,9 @@ fn run_long(
     result: &mut BenchResult,
     watcher: &mut Watcher,
 ) -> Result<Continuous, Error> {
-    let wish = wish(places, long, room, result)?;
-    refuse_too_few(&wish)?;
-    tell_of_few(&wish, result);
+    let request = request(places, long, room, result)?;
+    refuse_too_few(&request)?;
+    tell_of_few(&request, result);
     let devices = places.iter().filter_map(|place| place.facts.device.as_deref());
     let devices: BTreeSet<String> =
         devices.flat_map(|device| health::drives(&settings.roots, device)).collect();
@@ -240,13 +243,13 @@ fn run_long(
     let sensors = devices.iter().flat_map(|device| health::sensors(&settings.roots, device));
     let before = health::counters(&settings.roots, &devices);
     let watch = health::Watch::start(sensors.collect(), Instant::now());
-    let written = continuous::write(places, &wish, watcher);
+    let written = continuous::write(places, &request, watcher);
     let temperatures = watch.finish();
     let throttling = health::moved(&before, &health::counters(&settings.roots, &devices));
     let written = written?;
-    tell_what_held_it_back(&written, &wish, long, result);
+    tell_what_held_it_back(&written, &request, long, result);
     let read = if long.read_back && !watcher.stop.load(Relaxed) && written.bytes > 0 {
-        Some(read_back::read(&written, &wish, watcher)?)
+        Some(read_back::read(&written, &request, watcher)?)
     } else {
         None
     };
@@ -254,25 +257,25 @@ fn run_long(
         let bytes = read.verification.compared_bytes;
         (pass(&read.trace, bytes, read.elapsed, read.cpu_seconds), read.verification)
     });
-    Ok(summary(places, &wish, long, &written, reading, (temperatures, throttling), settings))
+    Ok(summary(places, &request, long, &written, reading, (temperatures, throttling), settings))
 }
 
-/// Everything that follows from the trace.
+/// The evaluation of the trace.
 fn summary(
     places: &[Place],
-    wish: &continuous::Wish,
+    request: &continuous::ContinuousRequest,
     long: &Long,
     written: &Written,
     reading: Option<(Pass, Verification)>,
     (temperatures, throttling): (Vec<Temperature>, Vec<Throttling>),
     settings: &Settings,
 ) -> Continuous {
-    let filling = FILLING * u64::from(wish.block_bytes);
+    let filling = FILLING * u64::from(request.block_bytes);
     let turns = analysis::turns(&written.trace, written.in_order);
-    let duty = wish.duty;
+    let duty = request.duty;
     let service = Service::new(turns, filling).synced_at(written.elapsed.as_nanos() as u64);
     let service = service.in_duty(duty);
-    // Rests between scans are neither slow nor stalls.
+    // Pauses between scans are neither slow nor stalls.
     let (active, rested) = match duty {
         Some(duty) => continuous::duty::without_rests(&written.trace, duty),
         None => (written.trace.clone(), Duration::ZERO),
@@ -283,7 +286,7 @@ fn summary(
     let guest = settings.roots.environment().virtualization.is_some_and(|kind| kind != "none");
     let known = cliff::Circumstances {
         crosses_tracks: !guest
-            && crosses_tracks(places, written.bytes.min(wish.wrap.unwrap_or(u64::MAX))),
+            && crosses_tracks(places, written.bytes.min(request.wrap.unwrap_or(u64::MAX))),
         shared: guest,
         temperatures: &temperatures,
         throttling: &throttling,
@@ -295,7 +298,7 @@ fn summary(
     let settled = settled::stretch(&cliffs, settings.capacity, &service, duty);
     let service = settled::service(service, settled.as_ref());
     let run = verdict::Run {
-        pace: wish.pace,
+        pace: request.pace,
         overrun_bytes: written.overrun_bytes,
         bytes: written.bytes,
         seconds: written.elapsed.as_secs_f64(),
@@ -305,14 +308,14 @@ fn summary(
     let recommended = verdict::recommend(&service, long.ring_bytes, &run);
     let (read, verification) = reading.unzip();
     Continuous {
-        block_bytes: wish.block_bytes.into(),
-        depth_bytes: wish.depth_bytes,
-        pattern: wish.pattern.to_string(),
-        paced: wish.pace,
+        block_bytes: request.block_bytes.into(),
+        depth_bytes: request.depth_bytes,
+        pattern: request.pattern.to_string(),
+        paced: request.pace,
         overrun_bytes: written.overrun_bytes,
-        wrap: wish.wrap.map(|bytes| ByteSize(bytes * places.len() as u64)),
-        duty: duty.map(|duty| continuous::duty::told(&written.trace, duty)),
-        ring: ByteSize(wish.ring_bytes),
+        wrap: request.wrap.map(|bytes| ByteSize(bytes * places.len() as u64)),
+        duty: duty.map(|duty| continuous::duty::told(&written.trace, duty, written.fed_for)),
+        ring: ByteSize(request.ring_bytes),
         worst_windows: analysis::worst_windows(&active),
         stalls: analysis::stalls(&active),
         ring_for_rate: verdict::rings(&service, settings.require),
@@ -329,20 +332,20 @@ fn summary(
     }
 }
 
-/// Whether a disk that turns was written over most of it, so that it came from outer to inner tracks.
+/// True if a rotating disk was written over most of its length, from outer to inner tracks.
 fn crosses_tracks(places: &[Place], bytes: u64) -> bool {
     let capacity: u64 = places.iter().map(|place| place.facts.capacity.0).sum();
     let turns = places.iter().any(|place| place.facts.rotational == Some(true));
     turns && bytes >= capacity / 2
 }
 
-/// What exactly is to be written: how much fits, in chunks of what size, with how many blocks.
-fn wish(
+/// The exact request: the number of bytes that fit, the chunk size, and the number of blocks.
+fn request(
     places: &[Place],
     long: &Long,
     room: u64,
     result: &mut BenchResult,
-) -> Result<continuous::Wish, Error> {
+) -> Result<continuous::ContinuousRequest, Error> {
     let members = places.len() as u64;
     let plain = matches!(places[0].kind, PlaceKind::Plain(_));
     let block = u64::from(long.block_bytes);
@@ -350,7 +353,7 @@ fn wish(
     let fits = if plain {
         room / u64::from(places[0].facts.sector_bytes) * u64::from(places[0].facts.sector_bytes)
     } else {
-        // A chunk in the making and one ahead; and a faster member takes more than its share.
+        // One chunk being written and one ahead; and a faster member takes more than its share.
         let each = room.saturating_sub(2 * chunk_bytes + (4 << 20));
         if members > 1 { each * members / 10 * 9 } else { each }
     };
@@ -372,7 +375,7 @@ fn wish(
     };
     let most_at_once = if long.wrap { u64::MAX / 4 } else { fits };
     let bytes = long.bytes.map_or(most, |bytes| bytes.min(most_at_once)).max(block);
-    // A file or device is written to its last sector, which need not end a page.
+    // A file or device is written to its last sector, which need not end at a page boundary.
     let bytes = if plain && bytes == fits { bytes } else { bytes / 4096 * 4096 };
     if !long.wrap && long.bytes.is_some_and(|wanted| wanted > fits) {
         let text = format!("there is room for {} of what was to be written", ByteSize(bytes));
@@ -381,23 +384,24 @@ fn wish(
     if !plain {
         chunk_bytes = chunk_bytes.max(bytes.min(fits) / files_to_open()).next_multiple_of(block);
     }
-    // At full speed a ring of more than what is under way would only hide where time goes.
+    // At full speed, a ring larger than the concurrent writes would only hide delays.
     let ring_bytes = match long.pace {
         Some(_) => long.ring_bytes,
         None => long.depth_bytes * members + 8 * block,
     };
-    // No block is written over that is still under way.
-    let least = if plain { ring_bytes } else { ring_bytes + 2 * chunk_bytes };
+    // A block is not overwritten while it is being written. A chunk is removed once it is written.
+    let least = if plain { ring_bytes } else { LEAST_CHUNKS * chunk_bytes };
     if long.wrap && keep < least {
         let what = format!(
-            "--wrap needs room for {}, the blocks under way and two chunk files, and there is room for {}: give a \
-             smaller --ring, --depth-bytes or --chunk",
+            "--wrap needs room for {} ({}), and there is room for {}: give a smaller {}",
             ByteSize(least),
-            ByteSize(keep)
+            if plain { "the blocks under way" } else { "three chunk files" },
+            ByteSize(keep),
+            if plain { "--ring or --depth-bytes" } else { "--chunk or --reserve" }
         );
         return Err(Error::Settings { what });
     }
-    Ok(continuous::Wish {
+    Ok(continuous::ContinuousRequest {
         bytes: if plain && !long.wrap { bytes.min(fits) } else { bytes },
         time: long.time,
         wrap: long.wrap.then_some(keep),
@@ -413,72 +417,72 @@ fn wish(
     })
 }
 
-/// Blocks that fall due in a run at a rate, if it is one, and ends by its time.
-fn due(wish: &continuous::Wish) -> Option<u64> {
-    let time = wish.time?;
-    let time = wish
+/// The number of blocks due in a run with a rate and a duration.
+fn due(request: &continuous::ContinuousRequest) -> Option<u64> {
+    let time = request.time?;
+    let time = request
         .duty
         .map_or(time, |duty| Duration::from_nanos(duty.recorded_ns(time.as_nanos() as u64)));
-    let bytes = wish.pace?.0 as f64 * time.as_secs_f64();
-    Some(bytes as u64 / u64::from(wish.block_bytes))
+    let bytes = request.pace?.0 as f64 * time.as_secs_f64();
+    Some(bytes as u64 / u64::from(request.block_bytes))
 }
 
 /// Refuses a rate at which no block is due before the end.
-fn refuse_too_few(wish: &continuous::Wish) -> Result<(), Error> {
-    let (Some(0), Some(rate), Some(time)) = (due(wish), wish.pace, wish.time) else {
+fn refuse_too_few(request: &continuous::ContinuousRequest) -> Result<(), Error> {
+    let (Some(0), Some(rate), Some(time)) = (due(request), request.pace, request.time) else {
         return Ok(());
     };
-    let block_s = f64::from(wish.block_bytes) / rate.0.max(1) as f64;
+    let block_s = f64::from(request.block_bytes) / rate.0.max(1) as f64;
     let what = format!(
         "at {} a block of {} takes {block_s:.0} s, and the run ends after {:.0} s: give a longer --seconds \
          or a smaller --block",
         text::rate(rate.0 as f64),
-        ByteSize(wish.block_bytes.into()),
+        ByteSize(request.block_bytes.into()),
         time.as_secs_f64(),
     );
     Err(Error::Settings { what })
 }
 
-/// Says that a handful of blocks tells little.
-fn tell_of_few(wish: &continuous::Wish, result: &mut BenchResult) {
-    let Some(few) = due(wish).filter(|blocks| *blocks < FEW_BLOCKS) else { return };
+/// Adds a note that few blocks are not significant.
+fn tell_of_few(request: &continuous::ContinuousRequest, result: &mut BenchResult) {
+    let Some(few) = due(request).filter(|blocks| *blocks < FEW_BLOCKS) else { return };
     let text = format!(
         "{few} blocks of {} only are due in this run: give a longer --seconds or a smaller --block",
-        ByteSize(wish.block_bytes.into())
+        ByteSize(request.block_bytes.into())
     );
     result.note(Level::Warning, text);
 }
 
-/// How many chunk files may be open at once, after the limit was raised as far as it may be.
+/// The number of chunk files that may be open at once, after raising the limit as far as possible.
 fn files_to_open() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // What is refused stays as it is, and chunks are larger.
+    // If this is refused, the limit stays, and chunks are larger.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let now = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
     now.saturating_sub(OTHER_FILES).clamp(16, 1 << 16)
 }
 
-/// Whether something else than the target set the pace.
+/// Adds a note if something other than the target limited the rate.
 fn tell_what_held_it_back(
     written: &Written,
-    wish: &continuous::Wish,
+    request: &continuous::ContinuousRequest,
     long: &Long,
     result: &mut BenchResult,
 ) {
     let share = written.filling.as_secs_f64() / written.elapsed.as_secs_f64().max(1e-9);
-    if wish.pace.is_none() && share > 0.8 && written.bytes > 0 {
+    if request.pace.is_none() && share > 0.8 && written.bytes > 0 {
         let rate = written.bytes as f64 / written.filling.as_secs_f64().max(1e-9) / 1e6;
         result.note(
             Level::Warning,
             format!(
                 "making {} and its checksum took {:.0} % of the time ({rate:.0} MB/s on one core): \
                  the target may be faster than this run shows",
-                wish.pattern,
+                request.pattern,
                 share * 100.0
             ),
         );
     }
-    if let Some(rate) = wish.pace
+    if let Some(rate) = request.pace
         && written.overrun_bytes > 0
     {
         result.note(
@@ -486,13 +490,13 @@ fn tell_what_held_it_back(
             format!(
                 "the target is slower than {rate}, or stalls for longer than a ring of {} holds: \
                  {} had no block",
-                ByteSize(wish.ring_bytes),
+                ByteSize(request.ring_bytes),
                 ByteSize(written.overrun_bytes)
             ),
         );
     }
     let ended_by_room = long.time.is_some_and(|time| written.elapsed < time)
-        && written.bytes + written.overrun_bytes >= wish.bytes;
+        && written.bytes + written.overrun_bytes >= request.bytes;
     if ended_by_room && !long.full && long.bytes.is_none() {
         result.note(
             Level::Info,
@@ -534,13 +538,13 @@ fn members(places: &[Place], written: &Written) -> Vec<MemberShare> {
     places.iter().enumerate().map(share).collect()
 }
 
-/// CPU time of the whole process, the kernel's threads for its rings included.
+/// CPU time of the whole process, including the kernel's threads for its rings.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// A mode in a word.
+/// The name of a mode.
 pub fn mode_word(mode: Mode) -> &'static str {
     match mode {
         Mode::Direct => "direct",
@@ -578,10 +582,10 @@ mod tests {
         let mut places = [Place::open(&path, Some(&path), &Roots::default()).unwrap()];
         places[0].facts.sector_bytes = 512;
         let mut result = BenchResult::new(Kind::Disk, Roots::default().environment());
-        let whole = wish(&places, &long(), (3 << 20) + 512, &mut result).unwrap();
+        let whole = request(&places, &long(), (3 << 20) + 512, &mut result).unwrap();
         assert_eq!(whole.bytes, (3 << 20) + 512);
         let some = Long { bytes: Some((2 << 20) + 512), full: false, ..long() };
-        let some = wish(&places, &some, (3 << 20) + 512, &mut result).unwrap();
+        let some = request(&places, &some, (3 << 20) + 512, &mut result).unwrap();
         assert_eq!(some.bytes, 2 << 20, "what does not end with the target is whole pages");
     }
 
@@ -597,9 +601,9 @@ mod tests {
         };
         let mut result = BenchResult::new(Kind::Disk, Roots::default().environment());
         let mut look = |rate| {
-            let wish = wish(&places, &paced(rate), 1 << 30, &mut result).unwrap();
-            tell_of_few(&wish, &mut result);
-            (refuse_too_few(&wish).map_err(|error| error.to_string()), result.notes.len())
+            let request = request(&places, &paced(rate), 1 << 30, &mut result).unwrap();
+            tell_of_few(&request, &mut result);
+            (refuse_too_few(&request).map_err(|error| error.to_string()), result.notes.len())
         };
         assert_eq!(look(100_000_000), (Ok(()), 0));
         assert_eq!(look(1_000_000), (Ok(()), 1));

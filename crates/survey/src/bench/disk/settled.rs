@@ -1,21 +1,21 @@
-//! Which part of a run the rates are taken from, where the run has a cliff.
+//! Selects the part of a run with a cliff from which rates are taken.
 //!
 //! ```text
-//! rate ▔▔▔▔▔▔▔╲                        a capacity that ends here: this stretch counts …
-//!             ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁    … none asked for: the last one counts, the settled rate
+//! rate ▔▔▔▔▔▔▔╲                        given capacity ends here: this stretch counts …
+//!             ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁    … none given: the last one counts, the settled rate
 //! ```
 //!
-//! The mean over a cliff is a rate that the disk never settles at, so no rate is taken from it.
+//! The mean across a cliff is a rate at which the disk never settles, so it is not used.
 
-use fullbore_core::budget::Service;
 use fullbore_core::duty::Duty;
+use fullbore_core::ring_sim::Service;
 use fullbore_core::units::ByteSize;
 
 use crate::bench::result::{Cliff, Settled};
 
 const NS_PER_S: f64 = 1e9;
 
-/// The stretch between cliffs in which the capacity asked for ends, or the last one. None if the run has no cliff.
+/// The stretch between cliffs in which the given capacity ends, or the last one. `None` if the run has no cliff.
 ///
 /// In a duty cycle a stretch begins with a scan.
 pub fn stretch(
@@ -46,24 +46,24 @@ pub fn stretch(
     })
 }
 
-/// The first scan that begins behind a time, if it is over before the end; else the one that lasts at that time.
+/// The first scan that begins after a time, if it is over before the end; else the scan at that time.
 fn next_scan(from_ns: u64, end_ns: u64, duty: Duty) -> u64 {
     let next_ns = from_ns.next_multiple_of(duty.cycle_ns());
     let is_whole = next_ns + duty.record().as_nanos() as u64 <= end_ns;
     if is_whole { next_ns } else { from_ns / duty.cycle_ns() * duty.cycle_ns() }
 }
 
-/// What the disk did in the stretch that counts.
+/// The service of the disk in the selected stretch.
 pub fn service(whole: Service, settled: Option<&Settled>) -> Service {
     let Some(settled) = settled else { return whole };
     let ns = |seconds: f64| (seconds * NS_PER_S) as u64;
     let end = settled.before_cliff.then(|| ns(settled.at_s + settled.seconds));
     let counted = whole.between(ns(settled.at_s), end);
-    // A stretch that follows a cliff cannot promise more than the whole run did.
+    // A stretch after a cliff cannot promise more than the whole run.
     if !settled.before_cliff && counted.mean() > whole.mean() { whole } else { counted }
 }
 
-/// Where the rates come from, as the end of a sentence. Empty without a cliff.
+/// The origin of the rates, as the end of a sentence. Empty without a cliff.
 pub fn told(settled: Option<&Settled>) -> String {
     let Some(settled) = settled else { return String::new() };
     let position = ByteSize(settled.position);
@@ -81,7 +81,7 @@ pub fn told(settled: Option<&Settled>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::budget::Turn;
+    use fullbore_core::ring_sim::Turn;
     use fullbore_core::units::ByteRate;
     use proptest::prelude::*;
 
@@ -91,7 +91,7 @@ mod tests {
     const MB: u64 = 1_000_000;
     const FILLING: u64 = 12 * MB;
 
-    /// The trace of a disk that writes blocks of 4 MB one after the other, at each rate for so many seconds.
+    /// The trace of a disk that writes 4 MB blocks sequentially, at each rate for its number of seconds.
     fn recorded(levels: &[(f64, f64)]) -> Vec<Done> {
         let (mut at_s, mut offset, mut trace) = (0.0, 0, vec![]);
         let mut end_s = 0.0;
@@ -109,7 +109,7 @@ mod tests {
         trace
     }
 
-    /// The whole run, its cliffs and the stretch that counts.
+    /// The whole run, its cliffs and the selected stretch.
     fn judged(
         levels: &[(f64, f64)],
         capacity: Option<u64>,

@@ -1,10 +1,10 @@
 //! Peak rates: short sessions of many shapes, each run several times.
 //!
-//! All writing comes first, each run into space that nothing was written to, as the chunks of a
-//! recording have it; then files are written once in full, and all reading reads those.
+//! All writing comes first, each run into unwritten space, like the chunks of a recording. Then files are written once
+//! in full, and all reading uses those.
 //!
-//! Beside each block that ends within a sector the same is measured with that block rounded down to whole
-//! pages: else its cost would be set against a block of another kind.
+//! For each block size that ends within a sector, the size rounded down to whole pages is measured as well: otherwise
+//! its cost would be compared with a block of a different size.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,49 +18,49 @@ use fullbore_engine::ring::Pool;
 use fullbore_engine::sys::memory::Region;
 
 use super::error::Error;
-use super::lane::{Failed, Lane, Moved, Session};
+use super::io_queue::{Failed, IoQueue, Moved, Session};
 use super::target::{Place, PlaceKind, Scratch};
 use super::{Watcher, cpu_seconds};
 use crate::bench::result::{
     Curve, Direction, Level, Mode, Modifier, Note, ReadModifyWrite, Spread, SweepPoint,
 };
 
-/// A chunk of the NVMe recorders: what sessions are counted in.
+/// A chunk of the NVMe recorders: the unit of sessions.
 pub const CHUNK_BYTES: u64 = 128 << 10;
 
-/// Blocks of this size fill the files that are read.
+/// The block size for filling the files to read.
 const FILLING_BYTES: u32 = 1 << 20;
 
-/// What to sweep over.
+/// The settings of the sweep.
 #[derive(Clone, Debug)]
-pub struct Wish {
-    /// Bytes of a session.
+pub struct SweepRequest {
+    /// Bytes per session.
     pub sessions: Vec<u64>,
-    /// Bytes of a block.
+    /// Bytes per block.
     pub blocks: Vec<u64>,
-    /// Blocks under way.
+    /// Concurrent blocks.
     pub depths: Vec<u32>,
     /// Files on each target.
     pub files: Vec<u32>,
-    /// Ways of moving bytes.
+    /// The modes.
     pub modes: Vec<Mode>,
-    /// Which way.
+    /// The directions.
     pub directions: Vec<Direction>,
-    /// How often each.
+    /// The number of runs.
     pub runs: u32,
-    /// Whether the rate of each run is told.
+    /// True to report the rate of each run.
     pub iterations: bool,
-    /// After this time a run ends early.
+    /// The time limit of a run.
     pub run_time: Duration,
-    /// The session of all curves but that of sessions.
+    /// The session size of all curves except that of sessions.
     pub session_bytes: u64,
-    /// The block of all curves but that of blocks.
+    /// The block size of all curves except that of blocks.
     pub block_bytes: u64,
-    /// The depth of all curves but that of depths.
+    /// The depth of all curves except that of depths.
     pub depth: u32,
 }
 
-/// A point still to be measured.
+/// A point to measure.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     curves: Vec<Curve>,
@@ -79,8 +79,8 @@ impl Point {
     }
 }
 
-impl Wish {
-    /// Every point once, however many curves it lies on; all writing before all reading.
+impl SweepRequest {
+    /// Every point once, even if several curves contain it; all writing before all reading.
     fn points(&self) -> Vec<Point> {
         let usual = |direction, curve| Point {
             curves: vec![curve],
@@ -120,25 +120,25 @@ impl Wish {
     }
 }
 
-/// What a sweep found.
+/// The results of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// In the order in which they were measured.
+    /// The points in the order of measurement.
     pub points: Vec<SweepPoint>,
-    /// What was left out, and why.
+    /// Notes on omitted points.
     pub notes: Vec<Note>,
 }
 
-/// Measures all points that the places have room for.
+/// Measures all points for which the places have space.
 pub fn run(
     places: &[Place],
-    wish: &Wish,
+    request: &SweepRequest,
     room: u64,
     watcher: &mut Watcher,
 ) -> Result<Swept, Error> {
     let mut swept = Swept::default();
-    let points = feasible(places, wish, room, &mut swept.notes)?;
-    let mut bench = Bench::new(places, wish, &points)?;
+    let points = feasible(places, request, room, &mut swept.notes)?;
+    let mut bench = Bench::new(places, request, &points)?;
     for (number, point) in points.iter().enumerate() {
         if watcher.stop.load(Relaxed) {
             break;
@@ -156,10 +156,10 @@ pub fn run(
     Ok(swept)
 }
 
-/// Leaves out what the places cannot do, and says so.
+/// Removes points that the places do not support, with a note.
 fn feasible(
     places: &[Place],
-    wish: &Wish,
+    request: &SweepRequest,
     room: u64,
     notes: &mut Vec<Note>,
 ) -> Result<Vec<Point>, Error> {
@@ -170,9 +170,9 @@ fn feasible(
         }
     };
     let plain = places.iter().any(|place| matches!(place.kind, PlaceKind::Plain(_)));
-    // Files of several counts are all filled before the first is read.
-    let room = if wish.files.iter().any(|&files| files > 1) && !plain { room / 2 } else { room };
-    let mut possible = wish.clone();
+    // The files of several counts are all filled before the first is read.
+    let room = if request.files.iter().any(|&files| files > 1) && !plain { room / 2 } else { room };
+    let mut possible = request.clone();
     possible.modes.retain(|mode| {
         let taken = places.iter().all(|place| place.takes(*mode));
         if !taken {
@@ -189,7 +189,7 @@ fn feasible(
         taken
     });
     let mut points = with_partners(possible.points(), places[0].facts.sector_bytes);
-    // The last block of each file may be a part of one, and takes its space all the same.
+    // The last block of each file may be incomplete, and takes its full space.
     let space = |point: &Point| match plain {
         true => point.session_bytes,
         false => {
@@ -226,18 +226,22 @@ fn feasible(
 /// Files, memory and ring of a sweep.
 struct Bench<'a> {
     places: &'a [Place],
-    wish: &'a Wish,
-    /// The first of each place, then the second of each, …
+    request: &'a SweepRequest,
+    /// The first file of each place, then the second of each, …
     files: Vec<Scratch>,
     /// Bytes of each that hold data.
     filled_bytes: Vec<u64>,
     filled: bool,
     region: Arc<Region>,
-    lane: Lane,
+    io_queue: IoQueue,
 }
 
 impl<'a> Bench<'a> {
-    fn new(places: &'a [Place], wish: &'a Wish, points: &[Point]) -> Result<Self, Error> {
+    fn new(
+        places: &'a [Place],
+        request: &'a SweepRequest,
+        points: &[Point],
+    ) -> Result<Self, Error> {
         let most = points.iter().map(|point| point.files).max().unwrap_or(1);
         let mut files = vec![];
         for _ in 0..most {
@@ -250,8 +254,8 @@ impl<'a> Bench<'a> {
         let bytes = memory.max().unwrap_or(0).max(8 * u64::from(FILLING_BYTES));
         let region = filled_region(bytes)?;
         let filled_bytes = vec![0; files.len()];
-        let lane = Lane::new()?;
-        Ok(Self { places, wish, files, filled_bytes, filled: false, region, lane })
+        let io_queue = IoQueue::new()?;
+        Ok(Self { places, request, files, filled_bytes, filled: false, region, io_queue })
     }
 
     fn measure(&mut self, point: &Point, stop: &AtomicBool) -> Result<Option<SweepPoint>, Error> {
@@ -266,7 +270,7 @@ impl<'a> Bench<'a> {
             bytes = bytes.min(least * count as u64);
             all.cut = bytes < point.session_bytes;
         }
-        for _ in 0..self.wish.runs {
+        for _ in 0..self.request.runs {
             if stop.load(Relaxed) {
                 break;
             }
@@ -280,10 +284,10 @@ impl<'a> Bench<'a> {
                 block_bytes: point.block_bytes as u32,
                 depth: point.depth,
                 sector_bytes: self.places[0].facts.sector_bytes,
-                time: self.wish.run_time,
+                time: self.request.run_time,
             };
             let mut pool = Pool::new(self.region.clone(), stride(point.block_bytes) as usize, 0);
-            let moved = self.lane.run(&session, &mut pool, stop);
+            let moved = self.io_queue.run(&session, &mut pool, stop);
             let moved = moved.map_err(|failed| self.failed(failed))?;
             cpu += cpu_seconds() - before;
             if moved.bytes > 0 {
@@ -308,7 +312,7 @@ impl<'a> Bench<'a> {
             files: point.files * self.places.len() as u32,
             moved_bytes: all.bytes,
             rate: Spread::of(&rates),
-            iterations: if self.wish.iterations { rates } else { vec![] },
+            iterations: if self.request.iterations { rates } else { vec![] },
             cpu_s_per_gb: cpu / (all.bytes as f64 / 1e9),
             slowest_ms: all.slowest.as_secs_f64() * 1e3,
             read_modify_write: self.modified(point, &all),
@@ -316,7 +320,7 @@ impl<'a> Bench<'a> {
         }))
     }
 
-    /// What the ends of blocks within sectors cost, if there are any.
+    /// The cost of blocks that end within sectors, if there are any.
     fn modified(&self, point: &Point, all: &Moved) -> Option<ReadModifyWrite> {
         let sector = u64::from(self.places[0].facts.sector_bytes);
         let unaligned = !point.block_bytes.is_multiple_of(sector);
@@ -336,9 +340,9 @@ impl<'a> Bench<'a> {
         opened.map_err(|source| Error::Open { path: path(), source })
     }
 
-    /// Fresh space for writing; nothing in memory for reading.
+    /// Allocates fresh space for writing, or drops the page cache for reading.
     fn prepare(&self, point: &Point, count: usize) -> Result<(), Error> {
-        // The last block of a session may end within a sector, and reaches the end of that.
+        // The last block of a session may end within a sector, and uses all of it.
         let share = point.session_bytes.div_ceil(count as u64) + point.block_bytes;
         let share = share.next_multiple_of(ALIGNMENT);
         for file in &self.files[..count] {
@@ -353,7 +357,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Writes all files in full, so that there is something to read.
+    /// Writes all files in full for reading.
     fn fill(&mut self, points: &[Point], watcher: &mut Watcher) -> Result<(), Error> {
         self.filled = true;
         let direct = self.places.iter().all(|place| place.takes(Mode::Direct));
@@ -386,19 +390,19 @@ impl<'a> Bench<'a> {
                 block_bytes: FILLING_BYTES,
                 depth: 8,
                 sector_bytes: self.places[0].facts.sector_bytes,
-                time: self.wish.run_time * 10,
+                time: self.request.run_time * 10,
             };
             let mut pool = Pool::new(self.region.clone(), FILLING_BYTES as usize, 0);
-            let moved = self.lane.run(&session, &mut pool, watcher.stop);
+            let moved = self.io_queue.run(&session, &mut pool, watcher.stop);
             self.filled_bytes[number] = moved.map_err(|failed| self.failed(failed))?.bytes;
         }
         Ok(())
     }
 
-    /// Gives all space back at once: the long run needs it.
+    /// Frees all space at once for the long run.
     fn release(&self) {
         for file in &self.files {
-            // What stays taken is given back when the file is closed.
+            // Remaining space is freed when the file is closed.
             let _ = file.release();
         }
     }
@@ -409,13 +413,13 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Memory of a block: room for the sectors at both its ends.
+/// Memory per block: room for the sectors at both ends.
 fn stride(block_bytes: u64) -> u64 {
     let ends = if block_bytes.is_multiple_of(ALIGNMENT) { 0 } else { 2 * ALIGNMENT };
     (block_bytes + ends).next_multiple_of(ALIGNMENT)
 }
 
-/// Memory full of something that neither compresses nor repeats soon.
+/// Memory filled with data that neither compresses nor repeats soon.
 pub fn filled_region(bytes: u64) -> Result<Arc<Region>, Error> {
     let cannot = |source| Error::Memory { bytes, source };
     let region = Arc::new(Region::new(bytes as usize).map_err(cannot)?);
@@ -428,8 +432,8 @@ pub fn filled_region(bytes: u64) -> Result<Arc<Region>, Error> {
     Ok(region)
 }
 
-/// The block that one ending within a sector is fairly set beside: rounded down to whole pages, for that is
-/// what file systems and most drives take without a detour; to whole sectors, if it is smaller than a page.
+/// The comparable size for a block that ends within a sector: rounded down to whole pages, which file systems and most
+/// drives write directly; to whole sectors if it is smaller than a page.
 fn rounded_down(block_bytes: u64, sector_bytes: u32) -> Option<u64> {
     let sector = u64::from(sector_bytes).max(1);
     let unit = if block_bytes > ALIGNMENT { ALIGNMENT.max(sector) } else { sector };
@@ -437,7 +441,7 @@ fn rounded_down(block_bytes: u64, sector_bytes: u32) -> Option<u64> {
     (whole > 0 && !block_bytes.is_multiple_of(sector)).then_some(whole)
 }
 
-/// Adds what is to be measured beside blocks that end within a sector, each just before the first of them.
+/// Adds the points for comparison with blocks that end within sectors, each just before the first of them.
 fn with_partners(points: Vec<Point>, sector_bytes: u32) -> Vec<Point> {
     let mut all: Vec<Point> = vec![];
     for point in &points {
@@ -451,7 +455,7 @@ fn with_partners(points: Vec<Point>, sector_bytes: u32) -> Vec<Point> {
     all
 }
 
-/// Sets blocks that end within a sector beside those rounded down, where all else is the same.
+/// Compares blocks that end within sectors with those rounded down, all else being equal.
 fn compare_with_aligned(points: &mut [SweepPoint], sector: u32) {
     let known: Vec<SweepPoint> = points.to_vec();
     for point in points {
@@ -491,8 +495,8 @@ mod tests {
     use super::*;
     use crate::bench::environment::Roots;
 
-    fn wish() -> Wish {
-        Wish {
+    fn request() -> SweepRequest {
+        SweepRequest {
             sessions: vec![CHUNK_BYTES, 8 * CHUNK_BYTES],
             blocks: vec![4096, 5000, 1 << 20],
             depths: vec![1, 8],
@@ -510,13 +514,13 @@ mod tests {
 
     #[test]
     fn points_of_several_curves_are_measured_once_and_writing_comes_first() {
-        let points = wish().points();
+        let points = request().points();
         let usual = &points[1];
         assert_eq!(
             usual.curves,
             [Curve::Session, Curve::Block, Curve::Depth, Curve::Mode, Curve::Files]
         );
-        // 2 sessions, 2 more blocks, 1 more depth, 1 more number of files, both ways.
+        // 2 sessions, 2 more blocks, 1 more depth, 1 more number of files, both directions.
         assert_eq!(points.len(), 12);
         let first_read = points.iter().position(|point| point.direction == Direction::Read);
         assert_eq!(first_read, Some(6));
@@ -529,7 +533,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
-        let swept = run(&places, &wish(), 1 << 30, &mut watcher).unwrap();
+        let swept = run(&places, &request(), 1 << 30, &mut watcher).unwrap();
         assert_eq!(swept.points.len(), 12, "{:?}", swept.notes);
         for point in &swept.points {
             assert_eq!(point.rate.runs, 2);
@@ -557,7 +561,7 @@ mod tests {
 
     #[test]
     fn the_partner_is_measured_too_and_only_once() {
-        let few = Wish { blocks: vec![512, 4097, 5000, 100], ..wish() };
+        let few = SweepRequest { blocks: vec![512, 4097, 5000, 100], ..request() };
         let points = with_partners(few.points(), 512);
         let blocks = |direction| -> Vec<u64> {
             let on = points.iter().filter(|it| it.direction == direction);
@@ -619,7 +623,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
         let mut notes = vec![];
-        let few = Wish { files: vec![1], ..wish() };
+        let few = SweepRequest { files: vec![1], ..request() };
         let points = feasible(&places, &few, 2 * CHUNK_BYTES, &mut notes).unwrap();
         assert!(points.iter().all(|point| point.session_bytes == CHUNK_BYTES));
         assert!(notes[0].text.contains("left out"), "{notes:?}");

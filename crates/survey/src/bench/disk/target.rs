@@ -1,7 +1,7 @@
-//! What is measured: a directory, a file or a block device, and what the kernel says of it.
+//! A target: a directory, a file or a block device, and the kernel's information about it.
 //!
-//! In a directory nothing is left behind, however the benchmark ends: its files have no names. A file
-//! or a device is written in place, from its first byte, and only when [`clear`] has said that it may be.
+//! The benchmark leaves no files in a directory, however it ends: its files have no names. A file or a device is
+//! written in place, from its first byte, and only after [`clear`] has allowed it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::guard::{self, Cleared, Purpose};
+use fullbore_engine::device::overwrite_guard::{self, Cleared, Purpose};
 use fullbore_engine::ring::Pool;
 use fullbore_engine::store::{Access, Member, open_nameless};
 use fullbore_engine::sys::cache::holds_first_page;
@@ -28,53 +28,53 @@ use super::error::Error;
 use crate::bench::environment::{Roots, chosen, text};
 use crate::bench::result::{Level, Mode, Note, Target, TargetKind};
 
-/// Something to measure.
+/// A target to measure.
 pub struct Place {
-    /// How it is written.
+    /// The way of writing.
     pub kind: PlaceKind,
-    /// What is known of it.
+    /// The known facts.
     pub facts: Target,
-    /// What a reader must know of it.
+    /// Notes for the reader of the report.
     pub notes: Vec<Note>,
-    /// Whether the kernel takes `RWF_DONTCACHE` there.
+    /// True if the kernel supports `RWF_DONTCACHE` there.
     pub uncached: bool,
-    /// Tells it from every other file and directory: where it lies, and its number there.
+    /// The identity of the file or directory: device and inode.
     identity: (u64, u64),
-    /// Tells its file system from every other one.
+    /// The identity of its free space.
     room: Room,
-    /// Keeps others from mounting a block device meanwhile, or from recording onto a file.
+    /// Prevents others from mounting a block device or recording onto a file meanwhile.
     _claim: Option<File>,
 }
 
-/// Whose free space it is that a place takes.
+/// The free space that a place uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Room {
-    /// That of a file system, or of a target in whose place nothing else lies.
+    /// That of a file system, or of a target that is one.
     Device(u64),
-    /// That of a pool, whose parts have numbers of their own: the subvolumes of a btrfs.
+    /// That of a pool whose parts have separate device numbers: the subvolumes of a btrfs.
     Pool(String),
 }
 
-/// How a place is written.
+/// The way of writing to a place.
 pub enum PlaceKind {
-    /// By the store, as a member.
+    /// Through the store, as a member.
     Directory(Member),
     /// In place.
     Plain(PathBuf),
 }
 
-/// A file to measure with, and the path that opens it once more.
+/// A file for measuring, and a path for opening it again.
 #[derive(Clone, Debug)]
 pub struct Scratch {
-    /// Keeps a nameless file alive.
+    /// Keeps an unnamed file open.
     file: Arc<OwnedFd>,
     path: PathBuf,
-    /// Whether its space is taken and given back at will.
+    /// True if its space can be allocated and freed.
     nameless: bool,
 }
 
 impl Place {
-    /// Opens a target. A file or device is written only if whoever asks has typed its very name again.
+    /// Opens a target. A file or device is opened only if the user has typed its exact name a second time.
     pub fn open(path: &Path, overwrite: Option<&Path>, roots: &Roots) -> Result<Self, Error> {
         let cannot = |source| Error::Open { path: path.to_owned(), source };
         let metadata = fs::metadata(path).map_err(cannot)?;
@@ -110,7 +110,7 @@ impl Place {
         Ok(place)
     }
 
-    /// A file or block device of which the guard has said that it may be written.
+    /// A file or block device that the guard has cleared.
     fn cleared(cleared: &Cleared, roots: &Roots) -> Result<Self, Error> {
         let cannot = |source| Error::Open { path: cleared.path().to_owned(), source };
         let root = cleared.path().canonicalize().map_err(cannot)?;
@@ -143,7 +143,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         match &self.kind {
             PlaceKind::Directory(member) => member.root(),
@@ -151,7 +151,7 @@ impl Place {
         }
     }
 
-    /// Whether this way of moving bytes is to be had there.
+    /// True if the mode is available there.
     pub fn takes(&self, mode: Mode) -> bool {
         match mode {
             Mode::Direct => self.facts.direct,
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// A file to measure with: a new one without a name in a directory, else the target itself.
+    /// A file for measuring: a new unnamed one in a directory, else the target itself.
     pub fn scratch(&self) -> io::Result<Scratch> {
         match &self.kind {
             PlaceKind::Directory(member) => {
@@ -176,8 +176,7 @@ impl Place {
         }
     }
 
-    /// Finds out by trying what a file system does not say: the smallest direct request, and whether
-    /// direct ones really pass by the page cache.
+    /// Determines by trial the smallest direct request, and whether direct requests really bypass the page cache.
     fn try_out(&mut self, roots: &Roots) -> io::Result<()> {
         let told = self.facts.sector_bytes.max(512);
         self.facts.sector_bytes = told;
@@ -197,7 +196,7 @@ impl Place {
         if scratch.nameless {
             block.fill(0x5A);
             rustix::io::pwrite(&*direct, &block, 0)?;
-            // Memory answers no question about a cache.
+            // tmpfs has no page cache to bypass.
             let memory = self.facts.file_system.as_deref() == Some("tmpfs");
             if memory || holds_first_page(&scratch.file)? {
                 self.facts.direct = false;
@@ -215,11 +214,11 @@ impl Place {
         Ok(())
     }
 
-    /// Whether btrfs copies what is written directly through the page cache. It takes it out of there again at
-    /// once, so that no trial shows it.
+    /// True if btrfs copies direct writes through the page cache. It removes them from the cache at once, so that no
+    /// trial detects it.
     fn is_copied(&self, file: &OwnedFd, roots: &Roots) -> bool {
         let release = roots.proc("sys/kernel/osrelease").unwrap_or_default();
-        // By its path: a subvolume has another number than its mount.
+        // Looked up by path: the number of a subvolume differs from that of its mount.
         let table = roots.proc("self/mountinfo").unwrap_or_default();
         let options = mount_above(&table, self.path()).map(|mount| mount.options);
         let in_place = ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::NOCOW));
@@ -247,7 +246,7 @@ impl Place {
     }
 }
 
-/// One directory given twice is no disk set.
+/// Refuses one directory given twice.
 pub fn refuse_twice(places: &[Place]) -> Result<(), Error> {
     for (number, place) in places.iter().enumerate() {
         let same = places[..number].iter().find(|before| before.identity == place.identity);
@@ -259,7 +258,7 @@ pub fn refuse_twice(places: &[Place]) -> Result<(), Error> {
     Ok(())
 }
 
-/// For each place the first before it that takes the same free space.
+/// For each place, the first earlier place with the same free space.
 pub fn shared(places: &[Place]) -> Vec<Option<usize>> {
     let first = |(number, place): (usize, &Place)| {
         places[..number].iter().position(|before| before.room == place.room)
@@ -267,18 +266,18 @@ pub fn shared(places: &[Place]) -> Vec<Option<usize>> {
     places.iter().enumerate().map(first).collect()
 }
 
-/// For each place how many there are, itself included, that take the same free space.
+/// For each place, the number of places with the same free space, including itself.
 pub fn sharers(places: &[Place]) -> Vec<u64> {
     let alike = |place: &Place| places.iter().filter(|other| other.room == place.room).count();
     places.iter().map(|place| alike(place) as u64).collect()
 }
 
-/// Has the guard say that a file or block device may be written from its first byte on.
+/// Asks the guard whether a file or block device may be written from its first byte on.
 ///
-/// What carries anything known, or is in use, is refused by the guard. Beyond that nothing is written
-/// unless its very name was typed a second time: bytes without a signature may be somebody's recording.
+/// The guard refuses a target with known content or in use. Beyond that, nothing is written unless the user typed the
+/// exact name a second time: bytes without a signature may be a recording.
 pub fn clear(path: &Path, overwrite: Option<&Path>) -> Result<Cleared, Error> {
-    let cleared = guard::clear(path, overwrite, Purpose::Bare, None)?;
+    let cleared = overwrite_guard::clear(path, overwrite, Purpose::Bare, None)?;
     let metadata =
         fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
     let what = match metadata.file_type().is_block_device() {
@@ -292,7 +291,7 @@ pub fn clear(path: &Path, overwrite: Option<&Path>) -> Result<Cleared, Error> {
     }
 }
 
-/// Refuses a file with holes that its file system has no room for: it would be full in the midst of a run.
+/// Refuses a file with holes for which the file system has no space: it would run full during the benchmark.
 fn refuse_holes(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     let cannot = |errno: Errno| Error::Open { path: path.to_owned(), source: errno.into() };
     let status = rustix::fs::statvfs(path).map_err(cannot)?;
@@ -309,8 +308,8 @@ fn refuse_holes(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     }
 }
 
-/// Opens a block device so that nobody else mounts it, and locks it or a file as a recorder does; or fails if
-/// somebody has.
+/// Opens a block device exclusively so that it cannot be mounted, and locks it or a file as a recorder does. Fails if
+/// another process has it.
 fn claim(path: &Path, is_device: bool) -> io::Result<File> {
     let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let mut options = OpenOptions::new();
@@ -323,26 +322,25 @@ fn claim(path: &Path, is_device: bool) -> io::Result<File> {
     }
 }
 
-/// What `stat` counts the space of a file in, whatever the file system's blocks are.
+/// The unit of a file's allocated space in `stat`, for all file systems.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Bytes of a trial write.
 const TRIAL_BYTES: usize = 64 << 10;
 
 impl Scratch {
-    /// Opens it for a way of moving bytes.
+    /// Opens the file for a mode.
     pub fn open(&self, mode: Mode) -> io::Result<Arc<OwnedFd>> {
         Ok(Arc::new(open_as(&self.path, mode == Mode::Direct)?))
     }
 
-    /// The path that another process of this user opens it by, while this one runs: the very file, whatever
-    /// the other makes of the letters in its name.
+    /// A path by which another process of this user can open the same file while this process runs, without special
+    /// characters.
     pub fn path_for_others(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
-    /// Takes space that nothing was written to yet, as chunks of a recording have it. What is no file of
-    /// ours has its space.
+    /// Allocates unwritten space, like the chunks of a recording. A named file has its space already.
     pub fn take_space(&self, bytes: u64) -> io::Result<()> {
         if !self.nameless {
             return Ok(());
@@ -354,14 +352,14 @@ impl Scratch {
         }
     }
 
-    /// Gives the space back.
+    /// Frees the space.
     pub fn release(&self) -> io::Result<()> {
         if self.nameless { Ok(ftruncate(&self.file, 0)?) } else { Ok(()) }
     }
 
-    /// Has the kernel forget what it holds of the file, so that reading asks the disk.
+    /// Drops the file from the page cache, so that reads go to the disk.
     pub fn forget(&self) {
-        // What cannot be synced or forgotten stays in memory, and the rates show it.
+        // If this fails, the data stays in memory, and the rates show it.
         let _ = rustix::fs::fdatasync(&self.file);
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
     }
@@ -374,7 +372,7 @@ fn open_as(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     Ok(options.open(path)?.into())
 }
 
-/// Whether the kernel goes through the page cache there without leaving anything in it.
+/// True if the kernel supports uncached buffered I/O there.
 fn takes_uncached(file: &OwnedFd) -> bool {
     let mut page = [0; 512];
     let mut bytes = [io::IoSliceMut::new(&mut page)];
@@ -382,7 +380,7 @@ fn takes_uncached(file: &OwnedFd) -> bool {
     rustix::io::preadv2(file, &mut bytes, 0, flags).is_ok()
 }
 
-/// All that the kernel says of the device below a path, and of how it is mounted.
+/// The kernel's information about the device below a path, and its mount.
 fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
     let mut target = Target { path: path.display().to_string(), ..Target::default() };
     let number = format!("{}:{}", major(device), minor(device));
@@ -413,7 +411,7 @@ fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
     target
 }
 
-/// Whose free space a directory takes.
+/// The free space that a directory uses.
 fn room_of(roots: &Roots, path: &Path, device: u64, file_system: &str) -> Room {
     let table = || roots.proc("self/mountinfo");
     match file_system {
@@ -423,19 +421,19 @@ fn room_of(roots: &Roots, path: &Path, device: u64, file_system: &str) -> Room {
     .map_or(Room::Device(device), Room::Pool)
 }
 
-/// Whether a btrfs is mounted so that its new files have no checksums.
+/// True if a btrfs is mounted so that new files have no checksums.
 fn is_without_checksums(options: &str) -> bool {
     options.split(',').any(|option| matches!(option, "nodatasum" | "nodatacow"))
 }
 
-/// Whether a release of Linux, `6.18.44-cloud`, is this one or a later one.
+/// True if a release of Linux, `6.18.44-cloud`, is this one or later.
 fn is_since(release: &str, wanted: (u32, u32)) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let version = numbers.next().zip(numbers.next());
     version.is_some_and(|version| version >= wanted)
 }
 
-/// The whole disk's directory below `/sys`, for a disk or a partition of it.
+/// The directory of the whole disk below `/sys`, for a disk or a partition of it.
 fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
     let by_number = roots.sysfs.join("dev/block").join(number);
     let name = source.strip_prefix("/dev/").and_then(|path| path.rsplit('/').next());
@@ -445,7 +443,7 @@ fn block_device(roots: &Roots, number: &str, source: &str) -> Option<PathBuf> {
     if is_partition { found.parent().map(Path::to_owned) } else { Some(found) }
 }
 
-/// How a file system is mounted.
+/// The mount of a file system.
 #[derive(Debug, PartialEq)]
 struct Mount {
     file_system: String,
@@ -453,12 +451,12 @@ struct Mount {
     options: String,
 }
 
-/// The mount that a path lies on, from `/proc/self/mountinfo`.
+/// The mount that contains a path, from `/proc/self/mountinfo`.
 fn mount_of(table: &str, number: &str, path: &Path) -> Option<Mount> {
     deepest(table, path, |device| device == number)
 }
 
-/// The same of a subvolume of a btrfs, which no line may have the number of.
+/// The same for a subvolume of a btrfs, whose number may be in no line.
 fn mount_above(table: &str, path: &Path) -> Option<Mount> {
     deepest(table, path, |_| true)
 }

@@ -1,7 +1,7 @@
-//! What the measurements mean: rings and rates, a recommendation, the data sheet, endurance, a verdict.
+//! Evaluates the measurements: rings and rates, recommendation, data sheet, endurance, verdict.
 
-use fullbore_core::budget::Service;
 use fullbore_core::duty::Duty;
+use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
 
 use super::{Settings, settled};
@@ -11,29 +11,29 @@ use crate::bench::result::{
 };
 use crate::report::text;
 
-/// Shares of the mean rate, in percent, for which the ring is told: where it grows fastest.
+/// Shares of the mean rate, in percent, for which the ring is reported: the steepest part of the curve.
 const SHARES: [u64; 2] = [90, 100];
 
-/// Rates of the field: 1, 2, 4 … Gbit/s, and halves of that for slow disks.
+/// Usual rates: 1, 2, 4 … Gbit/s, and halves of that for slow disks.
 const LOWEST_FIELD_RATE: u64 = 125_000_000 / 64;
 const FIELD_RATES: u32 = 16;
 
-/// Of the rates of the field, so many below the mean are told.
+/// The number of usual rates below the mean that are reported.
 const FIELD_TOLD: usize = 6;
 
-/// Rings are told from 64 MiB to 16 GiB.
+/// Ring sizes from 64 MiB to 16 GiB.
 const RINGS: [u64; 9] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 
-/// Every stall is taken to be so many times as bad as it was.
+/// The safety factor for every stall.
 const STALL_MARGIN: u64 = 2;
 
-/// So many percent of what held are recommended at most.
+/// The highest recommended share of the sustained rate, in percent.
 const RATE_MARGIN: u64 = 90;
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
 const DAYS_PER_YEAR: f64 = 365.0;
 
-/// For each rate, the ring that would have lost nothing.
+/// For each rate, the smallest ring without loss.
 pub fn rings(service: &Service, require: Option<ByteRate>) -> Vec<RingForRate> {
     let mean = service.mean().0;
     if mean == 0 {
@@ -54,7 +54,7 @@ pub fn rings(service: &Service, require: Option<ByteRate>) -> Vec<RingForRate> {
     rates.into_iter().map(ring).collect()
 }
 
-/// For each ring, the highest rate that would have lost nothing.
+/// For each ring, the highest rate without loss.
 pub fn rates(service: &Service, ring_bytes: u64) -> Vec<RateForRing> {
     let mut rings: Vec<u64> = RINGS.map(|mebibytes| mebibytes << 20).into();
     rings.push(ring_bytes);
@@ -65,26 +65,26 @@ pub fn rates(service: &Service, ring_bytes: u64) -> Vec<RateForRing> {
     rings.into_iter().map(rate).collect()
 }
 
-/// How the long run went.
+/// The result of the long run.
 pub struct Run {
-    /// The rate at which blocks came, if they did not come as fast as they could be had.
+    /// The rate at which blocks were due; `None`: as fast as possible.
     pub pace: Option<ByteRate>,
-    /// Bytes that came while no block was free.
+    /// Bytes that were due while no block was free.
     pub overrun_bytes: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// How long that took, the last sync included.
+    /// Duration in seconds, including the last sync.
     pub seconds: f64,
-    /// The stretch that counts, if the run has a cliff.
+    /// The selected stretch, if the run has a cliff.
     pub settled: Option<Settled>,
-    /// The scans in which blocks came, and the pauses between them.
+    /// The scans and pauses in which blocks were due.
     pub duty: Option<Duty>,
 }
 
-/// What we would record on it.
+/// The recommended rate for recordings on it.
 pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendation {
     let sustained = match run.pace {
-        // What was really held needs no reckoning: only whether the disk was done with it in the end.
+        // A rate that the run sustained needs no calculation, except that the disk must have completed it by the end.
         Some(rate) if run.overrun_bytes == 0 => rate.min(service.mean()),
         _ => service.rate_for(ring_bytes),
     };
@@ -111,12 +111,12 @@ pub fn recommend(service: &Service, ring_bytes: u64, run: &Run) -> Recommendatio
     Recommendation { rate, ring: ByteSize(ring_bytes), sustained, margin }
 }
 
-/// As exactly as it matters.
+/// The number with adequate precision.
 fn seconds(seconds: f64) -> String {
     if seconds < 10.0 { format!("{seconds:.1} s") } else { format!("{seconds:.0} s") }
 }
 
-/// Sets what was measured beside what was promised and asked for.
+/// Compares the measurements with the data sheet and the requirement.
 pub fn judge(result: &mut BenchResult, settings: &Settings) {
     result.spec = settings.spec.map(|rate| spec(result, rate, Direction::Write));
     result.spec_read = settings.spec_read.map(|rate| spec(result, rate, Direction::Read));
@@ -124,7 +124,7 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     if let Some(rate) = settings.require.or(recommended).filter(|rate| rate.0 > 0) {
         result.endurance = Some(endurance(result, rate, settings));
     }
-    // What was ended before it was done is neither held nor missed.
+    // An interrupted run neither meets nor misses the requirement.
     let required = settings.require.filter(|_| !result.interrupted);
     result.verdict = required.and_then(|required| verdict(result, required, settings.in_bits));
     if let Some(short) = shorter_than_its_capacity(result.continuous.as_ref(), settings.capacity) {
@@ -137,7 +137,7 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     }
 }
 
-/// That less was written than the recording will write: a cliff may come behind it.
+/// A note that less was written than the recording will write: a cliff may follow.
 fn shorter_than_its_capacity(long: Option<&Continuous>, capacity: Option<u64>) -> Option<String> {
     let (written, capacity) = (long?.write.bytes, capacity?);
     (written < capacity).then(|| {
@@ -150,7 +150,7 @@ fn shorter_than_its_capacity(long: Option<&Continuous>, capacity: Option<u64>) -
     })
 }
 
-/// That so little was written that a ring would have held it without any disk.
+/// A note that so little was written that a ring alone would have held it.
 fn shorter_than_its_ring(long: &Continuous) -> Option<String> {
     let ring = long.recommended.ring;
     (long.write.bytes < ring.0).then(|| {
@@ -251,7 +251,7 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::budget::Turn;
+    use fullbore_core::ring_sim::Turn;
     use proptest::prelude::*;
 
     use super::*;
@@ -265,14 +265,14 @@ mod tests {
         Turn { from_ns: at_ns, to_ns: at_ns, bytes }
     }
 
-    /// 2 GB/s for 10 s, and half a second of nothing in the middle.
+    /// 2 GB/s for 10 s, with a stall of half a second in the middle.
     fn service() -> Service {
         let at = |n: u64| 2_000_000 * (n + 1) + if n >= 2500 { 500_000_000 } else { 0 };
         let turns = (0..5000).map(|n| at_once(at(n), 4_000_000));
         Service::new(turns.collect(), 36_000_000)
     }
 
-    /// A long run, as the rest of the benchmark leaves it.
+    /// A long run as the rest of the benchmark returns it.
     fn long(service: &Service, ring: u64, run: &Run) -> Continuous {
         let recommended = recommend(service, ring, run);
         Continuous {
@@ -331,7 +331,7 @@ mod tests {
         let beyond = rings.last().unwrap();
         assert!(beyond.unbounded && rings.iter().filter(|row| row.unbounded).count() == 1);
         let one = rings.iter().find(|row| row.rate == ByteRate(1_000_000_000)).unwrap();
-        // 1 GB/s for the 502 ms in which nothing was completed, and what is being filled.
+        // 1 GB/s for the 502 ms without a completion, and the block being filled.
         assert_eq!(one.ring, ByteSize(502_000_000 + 36_000_000));
         let rates = rates(&service, 538_000_000);
         assert!(rates.is_sorted_by_key(|row| (row.ring, row.rate)), "{rates:?}");
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_takes_all_at_once_and_syncs_for_long_does_not_hold_what_it_took() {
-        // As it was seen: 400 MB taken at 323 MB/s, and done with at 174 MB/s.
+        // An observed case: 400 MB taken at 323 MB/s, and completed at 174 MB/s.
         let turns = (1..=100).map(|n| at_once(n * 12_383_900, 4 * MB));
         let service = Service::new(turns.collect(), 36 * MB).synced_at(2_298_850_574);
         let run = Run {
@@ -475,12 +475,12 @@ mod tests {
         let bare = result.endurance.unwrap();
         assert_eq!((bare.tb_per_day, bare.tbw, bare.days), (8.64, None, None));
         assert_eq!(bare.drive_writes_per_day, Some(8.64 / 4.0));
-        // Half a drive write a day for five years: 0.5 × 4 TB × 365 × 5.
+        // Half a drive write per day for five years: 0.5 × 4 TB × 365 × 5.
         judge(&mut result, &Settings { drive_writes: Some((0.5, 5.0)), ..settings() });
         let warranted = result.endurance.unwrap();
         assert_eq!(warranted.tbw, Some(3650.0));
         assert!((warranted.days.unwrap() - 3650.0 / 8.64).abs() < 1e-9, "{warranted:?}");
-        // What the maker says in terabytes counts as it is.
+        // A warranty in terabytes is used unchanged.
         judge(&mut result, &Settings { tbw: Some(864.0), ..settings() });
         assert!((result.endurance.unwrap().days.unwrap() - 100.0).abs() < 1e-9);
     }

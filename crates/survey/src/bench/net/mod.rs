@@ -1,13 +1,13 @@
-//! The network: the highest rate at which what the generator sends is received without loss.
+//! The network: measures the highest rate at which the generator's packets are received without loss.
 //!
 //! ```text
-//! generator, paced ──► sockets ──► loopback, namespace pair or wire ──► ports ──► ring ──► nobody
+//! generator, paced ──► sockets ──► loopback, namespace pair or wire ──► ports ──► ring ──► discarded
 //!       sent, by its own count                          received, by sequence; counters of every layer
 //! ```
 //!
-//! Both ends are those of every day: the paced generator, and the ports and capture thread of a
-//! recording. Only behind the ring is there nobody: blocks come back at once, so no disk slows it. What
-//! was lost is what was sent less what was received; where, the counters say that moved.
+//! Both ends are the usual ones: the paced generator, and the ports and capture thread of a recording. After the ring,
+//! blocks return at once, so that no disk slows it. The loss is the number sent less the number received; the counters
+//! that moved show its place.
 
 pub mod pair;
 pub mod receive;
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fullbore_core::endpoint::{LARGEST_DATAGRAM, UdpTarget};
+use fullbore_core::format::framed::FrameKind;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteRate;
@@ -35,19 +36,19 @@ use self::search::{Found, Outcome, Range};
 use self::wire::Remote;
 use super::result::{Level, Note, Spread, Stage};
 
-/// A sender that reaches less than this share of the rate asked for says nothing of the receiver.
+/// The least share of the requested rate that a sender must reach for a trial to count.
 pub const REACHED: f64 = 0.98;
 
-/// What is on its way when the last datagram was sent.
+/// Time for packets in transit after the last datagram was sent.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// A header of VDIF, and some payload.
+/// The least frame: a VDIF header and some payload.
 const LEAST_FRAME_BYTES: u32 = 64;
 
-/// How it is measured.
+/// The settings of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Streams, each to a port of its own.
+    /// The number of streams, each to its own port.
     pub streams: u16,
     /// Bytes of each datagram.
     pub frame_bytes: u32,
@@ -55,40 +56,40 @@ pub struct Settings {
     pub pool_bytes: u64,
     /// The share of a rate that the sender must reach for a trial to count; usually [`REACHED`].
     pub reached: f64,
-    /// Where to look for the rate.
+    /// The range of rates to search.
     pub range: Range,
 }
 
-/// What kept it from being measured.
+/// An error of the benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A datagram that cannot be.
+    /// An invalid datagram size.
     #[error(
         "datagrams of {bytes} bytes: VDIF frames are multiples of 8 from {LEAST_FRAME_BYTES} to {LARGEST_DATAGRAM}"
     )]
     Frame {
-        /// Asked for.
+        /// The requested size.
         bytes: u32,
     },
-    /// No stream.
+    /// No stream was requested.
     #[error("there is no stream to send")]
     NoStream,
-    /// The sender.
+    /// An error of the sender.
     #[error(transparent)]
     Send(#[from] generate::Error),
-    /// The receiver on this host.
+    /// An error of the receiver on this host.
     #[error(transparent)]
     Receive(#[from] receive::Error),
-    /// The receiver on another.
+    /// An error of the remote receiver.
     #[error(transparent)]
     Wire(#[from] wire::Error),
-    /// The namespace.
+    /// An error of the namespace.
     #[error(transparent)]
     Pair(#[from] pair::Error),
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Frame { .. } => {
@@ -102,16 +103,16 @@ impl Error {
     }
 }
 
-/// Where the receiver is.
+/// The location of the receiver.
 pub enum Receiver {
-    /// In this process, over loopback.
+    /// This process, over loopback.
     Loopback,
-    /// On another host, or in another network namespace.
+    /// Another host, or another network namespace.
     Far(Box<Remote>),
 }
 
 impl Receiver {
-    /// Listens. Gives where to send, and the receive buffer of each port.
+    /// Starts to listen. Returns the destination, and the receive buffer of each port.
     fn arm(&mut self, wanted: Wanted) -> Result<Armed<'_>, Error> {
         match self {
             Self::Loopback => {
@@ -129,7 +130,7 @@ impl Receiver {
     }
 }
 
-/// A receiver that listens.
+/// A listening receiver.
 struct Armed<'a> {
     address: IpAddr,
     ports: Vec<u16>,
@@ -151,31 +152,31 @@ impl Armed<'_> {
     }
 }
 
-/// One rate, tried.
+/// A trial of one rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// Bytes per second asked for, of all streams.
+    /// The requested rate of all streams, in bytes per second.
     pub asked: f64,
-    /// Bytes per second that the sender reached.
+    /// The rate that the sender reached, in bytes per second.
     pub reached: f64,
     /// Datagrams sent.
     pub sent: u64,
-    /// Bytes of them.
+    /// Bytes of those datagrams.
     pub bytes: u64,
-    /// Datagrams that the sender's own kernel refused.
+    /// Datagrams that the sender's kernel refused.
     pub refused: u64,
     /// CPU seconds of the sending thread.
     pub sender_cpu_seconds: f64,
-    /// What was received.
+    /// The datagrams received.
     pub caught: Caught,
-    /// Whether the sender kept up with the rate asked for.
+    /// True if the sender reached the requested rate.
     pub kept_pace: bool,
-    /// Whether it confirms a rate that held before.
+    /// True if it confirms an earlier rate.
     pub confirms: bool,
 }
 
 impl Trial {
-    /// What was sent at so many frames per second of each stream, and what was received of it.
+    /// Compares the datagrams sent at a frame rate per stream with those received.
     pub(super) fn of(
         settings: &Settings,
         frames_per_second: u64,
@@ -203,7 +204,7 @@ impl Trial {
         self.sent.saturating_sub(self.caught.frames)
     }
 
-    /// What it shows.
+    /// The outcome.
     pub fn outcome(&self) -> Outcome {
         if self.lost() > 0 {
             Outcome::Lost
@@ -214,7 +215,7 @@ impl Trial {
         }
     }
 
-    /// In a line.
+    /// The trial in one line.
     pub fn told(&self) -> String {
         let rate = ByteRate(self.asked as u64);
         match self.outcome() {
@@ -230,18 +231,18 @@ impl Trial {
     }
 }
 
-/// What was found.
+/// The results.
 pub struct Measured {
     /// The stage, for the document.
     pub stage: Stage,
-    /// Where packets were lost, and what else a reader must know.
+    /// Notes on the places of loss, and others for the reader of the report.
     pub notes: Vec<Note>,
     /// All trials, in order.
     pub trials: Vec<Trial>,
 }
 
-/// Looks for the highest rate without loss. `way` says in words where the packets pass; `heard` is told of
-/// each trial. Ended by `stop` it tells what it has.
+/// Searches the highest rate without loss. `way` describes the path of the packets; `heard` is called after each trial.
+/// After `stop` it returns the results so far.
 pub fn measure(
     settings: &Settings,
     receiver: &mut Receiver,
@@ -275,17 +276,17 @@ fn check(settings: &Settings) -> Result<(), Error> {
     if settings.streams == 0 { Err(Error::NoStream) } else { Ok(()) }
 }
 
-/// Bytes of a frame of every stream.
+/// Bytes of one frame of every stream.
 fn turn_bytes(settings: &Settings) -> f64 {
     f64::from(settings.frame_bytes) * f64::from(settings.streams)
 }
 
-/// Frames per second of each stream, at a rate of all.
+/// Frames per second of each stream, at a total rate.
 pub fn frames_per_second(settings: &Settings, rate: f64) -> u64 {
     ((rate / turn_bytes(settings)).round() as u64).max(1)
 }
 
-/// Whether a trial was of this rate: frames come in whole numbers.
+/// True if a trial had this rate, rounded to whole frames.
 fn is_of(settings: &Settings, rate: f64, trial: &Trial) -> bool {
     let asked = frames_per_second(settings, rate) as f64 * turn_bytes(settings);
     (trial.asked - asked).abs() < 1.0
@@ -328,7 +329,7 @@ pub fn target(address: IpAddr, port: u16) -> UdpTarget {
     UdpTarget { host: address.to_string(), port, ttl: None, interface: None }
 }
 
-/// VDIF with a PRBS-31 as payload, to each of these, for a time or until stopped.
+/// A plan of VDIF with PRBS-31 payload to each of these targets, for a time or until stopped.
 pub fn plan(
     targets: &[UdpTarget],
     frame_bytes: u32,
@@ -349,7 +350,7 @@ pub fn plan(
     let stream = |target: &UdpTarget| StreamPlan {
         name: target.port.to_string(),
         target: target.clone(),
-        form: Form::Vdif { template, packet_number: false },
+        form: Form::Frames { kind: FrameKind::Vdif, template, packet_number: false },
         frames_per_second,
         threads: vec![0],
         first_number: 0,
@@ -366,14 +367,14 @@ pub fn plan(
     })
 }
 
-/// Exact where the sender can have a core to itself.
+/// Exact if the sender can have a core to itself.
 fn waiting() -> Waiting {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cores > 1 { Waiting::Exact } else { Waiting::Gentle }
 }
 
-/// The trials that show what was found: those that confirm a rate. Where the sender never kept pace, the
-/// fastest one of which nothing was lost.
+/// The trials that support the result: those that confirm a rate. If the sender never reached the rate, the fastest
+/// trial without loss.
 fn good<'a>(settings: &Settings, found: &Found, trials: &'a [Trial]) -> Vec<&'a Trial> {
     if found.rate > 0.0 {
         let confirming =
@@ -427,7 +428,7 @@ pub(super) fn stage(settings: &Settings, found: &Found, trials: &[Trial], way: &
     }
 }
 
-/// What ended the search, and where packets were lost.
+/// Notes on the end of the search and the places of loss.
 pub(super) fn notes(
     settings: &Settings,
     found: &Found,
@@ -498,7 +499,7 @@ mod tests {
             streams: 2,
             frame_bytes: 1032,
             pool_bytes: 64 << 20,
-            // The machine that tests run on may have better things to do.
+            // The test machine may be busy with other tasks.
             reached: 0.3,
             range: Range {
                 start: rate,

@@ -1,12 +1,11 @@
-//! A network namespace with a wire of its own into it: the kernel's whole receive path, without a second host.
+//! A network namespace with a virtual link (veth): the kernel's whole receive path, without a second host.
 //!
 //! ```text
 //! this namespace                        fullbore-bench-<pid>
 //!   sender ── fb<pid>a 198.18.x.1 ══ veth ══ fb<pid>b 198.18.x.2 ── bench net --serve
 //! ```
 //!
-//! The addresses are those that RFC 2544 keeps for benchmarks. Namespace, wire and server are gone when
-//! the [`Pair`] is dropped.
+//! RFC 2544 reserves the addresses for benchmarks. Namespace, link and server are removed when the [`Pair`] is dropped.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -15,36 +14,36 @@ use std::process::{Child, Command, Stdio};
 
 use super::wire::PORT;
 
-/// Jumbo frames, as every VLBI and beamline network has them.
+/// Jumbo frames, as in VLBI and beamline networks.
 const MTU: &str = "9000";
 
-/// What our namespaces are called, before the number of the process.
+/// Prefix of the benchmark's namespaces; the process number follows.
 const PREFIX: &str = "fullbore-bench-";
 
-/// Where `ip` keeps namespaces.
+/// The directory of namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// A namespace that could not be made.
+/// An error of creating a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `ip` is not there.
+    /// `ip` cannot be started.
     #[error("running `{command}`: {source}")]
     Start {
         /// The command.
         command: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// `ip` refuses.
+    /// `ip` failed.
     #[error("`{command}` failed: {said}")]
     Refused {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its message.
         said: String,
     },
-    /// The server within did not come up.
-    #[error("`{command}` did not begin to listen")]
+    /// The server in the namespace did not start.
+    #[error("`{command}` did not start to listen")]
     Server {
         /// The command.
         command: String,
@@ -52,19 +51,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Start { .. } => Some("it comes with the package iproute2"),
             Self::Refused { .. } => Some(
-                "a network namespace needs the rights of root (CAP_SYS_ADMIN and CAP_NET_ADMIN); loopback needs none",
+                "a network namespace needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); loopback does not",
             ),
             Self::Server { .. } => None,
         }
     }
 }
 
-/// A namespace, its wire, and a server in it.
+/// A namespace, its link, and a server in it.
 pub struct Pair {
     namespace: String,
     server: Option<Child>,
@@ -72,17 +71,17 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Makes all of it; `program` is this binary.
+    /// Creates all of them; `program` is this binary.
     pub fn make(program: &Path) -> Result<Self, Error> {
         let pid = std::process::id();
         clear_of_the_dead();
         let (namespace, ours, theirs) =
             (format!("{PREFIX}{pid}"), format!("fb{pid}a"), format!("fb{pid}b"));
-        // A net of four addresses for each process, from 198.18.0.0/15.
+        // A network of four addresses for each process, from 198.18.0.0/15.
         let net = (u32::from(Ipv4Addr::new(198, 18, 0, 0))) + (pid % (1 << 15)) * 4;
         let (here, there) = (Ipv4Addr::from(net + 1), Ipv4Addr::from(net + 2));
         ip(&["netns", "add", &namespace])?;
-        // From here on it is taken away again, however far we come.
+        // From here on, dropping the pair removes all of it.
         let mut pair = Self { namespace: namespace.clone(), server: None, address: there };
         ip(&[
             "link", "add", &ours, "mtu", MTU, "type", "veth", "peer", "name", &theirs, "mtu", MTU,
@@ -124,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// Where the server listens.
+    /// The address of the server.
     pub fn address(&self) -> String {
         format!("{}:{PORT}", self.address)
     }
@@ -133,22 +132,22 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            // It ends by itself when the conversation does; one that nobody called is ended here.
+            // The server ends with its connection; a server without a connection is ended here.
             let _ = server.kill();
             let _ = server.wait();
         }
-        // The wire goes with the namespace that holds its other end.
+        // The link is removed with the namespace that holds its other end.
         let _ = ip(&["netns", "del", &self.namespace]);
     }
 }
 
-/// Takes away the namespaces of processes that were killed. Their servers have ended by themselves.
+/// Removes the namespaces of killed processes. Their servers have ended by themselves.
 fn clear_of_the_dead() {
     let Ok(entries) = std::fs::read_dir(NAMESPACES) else { return };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            // Whoever else takes it away at the same time does as well.
+            // Another process may remove it at the same time.
             let _ = ip(&["netns", "del", &name]);
         }
     }

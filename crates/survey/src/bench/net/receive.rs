@@ -1,4 +1,4 @@
-//! The receiving end: the ports and the capture thread of a recording, and nobody behind the ring.
+//! The receiving end: the ports and the capture thread of a recording; blocks are discarded after the ring.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,47 +7,48 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use fullbore_core::account::{Account, Layer, Unread};
+use fullbore_core::account::{Account, Layer, UnavailableCounter};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::name::ScanName;
+use fullbore_engine::drop_counters;
 use fullbore_engine::source::{
-    Capture, Notice, Opening, Order, Port, PortError, Scratch, Settings, StreamGauge,
+    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
+    StreamMetrics,
 };
-use fullbore_engine::witness;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::bench::memory::process_cpu_seconds;
 use crate::bench::ring::{Way, spawn_taker};
 
-/// Receive buffer to ask for, as a recording does.
+/// The requested receive buffer, as in a recording.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// A receiver that could not be set up.
+/// An error of setting up a receiver.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The endpoint, which we made ourselves.
+    /// An error of the endpoint, which this module has composed.
     #[error(transparent)]
     Endpoint(#[from] fullbore_core::endpoint::Error),
-    /// A socket or its memory.
+    /// An error of a socket or its memory.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A thread or a descriptor.
+    /// An error of a thread or a descriptor.
     #[error("starting the capture: {0}")]
     Thread(#[source] io::Error),
-    /// A thread that did not come to its end.
+    /// A thread did not end normally.
     #[error("the capture failed: {why}")]
     Broken {
-        /// What it said last.
+        /// Its last message.
         why: String,
     },
 }
 
-/// What is to be received.
+/// The settings of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Streams, each on a port of its own.
+    /// The number of streams, each on its own port.
     pub streams: u16,
     /// Bytes of each datagram.
     pub frame_bytes: u32,
@@ -57,55 +58,55 @@ pub struct Wanted {
     pub pool_bytes: u64,
 }
 
-/// What was received.
+/// The result of receiving.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Caught {
     /// Frames in their places.
     pub frames: u64,
-    /// Frames that came while no block was free.
+    /// Frames that arrived while no block was free.
     pub overrun: u64,
     /// Frames with a wrong length or header.
     pub damaged: u64,
-    /// Frames that came after their place was gone.
+    /// Frames that arrived after their place was given up.
     pub late: u64,
-    /// Datagrams that were no frames.
+    /// Datagrams that are no frames.
     pub foreign: u64,
-    /// The most blocks of any stream in use at once, and those it had.
+    /// The high-water mark of blocks of any stream, and its number of blocks.
     pub high_water: (u64, u64),
-    /// CPU seconds of the receiving process meanwhile.
+    /// CPU seconds of the receiving process during the trial.
     pub cpu_seconds: f64,
-    /// Counters of the kernel that moved: where packets were lost.
+    /// Kernel counters that moved: the places of loss.
     pub moved: Vec<Moved>,
-    /// Counters of the kernel that could not be read.
+    /// Kernel counters that could not be read.
     #[serde(default)]
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnavailableCounter>,
 }
 
 /// A counter that moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moved {
-    /// Where it counts.
+    /// The layer.
     pub layer: Layer,
-    /// The kernel's name of it, and of whom it counts.
+    /// The kernel's name of the counter, and the object that it counts for.
     pub counter: String,
-    /// By how much. With merged messages a step may stand for several packets.
+    /// The increase. With merged messages an increment may stand for several packets.
     pub by: u64,
 }
 
-/// Ports that listen.
+/// Listening ports.
 pub struct Receiving {
     capture: Capture,
     taker: JoinHandle<()>,
-    notices: mpsc::Receiver<Notice>,
+    notices: mpsc::Receiver<CaptureEvent>,
     ports: Vec<u16>,
     address: IpAddr,
     buffer_bytes: u64,
-    before: witness::Reading,
+    before: drop_counters::CounterSnapshot,
     cpu_before: f64,
 }
 
 impl Receiving {
-    /// Opens the ports on `address` from `first_port` on, where neighbours are free.
+    /// Opens the ports on `address` from `first_port` on, at adjacent free numbers.
     pub fn arm(wanted: &Wanted, address: IpAddr, first_port: u16) -> Result<Self, Error> {
         let cpu_before = process_cpu_seconds();
         let first = free_ports(address, first_port, wanted.streams).map_err(Error::Thread)?;
@@ -125,7 +126,7 @@ impl Receiving {
                 RECEIVE_BUFFER,
             )?);
         }
-        let mut scratch = Scratch::new();
+        let mut scratch = StagingBuffer::new();
         for port in &mut ports {
             port.drain(&mut scratch).map_err(Error::Thread)?;
         }
@@ -139,8 +140,9 @@ impl Receiving {
         let capture = capture.map_err(Error::Thread)?;
         let scan: ScanName = "bench_net".parse().expect("a name that can be");
         let single = wanted.streams == 1;
-        capture.order(Order::Begin(Arc::new(Opening { uuid: Uuid::now_v7(), scan, single })));
-        let before = witness::Reading::take(Path::new("/"));
+        let context = ScanContext::new(Uuid::now_v7(), scan, single);
+        capture.order(CaptureCommand::Begin(Arc::new(context)));
+        let before = drop_counters::CounterSnapshot::take(Path::new("/"));
         Ok(Self {
             capture,
             taker,
@@ -163,24 +165,26 @@ impl Receiving {
         self.buffer_bytes
     }
 
-    /// Reads what the sockets hold, ends, and says what was received.
+    /// Reads the rest from the sockets, ends, and returns the result.
     pub fn finish(self) -> Result<Caught, Error> {
-        self.capture.order(Order::Stop);
+        self.capture.order(CaptureCommand::Stop);
         let mut caught = Caught::default();
-        let mut gauges: Vec<Arc<StreamGauge>> = Vec::new();
+        let mut gauges: Vec<Arc<StreamMetrics>> = Vec::new();
         let mut broken = None;
         loop {
             match self.notices.recv() {
-                Ok(Notice::Ended { account, .. }) => caught.add(&account),
-                Ok(Notice::Silent { account, .. }) => caught.foreign += account.foreign,
-                Ok(Notice::Opened { gauge, .. }) => gauges.push(gauge),
-                Ok(Notice::Broken { why }) => broken = Some(why),
-                Ok(Notice::Done) | Err(mpsc::RecvError) => break,
+                Ok(CaptureEvent::Ended { account, .. }) => caught.add(&account),
+                Ok(CaptureEvent::Silent { account, .. }) => caught.foreign += account.foreign,
+                Ok(CaptureEvent::Opened { gauge, .. }) => gauges.push(gauge),
+                Ok(CaptureEvent::Broken { why }) => broken = Some(why),
+                Ok(CaptureEvent::Done) | Err(mpsc::RecvError) => break,
                 Ok(
-                    Notice::Closed { .. }
-                    | Notice::Described { .. }
-                    | Notice::Unrecognised { .. }
-                    | Notice::Warning { .. },
+                    CaptureEvent::Closed { .. }
+                    | CaptureEvent::Exhausted { .. }
+                    | CaptureEvent::Described { .. }
+                    | CaptureEvent::Unrecognised { .. }
+                    | CaptureEvent::Source(_)
+                    | CaptureEvent::Warning { .. },
                 ) => {}
             }
         }
@@ -194,7 +198,7 @@ impl Receiving {
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
         let marks = gauges.iter().map(|gauge| (load(&gauge.high_water), load(&gauge.pool_blocks)));
         caught.high_water = marks.max().unwrap_or((0, 0));
-        let after = witness::Reading::take(Path::new("/"));
+        let after = drop_counters::CounterSnapshot::take(Path::new("/"));
         let (shared, unread) = self.before.until(&after, self.address, None);
         caught.unread.extend(unread);
         for witness in shared.into_iter().filter(|witness| witness.moved() > 0) {
@@ -210,15 +214,15 @@ impl Receiving {
 }
 
 impl Caught {
-    /// Adds what the account of a stream says.
+    /// Adds the account of a stream.
     pub fn add(&mut self, account: &Account) {
         self.frames += account.terms.written;
         self.overrun += account.terms.overrun;
         self.damaged += account.terms.damaged;
         self.late += account.terms.late;
         self.foreign += account.foreign;
-        self.unread.extend(account.unread.iter().cloned());
-        for witness in account.witnesses.iter().filter(|witness| witness.moved() > 0) {
+        self.unread.extend(account.unavailable_counters.iter().cloned());
+        for witness in account.drop_counters.iter().filter(|witness| witness.moved() > 0) {
             self.moved(
                 witness.layer,
                 format!("socket {} {}", witness.scope, witness.counter),
@@ -231,7 +235,7 @@ impl Caught {
         self.moved.push(Moved { layer, counter, by });
     }
 
-    /// Where packets were lost, in words; `lost` of them.
+    /// The places where `lost` packets were lost, in words.
     pub fn where_lost(&self, lost: u64) -> String {
         let mut told: Vec<String> = Vec::new();
         for (number, what) in [
@@ -253,7 +257,7 @@ impl Caught {
             };
             told.push(format!("{layer} dropped {} ({})", moved.by, moved.counter));
         }
-        told.extend(self.unread.iter().map(Unread::to_string));
+        told.extend(self.unread.iter().map(UnavailableCounter::to_string));
         match told.is_empty() {
             true if lost > 0 => "no counter of the receiving host moved: lost before it".into(),
             true => String::new(),
@@ -262,7 +266,7 @@ impl Caught {
     }
 }
 
-/// The source of one port, as a recording would be told of it.
+/// The source of one port, as a recording would define it.
 pub fn source(address: IpAddr, port: u16, wanted: &Wanted) -> Result<UdpSource, Error> {
     let host = match address {
         IpAddr::V4(address) => address.to_string(),
@@ -275,14 +279,14 @@ pub fn source(address: IpAddr, port: u16, wanted: &Wanted) -> Result<UdpSource, 
     Ok(sources.remove(0))
 }
 
-/// How often ports were looked for.
+/// The number of port searches.
 static LOOKED: AtomicU16 = AtomicU16::new(0);
 
-/// Over loopback the search begins at one of so many ports.
+/// The number of ports at which a search over loopback may begin.
 const LOOPBACK_PORTS: u32 = 4096;
 
-/// The first of so many neighbouring ports that nobody listens on. Over loopback others like us may look for
-/// some at the same time, so that each begins elsewhere.
+/// The first of `count` adjacent ports without a listener. Over loopback other processes may search at the same time,
+/// so each begins elsewhere.
 pub fn free_ports(address: IpAddr, from: u16, count: u16) -> io::Result<u16> {
     let looked = u32::from(LOOKED.fetch_add(1, Relaxed)).wrapping_mul(211);
     let elsewhere = (std::process::id().wrapping_mul(61).wrapping_add(looked)) % LOOPBACK_PORTS;

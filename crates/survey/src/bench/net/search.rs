@@ -1,4 +1,4 @@
-//! The highest rate at which nothing is lost, found by halving steps.
+//! Finds the highest rate without loss by halving steps.
 //!
 //! ```text
 //! rate ▲            ✗ lost
@@ -8,52 +8,52 @@
 //!      └──────────────────────► trials
 //! ```
 //!
-//! A rate that held once by luck is found out by confirming it; then the next lower one is tried.
+//! Confirmation detects a rate that held once by chance; then the next lower rate is tried.
 
 use std::time::Duration;
 
-/// What a trial at a rate showed.
+/// The outcome of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything sent was received, at the rate asked for.
+    /// All packets were received, at the requested rate.
     Held,
-    /// Something was lost.
+    /// Packets were lost.
     Lost,
-    /// The sender did not reach the rate, so nothing is known of the receiver.
+    /// The sender did not reach the rate, so the trial does not test the receiver.
     NotReached,
 }
 
-/// Where to look.
+/// The range of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// Where it begins, in bytes per second.
+    /// The first rate, in bytes per second.
     pub start: f64,
-    /// Nothing above this is tried.
+    /// The highest rate that is tried.
     pub most: f64,
-    /// Steps end when they are as small as this share of the rate.
+    /// The smallest step, as a share of the rate.
     pub precision: f64,
-    /// How long a trial is; those that confirm are twice as long.
+    /// The duration of a trial; confirmations are twice as long.
     pub time: Duration,
-    /// How many trials confirm a rate.
+    /// The number of trials that confirm a rate.
     pub confirmations: usize,
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The highest confirmed rate; 0 if even the lowest lost something.
+    /// The highest confirmed rate; 0 if even the lowest had losses.
     pub rate: f64,
-    /// The lowest rate that did not hold, and why, if there was one.
+    /// The lowest rate that did not hold, and its outcome, if there was one.
     pub above: Option<(f64, Outcome)>,
 }
 
-/// The least rate that makes sense to try: one megabyte a second.
+/// The lowest rate tried: 1 MB/s.
 const LEAST: f64 = 1e6;
 
-/// Steps down while confirming, at most.
+/// The most steps down during confirmation.
 const MOST_STEPS_DOWN: usize = 12;
 
-/// Looks for it. `trial` is told rate, time and whether it confirms; nothing from it ends the search.
+/// Runs the search. `trial` gets the rate, the time and the confirmation flag; `None` from it ends the search.
 pub fn search<E>(
     range: &Range,
     mut trial: impl FnMut(f64, Duration, bool) -> Result<Option<Outcome>, E>,
@@ -61,7 +61,7 @@ pub fn search<E>(
     let mut held = 0.0;
     let mut above: Option<(f64, Outcome)> = None;
     let mut rate = range.start.clamp(LEAST, range.most.max(LEAST));
-    // Doubling, then halving, until one rate holds and another does not.
+    // Doubles, then halves, until one rate holds and another does not.
     loop {
         match trial(rate, range.time, false)? {
             None => return Ok(Found { rate: 0.0, above }),

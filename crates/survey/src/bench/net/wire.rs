@@ -1,10 +1,10 @@
-//! What two hosts say to each other while packets are measured between them: lines of JSON over TCP.
+//! The protocol between two hosts of a network benchmark: lines of JSON over TCP.
 //!
 //! ```text
-//! hello ──► hello          who is there, and of which version
+//! hello ──► hello          host name and version
 //! arm   ──► armed          ports to send to
 //!           … datagrams …
-//! finish ──► caught        what came, and which counters moved
+//! finish ──► caught        frames received, and counters that moved
 //! ```
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,124 +17,124 @@ use serde::{Deserialize, Serialize};
 
 use super::receive::{self, Caught, Receiving, Wanted};
 
-/// Both sides must speak the same.
+/// The protocol version; both sides must use the same.
 pub const VERSION: u32 = 1;
 
-/// Where a serving host listens if nothing else is said.
+/// The default port of a serving host.
 pub const PORT: u16 = 46_300;
 
-/// No line is longer.
+/// The longest line.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// A host that says nothing for so long has gone.
+/// Time without a message after which a host counts as gone.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A host that waits looks so often whether it is to stop.
+/// Time between two checks of stop requests while waiting.
 const GLANCE: Duration = Duration::from_millis(300);
 
-/// The most streams and block memory that a serving host gives to whoever asks.
+/// The most streams and block memory that a serving host grants.
 const MOST_STREAMS: u16 = 64;
 const MOST_POOL_BYTES: u64 = 8 << 30;
 
-/// What the sending host asks.
+/// A request of the sending host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub enum Ask {
-    /// Who are you?
+    /// Exchange versions.
     Hello {
         /// [`VERSION`].
         version: u32,
     },
-    /// Listen.
+    /// Start listening.
     Arm(Wanted),
-    /// All is sent.
+    /// All packets were sent.
     Finish,
 }
 
-/// What the receiving host answers.
+/// An answer of the receiving host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub enum Answer {
-    /// Who it is.
+    /// Its version and name.
     Hello {
         /// [`VERSION`].
         version: u32,
         /// `fullbore 0.1.0`.
         software: String,
-        /// Its name.
+        /// The host name.
         host: String,
     },
-    /// It listens.
+    /// The host is listening.
     Armed {
-        /// On these ports, one for each stream.
+        /// The ports, one for each stream.
         ports: Vec<u16>,
-        /// Bytes of receive buffer that the kernel gave each.
+        /// Bytes of receive buffer that the kernel granted each port.
         buffer_bytes: u64,
     },
-    /// What came.
+    /// The result.
     Caught(Caught),
-    /// It cannot.
+    /// The host refuses the request.
     Refused {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// A conversation that failed.
+/// An error of the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody there.
+    /// The host does not accept the connection.
     #[error("{host}: no `fullbore bench net --serve` answers: {source}")]
     Connect {
-        /// Who was called.
+        /// The host.
         host: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The conversation broke off.
-    #[error("{host}: the conversation broke off: {source}")]
+    /// The connection broke.
+    #[error("{host}: the connection broke: {source}")]
     Broken {
-        /// With whom.
+        /// The other host.
         host: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It says something else.
-    #[error("{host} says `{line}`, which is no answer of `fullbore bench net --serve`")]
+    /// The other side uses another protocol.
+    #[error("{host} answers `{line}`, which is not from `fullbore bench net --serve`")]
     Foreign {
-        /// Who.
+        /// The host.
         host: String,
-        /// The beginning of what it said.
+        /// The beginning of its message.
         line: String,
     },
-    /// Another version.
-    #[error("{host} speaks version {theirs} of the benchmark, and this program version {VERSION}")]
+    /// The other side has another version.
+    #[error("{host} uses version {theirs} of the benchmark, and this program version {VERSION}")]
     Version {
-        /// Who.
+        /// The host.
         host: String,
         /// Its version.
         theirs: u32,
     },
-    /// It cannot.
+    /// The other side refuses the request.
     #[error("{host} refuses: {why}")]
     Refused {
-        /// Who.
+        /// The host.
         host: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// This host cannot listen.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Connect { .. } => Some(
@@ -154,7 +154,7 @@ fn is_nothing_yet(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// One end of a conversation.
+/// One end of a connection.
 struct Line {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
@@ -168,13 +168,13 @@ impl Line {
         Ok(Self { writer: stream.try_clone()?, reader: BufReader::new(stream) })
     }
 
-    /// Waits until the other side has something to say. `false`: we were told to stop.
+    /// Waits until the other side has sent data. `false`: a stop was requested.
     fn wait(&self, stop: &AtomicBool) -> io::Result<bool> {
         let since = Instant::now();
         if !self.reader.buffer().is_empty() {
             return Ok(true);
         }
-        // Both halves are one socket.
+        // Both halves are one socket, so this sets both timeouts.
         self.writer.set_read_timeout(Some(GLANCE))?;
         let awaited = loop {
             match self.writer.peek(&mut [0]) {
@@ -194,7 +194,7 @@ impl Line {
         self.writer.write_all(&line)
     }
 
-    /// The next line, or nothing at the end. A line that is no `T` is given back as text.
+    /// The next line; `None` at the end. A line that is no `T` is returned as text.
     fn hear<T: DeserializeOwned>(&mut self) -> io::Result<Option<Result<T, String>>> {
         let mut line = Vec::new();
         let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
@@ -247,12 +247,12 @@ impl Remote {
         }
     }
 
-    /// Where datagrams go.
+    /// The destination address of datagrams.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Has it listen. Gives its ports, and the receive buffer of each.
+    /// Starts its receiver. Returns its ports, and the receive buffer of each.
     pub fn arm(&mut self, wanted: Wanted) -> Result<(Vec<u16>, u64), Error> {
         match self.ask(&Ask::Arm(wanted))? {
             Answer::Armed { ports, buffer_bytes } if ports.len() == usize::from(wanted.streams) => {
@@ -262,7 +262,7 @@ impl Remote {
         }
     }
 
-    /// Asks what came.
+    /// Requests the result.
     pub fn finish(&mut self) -> Result<Caught, Error> {
         match self.ask(&Ask::Finish)? {
             Answer::Caught(caught) => Ok(caught),
@@ -288,7 +288,7 @@ impl Remote {
     }
 }
 
-/// A host as it is typed, with the usual port where none is given.
+/// The addresses of a host as typed, with the default port if there is none.
 fn addresses(host: &str) -> io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -300,8 +300,8 @@ fn addresses(host: &str) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Listens, and receives for one sender after the other until `stop`, or with `once` until the first has
-/// gone. `tell` is told where it listens, and what happens.
+/// Listens, and serves one sender after the other until `stop`, or with `once` until the first has gone. `tell` gets
+/// the address and events.
 pub fn serve(
     address: SocketAddr,
     once: bool,
@@ -316,7 +316,7 @@ pub fn serve(
     while !stop.load(Ordering::Relaxed) {
         let (stream, from) = match listener.accept() {
             Ok(accepted) => accepted,
-            // Nobody yet, or a caller that has gone before it was answered.
+            // No connection, or one that closed before it was accepted.
             Err(_) => {
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -351,7 +351,7 @@ fn converse(mut line: Line, address: IpAddr, port: u16, stop: &AtomicBool) -> io
                 host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             },
             Some(Ok(Ask::Arm(wanted))) => {
-                // What was armed before and never finished is over.
+                // A receiver that was armed before and never finished is ended.
                 drop(receiving.take().map(Receiving::finish));
                 match arm(&wanted, address, port) {
                     Ok(armed) => {

@@ -1,15 +1,15 @@
-//! An axis: where a value lies, and which round numbers stand beside it.
+//! An axis: the position of a value, and round numbers beside the axis.
 
 use crate::report::text;
 
-/// What an axis counts, and so how its numbers are written.
+/// The quantity of an axis, which determines the format of its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Bytes per second.
     Rate,
-    /// Bytes, told in powers of 1000.
+    /// Bytes, in powers of 1000.
     Size,
-    /// Bytes, told in powers of 1024: blocks and sessions.
+    /// Bytes, in powers of 1024: blocks and sessions.
     BlockSize,
     /// Seconds.
     Seconds,
@@ -17,38 +17,38 @@ pub enum Quantity {
     Nanoseconds,
     /// Degrees Celsius.
     Celsius,
-    /// How many nines a percentile has: 2 is 99 %.
+    /// The number of nines of a percentile: 2 is 99 %.
     Nines,
     /// A plain number.
     Count,
-    /// A plain number that is doubled from one to the next.
+    /// A plain number that doubles from one tick to the next.
     Doubling,
 }
 
 /// One axis of a plot.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it shows, without unit.
+    /// The label, without unit.
     pub label: String,
-    /// How its numbers are written.
+    /// The quantity.
     pub quantity: Quantity,
     /// First and last value.
     pub range: (f64, f64),
-    /// Equal distances are equal factors.
+    /// True for a logarithmic axis.
     pub logarithmic: bool,
 }
 
 /// A round number on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// Where.
+    /// The value.
     pub value: f64,
-    /// What stands there; nothing for a line without a number.
+    /// The text; empty for a line without a number.
     pub text: String,
 }
 
 impl Axis {
-    /// From zero to a little above the largest of these.
+    /// An axis from zero to slightly above the largest of these values.
     pub fn from_zero(
         label: &str,
         quantity: Quantity,
@@ -59,14 +59,14 @@ impl Axis {
         Self { label: label.into(), quantity, range: (0.0, most), logarithmic: false }
     }
 
-    /// From the smallest to the largest of these.
+    /// An axis from the smallest to the largest of these values.
     pub fn within(label: &str, quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = extent(values).unwrap_or((0.0, 1.0));
         let high = if high > low { high } else { low + 1.0 };
         Self { label: label.into(), quantity, range: (low, high), logarithmic: false }
     }
 
-    /// From the smallest to the largest of these, those above zero, by equal factors.
+    /// A logarithmic axis from the smallest to the largest of the positive values.
     pub fn logarithmic(
         label: &str,
         quantity: Quantity,
@@ -78,7 +78,7 @@ impl Axis {
         Self { label: label.into(), quantity, range: (low, high), logarithmic: true }
     }
 
-    /// A little wider on both sides, so that nothing drawn at an end lies on the frame.
+    /// Widens the range on both sides, so that no point lies on the frame.
     pub fn with_room(self) -> Self {
         let (low, high) = self.range;
         let range = match self.logarithmic {
@@ -88,7 +88,7 @@ impl Axis {
         Self { range, ..self }
     }
 
-    /// Where a value lies, from 0 to 1. What lies outside is at the nearer end.
+    /// The position of a value, from 0 to 1. A value outside the range is at the nearer end.
     pub fn place(&self, value: f64) -> f64 {
         let (low, high) = self.range;
         let share = match self.logarithmic {
@@ -98,7 +98,7 @@ impl Axis {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// The label with the unit that its numbers are in.
+    /// The label with the unit of the numbers.
     pub fn title(&self) -> String {
         match self.unit().1 {
             unit if !unit.is_empty() && !self.label.is_empty() => {
@@ -108,7 +108,7 @@ impl Axis {
         }
     }
 
-    /// What its numbers are divided by, and the unit that follows from it. None where each has its own.
+    /// The divisor of the numbers and its unit. `None` if each number has its own unit.
     fn unit(&self) -> (f64, &'static str) {
         if self.logarithmic {
             return (1.0, "");
@@ -130,7 +130,7 @@ impl Axis {
         }
     }
 
-    /// Round numbers within the range, about as many as `wanted`.
+    /// Round numbers within the range, about `wanted` of them.
     pub fn ticks(&self, wanted: usize) -> Vec<Tick> {
         match (self.logarithmic, self.quantity) {
             (true, Quantity::BlockSize | Quantity::Doubling) => self.powers_of_two(wanted),
@@ -174,7 +174,7 @@ impl Axis {
 
     fn decades(&self, wanted: usize) -> Vec<Tick> {
         let (low, high) = (self.range.0.log10().floor() as i32, self.range.1.log10().ceil() as i32);
-        // With few decades their halves and fifths are told too.
+        // With few decades, halves and fifths get ticks too.
         let factors: &[f64] = if ((high - low).max(0) as usize) <= wanted.div_ceil(2) {
             &[1.0, 2.0, 5.0]
         } else {
@@ -188,7 +188,7 @@ impl Axis {
         values.filter(inside).map(|value| Tick { value, text: self.short(value) }).collect()
     }
 
-    /// A round value: without places that say nothing.
+    /// A round value without superfluous digits.
     fn short(&self, value: f64) -> String {
         self.told(value).replace(".00 ", " ").replace(".0 ", " ")
     }
@@ -214,7 +214,7 @@ fn percentile(nines: f64) -> String {
     format!("{:.digits$} %", 100.0 * (1.0 - 10f64.powf(-nines)))
 }
 
-/// The least and the most of these.
+/// The smallest and the largest of these values.
 fn extent(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| value.is_finite()).fold(None, |extent, value| match extent {
         None => Some((value, value)),

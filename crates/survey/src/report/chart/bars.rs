@@ -1,38 +1,38 @@
-//! Bars side by side: few things of one quantity, each with its name.
+//! Bars side by side: a few named values of one quantity.
 
 use maud::{Markup, html};
 
 use super::axis::{Axis, Quantity};
 use super::{Tone, WANTED, WIDTH, at, tone};
 
-/// Room for the names at the left, and for the numbers at the right.
+/// Width of the names at the left, and of the numbers at the right.
 const LEFT: f64 = 210.0;
 const RIGHT: f64 = 96.0;
 const ROW: f64 = 34.0;
 
-/// Bars, one below the other.
+/// A chart of bars, one below the other.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// Names it within the page.
+    /// The identifier within the page.
     pub id: String,
-    /// What it shows, in a few words.
+    /// The title, a few words.
     pub title: String,
-    /// The same in a sentence or two.
+    /// The description, a sentence or two.
     pub description: String,
-    /// How its numbers are written.
+    /// The quantity of the values.
     pub quantity: Quantity,
-    /// From the top.
+    /// The rows from top to bottom.
     pub rows: Vec<Bar>,
-    /// A line across all of them, and what it is.
+    /// A line across all rows, with its label.
     pub line: Option<(f64, String)>,
 }
 
-/// One of them.
+/// A row.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is.
+    /// The name.
     pub name: String,
-    /// How long.
+    /// The value.
     pub value: f64,
     /// Lower and upper end of its spread.
     pub spread: Option<(f64, f64)>,
@@ -41,7 +41,7 @@ pub struct Bar {
 }
 
 impl Bars {
-    /// The drawing alone.
+    /// The SVG drawing.
     pub fn svg(&self) -> Markup {
         let ends = self.rows.iter().map(|row| row.spread.map_or(row.value, |spread| spread.1));
         let ends = ends.chain(self.line.iter().map(|line| line.0));
@@ -67,7 +67,7 @@ impl Bars {
                     path class={ "mark " (tone(WANTED)) }
                         d={ "M" (at(x(*value))) " " (top - 4.0) "V" (height - 2.0) } {}
                 }
-                // Over the line, which would strike them out.
+                // Drawn after the line, which would cross the numbers out.
                 @for (number, row) in self.rows.iter().enumerate() {
                     @let y = middle(number);
                     @let end = x(row.spread.map_or(row.value, |spread| spread.1.max(row.value)));

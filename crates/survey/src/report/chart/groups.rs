@@ -1,55 +1,55 @@
-//! Groups of bars: the same few quantities of many things, one group a thing.
+//! Groups of bars: the same few quantities of many items, one group per item.
 
 use maud::{Markup, html};
 
 use super::axis::{Axis, Quantity};
 use super::{Tone, WANTED, WIDTH, at, tone};
 
-/// Room for the names at the left, and for the numbers at the right.
+/// Width of the names at the left, and of the numbers at the right.
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 150.0;
-/// Height of a bar with the room below it, and of the room between groups.
+/// Height of a bar with its gap, and of the gap between groups.
 const BAR: f64 = 17.0;
 const APART: f64 = 14.0;
-/// Longer names are cut: the table beside the chart has them whole.
+/// The longest name that is not cut. The table beside the chart has full names.
 const LONGEST_NAME: usize = 22;
 
-/// Groups, one below the other.
+/// A chart of groups, one below the other.
 #[derive(Clone, Debug)]
 pub struct Groups {
-    /// Names it within the page.
+    /// The identifier within the page.
     pub id: String,
-    /// What it shows, in a few words.
+    /// The title, a few words.
     pub title: String,
-    /// The same in a sentence or two.
+    /// The description, a sentence or two.
     pub description: String,
-    /// How its numbers are written.
+    /// The quantity of the values.
     pub quantity: Quantity,
-    /// What each bar of a group is, with its colour; `pale` ones are drawn lighter.
+    /// The kinds of bars in each group, with their colours; `pale` ones are drawn lighter.
     pub kinds: Vec<BarKind>,
-    /// From the top.
+    /// The groups from top to bottom.
     pub groups: Vec<Group>,
-    /// A line across all of them, and what it is.
+    /// A line across all groups, with its label.
     pub line: Option<(f64, String)>,
 }
 
-/// What one bar of each group is.
+/// A kind of bar in each group.
 #[derive(Clone, Debug)]
 pub struct BarKind {
-    /// As the legend names it.
+    /// The name in the legend.
     pub name: &'static str,
     /// Its colour.
     pub tone: Tone,
-    /// Whether it is drawn lighter than another of the same colour.
+    /// True to draw it lighter than another of the same colour.
     pub pale: bool,
 }
 
-/// One thing: a value, and its deviation if it has one, for each kind.
+/// An item: a value, and its deviation if it has one, for each kind.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Values with their deviations, in the order of the kinds; `None` where there is none.
+    /// Values with their deviations, in the order of the kinds; `None` if there is no value.
     pub values: Vec<Option<(f64, f64)>>,
 }
 
@@ -111,7 +111,7 @@ impl Groups {
         }
     }
 
-    /// One bar, its whisker, and its number behind both.
+    /// One bar, its whisker, and its number after both.
     fn bar(
         &self,
         axis: &Axis,

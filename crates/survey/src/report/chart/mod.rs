@@ -1,16 +1,15 @@
-//! Charts as SVG in the page itself: no script, no font, no file beside it.
+//! Charts as inline SVG: no script, no font, no extra file.
 //!
 //! ```text
 //! Plot ─┬─ two axes        linear or logarithmic, ticks at round numbers
 //!       ├─ series          lines with their spread, bars
-//!       └─ marks           a rate asked for, a cliff, a stall
-//! Bars                     one row a thing, its spread as a whisker
-//! Groups                   several bars a thing
+//!       └─ marks           a required rate, a cliff, a stall
+//! Bars                     one row per item, its spread as a whisker
+//! Groups                   several bars per item
 //! ```
 //!
-//! Each begins with a title and a description for those who hear the page; every value has its own
-//! words, which a browser shows when it is pointed at. Colours are classes (`tone0` …), so that the style
-//! sheet chooses them for light, dark and paper.
+//! Each begins with a title and a description for screen readers. Every value has a tooltip. Colours are classes
+//! (`tone0` …), so that the style sheet chooses them for light, dark and paper.
 
 mod axis;
 mod bars;
@@ -25,23 +24,23 @@ pub use plot::{Mark, Plot, Point, Series, Shape, thinned};
 /// Width of every chart, in its own units; the page stretches it.
 const WIDTH: f64 = 760.0;
 
-/// A colour, by its place in the style sheet.
+/// A colour, as its index in the style sheet.
 pub type Tone = usize;
 
-/// Written.
+/// Writing.
 pub const WRITE: Tone = 0;
-/// Read.
+/// Reading.
 pub const READ: Tone = 1;
-/// Something asked for.
+/// A requirement.
 pub const WANTED: Tone = 2;
-/// Something that went wrong.
+/// A failure.
 pub const WRONG: Tone = 3;
-/// Temperature, and whatever must be told from what went wrong.
+/// Temperature, and other values that must differ from failures.
 pub const HEAT: Tone = 4;
-/// Others, from here on.
+/// The first of the other tones.
 pub const OTHER: Tone = 5;
 
-/// How many tones there are.
+/// The number of tones.
 const TONES: usize = 8;
 
 /// The class of a tone.
@@ -49,7 +48,7 @@ fn tone(tone: Tone) -> String {
     format!("tone{}", tone % TONES)
 }
 
-/// A coordinate: a tenth of a unit is finer than any screen.
+/// A coordinate, rounded to a tenth of a unit.
 fn at(value: f64) -> String {
     format!("{value:.1}")
 }

@@ -5,109 +5,109 @@ use maud::{Markup, html};
 use super::axis::{Axis, Tick};
 use super::{Tone, WIDTH, at, tone};
 
-/// Room for the numbers at the left, and for half a number at the right.
+/// Width of the numbers at the left, and of half a number at the right.
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 14.0;
-/// Room for the numbers below, and for the title of the axis.
+/// Height of the numbers below, and of the title of the axis.
 const BELOW: f64 = 42.0;
 
-/// A series of more points is drawn without a dot at each.
+/// The most points of a series that are drawn with dots.
 const DOTTED: usize = 40;
 
-/// Series over two axes.
+/// A plot of series over two axes.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Names it within the page.
+    /// The identifier within the page.
     pub id: String,
-    /// What it shows, in a few words.
+    /// The title, a few words.
     pub title: String,
-    /// The same in a sentence or two, for those who hear the page.
+    /// The description, a sentence or two, for screen readers.
     pub description: String,
-    /// Height, in units of which every chart is 760 wide.
+    /// The height, in units of which every chart is 760 wide.
     pub height: f64,
-    /// To the right.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// What is drawn.
+    /// The series.
     pub series: Vec<Series>,
-    /// What is pointed out.
+    /// The marks.
     pub marks: Vec<Mark>,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// As the legend names it.
+    /// The name in the legend.
     pub name: String,
     /// Its colour.
     pub tone: Tone,
-    /// How it is drawn.
+    /// The shape.
     pub shape: Shape,
-    /// Broken instead of whole lines.
+    /// True for dashed lines.
     pub dashed: bool,
-    /// In the order of x.
+    /// The points in the order of x.
     pub points: Vec<Point>,
 }
 
-/// How a series is drawn.
+/// The shape of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Joined by lines, with the spread around them.
     Line,
-    /// A bar from the lower edge to each.
+    /// A bar from the lower edge to each point.
     Bars,
-    /// A dot each, with its spread, joined to nothing.
+    /// A dot for each point with its spread, without lines.
     Dots,
 }
 
-/// One value.
+/// A point.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// To the right.
+    /// The horizontal value.
     pub x: f64,
-    /// Upwards.
+    /// The vertical value.
     pub y: f64,
     /// Lower and upper end of its spread.
     pub spread: Option<(f64, f64)>,
-    /// What is said of it when it is pointed at.
+    /// The tooltip.
     pub note: String,
 }
 
-/// Something that is pointed out.
+/// A mark in a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// A line across, at a height.
+    /// A horizontal line.
     Across {
         /// The height.
         y: f64,
-        /// What it is.
+        /// The label.
         label: String,
         /// Its colour.
         tone: Tone,
     },
-    /// A line down, at a place.
+    /// A vertical line.
     Down {
-        /// The place.
+        /// The position.
         x: f64,
-        /// What it is.
+        /// The label.
         label: String,
         /// Its colour.
         tone: Tone,
     },
     /// A small triangle on the lower axis.
     At {
-        /// The place.
+        /// The position.
         x: f64,
-        /// What is said of it when it is pointed at.
+        /// The tooltip.
         note: String,
         /// Its colour.
         tone: Tone,
     },
 }
 
-/// More lines down than this have no label of their own.
+/// The most vertical lines with labels of their own.
 const MOST_LABELS: usize = 6;
 
 impl Plot {
@@ -124,7 +124,7 @@ impl Plot {
         self.height - BELOW
     }
 
-    /// The drawing alone.
+    /// The SVG drawing.
     pub fn svg(&self) -> Markup {
         let (title, description) = (format!("{}-title", self.id), format!("{}-words", self.id));
         let view = format!("0 0 {WIDTH} {}", self.height);
@@ -140,7 +140,7 @@ impl Plot {
         }
     }
 
-    /// A swatch and a name for each series. One series needs none: the title has said it.
+    /// The legend: a swatch and a name for each series. A single series has none, because the title names it.
     pub fn legend(&self) -> Markup {
         html! {
             @if self.series.len() > 1 {
@@ -239,7 +239,7 @@ impl Plot {
         series.points.iter().enumerate().map(step).collect()
     }
 
-    /// The area between the ends of the spreads: out along the upper ones, back along the lower.
+    /// The area between the ends of the spreads: along the upper ones, and back along the lower ones.
     fn band(&self, series: &Series) -> String {
         let ends = series.points.iter().filter_map(|point| Some((point.x, point.spread?)));
         let ends: Vec<(f64, (f64, f64))> = ends.collect();
@@ -292,8 +292,8 @@ impl Plot {
             }
             Mark::Down { x, label, tone: colour } => {
                 let x = self.x(*x);
-                // Labels of several lie one below the other, and on the side where there is room. Where there is
-                // no room below, the words are those of the line.
+                // Several labels are placed below one another, on the side that has space. If there is no space below,
+                // the text becomes the tooltip of the line.
                 let y = TOP + 10.0 + 15.0 * number as f64;
                 let has_room = number < MOST_LABELS && y < bottom - 15.0;
                 let beyond = x > (left + right) / 2.0 || self.is_before_another(x);
@@ -320,7 +320,7 @@ impl Plot {
         }
     }
 
-    /// Whether another line down stands where the label of the one at `x` would lie.
+    /// True if another vertical line crosses the place of the label of the one at `x`.
     fn is_before_another(&self, x: f64) -> bool {
         const LABEL: f64 = 110.0;
         self.marks.iter().any(|mark| match mark {
@@ -329,7 +329,7 @@ impl Plot {
         })
     }
 
-    /// What each value says when it is pointed at: an unseen patch over it.
+    /// The tooltips of values: an invisible patch over each.
     fn words(&self, series: &Series) -> Markup {
         let many = series.points.len() > DOTTED || series.shape == Shape::Bars;
         let room = (WIDTH - LEFT - RIGHT) / series.points.len().max(1) as f64;
@@ -353,7 +353,7 @@ fn dashes(series: &Series) -> &'static str {
     if series.dashed { "dashed " } else { "" }
 }
 
-/// A dot whose form tells series apart on paper without colours.
+/// A dot whose shape distinguishes series in print without colours.
 fn symbol(x: f64, y: f64, colour: Tone) -> Markup {
     let class = format!("dot {}", tone(colour));
     html! {
@@ -371,8 +371,8 @@ fn symbol(x: f64, y: f64, colour: Tone) -> Markup {
     }
 }
 
-/// At most `most` points of these: the mean of each run of them, with the least and the most as spread.
-/// `note` says what is said of a run.
+/// At most `most` points: the mean of each group of points, with minimum and maximum as spread. `note` returns the
+/// tooltip of a group.
 pub fn thinned(
     values: &[(f64, f64)],
     most: usize,

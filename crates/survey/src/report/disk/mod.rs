@@ -1,4 +1,4 @@
-//! What a benchmark of disks found: peak, continuous, stalls, and the ring that they ask for.
+//! Results of a disk benchmark: peak, continuous, stalls, and the ring that they need.
 
 mod ring;
 mod run;
@@ -12,10 +12,10 @@ use super::page::{self, Tile};
 use super::text;
 use crate::bench::result::{BenchResult, Direction, SweepPoint};
 
-/// A continuous run that is shorter says nothing of a cache.
+/// The shortest continuous run that reveals a cache.
 const SHORTEST_LONG_RUN_S: f64 = 30.0;
 
-/// The few figures that count.
+/// The key figures.
 pub fn tiles(result: &BenchResult) -> Markup {
     let mut tiles: Vec<Tile> = Vec::new();
     if let Some(run) = &result.continuous {
@@ -68,7 +68,7 @@ pub fn peak(result: &BenchResult, direction: Direction) -> Option<&SweepPoint> {
     points.max_by(|a, b| a.rate.mean.total_cmp(&b.rate.mean))
 }
 
-/// All sections; those of which nothing was measured are not there.
+/// All sections that have measurements.
 pub fn sections(result: &BenchResult) -> Markup {
     html! {
         (beside(result))
@@ -84,7 +84,7 @@ pub fn sections(result: &BenchResult) -> Markup {
     }
 }
 
-/// Peak beside continuous.
+/// Peak and continuous rates side by side.
 fn beside(result: &BenchResult) -> Markup {
     let mut rows: Vec<Bar> = Vec::new();
     let mut row = |name: &str, value: f64, tone: chart::Tone| {
@@ -192,18 +192,18 @@ fn required(result: &BenchResult) -> Option<f64> {
     result.verdict.as_ref().map(|verdict| verdict.required.0 as f64)
 }
 
-/// What stands at the line of the rate asked for.
+/// The label at the line of the required rate.
 fn asked(result: &BenchResult) -> Option<String> {
     result.verdict.as_ref().map(|verdict| format!("asked for: {}", text::asked(verdict)))
 }
 
-/// The rate asked for as a line across.
+/// The required rate as a horizontal line.
 fn required_mark(result: &BenchResult) -> Option<Mark> {
     let rate = required(result)?;
     Some(Mark::Across { y: rate, label: asked(result)?, tone: chart::WANTED })
 }
 
-/// A series of this colour, joined by lines.
+/// A series of this colour with lines.
 fn line(name: &str, tone: chart::Tone, points: Vec<Point>) -> Series {
     Series { name: name.into(), tone, shape: Shape::Line, dashed: false, points }
 }
@@ -216,7 +216,7 @@ pub fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// Beside others' programs.
+/// The comparison with other programs.
 fn comparison_section(result: &BenchResult) -> Markup {
     if result.comparisons.is_empty() {
         return html! {};
@@ -253,7 +253,7 @@ fn comparison_section(result: &BenchResult) -> Markup {
     }
 }
 
-/// The data sheet, and how long the drive lives.
+/// The comparison with the data sheet, and the lifetime of the drive.
 fn life_section(result: &BenchResult) -> Markup {
     if result.spec.is_none() && result.spec_read.is_none() && result.endurance.is_none() {
         return html! {};

@@ -1,4 +1,4 @@
-//! How much ring each rate asks for, and which rate each ring holds.
+//! The ring that each rate needs, and the rate that each ring holds.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use crate::bench::result::{BenchResult, Continuous, RingForRate};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series};
 use crate::report::{page, text};
 
-/// So much the axis of the rings is longer than the largest ring.
+/// Factor between the end of the ring axis and the largest ring.
 const HEADROOM: f64 = 4.0;
 
-/// The ring that each rate asks for.
+/// The section on the ring that each rate needs.
 pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
     let known: Vec<_> = run.ring_for_rate.iter().filter(|it| it.ring.0 > 0).collect();
     if known.len() < 2 {
@@ -70,7 +70,7 @@ pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
                 .into(),
         height: 280.0,
         x: Axis::from_zero("rate that comes in", Quantity::Rate, rates),
-        // The labels of the rates stand above the line of the ring.
+        // The labels of the rates are above the line of the ring.
         y: Axis::logarithmic("ring", Quantity::Size, rings.chain([most_ring * HEADROOM])),
         series: series.clone(),
         marks,

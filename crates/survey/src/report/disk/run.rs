@@ -1,4 +1,4 @@
-//! The long run: rate against time and position, with stalls, cliffs and temperature.
+//! The long run: rate over time and position, with stalls, cliffs and temperature.
 
 use maud::{Markup, html};
 
@@ -8,13 +8,13 @@ use crate::bench::result::{BenchResult, Bin, Continuous, Pass, ScanRun};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series, Shape, thinned};
 use crate::report::{page, text};
 
-/// More points than this are no more than a screen can show.
+/// The most points, as many as a screen can show.
 const MOST_POINTS: usize = 240;
 
-/// Stalls that are pointed out.
+/// The number of marked stalls.
 const STALLS_SHOWN: usize = 5;
 
-/// Rate against time and position, with stalls, cliffs and temperature.
+/// The section on the long run: rate over time and position, with stalls, cliffs and temperature.
 pub fn section(result: &BenchResult, run: &Continuous) -> Markup {
     let words = format!(
         "{} written in {} blocks of {}, up to {} in flight on each member{}{}.",
@@ -149,7 +149,7 @@ fn cliff_label(before: f64, after: f64) -> String {
     format!("cliff: {} → {}", text::rate(before), text::rate(after))
 }
 
-/// The stretches with the longest block writes.
+/// The bins with the longest block writes.
 fn worst_bins(bins: &[Bin]) -> Vec<&Bin> {
     let mut worst: Vec<&Bin> = bins.iter().filter(|bin| bin.slowest_ms > 0.0).collect();
     worst.sort_by(|a, b| b.slowest_ms.total_cmp(&a.slowest_ms));
@@ -193,7 +193,7 @@ fn stall_panel(run: &Continuous, x: Axis) -> Plot {
     }
 }
 
-/// Temperatures, if any were read more than once.
+/// The plot of temperatures, if there are several readings.
 fn heat_panel(run: &Continuous, x: Axis) -> Option<Plot> {
     let told = |sensor: &str, at: f64, heat: f64| {
         format!("{sensor} at {}: {heat:.0} °C", text::seconds(at))
@@ -350,7 +350,7 @@ fn pass_table(run: &Continuous) -> Markup {
     page::table("", &heads, &rows)
 }
 
-/// The scans of a duty cycle.
+/// The table of the scans of a duty cycle.
 fn scan_table(run: &Continuous) -> Markup {
     let Some(duty) = &run.duty else { return html! {} };
     let row = |(number, scan): (usize, &ScanRun)| {

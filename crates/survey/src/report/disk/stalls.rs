@@ -1,4 +1,4 @@
-//! How long block writes took, and the worst stretches of the run.
+//! The durations of block writes, and the worst stretches of the run.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use crate::bench::result::{BenchResult, Continuous, Stalls};
 use crate::report::chart::{self, Axis, Mark, Plot, Point, Quantity, Series, Shape};
 use crate::report::{page, text};
 
-/// A shorter run says nothing of an hour.
+/// The shortest run that is extrapolated to an hour.
 const SHORTEST_FOR_AN_HOUR_S: f64 = 360.0;
 
-/// How long block writes took, in a run of so many seconds.
+/// The section on durations of block writes, for a run of `seconds`.
 pub fn section(stalls: &Stalls, seconds: f64) -> Markup {
     if stalls.writes == 0 {
         return html! {};
@@ -57,7 +57,7 @@ pub fn section(stalls: &Stalls, seconds: f64) -> Markup {
     }
 }
 
-/// Writes by how long they took: both axes by equal factors, since what counts is the far end.
+/// The histogram of block writes by duration. Both axes are logarithmic, because the far end matters.
 fn histogram(stalls: &Stalls) -> Markup {
     let filled: Vec<_> = stalls.histogram.iter().filter(|bucket| bucket.writes > 0).collect();
     if filled.len() < 2 {
@@ -84,7 +84,7 @@ fn histogram(stalls: &Stalls) -> Markup {
         points.iter().map(|p| p.x),
     );
     let mut y = Axis::logarithmic("writes", Quantity::Count, points.iter().map(|p| p.y));
-    // A bar of one write must be seen too.
+    // A bar of a single write must be visible.
     y.range.0 = 0.6;
     let x = Axis { range: (x.range.0 * 0.85, x.range.1 * 1.18), ..x };
     let plot = Plot {
@@ -115,7 +115,7 @@ fn histogram(stalls: &Stalls) -> Markup {
     )
 }
 
-/// Time against the share of writes within it, with as much room for the last in a thousand as for the first half.
+/// The duration by share of writes, with as much width for the last thousandth as for the first half.
 fn percentile_figure(stalls: &Stalls) -> Markup {
     let nines = |percent: f64| -(1.0 - percent / 100.0).max(1e-9).log10();
     let mut points: Vec<Point> = stalls
@@ -132,7 +132,7 @@ fn percentile_figure(stalls: &Stalls) -> Markup {
     if points.len() < 3 {
         return html! {};
     }
-    // The longest of n writes stands for a share of 1 − 1/n.
+    // The longest of n writes has a share of 1 − 1/n.
     let last = (stalls.writes.max(2) as f64).log10();
     if points.last().is_some_and(|point| point.x < last) {
         points.push(Point {

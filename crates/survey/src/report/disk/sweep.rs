@@ -7,7 +7,7 @@ use crate::bench::result::{BenchResult, Curve, Direction, Mode, Modifier, SweepP
 use crate::report::chart::{self, Axis, Bar, Bars, Plot, Point, Quantity, Series, Shape};
 use crate::report::{page, text};
 
-/// Rates by size, depth, mode.
+/// The section on peak rates.
 pub fn section(result: &BenchResult) -> Markup {
     if result.sweep.is_empty() {
         return html! {};
@@ -59,7 +59,7 @@ fn sweep_figure(
             .filter(|point| (point.direction, point.mode) == (direction, mode))
             .collect();
         points.sort_by(|a, b| place(a).total_cmp(&place(b)));
-        // A line through blocks that end within a sector would hide what the others show.
+        // A line through blocks that end within a sector would hide the others.
         let (odd, whole): (Vec<&SweepPoint>, Vec<&SweepPoint>) =
             points.into_iter().partition(|point| point.read_modify_write.is_some());
         let drawn = |points: Vec<&SweepPoint>| -> Vec<Point> {
@@ -76,7 +76,7 @@ fn sweep_figure(
         }
         series.push(Series { name, tone, shape: Shape::Line, dashed, points: drawn(whole) });
     }
-    // In the legend lines come first, and dots behind them.
+    // In the legend, lines precede dots.
     series.append(&mut odd_series);
     let places = || series.iter().flat_map(|series| series.points.iter()).map(|point| point.x);
     if places().fold(f64::INFINITY, f64::min) >= places().fold(0.0, f64::max) {
@@ -109,7 +109,7 @@ fn sweep_figure(
     }
 }
 
-/// The directions and modes that occur, in order.
+/// The directions and modes present, in order.
 fn ways(points: &[&SweepPoint]) -> Vec<(Direction, Mode)> {
     let mut ways: Vec<(Direction, Mode)> = Vec::new();
     for point in points {
@@ -140,7 +140,7 @@ fn sweep_point(point: &SweepPoint, x: f64) -> Point {
     }
 }
 
-/// What all points of a curve have in common.
+/// The settings that all points of a curve share.
 fn what_is_fixed(points: &[&SweepPoint], curve: Curve) -> String {
     let same = |of: fn(&SweepPoint) -> u64| {
         let mut values = points.iter().map(|point| of(point));
@@ -188,7 +188,7 @@ fn tone_of(direction: Direction, mode: Mode) -> chart::Tone {
     }
 }
 
-/// One mode beside the other.
+/// The comparison of modes.
 fn modes(result: &BenchResult) -> Markup {
     let points: Vec<&SweepPoint> =
         result.sweep.iter().filter(|point| point.curves.contains(&Curve::Mode)).collect();
@@ -217,7 +217,7 @@ fn modes(result: &BenchResult) -> Markup {
     page::figure("Rate by mode", &what_is_fixed(&points, Curve::Mode), &bars.svg())
 }
 
-/// Blocks that end within a sector, and what that costs.
+/// The table of blocks that end within a sector, and their cost.
 fn modify_table(result: &BenchResult) -> Markup {
     let rows: Vec<Vec<String>> = result
         .sweep
@@ -242,7 +242,7 @@ fn modify_table(result: &BenchResult) -> Markup {
     page::table("Blocks that end within a sector: it is read, changed and written", &heads, &rows)
 }
 
-/// The rate of each run, where they were asked for.
+/// The rate of each run, if requested.
 fn iteration_table(result: &BenchResult) -> Markup {
     let listed = result.sweep.iter().filter(|point| !point.iterations.is_empty());
     let rows: Vec<Vec<String>> = listed

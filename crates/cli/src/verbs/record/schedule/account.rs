@@ -1,4 +1,4 @@
-//! The account of a session: what became of each of its scans, and their sum.
+//! The account of a session: the outcome of each scan, and their sum.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -14,28 +14,28 @@ use serde::Serialize;
 
 use crate::output::count;
 
-/// A scan that begins so long after its time is late, and one that ends so long before it was cut short.
+/// The tolerance for a late start or an early end of a scan.
 pub const SHORT_NS: i64 = 250_000_000;
 
-/// So long the account of a session waits for a disk.
+/// The longest wait of the session's account for a disk.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What became of one scan of the session.
+/// The outcome of one scan of the session.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub scan: Name,
     pub start: Tai,
-    /// The name that it, or the rest of it, was recorded under, if its own was taken.
+    /// The name under which it, or the rest of it, was recorded, if its own was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded_as: Option<Name>,
     #[serde(flatten)]
-    pub came: Came,
+    pub came: ScanOutcome,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum Came {
-    /// It was recorded, with these totals over its streams.
+pub enum ScanOutcome {
+    /// The scan was recorded, with these totals over its streams.
     Recorded {
         bytes: u64,
         terms: Terms,
@@ -43,11 +43,11 @@ pub enum Came {
         #[serde(flatten)]
         completeness: Option<Completeness>,
         late_seconds: f64,
-        /// Before its end it was stopped, and lacks so much.
+        /// The missing seconds, if it was stopped before its end.
         #[serde(skip_serializing_if = "Option::is_none")]
         cut_short_seconds: Option<f64>,
     },
-    /// It was in the store when the session was begun again: what the manifests of its parts say.
+    /// The scan was in the store when the session was restarted; from the manifests of its parts.
     RecordedBefore {
         bytes: u64,
         terms: Terms,
@@ -56,12 +56,12 @@ pub enum Came {
         completeness: Option<Completeness>,
         /// Its parts, by name.
         parts: Vec<Name>,
-        /// Those of them that nobody has sealed.
+        /// The unsealed parts.
         unsealed: Vec<Name>,
     },
-    /// It could not be recorded, or not be sealed; what is there of it all the same.
+    /// The scan could not be recorded, or not be sealed; totals of the data that exists.
     Failed { why: String, bytes: u64, terms: Terms },
-    /// It was over before it could be armed.
+    /// The scan was over before it could be armed.
     Missed,
 }
 
@@ -70,42 +70,42 @@ pub enum Came {
 pub struct Session {
     event: &'static str,
     pub session: Name,
-    /// When the recorder was started for it.
+    /// The time at which the recorder was started for it.
     begun: Tai,
     pub scans: Vec<Outcome>,
-    /// Scans that were still ahead when it was stopped.
+    /// Scans not started when the session was stopped.
     pub left: Vec<Name>,
     bytes: u64,
     terms: Terms,
 }
 
 impl Session {
-    /// Nothing is known of its scans yet.
+    /// An account without scans.
     pub fn new(session: Name, begun: Tai) -> Self {
         let (scans, left, terms) = (Vec::new(), Vec::new(), Terms::default());
         Self { event: "session", session, begun, scans, left, bytes: 0, terms }
     }
 
-    /// Adds what is there of a scan.
+    /// Adds the data of a scan.
     pub fn add(&mut self, bytes: u64, terms: &Terms) {
         self.bytes += bytes;
         self.terms.add(terms);
     }
 }
 
-/// Puts the account into the store as it grows, by threads of their own: a disk that stands still holds up no scan.
-pub struct Books {
+/// Writes the growing account of the session into the store, on separate threads: a stalled disk delays no scan.
+pub struct SessionWriter {
     members: Vec<PathBuf>,
-    /// What the last one has to say.
+    /// The result of the latest write.
     last: Option<mpsc::Receiver<Result<PathBuf, String>>>,
 }
 
-impl Books {
+impl SessionWriter {
     pub fn new(members: Vec<PathBuf>) -> Self {
         Self { members, last: None }
     }
 
-    /// Has the account written as it stands, unless the last one is still on its way.
+    /// Writes the current account, unless the previous write is still running.
     pub fn write(&mut self, account: Session) {
         let answered = |last: &mpsc::Receiver<_>| last.try_recv() != Err(mpsc::TryRecvError::Empty);
         if self.last.as_ref().is_none_or(answered) {
@@ -120,13 +120,13 @@ impl Books {
             let mut json = serde_json::to_vec_pretty(&account).expect("it has only plain fields");
             json.push(b'\n');
             let path = sessions::put(&members, &account.session, account.begun, &json);
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = tell.send(path.map_err(|error| error.to_string()));
         };
         std::thread::Builder::new().name("books".into()).spawn(put).ok().map(|_| told)
     }
 
-    /// Writes the account as it is in the end. Gives where it lies.
+    /// Writes the final account. Returns its path.
     pub fn close(mut self, account: Session) -> Result<PathBuf, String> {
         let silent = || "its disk does not answer".to_owned();
         if let Some(last) = self.last.take()
@@ -139,7 +139,7 @@ impl Books {
     }
 }
 
-/// The columns beside the scan's name: what each is called, and how wide it is.
+/// The columns beside the scan's name, with their widths.
 const COLUMNS: [(&str, usize); 7] = [
     ("bytes", 10),
     ("expected", 12),
@@ -150,7 +150,7 @@ const COLUMNS: [(&str, usize); 7] = [
     ("late", 9),
 ];
 
-/// The session's scans, a line each, and their sum.
+/// The scans of the session, a line each, and their sum.
 pub fn table(session: &Session) -> String {
     let names = session.scans.iter().map(|outcome| outcome.scan.as_str().len());
     let width = names.max().unwrap_or(0).max(5);
@@ -167,14 +167,21 @@ pub fn table(session: &Session) -> String {
     text
 }
 
-/// What stands behind the name of a scan.
+/// The row after a scan's name.
 fn row(outcome: &Outcome) -> String {
     let spoken = |verdict: &Option<Verdict>, completeness: &Option<Completeness>| {
         let short = completeness.as_ref().map_or("nothing came".to_owned(), Completeness::short);
         short + &verdict.map_or(String::new(), |verdict| format!(", {verdict}"))
     };
     let text = match &outcome.came {
-        Came::Recorded { bytes, terms, verdict, completeness, late_seconds, cut_short_seconds } => {
+        ScanOutcome::Recorded {
+            bytes,
+            terms,
+            verdict,
+            completeness,
+            late_seconds,
+            cut_short_seconds,
+        } => {
             let late = match (*late_seconds * 1e9) as i64 > SHORT_NS {
                 true => format!(", {late_seconds:.1} s late"),
                 false => String::new(),
@@ -183,21 +190,21 @@ fn row(outcome: &Outcome) -> String {
                 .map_or(String::new(), |lacks| format!(", CUT SHORT by {lacks:.1} s"));
             figures(*bytes, terms) + &format!("  {}{late}{short}", spoken(verdict, completeness))
         }
-        Came::RecordedBefore { bytes, terms, verdict, completeness, unsealed, .. } => {
+        ScanOutcome::RecordedBefore { bytes, terms, verdict, completeness, unsealed, .. } => {
             let verdict = match unsealed.is_empty() {
                 true => spoken(verdict, completeness),
                 false => "not sealed".to_owned(),
             };
             figures(*bytes, terms) + &format!("  {verdict}, recorded before")
         }
-        Came::Failed { why, bytes, terms } => {
+        ScanOutcome::Failed { why, bytes, terms } => {
             let why = why.lines().next().unwrap_or("");
             match bytes {
                 0 => format!("  failed: {why}"),
                 _ => figures(*bytes, terms) + &format!("  FAILED: {why}"),
             }
         }
-        Came::Missed => "  missed: it was over before it could be armed".to_owned(),
+        ScanOutcome::Missed => "  missed: it was over before it could be armed".to_owned(),
     };
     let name = outcome.recorded_as.as_ref();
     text + &name.map_or(String::new(), |name| format!(", as {name}"))
@@ -217,15 +224,22 @@ mod tests {
 
     use super::*;
 
-    fn recorded(terms: Terms, late_seconds: f64, cut_short_seconds: Option<f64>) -> Came {
+    fn recorded(terms: Terms, late_seconds: f64, cut_short_seconds: Option<f64>) -> ScanOutcome {
         let verdict = Some(Verdict::Proven);
         let completeness = Some(Completeness::of_terms(terms, Verdict::Proven, State::Sealed));
         let bytes = 1_000_000;
-        Came::Recorded { bytes, terms, verdict, completeness, late_seconds, cut_short_seconds }
+        ScanOutcome::Recorded {
+            bytes,
+            terms,
+            verdict,
+            completeness,
+            late_seconds,
+            cut_short_seconds,
+        }
     }
 
-    fn session(scans: Vec<(&str, Option<&str>, Came)>) -> Session {
-        let outcome = |(scan, recorded_as, came): (&str, Option<&str>, Came)| Outcome {
+    fn session(scans: Vec<(&str, Option<&str>, ScanOutcome)>) -> Session {
+        let outcome = |(scan, recorded_as, came): (&str, Option<&str>, ScanOutcome)| Outcome {
             scan: scan.parse().unwrap(),
             start: Tai(0),
             recorded_as: recorded_as.map(|name| name.parse().unwrap()),
@@ -262,7 +276,7 @@ mod tests {
     fn every_term_has_its_column_and_its_sum() {
         let terms =
             Terms { expected: 155, written: 100, missing: 1, overrun: 3, damaged: 50, late: 1 };
-        let failed = Came::Failed { why: "gone\nmore".to_owned(), bytes: 7, terms };
+        let failed = ScanOutcome::Failed { why: "gone\nmore".to_owned(), bytes: 7, terms };
         let mut session =
             session(vec![("no1", None, recorded(terms, 0.2, None)), ("no2", None, failed)]);
         session.add(1_000_000, &terms);
@@ -303,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_scan_is_told_by_its_name_and_what_was_there_before_as_such() {
-        let before = |unsealed: Vec<Name>| Came::RecordedBefore {
+        let before = |unsealed: Vec<Name>| ScanOutcome::RecordedBefore {
             bytes: 5,
             terms: Terms::default(),
             verdict: Some(Verdict::Consistent),

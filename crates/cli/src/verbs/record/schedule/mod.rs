@@ -1,16 +1,12 @@
-//! `fullbore record --schedule FILE`: the scans of a session, each at its time, with nobody watching.
-//!
-//! Every scan is a recording of its own, armed ahead of its start and sealed before the next is armed, so
-//! one that fails takes no other with it. One that cannot be armed is tried again until it is over. SIGHUP reads the
-//! file again, also while a scan is recorded: what lies ahead is replaced.
+//! `fullbore record --schedule FILE`: records the scans of a session unattended, each at its time.
 
 mod account;
-mod before;
-mod news;
-mod outlook;
-mod reading;
+mod events;
+mod preflight;
+mod recorded_before;
+mod retry;
 mod scan;
-mod trials;
+mod schedule_file;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -20,59 +16,62 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use fullbore_core::completeness::{self, Completeness};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::agenda::{Agenda, Step};
 use fullbore_core::schedule::{Planned, Schedule};
 use fullbore_core::time::Tai;
 use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::{Control, Limit, Plan};
-use fullbore_engine::store::earlier::Earlier;
+use fullbore_engine::recorder::{Limit, RecordingConfig, StopHandle};
+use fullbore_engine::sink::SinkConfig;
+use fullbore_engine::store::resume::TakenNames;
+use fullbore_recording::RetentionThread;
 use uuid::Uuid;
 
-use self::account::{Books, Came, Outcome, Session, table};
-use self::news::{News, Told};
-use self::outlook::Outlook;
-use self::reading::{doubts, read, session_of};
+use self::account::{Outcome, ScanOutcome, Session, SessionWriter, table};
+use self::events::{EventJson, SessionEvent};
+use self::preflight::Preflight;
+use self::schedule_file::{doubts, read, session_of};
 use self::watch::{HostClock, Watch};
-use super::keeper::Keeper;
 use super::{Args, finish, judge, resolve, tell_of};
 use crate::output::{self, Output, count};
 use crate::screen::Screen;
 use crate::signals;
 
-/// Time between two looks at the clock while a scan is awaited.
+/// Time between two checks of the clock while waiting for a scan.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time between two lines that say what is awaited.
+/// Time between two messages about the scan that is waited for.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// Carries out a schedule.
+/// Runs a schedule.
 pub fn run(args: &Args, file: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let schedule = read(file, args.station.as_deref())?;
     let session = session_of(args, &schedule)?;
-    // What is wrong with the rest of the command is told now, and not at three in the morning.
+    // Errors of the remaining arguments are reported now, and not at the first scan.
     let first = schedule.scans.first().expect("a schedule has a scan");
-    let members = plan(args, &session, first, &BTreeMap::new())?.members;
-    let keeper = args.keep.map(|keep| Keeper::start(members.clone(), keep)).transpose()?;
-    let control = Arc::new(Control::default());
+    let members = plan(args, &session, first, None, &BTreeMap::new())?.members().to_vec();
+    let retention = args.keep.map(|keep| RetentionThread::start(members.clone(), keep)).transpose();
+    let retention = retention.context("starting the retention thread")?;
+    let control = Arc::new(StopHandle::default());
     let again = Arc::new(AtomicBool::new(false));
     signals::follow_schedule(&control, &again)?;
     let mut runner = Runner {
         args,
         output,
-        keeper,
-        books: Books::new(members.clone()),
+        retention,
+        books: SessionWriter::new(members.clone()),
         members,
         earlier: None,
-        outlook: Outlook::default(),
+        outlook: Preflight::default(),
         code: output::GOOD,
         known: BTreeMap::new(),
         watch: Watch {
             args,
             file,
             session: session.clone(),
-            agenda: Agenda::new(schedule.clone(), args.lead),
+            agenda: Agenda::new(schedule.clone(), args.lead()),
             control,
             again,
             clock: HostClock::new(),
@@ -89,36 +88,41 @@ fn plan(
     args: &Args,
     session: &Name,
     scan: &Planned,
+    pause: Option<Duration>,
     known: &BTreeMap<PathBuf, Uuid>,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<RecordingConfig> {
     let mut words = args.clone();
     words.session = session.to_string();
     words.scan = scan.name.to_string();
     let plan = resolve(words)?;
     anyhow::ensure!(
-        plan.pandas.is_empty(),
+        !plan.has_acquisitions(),
         "a PandA's acquisitions begin when it is armed, and not by a schedule"
     );
     let limit = Limit { until: Some(scan.end), ..Limit::default() };
-    let goes_on_without = Some(known.clone());
     let scans = vec![ScanName { session: session.clone(), scan: scan.name.clone() }];
     let planned = completeness::Planned { begin: Some(scan.start), end: Some(scan.end) };
-    Ok(Plan { scans, start: Some(scan.start), limit, planned, goes_on_without, ..plan })
+    let start = Some(scan.start);
+    let mut plan = RecordingConfig { scans, start, limit, planned, pause, ..plan };
+    if let SinkConfig::Store(store) = &mut plan.sink {
+        store.degraded_start = Some(known.clone());
+    }
+    Ok(plan)
 }
 
 struct Runner<'a> {
     args: &'a Args,
     output: Output,
-    keeper: Option<Keeper>,
+    retention: Option<RetentionThread>,
     watch: Watch<'a>,
     /// Directories of the disk set.
     members: Vec<PathBuf>,
-    /// What the store had when it was looked at last.
-    earlier: Option<Earlier>,
-    outlook: Outlook,
-    books: Books,
+    /// The names in the store at the last check.
+    earlier: Option<TakenNames>,
+    outlook: Preflight,
+    books: SessionWriter,
     code: u8,
-    /// What members were in the scans before.
+    /// The members in earlier scans.
     known: BTreeMap<PathBuf, Uuid>,
     done: Session,
 }
@@ -139,10 +143,10 @@ impl Runner<'_> {
 
     fn carry_out(&mut self) -> anyhow::Result<()> {
         let mut reminded: Option<(Name, Instant)> = None;
-        while self.control().asked() == 0 {
+        while self.control().stop_requests() == 0 {
             for news in self.watch.look() {
                 news.show(self.output);
-                if matches!(news, News::Schedule { .. }) {
+                if matches!(news, SessionEvent::Schedule { .. }) {
                     self.judge_room();
                 }
                 reminded = None;
@@ -169,7 +173,7 @@ impl Runner<'_> {
 
     fn remind(&self, scan: &Planned, now: Tai) {
         let seconds = scan.start.since(now) as f64 / 1e9;
-        let told = Told::Waiting { scan: &scan.name, start: scan.start, seconds };
+        let told = EventJson::Waiting { scan: &scan.name, start: scan.start, seconds };
         self.tell(&told, || {
             format!(
                 "waiting for scan {}, which starts at {:.1}, in {seconds:.0} s",
@@ -178,16 +182,27 @@ impl Runner<'_> {
         });
     }
 
-    /// A scan that is over before it could be armed, unless it was recorded by then: before a session was begun again.
+    /// Handles a scan that is over before it could be armed, unless it was recorded before a restart of the session.
     fn missed(&mut self, scan: Planned) {
-        let earlier = self.earlier.get_or_insert_with(|| Earlier::look(&self.members));
-        let came = before::recorded(earlier, &self.done.session, &scan);
+        let earlier = self.earlier.get_or_insert_with(|| TakenNames::look(&self.members));
+        let came = recorded_before::recorded(earlier, &self.done.session, &scan);
         match &came {
-            Some(Came::RecordedBefore { bytes, terms, parts, unsealed, completeness, .. }) => {
+            Some(ScanOutcome::RecordedBefore {
+                bytes,
+                terms,
+                parts,
+                unsealed,
+                completeness,
+                ..
+            }) => {
                 self.done.add(*bytes, terms);
-                let told =
-                    Told::RecordedBefore { scan: &scan.name, start: scan.start, parts, unsealed };
-                self.tell(&told, || before::in_words(&scan, &self.done.session, unsealed));
+                let told = EventJson::RecordedBefore {
+                    scan: &scan.name,
+                    start: scan.start,
+                    parts,
+                    unsealed,
+                };
+                self.tell(&told, || recorded_before::in_words(&scan, &self.done.session, unsealed));
                 let good = completeness.as_ref().is_none_or(Completeness::is_good);
                 if !unsealed.is_empty() || !good {
                     self.code = output::FOUND;
@@ -195,19 +210,19 @@ impl Runner<'_> {
             }
             _ => {
                 self.code = output::FOUND;
-                self.tell(&Told::Missed { scan: &scan.name, start: scan.start }, || {
+                self.tell(&EventJson::Missed { scan: &scan.name, start: scan.start }, || {
                     format!("warning: scan {} is missed: it was over at {:.1}", scan.name, scan.end)
                 });
             }
         }
-        let came = came.unwrap_or(Came::Missed);
+        let came = came.unwrap_or(ScanOutcome::Missed);
         let (scan, start) = (scan.name, scan.start);
         self.done.scans.push(Outcome { scan, start, recorded_as: None, came });
     }
 
-    /// The account of the session.
+    /// Completes the account of the session.
     fn conclude(mut self) -> anyhow::Result<ExitCode> {
-        finish(self.keeper.take(), &mut Screen::new(self.output, true)?);
+        finish(self.retention.take(), &mut Screen::new(self.output, true)?);
         if !self.done.left.is_empty() {
             self.code = self.code.max(output::FOUND);
         }
@@ -215,13 +230,13 @@ impl Runner<'_> {
             Ok(path) => format!("the account of the session is in {}", path.display()),
             Err(why) => format!("warning: the account of the session is not in the store: {why}"),
         };
-        news::say(self.output, &text);
-        // Nobody may be there to read it any more: every scan has its own account.
+        events::say(self.output, &text);
+        // The output may be closed: every scan has its own account.
         let _ = self.output.tell(&self.done, || table(&self.done));
         Ok(ExitCode::from(self.code))
     }
 
-    /// Enters what became of a scan that was to be recorded. The account in the store knows it from then on.
+    /// Adds the outcome of a scan to the account, and writes the account to the store.
     fn note(&mut self, outcome: Outcome) {
         self.done.scans.push(outcome);
         self.earlier = None;
@@ -231,15 +246,15 @@ impl Runner<'_> {
         self.books.write(account);
     }
 
-    fn control(&self) -> &Arc<Control> {
+    fn control(&self) -> &Arc<StopHandle> {
         &self.watch.control
     }
 
     fn say(&self, text: &str) {
-        news::say(self.output, text);
+        events::say(self.output, text);
     }
 
-    fn tell(&self, told: &Told<'_>, text: impl FnOnce() -> String) {
-        news::tell(self.output, told, text);
+    fn tell(&self, told: &EventJson<'_>, text: impl FnOnce() -> String) {
+        events::tell(self.output, told, text);
     }
 }

@@ -1,4 +1,4 @@
-//! One scan of the session: armed, as often as that takes, recorded, and entered into the books.
+//! One scan of the session: armed, with retries, recorded, and added to the account.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,34 +8,34 @@ use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
 use fullbore_core::time::Tai;
 use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::{Event, Plan, Recorder, Sealed};
-use fullbore_engine::store::earlier::{Earlier, is_sealed};
+use fullbore_engine::recorder::{Event, Recorder, RecordingConfig, Sealed};
+use fullbore_engine::store::resume::{TakenNames, is_sealed};
 
-use super::account::{Came, Outcome, SHORT_NS};
-use super::trials::Trials;
+use super::account::{Outcome, SHORT_NS, ScanOutcome};
+use super::retry::Retry;
 use super::{LOOK, Runner, judge, plan, tell_of};
 use crate::hint::explained;
 use crate::output;
 use crate::screen::Screen;
 
-/// What is known of a scan while it is recorded.
+/// The state of a scan while it is recorded.
 struct Recording {
     scan: Planned,
-    /// The name it got, if its own was taken.
+    /// The name it was given, if its own was taken.
     recorded_as: Option<Name>,
     sealed: Option<Sealed>,
 }
 
-/// What came of a trial to record a scan.
+/// The result of an attempt to record a scan.
 enum Tried {
-    /// It was armed, and is over.
+    /// The scan was armed, and has ended.
     Ended { failure: Option<String> },
-    /// It could not be armed.
+    /// The scan could not be armed.
     NotArmed { why: String },
 }
 
 impl Runner<'_> {
-    /// Records one scan. What goes wrong with it is told, and is no reason to end the session.
+    /// Records one scan. Errors are reported, and do not end the session.
     pub(super) fn record(&mut self, scan: Planned, late: Duration) -> anyhow::Result<()> {
         if late.as_nanos() > SHORT_NS as u128 {
             self.code = output::FOUND;
@@ -48,7 +48,7 @@ impl Runner<'_> {
         let mut screen = Screen::new(self.output, self.args.quiet)?;
         let mut recording = Recording { scan, recorded_as: None, sealed: None };
         let ended = self.try_until_over(&mut recording, &mut screen);
-        // What has ended it may be a step of the clock, of which nothing was said yet.
+        // A step of the clock that was not reported yet may have ended it.
         self.watch.look().iter().for_each(|news| news.during(self.output, &mut screen));
         screen.end();
         self.watch.over();
@@ -69,22 +69,23 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// It was stopped before it began, or the clock jumped over it while it was armed.
+    /// Handles a scan that was stopped before it began, or that the clock skipped while it was armed.
     fn not_begun(&mut self, scan: Planned) {
-        match self.control().asked() {
+        match self.control().stop_requests() {
             0 => self.missed(scan),
             _ => self.done.left.push(scan.name),
         }
     }
 
-    /// Tries to arm a scan until that succeeds, it is over, or an end is asked for.
+    /// Tries to arm a scan until that succeeds, the scan is over, or a stop is requested.
     fn try_until_over(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
-        let mut trials = Trials::default();
+        let mut trials = Retry::default();
         let end = recording.scan.end;
         loop {
             let tried = self.try_once(recording, screen);
             let Tried::NotArmed { why } = &tried else { return tried };
-            let over = |this: &Self| Clock::new().now() >= end || this.control().asked() > 0;
+            let over =
+                |this: &Self| Clock::new().now() >= end || this.control().stop_requests() > 0;
             if !over(self) {
                 if let Some(text) = trials.say(&recording.scan, why) {
                     screen.event(&Event::Warning { text });
@@ -97,22 +98,27 @@ impl Runner<'_> {
         }
     }
 
-    /// Arms a scan and records it, if that is possible now.
+    /// Arms a scan and records it, if possible.
     fn try_once(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
         let (output, control) = (self.output, self.control().clone());
-        let planned = plan(self.args, &self.done.session, &recording.scan, &self.known);
+        let scan = &recording.scan;
+        let pause = self.watch.agenda.pause_after(scan);
+        let planned = plan(self.args, &self.done.session, scan, pause, &self.known);
         let plan = match planned {
             Ok(plan) => self.named(plan, recording, screen),
             Err(error) => return Tried::NotArmed { why: format!("{error:#}") },
         };
-        let given = plan.members.clone();
+        let given = plan.members().to_vec();
         let sealed = &mut recording.sealed;
         let mut tell = |event: &Event| {
             if let Event::Sealed(books) | Event::Unsealed { books, .. } = event {
                 *sealed = Some((**books).clone());
             }
-            screen.event(event);
-            tell_of(self.keeper.as_ref(), event, screen);
+            // The session itself reports each missed scan.
+            if !matches!(event, Event::Missed { .. }) {
+                screen.event(event);
+            }
+            tell_of(self.retention.as_ref(), event, screen);
             self.watch.look().iter().for_each(|news| news.during(output, screen));
         };
         let begun = Clock::new().now();
@@ -128,11 +134,16 @@ impl Runner<'_> {
         Tried::Ended { failure: ended.err().map(|error| explained(error).to_string()) }
     }
 
-    /// Gives the scan a name that is free: its own, unless something of that name is in the store.
-    fn named(&self, mut plan: Plan, recording: &mut Recording, screen: &mut Screen) -> Plan {
+    /// Gives the scan a free name: its own, unless the store has a scan of that name.
+    fn named(
+        &self,
+        mut plan: RecordingConfig,
+        recording: &mut Recording,
+        screen: &mut Screen,
+    ) -> RecordingConfig {
         let scan = &recording.scan;
         let own = plan.scans[0].clone();
-        let earlier = Earlier::look(&plan.members);
+        let earlier = TakenNames::look(plan.members());
         let kept = |name: &Name| self.watch.agenda.knows(name);
         let free = earlier.free_name(&own, kept).filter(|free| *free != own);
         let Some(free) = free else {
@@ -144,7 +155,7 @@ impl Runner<'_> {
             screen.event(&Event::Warning { text });
         }
         if !earlier.parts(&own, scan.start, scan.end).is_empty() {
-            // What was recorded before is no part of it: how late it goes on is told with the session.
+            // Parts recorded before do not count as missing here: the session reports the late start.
             plan.planned.begin = None;
         }
         recording.recorded_as = Some(free.scan.clone());
@@ -152,16 +163,19 @@ impl Runner<'_> {
         plan
     }
 
-    /// Waits before a scan is tried again, unless it is over by then or an end is asked for.
+    /// Waits before another attempt, unless the scan is over by then or a stop is requested.
     fn pause(&mut self, wait: Duration, end: Tai, screen: &mut Screen) {
         let until = Instant::now() + wait;
-        while Instant::now() < until && Clock::new().now() < end && self.control().asked() == 0 {
+        while Instant::now() < until
+            && Clock::new().now() < end
+            && self.control().stop_requests() == 0
+        {
             self.watch.look().iter().for_each(|news| news.during(self.output, screen));
             std::thread::sleep(LOOK.min(wait));
         }
     }
 
-    /// Remembers which members these are. The next scan takes no others in their places.
+    /// Remembers the identities of the members. The next scan accepts no others in their places.
     fn get_to_know(&mut self, given: &[PathBuf], sealed: Option<&Sealed>) {
         let members = sealed.map_or(&[][..], |sealed| &sealed.manifest.members);
         for path in given {
@@ -172,8 +186,13 @@ impl Runner<'_> {
         }
     }
 
-    /// Enters a scan that is over into the books of the session.
-    fn enter(&mut self, sealed: Option<Sealed>, failure: Option<String>, scan: &Planned) -> Came {
+    /// Adds a finished scan to the session's account.
+    fn enter(
+        &mut self,
+        sealed: Option<Sealed>,
+        failure: Option<String>,
+        scan: &Planned,
+    ) -> ScanOutcome {
         let mut terms = Terms::default();
         let mut bytes = 0;
         if let Some(sealed) = &sealed {
@@ -186,7 +205,7 @@ impl Runner<'_> {
         }
         if let Some(why) = failure {
             self.code = output::FOUND;
-            return Came::Failed { why, bytes, terms };
+            return ScanOutcome::Failed { why, bytes, terms };
         }
         let manifest = sealed.as_ref().map(|sealed| &sealed.manifest);
         let lacks = manifest.and_then(|it| it.stopped).map(|stopped| scan.end.since(stopped));
@@ -195,7 +214,7 @@ impl Runner<'_> {
         if lacks.is_some() || late_ns > SHORT_NS {
             self.code = output::FOUND;
         }
-        Came::Recorded {
+        ScanOutcome::Recorded {
             bytes,
             terms,
             verdict: sealed.as_ref().and_then(|sealed| sealed.manifest.verdict()),
@@ -206,7 +225,7 @@ impl Runner<'_> {
     }
 }
 
-/// Says that a scan begins late since it took longer to arm it than there was time.
+/// The message about a scan that begins late because arming took too long.
 fn armed_late(scan: &Planned, begun: Tai, armed: Tai) -> Option<String> {
     let (late, took) = (armed.since(scan.start), armed.since(begun));
     (begun < scan.start && late > SHORT_NS).then(|| {
@@ -220,8 +239,8 @@ fn armed_late(scan: &Planned, begun: Tai, armed: Tai) -> Option<String> {
     })
 }
 
-/// Says that a scan has to take another name, and what is there under its own.
-fn taken(earlier: &Earlier, own: &ScanName, scan: &Planned, free: &Name) -> String {
+/// The message about a scan that gets another name, with the contents under its own.
+fn taken(earlier: &TakenNames, own: &ScanName, scan: &Planned, free: &Name) -> String {
     let parts = earlier.parts(own, scan.start, scan.end);
     match parts.last() {
         Some(part) if is_sealed(part) => {
@@ -249,7 +268,7 @@ mod tests {
         let name = "no0001".parse().unwrap();
         let scan = Planned { name, start: at(5), end: at(45), target: None };
         assert_eq!(armed_late(&scan, at(0), at(5)), None);
-        // It was late before it was armed, which is told as such.
+        // It was late before it was armed, which has its own message.
         assert_eq!(armed_late(&scan, at(6), at(8)), None);
         let text = armed_late(&scan, at(1), at(7)).unwrap();
         assert!(

@@ -1,4 +1,5 @@
-//! What is watched while a scan is awaited or recorded: SIGHUP, by which the schedule is read again, and the host's clock.
+//! Watches, while waiting for or recording a scan, for SIGHUP, which reads the schedule again, and for steps of the
+//! host's clock.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,33 +10,33 @@ use fullbore_core::name::Name;
 use fullbore_core::schedule::agenda::{Agenda, Run};
 use fullbore_core::time::Tai;
 use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::Control;
+use fullbore_engine::recorder::StopHandle;
 
 use super::Args;
-use super::news::News;
-use super::reading::{doubts, read};
+use super::events::SessionEvent;
+use super::schedule_file::{doubts, read};
 
-/// A step of the host's clock that is told of.
+/// The smallest step of the host's clock that is reported.
 const JUMP_NS: i64 = 500_000_000;
 
-/// What is watched.
+/// The state of the watch.
 pub struct Watch<'a> {
     pub args: &'a Args,
     pub file: &'a Path,
     pub session: Name,
     pub agenda: Agenda,
-    pub control: Arc<Control>,
+    pub control: Arc<StopHandle>,
     /// Set by SIGHUP.
     pub again: Arc<AtomicBool>,
     pub clock: HostClock,
 }
 
 impl Watch<'_> {
-    /// What is new since it was asked last.
-    pub fn look(&mut self) -> Vec<News> {
+    /// The events since the last call.
+    pub fn look(&mut self) -> Vec<SessionEvent> {
         let mut news = Vec::new();
         if let Some(seconds) = self.clock.jumped() {
-            news.push(News::Warning(after_jump(&self.agenda, seconds, Clock::new().now())));
+            news.push(SessionEvent::Warning(after_jump(&self.agenda, seconds, Clock::new().now())));
         }
         if self.again.swap(false, Ordering::SeqCst) {
             news.extend(self.read_again());
@@ -43,23 +44,25 @@ impl Watch<'_> {
         news
     }
 
-    /// Reads the schedule again, and replaces what lies ahead.
-    fn read_again(&mut self) -> Vec<News> {
+    /// Reads the schedule again, and replaces the remaining scans.
+    fn read_again(&mut self) -> Vec<SessionEvent> {
         let schedule = match read(self.file, self.args.station.as_deref()) {
             Ok(schedule) => schedule,
             Err(error) => {
-                return vec![News::Warning(format!("the schedule stays as it was: {error:#}"))];
+                return vec![SessionEvent::Warning(format!(
+                    "the schedule stays as it was: {error:#}"
+                ))];
             }
         };
         let doubts = doubts(&schedule, self.args, &self.session);
-        let mut news: Vec<News> = doubts.into_iter().map(News::Warning).collect();
+        let mut news: Vec<SessionEvent> = doubts.into_iter().map(SessionEvent::Warning).collect();
         let changes = self.agenda.replace(schedule);
-        news.push(News::Schedule { scans: self.agenda.ahead().len(), changes });
-        news.extend(self.make_room().map(News::Warning));
+        news.push(SessionEvent::Schedule { scans: self.agenda.ahead().len(), changes });
+        news.extend(self.make_room().map(SessionEvent::Warning));
         news
     }
 
-    /// Has the scan that runs end in time for one that now begins within it.
+    /// Shortens the running scan if a changed one begins before its end.
     fn make_room(&self) -> Option<String> {
         let Run { scan, until, before } = self.agenda.run()?;
         let Some(next) = before else {
@@ -74,22 +77,22 @@ impl Watch<'_> {
         ))
     }
 
-    /// The scan that was armed is over.
+    /// Records that the armed scan is over.
     pub fn over(&mut self) {
         self.agenda.over();
         self.control.end_by(None);
     }
 }
 
-/// What follows from a step of the host's clock: a scan that has not begun does so by the new time, and one that
-/// has lasts as long as it was to last.
+/// The effect of a step of the host's clock: a scan that has not begun starts by the new time, and a running one keeps
+/// its duration.
 fn after_jump(agenda: &Agenda, seconds: f64, now: Tai) -> String {
     let jumped = format!("the host's clock jumped by {seconds:+.1} s");
     let Some(Run { scan, .. }) = agenda.run() else { return jumped };
     let before = now.plus_ns(-((seconds * 1e9) as i64));
     if before >= scan.start {
         return format!(
-            "{jumped}: scan {}, which is being recorded, goes on for its time",
+            "{jumped}: scan {}, which is being recorded, keeps its planned length",
             scan.name
         );
     }
@@ -105,7 +108,7 @@ fn after_jump(agenda: &Agenda, seconds: f64, now: Tai) -> String {
     }
 }
 
-/// The host's clock beside one that no step moves.
+/// The host's clock, compared with a monotonic one.
 pub struct HostClock(Clock);
 
 impl HostClock {
@@ -113,7 +116,7 @@ impl HostClock {
         Self(Clock::new())
     }
 
-    /// Seconds that the host's clock has stepped since it was asked last, if any.
+    /// Seconds by which the host's clock has stepped since the last call, if any.
     fn jumped(&mut self) -> Option<f64> {
         let now = Clock::new();
         let step = now.now().since(self.0.now());
@@ -149,8 +152,8 @@ mod tests {
             (-3600.0, 96 - 3600, "armed, begins in 3604.0 s"),
             (5.0, 101, "armed, begins now"),
             (60.0, 156, "armed, is over by it"),
-            (60.0, 161, "recorded, goes on for its time"),
-            (-60.0, 60, "recorded, goes on for its time"),
+            (60.0, 161, "recorded, keeps its planned length"),
+            (-60.0, 60, "recorded, keeps its planned length"),
         ] {
             let text = after_jump(&agenda, seconds, Tai(now * SECOND));
             assert!(text.ends_with(said), "{text}");

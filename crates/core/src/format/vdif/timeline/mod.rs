@@ -1,4 +1,4 @@
-//! One thread's clock: from the time in VDIF headers to an index that counts frames, and back.
+//! The clock of one thread: converts the time in VDIF headers to an index that counts frames, and back.
 //!
 //! ```text
 //! second    s                      s + 1                  s + 2
@@ -6,16 +6,15 @@
 //! index     0   1   2  …  fps − 1  fps  fps+1  …          2·fps
 //! ```
 //!
-//! Index 0 is frame 0 of the first second observed, whether or not that frame came. Where the number
-//! of frames per second is neither given nor in the headers, it is learnt at the first boundary
-//! between two seconds, from the highest frame number so far. The index that a second starts at is
-//! fixed when its first frame is observed and never changes again, because by then frames have
-//! been put where it says. So a rate found too small is raised for later seconds only, and what the
-//! boundaries before lacked is told by [`Timeline::correction`].
+//! Index 0 is frame 0 of the first observed second, even if that frame never arrived. If the number of frames per
+//! second is neither given nor in the headers, it is learnt at the first boundary between two seconds, from the highest
+//! frame number so far. The first index of a second is fixed when its first frame is observed. It never changes,
+//! because frames may already be stored by it. A rate that proves too small is therefore raised for later seconds only,
+//! and [`Timeline::correction`] returns the frames that were missed at earlier boundaries.
 //!
-//! Frames with the *invalid* flag get an index like all others, and teach less, because their time may be
-//! wrong: those that fit among the frames before tell that they came (see [`rate`]), and a row of them is
-//! believed where a second begins, or the stream.
+//! Frames with the *invalid* flag get an index like all others, but have less influence on the rate, because their time
+//! may be wrong. An invalid frame that fits among the previous frames counts as received (see [`rate`]). A run of
+//! invalid frames is trusted to begin a second, or the stream.
 
 mod rate;
 
@@ -23,11 +22,11 @@ use super::{Extended, Header, Second};
 use crate::time::{Tai, frame_ns};
 use rate::{HIGHEST_RATE, Numbers, ROW};
 
-/// The index of a frame that has no place: its number lies beyond the end of its second, which is
-/// either given or fixed since the next second began. Less than any other index.
+/// The index of a frame without a position: its number is beyond the end of its second, which is either given or was
+/// fixed at the start of the next second. Less than any other index.
 pub const NOWHERE: i64 = i64::MIN / 2;
 
-/// How often a rate can be raised. An honest stream needs one or two.
+/// The largest number of times that a rate can be raised. A correct stream needs one or two.
 const SEGMENTS: usize = 64;
 
 /// The clock of one flow of frames: one thread of one station from one sender.
@@ -38,7 +37,7 @@ pub struct Timeline {
     run: Run,
 }
 
-/// How many frames came one directly after the other, invalid ones too.
+/// The number of frames that arrived in direct succession, including invalid ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     last: Option<(Second, u32)>,
@@ -46,7 +45,7 @@ struct Run {
 }
 
 impl Run {
-    /// Counts a frame; another thread's of the same number is the same.
+    /// Counts a frame; the frame of another thread with the same number is not counted again.
     #[inline]
     fn add(&mut self, second: Second, frame: u32) -> u32 {
         let before = self.last.replace((second, frame));
@@ -59,44 +58,44 @@ impl Run {
     }
 }
 
-/// What the observed frames have shown.
+/// The facts learnt from the observed frames.
 #[derive(Clone, Debug)]
 struct Seen {
     /// The second of index 0.
     first: Second,
-    /// The earliest second of which a frame came; frames may overtake others at the very start.
+    /// The earliest second of an observed frame; frames may overtake others at the very start.
     earliest: Second,
     /// The latest second. Its end is not fixed yet.
     newest: Second,
     /// Index of frame 0 of the newest second.
     newest_start: i64,
-    /// What the numbers of its frames tell of how long a second is.
+    /// The frame numbers, from which the length of a second is derived.
     numbers: Numbers,
-    /// The rate that the first header tells, true or not.
+    /// The rate in the first header, true or not.
     told: Option<u64>,
-    /// Where the rate comes from.
+    /// The source of the rate.
     origin: Origin,
-    /// Stretches of equal rate, in order; empty while no rate is known.
+    /// Segments of equal rate, in order; empty while no rate is known.
     segments: Vec<Segment>,
-    /// Two seconds one after the other were found to have the same rate.
+    /// True if two consecutive seconds had the same rate.
     agreed: bool,
-    /// Nobody waits any longer for frames of the newest second that later ones have overtaken.
+    /// True if the caller no longer waits for overtaken frames of the newest second.
     settled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// By the caller. Never changed.
+    /// From the caller. Never changed.
     Given,
     /// From the extended data of the headers.
     Header,
-    /// The same, but of a kind that some senders write as twice the true rate.
+    /// From the headers too, but of a kind that some senders write as twice the true rate.
     PerhapsTwice,
     /// From frame numbers at a boundary between seconds.
     Derived,
 }
 
-/// From `second` on, at index `start`, seconds have `rate` frames.
+/// A segment: from `second` on, at index `start`, seconds have `rate` frames.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     second: Second,
@@ -105,7 +104,7 @@ struct Segment {
 }
 
 impl Segment {
-    /// Index of frame 0 of a second; before the segment too.
+    /// Returns the index of frame 0 of a second; before the segment too.
     fn start_of(&self, second: Second) -> i64 {
         self.start + second.after(self.second) * self.rate.cast_signed()
     }
@@ -119,17 +118,17 @@ impl Segment {
 }
 
 impl Timeline {
-    /// A clock of so many frames per second, or one that finds out. A rate that a 24-bit frame
-    /// number cannot count to (or zero) counts as not given.
+    /// Returns a clock with this number of frames per second, or one that derives it. A rate beyond the range of a
+    /// 24-bit frame number (or zero) counts as not given.
     pub fn new(frames_per_second: Option<u64>) -> Self {
         let given = frames_per_second.filter(|rate| (1..=HIGHEST_RATE).contains(rate));
         Timeline { given, seen: None, run: Run::default() }
     }
 
-    /// The index this frame would have, relative to frame 0 of the first second observed: negative
-    /// in an earlier second, [`NOWHERE`] beyond the end of its own. Learns nothing.
+    /// Returns the index of this frame, relative to frame 0 of the first observed second: negative in an earlier
+    /// second, [`NOWHERE`] beyond the end of its own. Learns nothing.
     ///
-    /// A frame that is nowhere is late where the rate is derived, and contradicts a rate that is given.
+    /// A frame without a position is late if the rate is derived, and contradicts a rate that is given.
     #[inline]
     pub fn index(&self, header: &Header) -> i64 {
         let frame = header.frame_number();
@@ -140,8 +139,8 @@ impl Timeline {
         }
     }
 
-    /// The same, and learns from it unless it has no place; little if it is invalid. Call it only for frames
-    /// that may well belong to this stream: time is not judged here.
+    /// Returns the index of this frame, and learns from it unless it has no position; less if it is invalid. Call it
+    /// only for frames that plausibly belong to this stream: time is not checked here.
     #[inline]
     pub fn observe(&mut self, header: &Header) -> i64 {
         let index = self.index(header);
@@ -158,42 +157,42 @@ impl Timeline {
         index
     }
 
-    /// Whether this frame begins a second before it is sure how long the one before is: that is learnt from
-    /// its frames, they are no round number, no other second has confirmed it, and the last of them may have
-    /// been overtaken. Whoever can wait observes what else comes, and then calls [`Timeline::settle`].
+    /// True if this frame begins a second before the length of the previous one is certain: that length is learnt from
+    /// its frames, is not a round number, no other second has confirmed it, and its last frames may have been
+    /// overtaken. A caller that can wait observes further frames, and then calls [`Timeline::settle`].
     #[inline]
     pub fn is_early(&self, header: &Header) -> bool {
         let ends = |seen: &Seen| header.second() > seen.newest && seen.is_unsure();
         self.seen.as_ref().is_some_and(ends)
     }
 
-    /// The newest second is as long as its frames tell by now.
+    /// Fixes the length of the newest second at the value that its frames show now.
     pub fn settle(&mut self) {
         if let Some(seen) = &mut self.seen {
             seen.settled = true;
         }
     }
 
-    /// Frames per second: given, from the extended data, or derived; nothing in the first second of
-    /// a stream that does not say.
+    /// Returns the frames per second: given, from the extended data, or derived. `None` in the first second of a stream
+    /// without a rate.
     ///
-    /// It is what the first second is seen to end with. Where so much was lost before that end that it is no
-    /// certain one, a rate just below a whole number of Mbit/s is taken for that number, and so is one that is
-    /// one or two below a multiple of a hundred; if later seconds end there as well, it is lowered again, and
-    /// the frames between look missing in one or two seconds only.
+    /// A derived rate is the observed length of the first second. If the end is uncertain because of losses, a rate
+    /// just below a whole number of Mbit/s is rounded up to it, and so is one that is one or two below a multiple of a
+    /// hundred. If later seconds end at the lower number as well, the rate is lowered again, and the frames in between
+    /// appear missing in one or two seconds only.
     pub fn frames_per_second(&self) -> Option<u64> {
         let seen = self.seen.as_ref().filter(|seen| !seen.segments.is_empty());
         seen.map(Seen::rate).or(self.given)
     }
 
-    /// The rate was learnt from frame numbers rather than told.
+    /// True if the rate was learnt from frame numbers.
     pub fn is_derived(&self) -> bool {
         let seen = self.seen.as_ref().filter(|seen| !seen.segments.is_empty());
         seen.is_some_and(|seen| seen.origin() == Origin::Derived)
     }
 
-    /// Second and frame number of an index, also of one that never came. In the first second of a
-    /// stream of unknown rate only that second's own frames have a position.
+    /// Returns second and frame number of an index, received or not. In the first second of a stream of unknown rate
+    /// only that second's own frames have a position.
     pub fn position(&self, index: i64) -> Option<(Second, u32)> {
         if index <= NOWHERE {
             return None;
@@ -201,24 +200,23 @@ impl Timeline {
         self.seen.as_ref()?.position(index)
     }
 
-    /// The instant of an index's first sample, once the rate is known.
+    /// Returns the instant of an index's first sample, once the rate is known.
     pub fn time(&self, index: i64) -> Option<Tai> {
         let rate = self.frames_per_second()?;
         let (second, frame) = self.position(index)?;
         Some(second.start().plus_ns(frame_ns(u64::from(frame), rate)))
     }
 
-    /// A rate told by the headers that frame numbers have refuted: what they tell, and at least how many
-    /// frames a second there are.
+    /// Returns a rate of the headers that frame numbers have refuted, and the minimum rate by the frames.
     pub fn refuted(&self) -> Option<(u64, u64)> {
         let seen = self.seen.as_ref()?;
         let shown = seen.numbers.proven();
         seen.told.filter(|&told| told < shown).map(|told| (told, shown))
     }
 
-    /// Frames that had no index because their second was taken to be shorter than it is: they are
-    /// missing beside the gaps between indices. Those of them that did come got [`NOWHERE`], so
-    /// whoever counts these as late counts them twice unless they are subtracted here.
+    /// Returns the number of frames without an index because their second was assumed to be too short: they are missing
+    /// in addition to the gaps between indices. Received frames among them got [`NOWHERE`]. A caller that counts these
+    /// as late must subtract them here.
     pub fn correction(&self) -> u64 {
         self.seen.as_ref().map_or(0, Seen::correction)
     }
@@ -251,7 +249,7 @@ impl Seen {
         self.origin = origin;
     }
 
-    /// Takes the rate from the extended data, if they tell one that has not passed already.
+    /// Takes the rate from the extended data, if it has one that is not exceeded already.
     fn read_rate(&mut self, header: &Header) {
         let rate = header.frames_per_second();
         let possible = self.numbers.shown()..=HIGHEST_RATE;
@@ -260,12 +258,12 @@ impl Seen {
         }
     }
 
-    /// Frames of the newest second, as they would be fixed if the next second began now.
+    /// Returns the frames of the newest second, as they would be fixed if the next second began now.
     fn rate(&self) -> u64 {
         self.rate_if(self.numbers.shown())
     }
 
-    /// The same, had frame numbers shown so many.
+    /// Returns the same, for this highest number of frames.
     fn rate_if(&self, shown: u64) -> u64 {
         let Some(last) = self.segments.last() else { return self.numbers.rate_of(shown) };
         if let Some(rate) = self.lowered(last.rate) {
@@ -278,13 +276,13 @@ impl Seen {
         if self.may_rise() && shown > last.rate { self.numbers.rate_of(shown) } else { last.rate }
     }
 
-    /// What is to be taken for the rate instead of this one, where that is too high.
+    /// Returns the rate to use in place of this one, if this one is too high.
     fn lowered(&self, rate: u64) -> Option<u64> {
         let may_fall = self.origin == Origin::Derived && self.segments.len() < 2 * SEGMENTS;
         if may_fall { self.numbers.rate_below(rate) } else { None }
     }
 
-    /// Until the first second ends, the header's rate may be read either way.
+    /// True until the first second ends, if the header's rate may be twice the true one.
     fn may_be_half(&self) -> bool {
         let even = self.segments.last().is_some_and(|last| last.rate.is_multiple_of(2));
         self.origin == Origin::PerhapsTwice && self.earliest == self.newest && even
@@ -312,14 +310,14 @@ impl Seen {
         if self.has_place(second, frame) { start + i64::from(frame) } else { NOWHERE }
     }
 
-    /// Index of frame 0 of a second, seen or to come.
+    /// Returns the index of frame 0 of a second, past or future.
     fn start(&self, second: Second, frame: u32) -> i64 {
         if second > self.newest {
             return self.newest_start + second.after(self.newest) * self.rate().cast_signed();
         }
         match self.segment_of(second) {
             Some(segment) => segment.start_of(second),
-            // The stream began at the end of a second, and frames of the next one came first.
+            // The stream began at the end of a second, and frames of the next one arrived first.
             None => {
                 let rate = self.rate_if(self.numbers.shown().max(u64::from(frame) + 1));
                 second.after(self.newest) * rate.cast_signed()
@@ -327,7 +325,7 @@ impl Seen {
         }
     }
 
-    /// Does the second have a frame of this number?
+    /// True if the second has a frame of this number.
     #[inline]
     fn has_place(&self, second: Second, frame: u32) -> bool {
         if second >= self.newest {
@@ -336,13 +334,13 @@ impl Seen {
         self.segment_of(second).is_none_or(|segment| u64::from(frame) < segment.rate)
     }
 
-    /// The stretch that a second before the newest lies in.
+    /// Returns the segment of a second before the newest.
     fn segment_of(&self, second: Second) -> Option<&Segment> {
         let until = self.segments.partition_point(|segment| segment.second <= second);
         self.segments.get(until.saturating_sub(1))
     }
 
-    /// Learns from a frame at the end of a row of so many.
+    /// Learns from a frame at the end of a run of `row` frames.
     fn learn(&mut self, header: &Header, row: u32) {
         let (second, frame) = (header.second(), header.frame_number());
         let valid = !header.invalid();
@@ -374,7 +372,7 @@ impl Seen {
         self.numbers.prove(frame);
     }
 
-    /// Fixes the length of the newest second, because a later one begins.
+    /// Fixes the length of the newest second when a later one begins.
     fn end_newest(&mut self) {
         let rate = self.rate();
         let known = self.segments.last().map(|last| last.rate);
@@ -416,12 +414,12 @@ impl Seen {
     }
 }
 
-/// Whether its time is taken to be true: an invalid frame's at the end of a row of many.
+/// True if the time of a frame is trusted: an invalid frame's only at the end of a long run.
 fn is_believed(header: &Header, row: u32) -> bool {
     !header.invalid() || row >= ROW
 }
 
-/// EDV 1 leaves open whether real samples are counted singly.
+/// EDV 1 does not define if real samples are counted singly.
 fn trust(header: &Header) -> Origin {
     match header.extended() {
         Extended::Nict { .. } if !header.complex() => Origin::PerhapsTwice,

@@ -1,48 +1,51 @@
-//! How many frames a second has, told by the numbers of the frames that came.
+//! Derives the number of frames per second from the numbers of received frames.
 //!
 //! ```text
 //! second  … ■ ■ ■ □ ■ ■ ■ ■ ■ ■ ■ ■ ■ ■ · · · ·│ a round rate       ■ came   □ did not
 //!               └──── looked at ──────┘└ lack ┘
 //! ```
 //!
-//! A second is as long as its frames show, or as long as the round rate above, if the last ones may have been
-//! lost. They were hardly lost if far more of them would lack in a row than ever lacks among those that came
-//! before. What one second leaves open the next ones decide: frames lost by chance are others in each
-//! second, so one number at which several seconds end is the end, once the frames of these seconds, taken
-//! together, show it as plainly.
+//! The length of a second is the number that its frames show, or the round rate above that, if the last frames may have
+//! been lost. Loss is unlikely if the gap up to the round rate is far longer than any gap among the frames before. The
+//! next seconds decide the cases that one second leaves open: random losses differ in each second, so a number at which
+//! several seconds end is the end, once the frames of these seconds together show it as plainly.
 //!
-//! Who marks a frame invalid doubts its samples, and perhaps its time. One that follows directly on the frame
-//! before tells the truth about its number: it is taken for one that came, and for the end of its own second.
-//! The highest number of all is told by valid frames alone.
+//! The sender of an invalid frame doubts its samples, and perhaps its time. The number of an invalid frame is trusted
+//! if it directly follows the previous frame: then it counts as received, and as the end of its own second. The highest
+//! number of all is taken from valid frames only.
 
-/// How far above the highest frame number a round rate may lie; as many frames as may be missing or
-/// still to come when the second ends.
+/// The largest distance of a round rate above the highest frame number; this many frames may be missing or outstanding
+/// when the second ends.
 pub(super) const SNAP: u64 = 64;
 
-/// Rates chosen by people are multiples of this where they are not round in bits …
+/// Rates chosen by people are multiples of this if they are not round in bits …
 const HUNDRED: u64 = 100;
 
-/// … so up to this many frames may be lost or overtaken just at the first boundary between seconds.
+/// … so up to this many frames may be lost or overtaken at the first boundary between seconds.
 const BOUNDARY: u64 = 2;
 
-/// The least number of frames, and twice as many as would lack, that show where a second ends. So many in
-/// a row also tell the truth where they are marked invalid.
+/// The minimum number of frames, and twice the length of the final gap, that show the end of a second. A run of this
+/// length also confirms the numbers of frames that are marked invalid.
 pub(super) const ROW: u32 = 16;
 
-/// So many frames are kept in mind.
+/// This many frames without a loss since the start of the stream show the end of its first second, if the final gap
+/// would be longer than a likely random loss.
+const FEW: u64 = 4;
+
+/// The number of latest frames that are remembered.
 const LOOKED_AT: u64 = u128::BITS as u64;
 
-/// Where so many seconds end alike, below what was taken for the rate, is the rate …
+/// If this many seconds have the same end, below the assumed rate, it is the rate …
 const ALIKE: u32 = 2;
 
-/// … or so many, where what would lack is no more than chance takes now and then.
+/// … or this many, if the final gap is no longer than a likely random loss.
 const ALIKE_NEARBY: u32 = 3;
 
-/// Frames that lack at the end lack in a row at least this many times as long as any row that lacks elsewhere …
+/// The final gap is at least this many times as long as any other gap …
 const PLAINLY: u32 = 3;
 
-/// … or, once so many seconds have ended alike, only longer than it: what is lost at the same place in every
-/// second is no chance, and its rows are no measure for what chance takes.
+/// … or, once this many seconds have had the same end, only longer than it: losses at the same position in every second
+/// are not random, and their gaps do not measure random losses.
 const ALIKE_PLAINLY: u32 = 4;
 
 /// Frame numbers have 24 bits.
@@ -51,33 +54,35 @@ pub(super) const HIGHEST_RATE: u64 = 1 << 24;
 /// The frame numbers of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
-    /// Rates that are round lie this many frames apart.
+    /// The distance between round rates, in frames.
     round: u64,
-    /// A second has at least so many frames: one more than the highest number of a valid frame.
+    /// The minimum number of frames per second: one more than the highest number of a valid frame.
     proven: u64,
-    /// Highest number in the newest second.
+    /// The highest number in the newest second.
     last: u32,
-    /// Which of the frames up to that one came in the newest second: the lowest bit is the last frame.
+    /// The received frames of the newest second up to that one: the lowest bit is the last frame.
     came: u128,
-    /// How the seconds before ended.
+    /// The ends of earlier seconds.
     ends: Ends,
+    /// The lowest number of the second in which the stream began; 0 in all others. Frames before it were not lost.
+    began: u32,
 }
 
-/// Seconds that ended alike.
+/// Seconds with the same end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// Frames that they showed themselves to have.
+    /// The number of frames that they show.
     shown: u64,
-    /// How many there were.
+    /// The number of such seconds.
     alike: u32,
-    /// How many ended earlier, since the first of them.
+    /// The number of seconds with an earlier end, since the first of them.
     earlier: u32,
-    /// The frames up to that end that came in any of them, as in [`Numbers::came`].
+    /// The frames up to that end that any of them received, as in `Numbers::came`.
     came: u128,
 }
 
 impl Numbers {
-    /// Begins with a frame that came at the end of a row of so many.
+    /// Starts with a frame at the end of a run of `row` frames.
     pub fn new(payload_bytes: u32, frame: u32, row: u32, valid: bool) -> Self {
         Numbers {
             round: round_step(payload_bytes),
@@ -85,19 +90,20 @@ impl Numbers {
             last: frame,
             came: lowest(row.into()),
             ends: Ends::default(),
+            began: frame.saturating_sub(row.saturating_sub(1)),
         }
     }
 
-    /// A second begins with a frame at the end of a row of so many.
+    /// Begins a second with a frame at the end of a run of `row` frames.
     pub fn begin_second(&mut self, frame: u32, row: u32, valid: bool) {
         self.ends = self.ends_now();
-        (self.last, self.came) = (frame, lowest(row.into()));
+        (self.last, self.came, self.began) = (frame, lowest(row.into()), 0);
         if valid {
             self.prove(frame);
         }
     }
 
-    /// A valid frame of the newest second came.
+    /// Adds a valid frame of the newest second.
     #[inline]
     pub fn came(&mut self, frame: u32) {
         let further = u64::from(frame.saturating_sub(self.last));
@@ -105,6 +111,7 @@ impl Numbers {
             self.came = if further < LOOKED_AT { self.came << further } else { 0 };
             self.last = frame;
         }
+        self.began = self.began.min(frame);
         let back = u64::from(self.last - frame);
         if back < LOOKED_AT {
             self.came |= 1 << back;
@@ -112,7 +119,7 @@ impl Numbers {
         self.prove(frame);
     }
 
-    /// An invalid frame of the newest second came: it counts if it lies among the last or follows directly.
+    /// Adds an invalid frame of the newest second: it counts if it is among the last ones or follows directly.
     pub fn came_invalid(&mut self, frame: u32) {
         if frame <= self.last.saturating_add(1) {
             let proven = self.proven;
@@ -121,31 +128,43 @@ impl Numbers {
         }
     }
 
-    /// Some second has a valid frame of this number.
+    /// Notes that some second has a valid frame of this number.
     #[inline]
     pub fn prove(&mut self, frame: u32) {
         self.proven = self.proven.max(u64::from(frame) + 1);
     }
 
-    /// A second has at least so many frames, by all valid ones.
+    /// Returns the minimum number of frames per second, by all valid frames.
     pub fn proven(&self) -> u64 {
         self.proven
     }
 
-    /// The same by all frames, also those of the newest second that are invalid.
+    /// Returns the minimum number by all frames, including invalid ones of the newest second.
     pub fn shown(&self) -> u64 {
         self.proven.max(u64::from(self.last) + 1)
     }
 
-    /// The rate, if the frames that came show so many: just that, where they show the end, or a round one.
+    /// Returns the rate for this number of frames: the number itself, if the received frames show the end, or a round
+    /// one.
     pub fn rate_of(&self, shown: u64) -> u64 {
         let round = snap(shown, self.round);
         let is_last = shown == u64::from(self.last) + 1;
-        if is_last && show_end(self.came, round - shown, PLAINLY) { shown } else { round }
+        let lack = round - shown;
+        let ends = show_end(self.came, lack, PLAINLY) || self.shows_end_from_its_beginning(lack);
+        if is_last && ends { shown } else { round }
     }
 
-    /// The true rate, where seconds that ended alike refute a higher one. The newest second counts as if it
-    /// ended now.
+    /// True if the stream began within this second, every frame since then arrived, and the run is so long that a final
+    /// gap of `lack` frames is implausible.
+    fn shows_end_from_its_beginning(&self, lack: u64) -> bool {
+        let known = u64::from(self.last - self.began) + 1;
+        let enough = if lack > BOUNDARY { FEW } else { ROW.into() };
+        let all = lowest(known.min(LOOKED_AT));
+        self.began > 0 && known >= enough && self.came & all == all
+    }
+
+    /// Returns the true rate, if seconds with the same end refute a higher one. The newest second counts as if it ended
+    /// now.
     pub fn rate_below(&self, rate: u64) -> Option<u64> {
         let ends = self.ends_now();
         let lack = rate.checked_sub(ends.shown).filter(|&lack| lack > 0)?;
@@ -158,12 +177,12 @@ impl Numbers {
         refuted.then_some(ends.shown)
     }
 
-    /// Whether nobody would choose this rate.
+    /// True if a rate is unlikely to be chosen.
     pub fn is_odd(&self, rate: u64) -> bool {
         !rate.is_multiple_of(self.round) && !rate.is_multiple_of(HUNDRED)
     }
 
-    /// How seconds ended, if the newest ends now.
+    /// Returns the ends of seconds as if the newest ended now.
     fn ends_now(&self) -> Ends {
         let Ends { shown, alike, earlier, came } = self.ends;
         let now = u64::from(self.last) + 1;
@@ -171,14 +190,14 @@ impl Numbers {
         if now == shown {
             return Ends { alike: alike.saturating_add(1), came: came | self.came, ..self.ends };
         }
-        // An end beyond all valid frames was shown by invalid ones: nobody heeds it that comes no more.
+        // An end beyond all valid frames was shown by invalid ones: it is ignored if it does not occur again.
         let outdated = now > shown || (earlier >= alike && now >= self.proven);
         if outdated { anew } else { Ends { earlier: earlier.saturating_add(1), ..self.ends } }
     }
 }
 
-/// Whether a second ends behind frames of which these came, rather than so many frames later: those are more than
-/// so many times the longest row that did not come.
+/// True if the second ends after these frames and not `lack` frames later: `lack` is more than `times` the longest gap
+/// among them.
 fn show_end(came: u128, lack: u64, times: u32) -> bool {
     let looked_at = u64::from(ROW).max(2 * lack).min(LOOKED_AT);
     let mut absent = !came & lowest(looked_at);
@@ -191,12 +210,12 @@ fn show_end(came: u128, lack: u64, times: u32) -> bool {
     few && u64::from(times) * in_a_row < lack
 }
 
-/// So many of the lowest bits.
+/// Returns a mask of the lowest `bits` bits.
 fn lowest(bits: u64) -> u128 {
     if bits < LOOKED_AT { (1 << bits) - 1 } else { u128::MAX }
 }
 
-/// Frames per second that make a whole number of Mbit/s are multiples of this.
+/// Returns the step between frame rates that make a whole number of Mbit/s.
 fn round_step(payload_bytes: u32) -> u64 {
     let (mut step, mut rest) = (1_000_000, u64::from(payload_bytes) * 8);
     while rest != 0 {
@@ -205,7 +224,7 @@ fn round_step(payload_bytes: u32) -> u64 {
     1_000_000 / step
 }
 
-/// The next round rate if it is near, else the next hundred if it is very near, else `shown` itself.
+/// Returns the next round rate if it is near, else the next hundred if it is very near, else `shown` itself.
 fn snap(shown: u64, round: u64) -> u64 {
     let near = |step: u64, reach: u64| {
         let up = shown.next_multiple_of(step);
@@ -220,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// What of the last frames came: `true` for all but those so far back.
+    /// Returns the received frames among the last ones: all except those at these distances.
     fn all_but(back: &[u32]) -> u128 {
         back.iter().fold(u128::MAX, |came, &back| came & !(1 << back))
     }
@@ -277,7 +296,7 @@ mod tests {
             }
             let last = *came.iter().max().unwrap();
             prop_assert_eq!(known.last, last);
-            // One that came when it was too far behind to be looked at is so for ever.
+            // A frame outside the remembered range stays outside.
             for back in 0..LOOKED_AT as u32 {
                 let told = known.came >> back & 1 == 1;
                 prop_assert_eq!(told, last.checked_sub(back).is_some_and(|n| came.contains(&n)));

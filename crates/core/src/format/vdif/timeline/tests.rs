@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const MIDNIGHT: u32 = 86_400;
 
-/// A header of one thread of 8032-byte frames.
+/// Returns a header of one thread of 8032-byte frames.
 fn header(second: Second, frame: u32) -> Header {
     let mut header = Header::default().with_frame_bytes(8032).with_reference_epoch(53);
     header.set_time(second, frame);
@@ -21,7 +21,7 @@ fn at_second(n: usize) -> Second {
     at(n as u32)
 }
 
-/// What the thread sends: `count` frames from frame `from` of second `start`.
+/// Returns the frames of the thread: `count` frames from frame `from` of second `start`.
 fn sent(start: Second, from: u32, count: u32, rate: u32) -> impl Iterator<Item = (Second, u32)> {
     (from..from + count).map(move |n| (Second(start.0 + i64::from(n / rate)), n % rate))
 }
@@ -112,7 +112,7 @@ fn a_second_of_an_odd_rate_is_early_until_one_before_it_has_confirmed_the_rate()
         timeline.observe(&header);
     }
     assert_eq!(early, [1, 2], "the second border confirms what the first one showed");
-    // Told by anybody, or round, there is nothing to wait for.
+    // If the rate is given, or round, waiting is not necessary.
     for (given, last) in [(Some(3907), 3906), (None, 3999), (None, 3998)] {
         let mut timeline = Timeline::new(given);
         timeline.observe(&header(at(0), last));
@@ -154,7 +154,7 @@ proptest! {
         rate in prop::sample::select(vec![20u32, 64, 98, 99, 100, 469, 600, 1000, 3936, 3999, 4000]),
         words in 4u32..1100, from in any::<prop::sample::Index>(),
     ) {
-        // At the end of a second too few come before the border to show where it lies.
+        // At the end of a second too few frames arrive before the boundary to show its position.
         let from = from.index(rate as usize - 16) as u32 / 2;
         let mut timeline = Timeline::new(None);
         for (n, (second, frame)) in sent(at(0), from, 5 * rate, rate).enumerate() {
@@ -178,7 +178,7 @@ proptest! {
             sent.extend(frames.map(|frame| (at_second(n), frame)));
         }
         if swapped {
-            // The last of each second comes behind the first of the next.
+            // The last frame of each second arrives after the first of the next.
             for k in 1..sent.len() {
                 if sent[k].1 == 0 {
                     sent.swap(k - 1, k);
@@ -206,13 +206,28 @@ proptest! {
     ) {
         let mut timeline = Timeline::new(None);
         for (second, frame) in sent(at(0), 0, 6 * shown, shown) {
-            // Of the first second frames shortly before its end are lost, so it may be longer.
+            // Frames shortly before the end of the first second are lost, so it may be longer.
             let gone = second == at(0) && (shown - 2 - lost..shown - 2).contains(&frame);
             if !gone {
                 timeline.observe(&header(second, frame).with_frame_bytes(words * 8));
             }
         }
         prop_assert_eq!(timeline.frames_per_second(), Some(u64::from(shown)));
+    }
+}
+
+#[test]
+fn a_stream_that_begins_late_in_a_second_invents_no_frame_at_its_end() {
+    // With 1000 bytes of payload, 125 frames a second are a whole number of Mbit/s.
+    for (rate, begins) in [(100, 66), (100, 90), (110, 40), (110, 95), (200, 170), (990, 980)] {
+        let mut timeline = Timeline::new(None);
+        for (n, (second, frame)) in sent(at(100), begins, 3 * rate, rate).enumerate() {
+            let header = header(second, frame).with_frame_bytes(1032);
+            let index = n as i64 + i64::from(begins);
+            assert_eq!(timeline.observe(&header), index, "{rate} from {begins}");
+        }
+        assert_eq!(timeline.frames_per_second(), Some(rate.into()));
+        assert_eq!(timeline.correction(), 0);
     }
 }
 
@@ -365,7 +380,7 @@ fn a_sender_that_raises_its_rate_for_ever_is_not_followed_for_ever() {
     assert_eq!(timeline.observe(&header(at(1000), 1_000_000)), NOWHERE);
 }
 
-/// A stream, what is lost of it, and how much the rest overtakes one another.
+/// A stream, its losses, and its reordering.
 #[derive(Clone, Debug)]
 struct Course {
     rate: u32,
@@ -378,7 +393,7 @@ struct Course {
 }
 
 fn course() -> impl Strategy<Value = Course> {
-    // Round rates, and others too far below the next round one to be taken for it.
+    // Round rates, and others that are too far below the next round one to be confused with it.
     let rate = prop_oneof![(1u32..6).prop_map(|n| 125 * n), (4u32..9).prop_map(|n| 125 * n - 60)];
     (rate, any::<bool>()).prop_flat_map(|(rate, told)| {
         (
@@ -401,11 +416,11 @@ fn course() -> impl Strategy<Value = Course> {
 }
 
 impl Course {
-    /// Frames in the order of arrival, each with its number since frame 0 of the first second.
+    /// Returns the frames in order of arrival, each with its number since frame 0 of the first second.
     fn arrivals(&self) -> Vec<(u32, Header)> {
         let lost = |n: u32| self.lost.iter().any(|&(at, count)| (at..at + count).contains(&n));
         let skipped = |n: u32| self.skipped == Some(n / self.rate);
-        // The leap second and the epoch's end lie in the midst of it.
+        // The leap second and the end of the epoch are in the middle of it.
         let start = Second::of(33, 184 * MIDNIGHT - 2);
         let mut arrivals: Vec<_> = sent(start, self.from, self.count, self.rate)
             .zip(self.from..)
@@ -501,14 +516,14 @@ fn no_index_however_strange_makes_the_way_back_fail() {
     assert_eq!(timeline.position(NOWHERE), None);
 }
 
-/// What happens to frames on their way.
+/// The losses of frames in transit.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
-    /// Any frame may be hit, of a thousand so many.
+    /// Random losses of single frames, per thousand.
     Scattered(u32),
-    /// Runs of this length, and of a thousand frames so many in all.
+    /// Runs of this length, and this many lost frames per thousand in all.
     Bursts(u32, u32),
-    /// The same numbers in every second, of a thousand so many, but not the last.
+    /// The same numbers in every second except the last, per thousand.
     Alike(u32),
 }
 
@@ -536,7 +551,7 @@ fn harm() -> impl Strategy<Value = Harm> {
     ]
 }
 
-/// Frames a second, as stations use them and just beside.
+/// Frames per second as stations use them, and values next to those.
 fn station_rate() -> impl Strategy<Value = u32> {
     let usual = vec![
         20u32, 25, 50, 64, 100, 125, 200, 250, 400, 469, 500, 625, 1000, 1250, 1600, 1953, 2000,
@@ -550,13 +565,13 @@ fn station_rate() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// Bytes of a frame that rates are often round for, and of any other.
+/// Bytes of a frame that give round rates, and others.
 fn frame_bytes() -> impl Strategy<Value = u32> {
     let usual = prop::sample::select(vec![1032u32, 1056, 2032, 5032, 8032, 8224]);
     prop_oneof![usual, (5u32..1100).prop_map(|words| words * 8)]
 }
 
-/// Enough of them that one number that every second ends at is lost in few.
+/// Enough seconds that a number at which all of them end is rarely lost.
 const SECONDS: u32 = 9;
 
 proptest! {
@@ -568,7 +583,7 @@ proptest! {
     ) {
         let mut timeline = Timeline::new(None);
         for (n, (second, frame)) in sent(at(0), 0, 4 * rate, rate).enumerate() {
-            // That the very first is valid, or many in a row are not, is another test's matter.
+            // Other tests cover an invalid first frame and a run of invalid frames.
             let invalid = n > 0 && harm.hits(seed, (second.0 - at(0).0) as u32, frame, rate);
             let header = header(second, frame).with_frame_bytes(bytes).with_invalid(invalid);
             prop_assert_eq!(timeline.observe(&header), n as i64);
@@ -625,7 +640,7 @@ proptest! {
                     false => good.with_reference_epoch(epoch).with_seconds(seconds),
                 };
                 let strange = strange.with_frame_bytes(bytes).with_invalid(true);
-                // The next of all would be no garbage.
+                // The next frame in order would not be a wrong one.
                 if (strange.second(), strange.frame_number()) != (second, frame + 1) {
                     timeline.observe(&strange.with_frame_number(number));
                 }
@@ -636,7 +651,7 @@ proptest! {
     }
 }
 
-/// Observes seconds of `rate` frames, which `sent` may alter or leave out, and returns index less number.
+/// Observes seconds of `rate` frames, which `sent` may change or leave out, and returns index minus number.
 fn drift(
     timeline: &mut Timeline,
     rate: u32,

@@ -1,4 +1,4 @@
-//! How the time in the frames stood against the host's clock, of a scan whose recorder died before it wrote that down.
+//! Tests of the clock check for a scan whose recorder died before it wrote the clock offset.
 
 use super::*;
 
@@ -16,11 +16,11 @@ fn the_records_of_blocks_tell_how_a_stream_stood_against_the_hosts_clock() {
     let clock = |stream: usize| scan.streams[stream].account.clone().unwrap().clock;
     for stream in 0..2 {
         let clock = clock(stream).expect("its frames carry a time");
-        // Each frame came at the very time that it carries.
+        // Each frame arrived at the very time that it carries.
         assert_eq!((clock.behind_ns, clock.least_ns, clock.most_ns), (0, 0, 0), "{stream}");
         let blocks = scan.streams[stream].blocks.iter().map(|it| it.block.seen);
         let (first, last) = (blocks.clone().min().unwrap(), blocks.max().unwrap());
-        // The last ones may have come too soon after those before to be looked at.
+        // The last frames may have arrived too soon after earlier ones to be checked.
         assert!(clock.over_ns <= last.since(first) && clock.over_ns > last.since(first) / 2);
         let summary = scan.manifest.streams[stream].account.as_ref().unwrap();
         assert_eq!(summary.clock, Some(clock));

@@ -1,9 +1,9 @@
-//! What a recorder left that died, or was cut off.
+//! Tests of scans whose recorder died or was interrupted.
 
 use std::fs;
 use std::path::Path;
 
-use fullbore_core::account::Verdict;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::manifest::{Format, Manifest};
 
 use super::*;
@@ -32,7 +32,7 @@ fn a_scan_whose_recorder_died_is_sealed_with_every_block_and_its_account() {
 #[test]
 fn blocks_that_were_written_and_not_recorded_are_kept_and_marked_unverified() {
     let store = Store::new(2);
-    // The last block of a headerless stream cannot be told from space that was never written.
+    // The last block of a headerless stream cannot be distinguished from space that was never written.
     let headerless = StreamPlan::raw("c").frames(992).fill(Fill::Pattern(0x5555_5555));
     let plans = [plans().remove(0), plans().remove(1), headerless].map(|it| it.unrecorded(2));
     let laid = store.lay_down("r1_a", &plans);
@@ -70,7 +70,7 @@ fn a_rate_that_no_manifest_had_yet_is_learnt_from_the_index() {
     for member in 0..2 {
         let path = laid.manifest_path(0, member);
         let mut manifest = Manifest::from_json(&fs::read(&path).unwrap()).unwrap();
-        let Format::Vdif { frames_per_second, .. } = &mut manifest.streams[0].format else {
+        let Format::Frames { frames_per_second, .. } = &mut manifest.streams[0].format else {
             unreachable!("the plan is VDIF")
         };
         *frames_per_second = None;
@@ -86,11 +86,37 @@ fn a_rate_that_no_manifest_had_yet_is_learnt_from_the_index() {
 }
 
 #[test]
+fn blocks_without_a_record_tell_the_rate_by_their_frames_where_nothing_else_does() {
+    for (members, unrecorded) in [(1, 1000), (1, 31), (1, 30), (2, 1000)] {
+        let store = Store::new(members);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unrecorded(unrecorded)]);
+        for member in 0..members {
+            let path = laid.manifest_path(0, member);
+            let mut manifest = Manifest::from_json(&fs::read(&path).unwrap()).unwrap();
+            let Format::Frames { frames_per_second, .. } = &mut manifest.streams[0].format else {
+                unreachable!("the plan is VDIF")
+            };
+            *frames_per_second = None;
+            fs::write(&path, manifest.to_json()).unwrap();
+        }
+        recovered(&store, &laid);
+        let scan = opened(&store, &laid);
+        assert_eq!(scan.streams[0].frames_per_second(), Some(RATE), "{members} {unrecorded}");
+        let account = scan.streams[0].account.as_ref().unwrap();
+        let times = |account: &Account| (account.first.unwrap().time, account.last.unwrap().time);
+        assert_eq!(times(account), times(&laid.accounts[0]), "{members} {unrecorded}");
+        let (armed, stopped) = (scan.manifest.armed, scan.manifest.stopped);
+        let lasted = stopped.map(|stopped| stopped.since(armed));
+        assert!(lasted.is_none_or(|ns| ns < 60_000_000_000), "{stopped:?}");
+    }
+}
+
+#[test]
 fn a_chunk_is_cut_at_the_first_block_after_the_mark_that_is_not_whole() {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unmarked(4)]);
     let scan = opened(&store, &laid);
-    // Members hold 16 blocks each, dealt by threes; 29 is the last but one of its chunk.
+    // Members hold 16 blocks each, distributed by threes; 29 is the last but one of its chunk.
     let placed = &scan.streams[0].blocks[28];
     assert_eq!(placed.block.offset, 16384);
     let mut chunk = fs::read(placed.path.as_path()).unwrap();
@@ -164,9 +190,9 @@ fn a_recovery_that_dies_at_any_step_can_be_run_again_with_the_same_result() {
     let expected = result(&store, &laid);
     for steps in 0.. {
         let (store, laid) = damaged();
-        crate::store::dying::after(steps);
+        crate::store::crash_hooks::after(steps);
         let died = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).is_err();
-        crate::store::dying::after(u32::MAX);
+        crate::store::crash_hooks::after(u32::MAX);
         if !died {
             assert!(steps > 15, "only {steps} steps were seen");
             break;

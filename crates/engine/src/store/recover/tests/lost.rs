@@ -1,4 +1,4 @@
-//! What is left of scans that lost an index, or every manifest.
+//! Tests of scans that lost an index, or every manifest.
 
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
@@ -114,10 +114,10 @@ fn files_that_were_renamed_are_told_from_others_without_any_manifest() {
     }
 }
 
-/// A rate that nobody gave.
+/// Returns the format with a rate that was learnt, not configured.
 fn derived(format: &Format) -> Format {
     let mut format = format.clone();
-    if let Format::Vdif { derived, .. } = &mut format {
+    if let Format::Frames { derived, .. } = &mut format {
         *derived = true;
     }
     format
@@ -180,7 +180,7 @@ fn streams_that_lost_nothing_keep_account_and_verdict_when_another_lost_its_inde
         let account = scan.streams[0].account.as_ref().unwrap();
         assert!(account.verdict > Verdict::Proven && account.unverified > 0, "{account:?}");
         assert_eq!(recovery.state, State::Recovered);
-        // Built anew once more, what was unverified stays so.
+        // After another rebuild, unverified blocks are still unverified.
         let again = recovered_with(&store, &laid, Options { reindex: true, ..Options::default() });
         assert!(again.streams.iter().all(|stream| stream.intact));
         assert_eq!(opened(&store, &laid).streams[0].account.as_ref(), Some(account));
@@ -220,7 +220,7 @@ fn no_block_is_told_as_lost_where_all_frames_were_found() {
     for plan in [StreamPlan::raw("a"), StreamPlan::varying("a"), StreamPlan::vdif("a")] {
         let store = Store::new(2);
         let laid = store.lay_down("r1_a", &[plan]);
-        // Neither how blocks were cut is known, nor how many are in a chunk.
+        // Neither the block size nor the number of blocks in a chunk is known.
         forget_manifests(&laid, 2);
         (0..2).for_each(|member| fs::remove_file(laid.index_path(0, member)).unwrap());
         let recovery = recovered(&store, &laid);
@@ -254,7 +254,7 @@ fn a_manifest_made_anew_tells_from_when_until_when_and_what_tells_so() {
         for chunk in laid.chunks(0) {
             let file = fs::File::options().write(true).open(laid.chunk_path(0, chunk));
             let written = UNIX_EPOCH + Duration::from_secs(1_700_000_000 + u64::from(chunk));
-            // A chunk that was still being filled does not lie there, and is none of those that matter here.
+            // A chunk that was still being filled is not there, and does not matter here.
             if let Ok(file) = file {
                 file.set_modified(written).unwrap();
             }
@@ -263,7 +263,7 @@ fn a_manifest_made_anew_tells_from_when_until_when_and_what_tells_so() {
         let manifest = opened(&store, &laid).manifest;
         (manifest.armed, manifest.stopped.unwrap(), manifest.times)
     };
-    // All blocks of these scans say that they were received at one time.
+    // All blocks of these scans have the same arrival time.
     let last = start().plus_ns(999 * 10_000_000);
     let by_frames = (start(), last, Some(Times::Frames));
     assert_eq!(times(StreamPlan::vdif("a")), by_frames);

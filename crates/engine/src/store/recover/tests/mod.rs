@@ -1,4 +1,4 @@
-//! Scans with all kinds of damage, laid down to the byte, recovered and verified.
+//! Recovers and verifies scans with all kinds of damage, built byte by byte.
 
 mod clock;
 mod died;

@@ -1,25 +1,27 @@
-//! What was kept of blocks that were not full.
+//! Tests of journalled partial blocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::gap::Gap;
 use fullbore_core::index::{self, Entry};
-use fullbore_core::tail::{Codec, Entry as TailEntry, Picture, Piece, tail_file};
+use fullbore_core::partial_block::{
+    BlockState, Codec, Entry as TailEntry, Snapshot, partial_block_file,
+};
 use fullbore_core::time::Tai;
 
 use super::*;
-use crate::store::dying;
+use crate::store::crash_hooks;
 use crate::store::inventory::side_file;
-use crate::store::tails::litter_in;
+use crate::store::partial_blocks::litter_in;
 
-/// Takes the last blocks of a stream out of chunk and index, as if they had never been full. Gives what a recorder had
-/// copied of them.
+/// Removes the last blocks of a stream from chunk and index, as if they had never been full. Returns the journal file
+/// that a recorder would have written.
 fn taken_out(laid: &Laid, stream: usize, count: usize) -> Vec<u8> {
     let blocks = &laid.blocks[stream];
     let (kept, taken) = blocks.split_at(blocks.len() - count);
     let geometry = laid.manifest.streams[stream].geometry.unwrap();
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<BlockState> = Vec::new();
     for (member, block) in taken.iter().rev() {
         let whole = laid.chunk_path(stream, block.chunk);
         let part = laid
@@ -32,7 +34,7 @@ fn taken_out(laid: &Laid, stream: usize, count: usize) -> Vec<u8> {
         let (gaps, lengths) = cut_index(laid, stream, &index, block.sequence);
         pieces.insert(
             0,
-            Piece {
+            BlockState {
                 first: block.first,
                 bytes: block.bytes,
                 frames: block.frames,
@@ -57,12 +59,12 @@ fn taken_out(laid: &Laid, stream: usize, count: usize) -> Vec<u8> {
         }
     }
     let sequence = taken[0].1.sequence;
-    let picture = Picture { sequence, at: Tai(1), geometry, pieces };
-    codec.encode(&TailEntry::Picture(picture), &mut tail);
+    let snapshot = Snapshot { sequence, at: Tai(1), geometry, blocks: pieces };
+    codec.encode(&TailEntry::Snapshot(snapshot), &mut tail);
     tail
 }
 
-/// Takes the records of a block out of an index, with gaps told behind it.
+/// Removes the records of a block from an index, and the gap records behind it.
 fn cut_index(laid: &Laid, stream: usize, path: &Path, gone: u64) -> (Vec<Gap>, Vec<u16>) {
     let codec = index::Codec::of_scan(laid.manifest.uuid);
     let (entries, _) = codec.decode_file(&fs::read(path).unwrap());
@@ -85,7 +87,7 @@ fn cut_index(laid: &Laid, stream: usize, path: &Path, gone: u64) -> (Vec<Gap>, V
 }
 
 fn put_tail(laid: &Laid, stream: usize, member: usize, sequence: u64, tail: &[u8]) -> PathBuf {
-    let path = side_file(&laid.directory(stream, member), &tail_file(sequence));
+    let path = side_file(&laid.directory(stream, member), &partial_block_file(sequence));
     fs::write(&path, tail).unwrap();
     path
 }
@@ -191,7 +193,7 @@ fn of_two_tails_the_one_that_goes_on_is_taken() {
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unsealed()]);
     let both = taken_out(&laid, 0, 2);
     put_tail(&laid, 0, 0, first_taken(&laid, 0, 2), &both);
-    // One that is a picture of an earlier moment, on the other member.
+    // A snapshot of an earlier moment, on the other member.
     let cut = both.len() / 2;
     put_tail(&laid, 0, 1, first_taken(&laid, 0, 2), &both[..cut]);
     let recovery = recovered(&store, &laid);
@@ -210,9 +212,9 @@ fn a_recovery_that_dies_anywhere_is_done_again_with_the_same_result() {
             let tail = taken_out(&laid, stream, 2);
             put_tail(&laid, stream, stream, first_taken(&laid, stream, 2), &tail);
         }
-        dying::after(steps);
+        crash_hooks::after(steps);
         let died = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).is_err();
-        dying::after(u32::MAX);
+        crash_hooks::after(u32::MAX);
         if !died {
             assert!(steps > 12, "it died at {steps} places only");
             return;

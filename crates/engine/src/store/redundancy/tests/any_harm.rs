@@ -1,27 +1,27 @@
-//! Whatever happens to members and files, together and more than parity makes up for: what can be read is read right, what
-//! is lost is named exactly, and what is left of redundancy is what is said.
+//! Property tests of any damage to members and files, also beyond what parity can restore: readable data is read
+//! correctly, losses are reported exactly, and the remaining redundancy is reported correctly.
 //!
-//! The judge knows the stripes as they were made, and compares every file with what it held then; it calls no code that
-//! reads, checks or repairs.
+//! The judge knows the stripes as they were made, and compares every file with its original content. It calls no code
+//! that reads, checks or repairs.
 
 use super::*;
 use crate::store::inventory::Inventory;
 use crate::store::redundancy::{records_file, stripes_of};
 
-/// What happens to a member or to a file. Files are those of chunks and of parity, in the order of their names.
+/// Damage to a member or a file. Files are those of chunks and of parity, in the order of their names.
 #[derive(Clone, Debug)]
 enum Harm {
     /// A member is lost.
     Lose(prop::sample::Index),
-    /// A bit of a file is another.
+    /// One bit of a file is flipped.
     Flip(prop::sample::Index, usize),
-    /// A file ends too early.
+    /// A file is truncated.
     Cut(prop::sample::Index, usize),
-    /// A file is not there.
+    /// A file is removed.
     Remove(prop::sample::Index),
-    /// A file holds what another should.
+    /// A file has the content of another.
     Confuse(prop::sample::Index, prop::sample::Index),
-    /// Nobody can read what lies beside a parity chunk.
+    /// The metadata beside a parity chunk is unreadable.
     Forget(prop::sample::Index),
 }
 
@@ -42,11 +42,11 @@ fn harms() -> impl Strategy<Value = Vec<Harm>> {
 struct Shard {
     root: PathBuf,
     path: PathBuf,
-    /// What lies beside it, if it is parity.
-    sheet: Option<PathBuf>,
+    /// The metadata file, if it is parity.
+    metadata: Option<PathBuf>,
     whole: Vec<u8>,
     sheet_whole: Vec<u8>,
-    /// Its blocks, if it is data: number, and where in the file.
+    /// The blocks, if it is data: number, and range in the file.
     blocks: Vec<(u64, std::ops::Range<usize>)>,
 }
 
@@ -57,22 +57,22 @@ struct Striped {
     parity: Vec<Shard>,
 }
 
-/// What can be read of a scan, by those who know what it was.
+/// Computes the readable part of a scan from its original content.
 struct Judge {
-    /// Of each stream its stripes.
+    /// The stripes of each stream.
     streams: Vec<Vec<Striped>>,
 }
 
-/// What of a scan lies where, with these members.
+/// The expected state of a scan, with these members.
 struct Judged {
     /// Blocks of each stream that can be read.
     readable: Vec<BTreeSet<u64>>,
-    /// Of each stream the blocks that nobody tells of.
+    /// Blocks of each stream that are in no index and no metadata.
     unknown: Vec<u64>,
     stripes: u64,
     lost: u64,
     unprotected: u64,
-    /// Files of data chunks of which something cannot be read, though it is known what they held.
+    /// Files of data chunks that cannot be read in full, although their metadata is known.
     beyond: Vec<PathBuf>,
 }
 
@@ -88,7 +88,7 @@ impl Judge {
                 let data = stripe.data.iter().map(|chunk| Shard {
                     root: roots[chunk.root.unwrap()].clone(),
                     path: chunk.path.to_path_buf(),
-                    sheet: None,
+                    metadata: None,
                     whole: read(&chunk.path),
                     sheet_whole: Vec::new(),
                     blocks: chunk
@@ -105,12 +105,12 @@ impl Judge {
                 let parity = stripe.parity.iter().enumerate().map(|(shard, chunk)| {
                     let chunk = chunk.as_ref().unwrap();
                     let side = chunk.path.parent().unwrap();
-                    let sheet = side.join(records_file(&name, stripe.number, shard));
+                    let metadata = side.join(records_file(&name, stripe.number, shard));
                     Shard {
                         root: roots[chunk.root].clone(),
                         path: chunk.path.to_path_buf(),
-                        sheet_whole: read(&sheet),
-                        sheet: Some(sheet),
+                        sheet_whole: read(&metadata),
+                        metadata: Some(metadata),
                         whole: read(&chunk.path),
                         blocks: Vec::new(),
                     }
@@ -143,7 +143,8 @@ impl Judge {
         judged
     }
 
-    /// So many more of these members may be lost, whichever they are, and all that can be read now still be read.
+    /// Returns the number of further members, whichever they are, that may be lost without losing anything that can be
+    /// read now.
     fn may_lose(&self, given: &[PathBuf]) -> usize {
         let now = self.judge(given).readable;
         let stays = |left: &[PathBuf]| {
@@ -158,7 +159,7 @@ impl Judge {
     }
 }
 
-/// What is left of these when so many are lost, in every way.
+/// Returns all subsets that remain when this many are lost.
 fn subsets(of: &[PathBuf], lost: usize) -> Vec<Vec<PathBuf>> {
     (0u32..1 << of.len())
         .filter(|mask| mask.count_ones() as usize == lost)
@@ -170,7 +171,7 @@ fn subsets(of: &[PathBuf], lost: usize) -> Vec<Vec<PathBuf>> {
 }
 
 impl Shard {
-    /// What is there of it.
+    /// Returns its current bytes.
     fn bytes(&self, given: &[PathBuf]) -> Vec<u8> {
         match given.contains(&self.root) {
             true => std::fs::read(&self.path).unwrap_or_default(),
@@ -179,19 +180,19 @@ impl Shard {
     }
 
     fn is_told_of(&self, given: &[PathBuf]) -> bool {
-        let sheet = self.sheet.as_ref().filter(|_| given.contains(&self.root));
-        sheet.is_some_and(|it| std::fs::read(it).is_ok_and(|bytes| bytes == self.sheet_whole))
+        let metadata = self.metadata.as_ref().filter(|_| given.contains(&self.root));
+        metadata.is_some_and(|it| std::fs::read(it).is_ok_and(|bytes| bytes == self.sheet_whole))
     }
 
-    /// Pieces of it that are not what they were: its blocks, or rows of parity.
+    /// Returns the parts that have changed: blocks, or rows of parity.
     fn bad(&self, given: &[PathBuf], row_bytes: usize) -> Vec<std::ops::Range<usize>> {
         let rows = (0..self.whole.len()).step_by(row_bytes);
-        let pieces: Vec<std::ops::Range<usize>> = match &self.sheet {
+        let pieces: Vec<std::ops::Range<usize>> = match &self.metadata {
             None => self.blocks.iter().map(|(_, range)| range.clone()).collect(),
             Some(_) => rows.map(|at| at..self.whole.len().min(at + row_bytes)).collect(),
         };
-        // Parity that nobody tells of is none.
-        if self.sheet.is_some() && !self.is_told_of(given) {
+        // Parity without metadata does not count.
+        if self.metadata.is_some() && !self.is_told_of(given) {
             return pieces;
         }
         let is = self.bytes(given);
@@ -203,7 +204,7 @@ impl Shard {
 }
 
 impl Judged {
-    /// Takes a stripe of the newest stream.
+    /// Adds a stripe of the newest stream.
     fn take(&mut self, stripe: &Striped, given: &[PathBuf]) {
         let (readable, unknown) =
             (self.readable.last_mut().unwrap(), self.unknown.last_mut().unwrap());
@@ -243,7 +244,7 @@ impl Judged {
     }
 }
 
-/// Does it to the members and files that are left. Members that are lost are taken out of `roots`.
+/// Applies the damage to the remaining members and files. Lost members are removed from `roots`.
 fn harm(harm: &Harm, roots: &mut Vec<PathBuf>) {
     let all: Vec<PathBuf> = roots.iter().flat_map(|root| files(root)).collect();
     let chosen =
@@ -281,20 +282,20 @@ fn harm(harm: &Harm, roots: &mut Vec<PathBuf>) {
         Harm::Forget(index) => {
             let parity = |path: &&PathBuf| path.to_string_lossy().contains(".parity");
             if let Some(path) = chosen(index).filter(parity) {
-                let sheet = path.to_string_lossy().replace(".parity", ".stripe");
-                if Path::new(&sheet).is_file() {
-                    flip(Path::new(&sheet), 100);
+                let metadata = path.to_string_lossy().replace(".parity", ".stripe");
+                if Path::new(&metadata).is_file() {
+                    flip(Path::new(&metadata), 100);
                 }
             }
         }
     }
 }
 
-/// Blocks of each stream that can be had, by number.
+/// Returns the readable blocks of each stream, by number.
 fn had(roots: &[PathBuf], laid: &Laid) -> Vec<std::collections::BTreeMap<u64, Vec<u8>>> {
     let scan = Scan::open(roots, &laid.name).unwrap();
     let settings = Settings { ahead_bytes: 0, reads_per_device: 1, ..Settings::default() };
-    let of = |stream: &crate::store::reader::Stream| {
+    let of = |stream: &crate::store::reader::StoredStream| {
         let items = stream.read(0..stream.blocks.len(), settings).unwrap();
         let blocks = items.filter_map(|item| match item {
             Item::Block(block) => Some((block.placed.block.sequence, block.bytes().to_vec())),
@@ -305,7 +306,7 @@ fn had(roots: &[PathBuf], laid: &Laid) -> Vec<std::collections::BTreeMap<u64, Ve
     scan.streams.iter().map(of).collect()
 }
 
-/// Holds what is read against what must be, block by block.
+/// Compares the data read with the expected data, block by block.
 fn check_had(
     laid: &Laid,
     roots: &[PathBuf],
@@ -361,11 +362,11 @@ proptest! {
             prop_assert_eq!(left.may_lose, most, "{:?}", found.findings);
         }
         for path in &judged.beyond {
-            let named = |it: &crate::store::finding::Finding| it.file.as_ref() == Some(path);
+            let named = |it: &crate::store::diagnostics::Diagnostic| it.file.as_ref() == Some(path);
             prop_assert!(found.findings.iter().any(named), "{} is not named", path.display());
         }
         for (number, stream) in found.streams.iter().enumerate() {
-            // To the block; frames of a block that nobody tells of are known where it is known which are missing.
+            // Exact to the block; the frames of an unlisted block are known if the missing ones are known.
             let lost = whole.readable[number].len() - judged.readable[number].len();
             prop_assert_eq!(lost == 0, stream.lost == 0, "{:?}", stream);
         }
@@ -373,7 +374,7 @@ proptest! {
         prop_assert_eq!(found.good, !is_hurt, "{:?}", found.findings);
 
         let (_others, onto) = fresh(all.len() - roots.len());
-        let done = rebuilt(&roots, &laid, &onto);
+        let done = restored(&roots, &laid, &onto);
         prop_assert_eq!(done.is_whole(), !is_lost, "{:?}", done);
         let now: Vec<PathBuf> = roots.iter().chain(&onto).cloned().collect();
         check_had(&laid, &now, &judged.readable)?;

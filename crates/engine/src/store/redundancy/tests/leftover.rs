@@ -1,26 +1,26 @@
-//! Members that come back after a rebuild has done without them.
+//! Tests of members that come back after a rebuild has removed them.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::store::catalogue;
 use crate::store::inventory::Inventory;
-use crate::store::redundancy::rebuild::Error;
+use crate::store::redundancy::restore::Error;
 use crate::store::remove::Error as NotRemoved;
 
-/// A scan of which this member was lost and rebuilt onto another, and that is there again; with what it was lost with.
+/// Returns a scan whose member was lost, restored onto another, and came back; and the files that it was lost with.
 fn come_back(lost: usize) -> (Made, Vec<PathBuf>) {
     let made = make(4, Scheme { data: 2, parity: 1 }, &[StreamPlan::vdif("a")]);
     let all = made.store.roots();
     lose(&all[lost]);
     let left: Vec<PathBuf> = all.iter().filter(|root| **root != all[lost]).cloned().collect();
-    let done = rebuilt(&left, &made.laid, &[]);
+    let done = restored(&left, &made.laid, &[]);
     assert!(done.is_whole() && done.gone == [all[lost].clone()], "{done:?}");
     find(&all[lost]);
     (made, all)
 }
 
-/// Every file below a root with its bytes.
+/// Returns every file below a root with its bytes.
 fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir(root).unwrap().flatten() {
@@ -33,7 +33,9 @@ fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 fn leftovers(verification: &Verification) -> Vec<PathBuf> {
-    let is = |it: &&crate::store::finding::Finding| matches!(it.what, What::LeftOver { .. });
+    let is = |it: &&crate::store::diagnostics::Diagnostic| {
+        matches!(it.what, DiagnosticKind::LeftOver { .. })
+    };
     verification.findings.iter().filter(is).filter_map(|it| it.member.clone()).collect()
 }
 
@@ -62,11 +64,11 @@ fn whichever_member_comes_back_after_a_rebuild_is_named_and_neither_read_nor_use
         assert_eq!((entry.leftover, entry.members.len()), (vec![all[lost].clone()], 3));
         assert!(entry.absent.is_empty());
 
-        // What rots there is nobody's loss.
+        // Damage to leftover files is not a loss.
         files(&all[lost]).iter().for_each(|path| flip(path, 77));
         let before = contents(&all[lost]);
         assert_eq!(read(&all, laid).remove(0), (laid.bytes[0].clone(), 0));
-        let again = rebuilt(&all, laid, &[]);
+        let again = restored(&all, laid, &[]);
         assert!(again.is_whole() && !again.is_something() && again.joined.is_empty(), "{again:?}");
         assert_eq!(again.leftover, [all[lost].clone()]);
         assert_eq!(contents(&all[lost]), before, "nobody asked for its removal");
@@ -82,11 +84,11 @@ fn what_is_left_over_goes_when_it_is_asked_for_and_then_the_disk_can_be_rebuilt_
         progress: &|_, _| {},
         stop: &|| false,
     };
-    let error = rebuild::rebuild(&all, &laid.name, &options(&all[1])).unwrap_err();
+    let error = restore::rebuild(&all, &laid.name, &options(&all[1])).unwrap_err();
     assert!(matches!(&error, Error::LeftOver { path, .. } if *path == all[1]), "{error}");
     assert!(error.hint().unwrap().contains("rm --leftovers"), "{error}");
 
-    // As long as a chunk is nowhere else, it may be the last of its kind.
+    // While a chunk is nowhere else, it may be the last copy.
     let chunk = files(&all[0]).into_iter().find(|it| it.extension().unwrap() != "parity0").unwrap();
     let bytes = std::fs::read(&chunk).unwrap();
     std::fs::remove_file(&chunk).unwrap();
@@ -106,7 +108,7 @@ fn what_is_left_over_goes_when_it_is_asked_for_and_then_the_disk_can_be_rebuilt_
 
     lose(&all[2]);
     let left = [&all[0], &all[1], &all[3]].map(PathBuf::clone);
-    let done = rebuilt(&left, laid, &all[1..2]);
+    let done = restored(&left, laid, &all[1..2]);
     assert!(done.is_whole() && done.leftover.is_empty(), "{done:?}");
     assert_eq!(done.joined, [all[1].clone()]);
     assert!(verified(&left, laid).good);
@@ -115,12 +117,12 @@ fn what_is_left_over_goes_when_it_is_asked_for_and_then_the_disk_can_be_rebuilt_
 #[test]
 fn a_scan_is_removed_with_what_is_left_over_of_it() {
     let (made, all) = come_back(0);
-    // The disk that came back speaks of another one that is lost for ever.
+    // The manifest on the disk that came back names another member that is lost for ever.
     let other = &all[3];
     let left: Vec<PathBuf> = all[1..3].to_vec();
     let (_others, onto) = fresh(1);
     lose(other);
-    let done = rebuilt(&left, &made.laid, &onto);
+    let done = restored(&left, &made.laid, &onto);
     assert!(done.is_whole(), "{done:?}");
     let now: Vec<PathBuf> = all[..3].iter().chain(&onto).cloned().collect();
     let entry = catalogue::list(&now).unwrap().entries.remove(0);
@@ -136,7 +138,7 @@ fn a_member_that_comes_back_before_all_of_it_was_restored_is_still_a_member() {
     let laid = &made.laid;
     lose(&all[0]);
     lose(&all[1]);
-    let done = rebuilt(&all[2..], laid, &[]);
+    let done = restored(&all[2..], laid, &[]);
     assert!(!done.is_whole() && done.gone.is_empty(), "{done:?}");
     find(&all[0]);
     find(&all[1]);

@@ -1,10 +1,11 @@
-//! Chunks that lie twice, since a rebuild could not restore all and let no member go, or parity was made again elsewhere.
+//! Tests of duplicate chunks: a rebuild could not restore all and removed no member, or parity was made again
+//! elsewhere.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Names of chunk and parity files, with the members that they lie on.
+/// Returns the names of chunk and parity files, with their members.
 fn places(roots: &[PathBuf]) -> BTreeMap<String, Vec<usize>> {
     let mut all: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (member, root) in roots.iter().enumerate() {
@@ -27,7 +28,7 @@ fn members_that_come_back_after_a_rebuild_that_was_not_whole_are_members_and_not
     let (all, laid) = (made.store.roots(), &made.laid);
     lose(&all[0]);
     lose(&all[1]);
-    let done = rebuilt(&all[2..], laid, &[]);
+    let done = restored(&all[2..], laid, &[]);
     assert!(!done.is_whole() && done.gone.is_empty() && done.removed == 0, "{done:?}");
     assert!(done.restored + done.parity > 0, "some stripes had lost one chunk only: {done:?}");
     find(&all[0]);
@@ -36,31 +37,33 @@ fn members_that_come_back_after_a_rebuild_that_was_not_whole_are_members_and_not
     assert!(!doubled.is_empty());
     assert_eq!(read(&all, laid).remove(0), (laid.bytes[0].clone(), 0));
     let found = verified(&all, laid);
-    let is_twin = |it: &&crate::store::finding::Finding| matches!(it.what, What::ChunkTwice { .. });
+    let is_twin = |it: &&crate::store::diagnostics::Diagnostic| {
+        matches!(it.what, DiagnosticKind::ChunkTwice { .. })
+    };
     let data = doubled.iter().filter(|name| !name.contains("parity")).count();
     assert_eq!(found.findings.iter().filter(is_twin).count(), data, "{:?}", found.findings);
 
-    // Of what lies twice one file rots: the other is the one that stays.
+    // One of two duplicate files is damaged: the other one is kept.
     let name = doubled.iter().find(|name| !name.contains("parity"));
     if let Some(name) = name {
         let member = *places(&all)[name].last().unwrap();
         flip(&all[member].join("r1_a").join(name), 77);
     }
-    let again = rebuilt(&all, laid, &[]);
+    let again = restored(&all, laid, &[]);
     assert!(again.is_whole() && again.gone.is_empty(), "{again:?}");
     assert!(again.removed as usize >= doubled.len(), "{again:?} {doubled:?}");
     assert_eq!(twice(&all), Vec::<String>::new());
     let found = verified(&all, laid);
     assert!(found.good, "{:?}", found.findings);
     assert_eq!(read(&all, laid).remove(0), (laid.bytes[0].clone(), 0));
-    // It is a scan like any other again: whichever member is lost.
+    // The scan is fully redundant again, whichever member is lost.
     for lost in &all {
         lose(lost);
         let left: Vec<PathBuf> = all.iter().filter(|root| *root != lost).cloned().collect();
         assert_eq!(read(&left, laid).remove(0), (laid.bytes[0].clone(), 0));
         find(lost);
     }
-    let quiet = rebuilt(&all, laid, &[]);
+    let quiet = restored(&all, laid, &[]);
     assert!(quiet.is_whole() && !quiet.is_something() && quiet.removed == 0, "{quiet:?}");
 }
 
@@ -80,7 +83,7 @@ fn nothing_of_parity_stays_where_its_records_could_not_be_read_any_more() {
         }
     }
     assert!(damaged > 2);
-    let done = rebuilt(&all, laid, &[]);
+    let done = restored(&all, laid, &[]);
     assert!(done.is_whole() && done.stripes > 0, "{done:?}");
     assert_eq!(twice(&all), Vec::<String>::new());
     let found = verified(&all, laid);

@@ -1,9 +1,10 @@
-//! A recorder that died together with a disk: what finished stripes make up for is restored before the scan is recovered.
+//! Tests of a recorder that died together with a disk: data in finished stripes is restored before the scan is
+//! recovered.
 
 use super::*;
 use crate::store::recover;
 
-/// A scan that was being recorded when its recorder died, with the stripes that had been made by then.
+/// Returns a scan that was being recorded when its recorder died, with the stripes made by then.
 fn died(members: usize, scheme: Scheme) -> Made {
     let store = Store::in_memory(members);
     let mut laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unmarked(1)]);
@@ -15,11 +16,11 @@ fn died(members: usize, scheme: Scheme) -> Made {
         manifest.redundancy = laid.manifest.redundancy;
         std::fs::write(path(member), manifest.to_json()).unwrap();
     }
-    let mut composer = Composer::new(laid.manifest.uuid, scheme, store.roots());
-    composer.add(0, "r1_a", BTreeSet::new(), 0, None);
-    composer.look(false);
-    composer.compose(false, &mut |_| true);
-    let (followed, told) = composer.end();
+    let mut builder = StripeBuilder::new(laid.manifest.uuid, scheme, store.roots());
+    builder.add(0, "r1_a", BTreeSet::new(), 0, None);
+    builder.look(false);
+    builder.compose(false, &mut |_| true);
+    let (followed, told) = builder.end();
     Made { store, laid, followed, told }
 }
 
@@ -33,7 +34,7 @@ fn recovered(
     recover::recover(roots, &laid.name, options, &|_| {})
 }
 
-/// Bytes of the stream that lie in the files of a scan, block by block; nothing else may.
+/// Counts the bytes of the stream in the files of a scan, block by block; the files may contain nothing else.
 fn blocks_of(bytes: &[u8], whole: &[u8]) -> usize {
     let block = (crate::store::testing::FRAME_BYTES * 32) as usize;
     let own: BTreeSet<&[u8]> = whole.chunks(block).collect();
@@ -48,13 +49,13 @@ fn a_scan_whose_recorder_died_with_a_disk_is_rebuilt_then_recovered_then_given_i
         let all = store.roots();
         let left: Vec<PathBuf> = all.iter().filter(|it| **it != all[lost]).cloned().collect();
         lose(&all[lost]);
-        // Nobody seals it by accident: what parity makes up for would be counted as lost.
+        // `recover` refuses to seal it: data that parity can restore would be counted as lost.
         let error = recovered(&left, &laid, false).unwrap_err();
         assert!(matches!(error, recover::Error::MembersAbsent { .. }), "{error}");
         assert!(error.hint().unwrap().contains("fullbore rebuild"));
         let before = read(&left, &laid).remove(0);
 
-        let done = rebuilt(&left, &laid, &[]);
+        let done = restored(&left, &laid, &[]);
         assert!(!done.is_whole() && done.gone.is_empty(), "{done:?}");
         assert!(done.restored > 0, "{done:?}");
         let told = done.left.join("\n");
@@ -71,17 +72,19 @@ fn a_scan_whose_recorder_died_with_a_disk_is_rebuilt_then_recovered_then_given_i
 
         let (_others, onto) = fresh(1);
         let now: Vec<PathBuf> = left.iter().chain(&onto).cloned().collect();
-        let done = rebuilt(&left, &laid, &onto);
+        let done = restored(&left, &laid, &onto);
         assert!(done.is_whole() && done.stripes > 0, "{done:?}");
         assert_eq!(done.gone, [all[lost].clone()]);
         let after = verified(&now, &laid);
         assert!(after.good, "{:?}", after.findings);
         assert_eq!(after.redundancy.unwrap().may_lose, 1);
-        // The disk comes back, unsealed as it was: it is no part of the scan, and does not make it an unsealed one.
+        // The disk comes back with its unsealed files: they are not part of the scan, and do not make it unsealed.
         find(&all[lost]);
         let with: Vec<PathBuf> = now.iter().chain([&all[lost]]).cloned().collect();
         let found = verified(&with, &laid);
-        let named = |it: &crate::store::finding::Finding| matches!(it.what, What::LeftOver { .. });
+        let named = |it: &crate::store::diagnostics::Diagnostic| {
+            matches!(it.what, DiagnosticKind::LeftOver { .. })
+        };
         assert!(found.findings.iter().all(named), "{:?}", found.findings);
         assert_eq!(read(&with, &laid).remove(0).0, bytes);
         let outcome = recovered(&with, &laid, false).unwrap();

@@ -1,8 +1,8 @@
-//! What a trace of completions says: rate over time and position, stalls, worst windows.
+//! Analyses a trace of completions: rate over time and position, stalls, worst windows.
 
 use std::collections::BTreeMap;
 
-use fullbore_core::budget::Turn;
+use fullbore_core::ring_sim::Turn;
 use hdrhistogram::Histogram;
 
 use super::Done;
@@ -11,35 +11,36 @@ use crate::bench::result::{Bin, Bucket, PerHour, Percentile, Stalls, Window};
 const NS_PER_S: f64 = 1e9;
 const NS_PER_MS: f64 = 1e6;
 
-/// About how many bins a curve has.
+/// The approximate number of bins of a curve.
 const BINS: u64 = 240;
 
-/// Bins of time are no shorter than this.
+/// The shortest bin of time.
 const SHORTEST_BIN_S: f64 = 0.05;
 
-/// Lengths of the windows whose worst is told.
+/// Lengths of the windows whose worst rate is reported.
 const WINDOWS_S: [f64; 7] = [0.01, 0.1, 1.0, 5.0, 10.0, 60.0, 600.0];
 
-/// Percentiles that are told, as far as there are writes for them.
+/// The percentiles reported, as far as there are enough writes.
 const PERCENTILES: [f64; 7] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999];
 
-/// Writes longer than so many milliseconds are counted.
+/// Writes longer than these limits, in milliseconds, are counted.
 const LONG_MS: [f64; 4] = [10.0, 50.0, 100.0, 500.0];
 
-/// Longer writes are told as an hour, in microseconds.
+/// The longest time in the histogram, one hour in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// A bin of position holds so many blocks at least: those that complete at once say nothing alone.
+/// The fewest blocks per bin of position: blocks that complete at once give no rate.
 const BIN_BLOCKS: u64 = 8;
 
-/// A bin of position lasts for this share of the usual time at least.
+/// The shortest duration of a bin, as a share of the usual one: writes that complete at once in a shorter one show no
+/// rate.
 const LEAST_OF_USUAL: f64 = 0.25;
 
-/// The first edge of the histogram in milliseconds; each next is √2 higher.
+/// The first edge of the histogram in milliseconds; each following edge is √2 times higher.
 const FIRST_EDGE_MS: f64 = 0.05;
 
-/// When each block was given to the target, and when its memory was free again. A writer lets go of a chunk's blocks
-/// in their order only.
+/// The times at which each block was passed to the target and at which its memory was free again. A writer releases a
+/// chunk's blocks only in order.
 pub fn turns(trace: &[Done], in_order: bool) -> Vec<Turn> {
     let turn = |done: &Done, to_ns: u64| Turn {
         from_ns: done.at_ns.saturating_sub(done.took_ns),
@@ -65,18 +66,16 @@ pub fn turns(trace: &[Done], in_order: bool) -> Vec<Turn> {
     turns
 }
 
-/// Rate against time, in bins of equal length.
+/// Rate over time, in bins of equal length. A rest that is too short for a bin of its own belongs to the last one.
 pub fn over_time(trace: &[Done]) -> Vec<Bin> {
     let Some(last) = trace.last() else { return vec![] };
     let end_s = last.at_ns as f64 / NS_PER_S;
     let width_s = round_up(end_s / BINS as f64).max(SHORTEST_BIN_S);
-    let count = (end_s / width_s).ceil().max(1.0) as usize;
+    let count = (end_s / width_s - LEAST_OF_USUAL).ceil().max(1.0) as usize;
     let mut bins: Vec<Bin> = (0..count)
-        .map(|n| {
-            let at_s = n as f64 * width_s;
-            Bin { at_s, seconds: width_s.min(end_s - at_s), ..Bin::default() }
-        })
+        .map(|n| Bin { at_s: n as f64 * width_s, seconds: width_s, ..Bin::default() })
         .collect();
+    bins[count - 1].seconds = end_s - bins[count - 1].at_s;
     for done in trace {
         let n = (done.at_ns as f64 / NS_PER_S / width_s) as usize;
         let bin = &mut bins[n.min(count - 1)];
@@ -92,8 +91,8 @@ pub fn over_time(trace: &[Done]) -> Vec<Bin> {
     bins
 }
 
-/// Rate against position, in bins of about equal size. Those that would last no time to speak of are larger:
-/// blocks that complete at once say nothing of the rate at which they were written.
+/// Rate over position, in bins of about equal size. Bins with a very short duration are merged: blocks that complete at
+/// once do not show the rate at which they were written.
 pub fn over_position(trace: &[Done]) -> Vec<Bin> {
     let Some(last) = trace.last() else { return vec![] };
     let bytes: u64 = trace.iter().map(|done| u64::from(done.bytes)).sum();
@@ -113,7 +112,7 @@ pub fn over_position(trace: &[Done]) -> Vec<Bin> {
         }
     }
     match bins.last_mut() {
-        // The rest is too small to stand alone.
+        // The rest is too small for a bin of its own.
         Some(before) if bin.bytes > 0 => {
             before.bytes += bin.bytes;
             before.seconds += bin.seconds;
@@ -148,7 +147,7 @@ pub fn worst_windows(trace: &[Done]) -> Vec<Window> {
     WINDOWS_S.into_iter().filter(fits).map(|seconds| worst_window(trace, seconds, end_ns)).collect()
 }
 
-/// The fewest bytes are completed in a window that begins just behind a completion, or with the run.
+/// The window with the fewest bytes begins right after a completion, or at the start of the run.
 fn worst_window(trace: &[Done], seconds: f64, end_ns: u64) -> Window {
     let length_ns = (seconds * NS_PER_S) as u64;
     let mut worst = Window { seconds, rate: f64::INFINITY, at_s: 0.0 };
@@ -175,7 +174,7 @@ fn worst_window(trace: &[Done], seconds: f64, end_ns: u64) -> Window {
     worst
 }
 
-/// How long block writes took, and for how long none was completed.
+/// The durations of block writes, and the longest time without a completion.
 pub fn stalls(trace: &[Done]) -> Stalls {
     let mut times = Histogram::<u64>::new_with_bounds(1, LONGEST_US, 3).expect("bounds in order");
     for done in trace {
@@ -185,7 +184,7 @@ pub fn stalls(trace: &[Done]) -> Stalls {
     let longest = trace.iter().max_by_key(|done| done.took_ns);
     let hours = trace.last().map_or(0.0, |last| last.at_ns as f64 / NS_PER_S / 3600.0);
     let (longest_silence_ms, longest_silence_at_s) = longest_silence(trace);
-    // One write at least lies beyond; a little less than 100, as 99.9 is no number of binary digits.
+    // At least one write must lie above the percentile; a little less than 100, as 99.9 has no finite binary form.
     let enough = |percent: &f64| trace.len() as f64 * (100.0 - percent) > 99.0;
     Stalls {
         writes: trace.len() as u64,
@@ -224,7 +223,7 @@ fn longest_silence(trace: &[Done]) -> (f64, f64) {
     (longest_ns as f64 / NS_PER_MS, since_ns as f64 / NS_PER_S)
 }
 
-/// Counts by ranges, from the first that is not empty to the last.
+/// Counts by ranges, from the first non-empty one to the last.
 fn histogram(trace: &[Done]) -> Vec<Bucket> {
     let edge = |n: i32| FIRST_EDGE_MS * 2f64.powf(f64::from(n) / 2.0);
     let place = |done: &Done| {
@@ -254,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// One block of 1 MB each millisecond, and nothing from 500 ms to 800 ms.
+    /// One 1 MB block per millisecond, and none from 500 ms to 800 ms.
     fn stalling() -> Vec<Done> {
         (0..1000u64)
             .map(|n| {
@@ -324,7 +323,7 @@ mod tests {
     #[test]
     fn blocks_that_complete_at_once_make_no_peak() {
         let done = |n: u64| {
-            // One block each millisecond; the last eight all at once.
+            // One block per millisecond; the last eight all at once.
             let at_ns = n.min(992) * 1_000_000 + n;
             Done { member: 0, chunk: 0, offset: n << 22, bytes: 4 << 20, at_ns, took_ns: 1_000_000 }
         };
@@ -333,6 +332,20 @@ mod tests {
         let fastest = bins.iter().map(|bin| bin.rate).fold(0.0, f64::max);
         let usual = f64::from(4 << 20) / 1e-3;
         assert!(bins.len() > 100 && fastest <= usual / LEAST_OF_USUAL, "{fastest} of {usual}");
+    }
+
+    #[test]
+    fn blocks_that_complete_at_once_at_the_end_make_no_peak_over_time() {
+        let done = |n: u64| {
+            // One block per millisecond; the last eight all at once, just after a bin ends.
+            let at_ns = if n > 992 { 1_000_000_000 + n } else { n * 1_000_000 };
+            Done { member: 0, chunk: 0, offset: n << 22, bytes: 4 << 20, at_ns, took_ns: 1_000_000 }
+        };
+        let bins = over_time(&(1..=1000).map(done).collect::<Vec<_>>());
+        let fastest = bins.iter().map(|bin| bin.rate).fold(0.0, f64::max);
+        assert!(fastest <= f64::from(4 << 20) / 1e-3 * 1.05, "{fastest} in {:?}", bins.last());
+        let seconds: f64 = bins.iter().map(|bin| bin.seconds).sum();
+        assert!((seconds - 1.000_001).abs() < 1e-6, "{seconds}");
     }
 
     fn any_trace() -> impl Strategy<Value = Vec<Done>> {

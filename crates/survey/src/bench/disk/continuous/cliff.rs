@@ -1,40 +1,40 @@
-//! Where the rate changed for good: steps in a noisy curve.
+//! Finds permanent changes of the rate: steps in a noisy curve.
 //!
 //! ```text
 //! ▔▔▔▔▔▔▔▔▔▔▔▔▔╲                     cache of the drive exhausted
 //!               ▔▔▔▔▔▔▔▔▔▔▔╲▁▁▁▁▁    too warm
 //! ```
 //!
-//! A curve is cut where two levels explain it far better than one, then each part again, as long as
-//! that says more than the noise does. A stall is no step: the levels are medians, and last. And a step is a cliff
-//! only if all that comes behind it is slower than all that came before: a rise is none, and neither is a dip.
+//! A curve is cut where two levels fit it far better than one, and each part again, as long as the steps exceed the
+//! noise. A stall is no step, because levels are medians and must last. A step is a cliff only if all later levels are
+//! lower than all earlier ones: rises and dips do not count.
 
 use crate::bench::result::{Bin, Cliff, Temperature, Throttling};
 
-/// A level lasts for so many bins at least, and for this share of the curve.
+/// The shortest level: at least `SHORTEST_BINS` bins, and at least 1/`SHORTEST_SHARE` of the curve.
 const SHORTEST_BINS: usize = 3;
 const SHORTEST_SHARE: usize = 30;
 
-/// A run with fewer bins has no cliffs: what looks like one is a stall, or the scheduler.
+/// The fewest bins of a run with cliffs: in a shorter run a step is a stall or an effect of the scheduler.
 const FEWEST_BINS: usize = 12;
 
-/// Neither has one that takes less than so many seconds.
+/// The shortest run with cliffs, in seconds.
 pub const SHORTEST_RUN_S: f64 = 8.0;
 
-/// The levels on both sides of a cliff last for so long, and for this share of the run.
+/// The shortest levels beside a cliff, in seconds and as a share of the run.
 const SHORTEST_LEVEL_S: f64 = 3.0;
 const SHORTEST_LEVEL_SHARE: f64 = 0.1;
 
-/// What is near a cut: this part of the curve, before it and behind it.
+/// The share of the curve, before and after a cut, that counts as near.
 const NEAR_SHARE: usize = 20;
 
-/// Levels that differ by less are told as one.
+/// The least relative difference of two levels.
 const LEAST_CHANGE: f64 = 0.15;
 
-/// Of a device that is this near to its limit it is said that it is warm.
+/// A device this close to its limit is reported as warm.
 const WARM_WITHIN_C: f64 = 3.0;
 
-/// Indices at which a new level begins.
+/// The indices at which new levels begin.
 pub fn steps(values: &[f64]) -> Vec<usize> {
     let values = &smoothed(values);
     let shortest = SHORTEST_BINS.max(values.len() / SHORTEST_SHARE);
@@ -44,7 +44,7 @@ pub fn steps(values: &[f64]) -> Vec<usize> {
     found
 }
 
-/// The middle of each value and its neighbours: a single bin with a stall is gone.
+/// The median of each value and its neighbours, which removes a single bin with a stall.
 fn smoothed(values: &[f64]) -> Vec<f64> {
     let last = values.len().saturating_sub(1);
     (0..values.len())
@@ -52,7 +52,7 @@ fn smoothed(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The spread of the noise: most neighbours lie on one level.
+/// The spread of the noise: most neighbours belong to the same level.
 fn noise(values: &[f64]) -> f64 {
     let differences: Vec<f64> = values.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
     median(&differences) / 0.954
@@ -71,7 +71,7 @@ fn divide(values: &[f64], offset: usize, shortest: usize, noise: f64, found: &mu
     divide(&values[at..], offset + at, shortest, noise, found);
 }
 
-/// The cut after which two means leave the smallest sum of squares, and how much smaller it is.
+/// The cut that minimises the sum of squares around two means, and the reduction.
 fn best_cut(values: &[f64], shortest: usize) -> Option<(usize, f64)> {
     let total: f64 = values.iter().sum();
     let (mut left, mut best) = (0.0, None);
@@ -95,22 +95,22 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What is known of a run besides its rates.
+/// Information about a run other than its rates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Circumstances<'a> {
-    /// Whether a disk that turns, and is no guest's, was written over a large part of its tracks.
+    /// True if a rotating disk, not that of a virtual machine, was written over a large part of its tracks.
     pub crosses_tracks: bool,
-    /// Whether the disk may be shared with others: that of a virtual machine.
+    /// True if the disk may be shared with others: that of a virtual machine.
     pub shared: bool,
-    /// Temperatures while it ran.
+    /// Temperatures during the run.
     pub temperatures: &'a [Temperature],
-    /// Counters of throttling before and after.
+    /// Throttling counters before and after the run.
     pub throttling: &'a [Throttling],
 }
 
-/// The cliffs of a curve over position, and what each coincides with.
+/// The cliffs of a curve over position, and the coinciding causes.
 pub fn cliffs(bins: &[Bin], known: Circumstances) -> Vec<Cliff> {
-    // The end is less even than the rest: nothing is behind the last blocks.
+    // The end of a curve is less even, because no blocks follow the last ones.
     let whole = &bins[..bins.len().saturating_sub(1)];
     if whole.len() < FEWEST_BINS || whole.last().is_none_or(|bin| bin.at_s < SHORTEST_RUN_S) {
         return vec![];
@@ -124,15 +124,17 @@ pub fn cliffs(bins: &[Bin], known: Circumstances) -> Vec<Cliff> {
         .zip(starts.zip(ends))
         .map(|(&at, (start, end))| {
             let (before, after) = (median(&rates[start..at]), median(&rates[at..end]));
-            let bin = &whole[at];
+            // Most blocks of the bin in which the rate falls may be of the level before.
+            let is_mixed = rates[at] > f64::midpoint(before, after) && at + 1 < end;
+            let bin = &whole[at + usize::from(is_mixed)];
             let likely = likely(bin.at_s, is_slow(&rates, at, before - after), known);
             Cliff { position: bin.position, at_s: bin.at_s, before, after, likely }
         })
         .collect()
 }
 
-/// The steps between levels that last: the shortest level goes, by the smaller of its two steps, until none is too
-/// short.
+/// The steps between lasting levels. The shortest level is merged across the smaller of its two steps, until none is
+/// too short.
 fn lasting(bins: &[Bin], mut steps: Vec<usize>) -> Vec<usize> {
     let seconds = |range: &[Bin]| range.iter().map(|bin| bin.seconds).sum::<f64>();
     let rate = |range: &[Bin]| median(&range.iter().map(|bin| bin.rate).collect::<Vec<_>>());
@@ -154,7 +156,7 @@ fn lasting(bins: &[Bin], mut steps: Vec<usize>) -> Vec<usize> {
     steps
 }
 
-/// The steps that are falls for good: every level before is higher than every level behind.
+/// The steps that are permanent falls: every earlier level is higher than every later one.
 fn falls(rates: &[f64], steps: Vec<usize>) -> Vec<usize> {
     let edges: Vec<usize> =
         [0].into_iter().chain(steps.iter().copied()).chain([rates.len()]).collect();
@@ -167,7 +169,7 @@ fn falls(rates: &[f64], steps: Vec<usize>) -> Vec<usize> {
     steps.iter().enumerate().filter(|(number, _)| is_fall(*number)).map(|(_, &at)| at).collect()
 }
 
-/// Whether most of a fall does not happen where it was cut: then it is a slope.
+/// True if most of a fall is not near the cut: then it is a slope.
 fn is_slow(rates: &[f64], at: usize, fall: f64) -> bool {
     let near = (rates.len() / NEAR_SHARE).max(SHORTEST_BINS);
     let (before, after) = (&rates[at.saturating_sub(near)..at], &rates[at..]);
@@ -213,7 +215,7 @@ mod tests {
     const NOTHING: Circumstances =
         Circumstances { crosses_tracks: false, shared: false, temperatures: &[], throttling: &[] };
 
-    /// Levels with 5 % of noise and a stall now and then.
+    /// Levels with 5 % noise and occasional stalls.
     fn curve(levels: &[(usize, f64)], seed: u64) -> Vec<f64> {
         let bins = levels.iter().flat_map(|&(count, level)| std::iter::repeat_n(level, count));
         bins.enumerate()

@@ -1,4 +1,4 @@
-//! A run in scans with pauses between them: what each scan wrote, and the same run with the pauses cut out.
+//! A run in scans with pauses: the result of each scan, and the run with the pauses cut out.
 
 use std::time::Duration;
 
@@ -9,21 +9,20 @@ use crate::bench::result::{Cliff, DutyRun, ScanRun};
 
 const NS_PER_S: f64 = 1e9;
 
-/// The cycle in which a block was given to the target.
+/// The cycle in which a block was passed to the target.
 fn cycle(done: &Done, duty: Duty) -> usize {
     (done.at_ns.saturating_sub(done.took_ns) / duty.cycle_ns()) as usize
 }
 
-/// Every scan that was begun, and its pause.
-pub fn scans(trace: &[Done], duty: Duty) -> Vec<ScanRun> {
-    let mut scans: Vec<ScanRun> = vec![];
+/// Every scan that began while blocks were passed to the target, and its pause. A block that is still queued at the end
+/// belongs to the last scan, however late the disk completes it.
+pub fn scans(trace: &[Done], duty: Duty, fed_for: Duration) -> Vec<ScanRun> {
+    let start_ns = |number: usize| number as u64 * duty.cycle_ns();
+    let begun = (fed_for.as_nanos() as u64).div_ceil(duty.cycle_ns()).max(1) as usize;
+    let scan = |number| ScanRun { at_s: start_ns(number) as f64 / NS_PER_S, ..ScanRun::default() };
+    let mut scans: Vec<ScanRun> = (0..begun).map(scan).collect();
     for done in trace {
-        let number = cycle(done, duty);
-        let start_ns = |number: usize| number as u64 * duty.cycle_ns();
-        while scans.len() <= number {
-            let at_s = start_ns(scans.len()) as f64 / NS_PER_S;
-            scans.push(ScanRun { at_s, ..ScanRun::default() });
-        }
+        let number = cycle(done, duty).min(begun - 1);
         let scan = &mut scans[number];
         let behind_ns =
             done.at_ns.saturating_sub(start_ns(number) + duty.record().as_nanos() as u64);
@@ -42,16 +41,16 @@ pub fn scans(trace: &[Done], duty: Duty) -> Vec<ScanRun> {
     scans
 }
 
-/// The run as its document tells it.
-pub fn told(trace: &[Done], duty: Duty) -> DutyRun {
+/// The run in the form of the document.
+pub fn told(trace: &[Done], duty: Duty, fed_for: Duration) -> DutyRun {
     DutyRun {
         record_s: duty.record().as_secs_f64(),
         pause_s: duty.pause().as_secs_f64(),
-        scans: scans(trace, duty),
+        scans: scans(trace, duty, fed_for),
     }
 }
 
-/// The same trace without the time in which there was nothing to write, and how long that was.
+/// The same trace without the pauses, and their total length.
 pub fn without_rests(trace: &[Done], duty: Duty) -> (Vec<Done>, Duration) {
     let last = trace.iter().map(|done| cycle(done, duty)).max().unwrap_or(0);
     let mut busy_until_ns = vec![0; last + 1];
@@ -59,7 +58,7 @@ pub fn without_rests(trace: &[Done], duty: Duty) -> (Vec<Done>, Duration) {
         let until = &mut busy_until_ns[cycle(done, duty)];
         *until = done.at_ns.max(*until);
     }
-    // What was cut out before each cycle.
+    // The time cut out before each cycle.
     let mut cut_ns = vec![0; last + 1];
     for number in 1..=last {
         let start_ns = number as u64 * duty.cycle_ns();
@@ -73,7 +72,7 @@ pub fn without_rests(trace: &[Done], duty: Duty) -> (Vec<Done>, Duration) {
     (active, Duration::from_nanos(cut_ns[last]))
 }
 
-/// Gives cliffs of a run without its rests the times that they had in the whole run.
+/// Converts the times of cliffs from the run without pauses to the whole run.
 pub fn place_in_time(cliffs: &mut [Cliff], trace: &[Done]) {
     for cliff in cliffs {
         let mut bytes = 0;
@@ -104,13 +103,33 @@ mod tests {
 
     #[test]
     fn each_scan_has_its_bytes_and_those_of_its_pause() {
-        let scans = scans(&trace(), "1s/1s".parse().unwrap());
+        let scans = scans(&trace(), "1s/1s".parse().unwrap(), Duration::from_millis(5500));
         assert_eq!(scans.len(), 3);
         for (number, scan) in scans.iter().enumerate() {
             assert_eq!((scan.bytes, scan.pause_bytes), (100_000_000, 50_000_000));
             assert_eq!((scan.at_s, scan.rate), (number as f64 * 2.0, 1e8));
             assert!((scan.drained_s - 0.5).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn a_disk_that_never_drains_has_as_many_scans_as_the_time_holds() {
+        // Blocks of the ring that the disk completes in the second after the 24 s of six scans and pauses.
+        let done = |n: u64| Done {
+            member: 0,
+            chunk: 0,
+            offset: 0,
+            bytes: 1_000_000,
+            at_ns: (n + 1) * 10_000_000,
+            took_ns: 9_000_000,
+        };
+        let trace: Vec<Done> = (0..2500).map(done).collect();
+        let scans = scans(&trace, "3s/1s".parse().unwrap(), Duration::from_secs(24));
+        assert_eq!(scans.len(), 6);
+        assert!(scans.iter().all(|scan| scan.pause_bytes >= 99_000_000), "{scans:?}");
+        let bytes: u64 = scans.iter().map(|scan| scan.bytes + scan.pause_bytes).sum();
+        assert_eq!(bytes, 2500 * 1_000_000);
+        assert!((scans[5].drained_s - 2.0).abs() < 1e-9, "{:?}", scans[5]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Blocks into one file or block device, from its first byte on, by the ring that a member has.
+//! Writes blocks into one file or block device, from its first byte on, through the ring of a member.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -7,35 +7,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::{Block, Pool, Wake};
+use fullbore_engine::ring::{Block, Notifier, Pool};
 use fullbore_engine::sys::uring::{Done as Completed, Ring, RingError};
 
-use super::{Done, Laid, Outlet, PATIENCE, Wish};
+use super::{BlockSink, ContinuousRequest, Done, Laid, PATIENCE};
 use crate::bench::disk::error::Error;
 use crate::bench::disk::target::Place;
 use crate::bench::result::Mode;
 
-/// A sync is begun after so many bytes, as in a recording.
+/// The number of bytes between two syncs, as in a recording.
 const ROUND_BYTES: u64 = 256 << 20;
 
-/// Tokens of syncs; blocks have smaller ones.
+/// Token of syncs; blocks have smaller ones.
 const SYNC: u64 = u64::MAX;
 
-/// A file or device that blocks go to, one behind the other.
+/// A file or device that is written sequentially.
 pub struct Plain {
     path: Arc<PathBuf>,
     file: Arc<OwnedFd>,
     ring: Ring,
     completed: Vec<Completed>,
     waiting: VecDeque<(Block, Laid)>,
-    /// Those under way, by token.
+    /// Blocks being written, by token.
     flying: Vec<Option<(Instant, Laid)>>,
     flying_bytes: u64,
     depth_bytes: u64,
     next_offset: u64,
-    /// Where writing goes on from the start.
+    /// The address at which writing returns to the start.
     end: u64,
-    /// Bytes given in all.
+    /// Bytes passed to it in total.
     given: u64,
     unsynced_bytes: u64,
     syncing: bool,
@@ -43,16 +43,16 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Opens it once more, past the page cache where it can be.
-    pub fn open(path: &Path, place: &Place, wish: &Wish) -> Result<Self, Error> {
+    /// Opens the file or device again, bypassing the page cache if possible.
+    pub fn open(path: &Path, place: &Place, request: &ContinuousRequest) -> Result<Self, Error> {
         let broken = |source| Error::Open { path: path.to_owned(), source };
         let mode = if place.facts.direct { Mode::Direct } else { Mode::Buffered };
         let file = place.scratch().and_then(|scratch| scratch.open(mode)).map_err(broken)?;
-        if !wish.block_bytes.is_multiple_of(place.facts.sector_bytes.max(1)) {
+        if !request.block_bytes.is_multiple_of(place.facts.sector_bytes.max(1)) {
             let what = format!("blocks are multiples of {} bytes there", place.facts.sector_bytes);
             return Err(Error::Settings { what });
         }
-        let wake = Wake::new().map_err(|source| RingError { source })?;
+        let wake = Notifier::new().map_err(|source| RingError { source })?;
         Ok(Self {
             path: Arc::new(path.to_owned()),
             file,
@@ -61,9 +61,9 @@ impl Plain {
             waiting: VecDeque::new(),
             flying: vec![],
             flying_bytes: 0,
-            depth_bytes: wish.depth_bytes,
+            depth_bytes: request.depth_bytes,
             next_offset: 0,
-            end: wish.wrap.unwrap_or(u64::MAX),
+            end: request.wrap.unwrap_or(u64::MAX),
             given: 0,
             unsynced_bytes: 0,
             syncing: false,
@@ -71,7 +71,7 @@ impl Plain {
         })
     }
 
-    /// Keeps the disk busy to its depth.
+    /// Keeps the queue of the disk full.
     fn send(&mut self) {
         while let Some((_, laid)) = self.waiting.front() {
             let bytes = u64::from(laid.bytes);
@@ -133,7 +133,7 @@ impl Plain {
     }
 }
 
-impl Outlet for Plain {
+impl BlockSink for Plain {
     fn give(&mut self, block: Block, bytes: u32, crc: u32) -> Result<Laid, Error> {
         if self.next_offset + u64::from(bytes) > self.end {
             self.next_offset = 0;
@@ -185,7 +185,7 @@ impl Outlet for Plain {
     }
 
     fn is_gone(&self, laid: &Laid) -> bool {
-        // Laps are of whole blocks, and all as long.
+        // Laps consist of whole blocks and have equal lengths.
         let lap = self.end.min(self.given);
         laid.position + lap < self.given
     }

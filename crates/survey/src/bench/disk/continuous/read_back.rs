@@ -1,4 +1,4 @@
-//! Reading back what was written, by the code that verifies, and comparing it with the pattern.
+//! Reads back the written data with the code of `verify`, and compares it with the pattern.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,41 +7,46 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::read::{Ahead, Extent, Fault, Settings};
+use fullbore_engine::store::read::{Ahead, BlockExtent, Fault, Settings};
 
-use super::{Done, Laid, Wish, Written};
+use super::{ContinuousRequest, Done, Laid, Written};
 use crate::bench::disk::error::Error;
 use crate::bench::disk::{Watcher, cpu_seconds};
 use crate::bench::result::Verification;
 
-/// How often progress is told.
+/// Time between two progress reports.
 const TELLING: Duration = Duration::from_millis(200);
 
-/// What reading back found.
+/// The result of reading back.
 pub struct ReadBack {
-    /// When each block had come and was compared.
+    /// The time at which each block was read and compared.
     pub trace: Vec<Done>,
-    /// What the comparison found.
+    /// The result of the comparison.
     pub verification: Verification,
-    /// How long all of it took.
+    /// The total duration.
     pub elapsed: Duration,
     /// CPU time of the process.
     pub cpu_seconds: f64,
 }
 
-/// Going round, so many blocks at least are asked for in one go.
+/// The least number of blocks requested at once when the target is read repeatedly.
 const ROUND_BLOCKS: usize = 8192;
 
-/// Reads all blocks in the order of the stream; where writing went round, over and over again for as long as it wrote.
-pub fn read(written: &Written, wish: &Wish, watcher: &mut Watcher) -> Result<ReadBack, Error> {
-    let again = wish.wrap.and(wish.time).filter(|_| !written.laid.is_empty());
+/// Reads all blocks in the order of the stream. If writing wrapped around, reads repeatedly for as long as writing
+/// took.
+pub fn read(
+    written: &Written,
+    request: &ContinuousRequest,
+    watcher: &mut Watcher,
+) -> Result<ReadBack, Error> {
+    let again = request.wrap.and(request.time).filter(|_| !written.laid.is_empty());
     let laps = again.map_or(1, |_| ROUND_BLOCKS.div_ceil(written.laid.len()));
     let extents = extents(written)?;
     let settings = Settings { allow_damaged: true, ..Settings::default() };
     let (begun, cpu) = (Instant::now(), cpu_seconds());
     let start = || {
         let extents = std::iter::repeat_n(extents.clone(), laps).flatten().collect();
-        Ahead::start(extents, wish.block_bytes as usize, settings)
+        Ahead::start(extents, request.block_bytes as usize, settings)
             .map_err(|source| Error::Read { source })
     };
     let mut ahead = start()?;
@@ -63,7 +68,7 @@ pub fn read(written: &Written, wish: &Wish, watcher: &mut Watcher) -> Result<Rea
         };
         let Some((loan, fault)) = next else { break };
         let bytes = loan.as_ref().map(|loan| loan.bytes());
-        if let Some(wrong) = difference(bytes, fault.as_ref(), wish, laid.position) {
+        if let Some(wrong) = difference(bytes, fault.as_ref(), request, laid.position) {
             found.wrong_blocks += 1;
             found.first.get_or_insert(wrong);
         }
@@ -98,8 +103,8 @@ fn done(laid: &Laid, at: Duration, took: Duration) -> Done {
     }
 }
 
-/// Where all blocks lie. Files that were written are asked for once each.
-fn extents(written: &Written) -> Result<Vec<Extent>, Error> {
+/// The places of all blocks. Each file is looked up once.
+fn extents(written: &Written) -> Result<Vec<BlockExtent>, Error> {
     let mut paths: BTreeMap<(usize, u32), Arc<PathBuf>> = BTreeMap::new();
     let mut extents = Vec::with_capacity(written.laid.len());
     for laid in &written.laid {
@@ -114,7 +119,7 @@ fn extents(written: &Written) -> Result<Vec<Extent>, Error> {
             }
         };
         let device = laid.member as u64;
-        extents.push(Extent {
+        extents.push(BlockExtent {
             path,
             device,
             offset: laid.offset,
@@ -126,11 +131,11 @@ fn extents(written: &Written) -> Result<Vec<Extent>, Error> {
     Ok(extents)
 }
 
-/// How a block differs from what was written, if it does.
+/// The difference between a block and the written data, if any.
 fn difference(
     bytes: Option<&[u8]>,
     fault: Option<&Fault>,
-    wish: &Wish,
+    request: &ContinuousRequest,
     position: u64,
 ) -> Option<String> {
     let Some(bytes) = bytes else {
@@ -144,6 +149,6 @@ fn difference(
             Some(Fault::Checksum { .. }) | None => format!("nothing came at byte {position}"),
         });
     };
-    let at = wish.pattern.first_difference(bytes, wish.base.wrapping_add(position))?;
+    let at = request.pattern.first_difference(bytes, request.base.wrapping_add(position))?;
     Some(format!("other bytes than were written, first at byte {}", position + at as u64))
 }

@@ -1,4 +1,4 @@
-//! Blocks into directories: the writers of the store, fed as a capture thread feeds them.
+//! Writes blocks into directories through the writers of the store, fed as a capture thread feeds them.
 
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -9,51 +9,62 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::layout::{ALIGNMENT, Geometry, chunk_file};
 use fullbore_core::time::Tai;
-use fullbore_engine::ring::{Block, Command, Filled, Gauge, Pool, Report, Returned, Track, Wake};
-use fullbore_engine::store::{self, Lane, Member, Settings, Timing, Writer};
+use fullbore_engine::ring::{
+    Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
+    WriterReply,
+};
+use fullbore_engine::sink::WriterThread;
+use fullbore_engine::store::{self, CaptureQueue, Member, Settings, Timing};
 
-use super::{Done, Laid, Outlet, Wish};
+use super::{BlockSink, ContinuousRequest, Done, Laid};
 use crate::bench::disk::error::Error;
 use crate::bench::disk::target::{Place, PlaceKind};
 
-/// Between two looks for blocks that came back; a capture thread would take packets meanwhile.
+/// Time between two checks for returned blocks, in which a capture thread would receive packets.
 const NAP: Duration = Duration::from_micros(200);
 
-/// The writers of all members, and the stream that they are given.
+/// The longest wait until the oldest chunk is written and can be removed.
+const PLACED_BY: Duration = Duration::from_secs(60);
+
+/// The writers of all members, and their stream.
 pub struct Members {
     links: Vec<Link>,
-    track: Arc<Track>,
-    reports: mpsc::Receiver<Report>,
+    stream_ref: Arc<StreamRef>,
+    reports: mpsc::Receiver<WriterEvent>,
     timings: mpsc::Receiver<Timing>,
     sequence: u64,
     dealt_to: usize,
-    /// No more chunks lie on a member at once.
+    /// The most chunks on a member at once.
     keep_chunks: usize,
 }
 
 /// The capture side's view of one member.
 struct Link {
     member: Member,
-    commands: Option<rtrb::Producer<Command>>,
-    returned: rtrb::Consumer<Returned>,
-    wake: Arc<Wake>,
-    gauge: Arc<Gauge>,
-    writer: Option<Writer>,
-    /// Its chunks that are still there, the oldest first.
+    commands: Option<rtrb::Producer<WriterCommand>>,
+    returned: rtrb::Consumer<WriterReply>,
+    wake: Arc<Notifier>,
+    gauge: Arc<WriterMetrics>,
+    writer: Option<WriterThread>,
+    /// Its existing chunks, the oldest first.
     chunks: VecDeque<u32>,
 }
 
 impl Members {
-    /// Starts a writer for each place, which are directories.
-    pub fn open(places: &[Place], wish: &Wish, blocks: usize) -> Result<Self, Error> {
-        let geometry = geometry(wish)?;
+    /// Starts a writer for each place. All places are directories.
+    pub fn open(
+        places: &[Place],
+        request: &ContinuousRequest,
+        blocks: usize,
+    ) -> Result<Self, Error> {
+        let geometry = geometry(request)?;
         let (report, reports) = mpsc::channel();
         let (timing, timings) = mpsc::channel();
         let mut links = vec![];
         for (number, place) in places.iter().enumerate() {
             let PlaceKind::Directory(member) = &place.kind else { return Err(Error::Mixed) };
             let settings = Settings {
-                depth_bytes: wish.depth_bytes,
+                depth_bytes: request.depth_bytes,
                 timings: Some(timing.clone()),
                 ..Settings::of_member(number)
             };
@@ -61,13 +72,14 @@ impl Members {
         }
         let scan = uuid::Uuid::now_v7();
         let directory = format!("bench_{}", scan.simple());
-        let track = Arc::new(Track { scan, number: 0, directory, geometry });
-        let keep = wish.wrap.map_or(u64::MAX, |bytes| bytes / geometry.chunk_bytes());
+        let stream_ref = Arc::new(StreamRef { scan, number: 0, directory, geometry });
+        let keep = request.wrap.map_or(u64::MAX, |bytes| bytes / geometry.chunk_bytes());
         let keep_chunks = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
-        Ok(Self { links, track, reports, timings, sequence: 0, dealt_to: 0, keep_chunks })
+        Ok(Self { links, stream_ref, reports, timings, sequence: 0, dealt_to: 0, keep_chunks })
     }
 
-    /// Begins a chunk on a member. Where there are too many, the oldest is removed, as a recorder lets old scans go.
+    /// Begins a chunk on a member. If there are too many, the oldest is removed, as a recorder removes old scans. Its file
+    /// has its name once all of it is written: before that its space cannot be freed, and this waits for it.
     fn begin_chunk(&mut self, chunk: u32) -> Result<(), Error> {
         let link = &mut self.links[self.dealt_to];
         link.chunks.push_back(chunk);
@@ -76,22 +88,32 @@ impl Members {
         }
         let Some(oldest) = link.chunks.pop_front() else { return Ok(()) };
         let Some(files) = link.member.nameless_files() else { return Ok(()) };
-        let name = name(&self.track.directory, oldest);
+        let name = name(&self.stream_ref.directory, oldest);
+        let begun = Instant::now();
+        while files.file(&name).is_none()
+            && !link.gauge.refusing.load(Relaxed)
+            && begun.elapsed() < PLACED_BY
+        {
+            std::thread::sleep(NAP);
+        }
         files.remove(&name).map_err(|source| {
             let what = format!("removing chunk {oldest}");
             Error::Transfer { path: link.member.root().to_owned(), what, source }
         })
     }
 
-    /// What the writers reported: an end, or that they gave up.
-    fn heed(report: Report) -> Result<bool, Error> {
+    /// Handles a report of a writer: its end, or a failure.
+    fn heed(report: WriterEvent) -> Result<bool, Error> {
         match report {
-            Report::Failed { why, .. } => Err(Error::Failed { why }),
-            Report::Gone { member } => {
+            WriterEvent::Failed { why, .. } => Err(Error::Failed { why }),
+            WriterEvent::Gone { member } => {
                 Err(Error::Failed { why: format!("the writer of member {member} failed") })
             }
-            Report::Finished { .. } => Ok(true),
-            Report::Durable { .. } | Report::Back { .. } => Ok(false),
+            WriterEvent::Finished { .. } => Ok(true),
+            WriterEvent::Durable { .. }
+            | WriterEvent::Full { .. }
+            | WriterEvent::Back { .. }
+            | WriterEvent::Alternate { .. } => Ok(false),
         }
     }
 
@@ -101,10 +123,10 @@ impl Members {
             while let Ok(returned) = link.returned.pop() {
                 any = true;
                 match returned {
-                    Returned::Written { block, .. } => pool.put(block),
-                    Returned::Refused(filled) => {
+                    WriterReply::Written { block, .. } => pool.put(block),
+                    WriterReply::Refused(filled) => {
                         pool.put(filled.block);
-                        // The writer's own words say why, and come first.
+                        // The writer's own report gives the reason, so it comes first.
                         for report in self.reports.try_iter() {
                             Self::heed(report)?;
                         }
@@ -118,19 +140,19 @@ impl Members {
     }
 }
 
-/// The name that a chunk file would have.
+/// The name of a chunk file.
 fn name(directory: &str, chunk: u32) -> String {
     format!("{directory}/{}", chunk_file(directory, chunk))
 }
 
-/// Blocks of whole pages: the smallest frame that divides every block.
-fn geometry(wish: &Wish) -> Result<Geometry, Error> {
-    if u64::from(wish.block_bytes) % ALIGNMENT != 0 {
+/// A geometry with blocks of whole pages: the smallest frame that divides every block.
+fn geometry(request: &ContinuousRequest) -> Result<Geometry, Error> {
+    if u64::from(request.block_bytes) % ALIGNMENT != 0 {
         let what = format!("blocks of a recording are multiples of {ALIGNMENT} bytes");
         return Err(Error::Settings { what });
     }
-    let chunk_bytes = wish.chunk_bytes.max(wish.block_bytes.into());
-    Geometry::of_frames(ALIGNMENT as u32, wish.block_bytes.into(), chunk_bytes)
+    let chunk_bytes = request.chunk_bytes.max(request.block_bytes.into());
+    Geometry::of_frames(ALIGNMENT as u32, request.block_bytes.into(), chunk_bytes)
         .map_err(|error| Error::Settings { what: error.to_string() })
 }
 
@@ -138,15 +160,15 @@ fn link(
     member: &Member,
     settings: Settings,
     blocks: usize,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<WriterEvent>,
 ) -> Result<Link, Error> {
-    // Room for every block there is, and for the end.
+    // Room for every block, and for the end.
     let (commands, receiver) = rtrb::RingBuffer::new(blocks + 2);
     let (sender, returned) = rtrb::RingBuffer::new(blocks + 2);
     let broken = |source| Error::Open { path: member.root().to_owned(), source };
-    let wake = Arc::new(Wake::new().map_err(broken)?);
-    let gauge = Arc::new(Gauge::default());
-    let lane = Lane { commands: receiver, returned: sender };
+    let wake = Arc::new(Notifier::new().map_err(broken)?);
+    let gauge = Arc::new(WriterMetrics::default());
+    let lane = CaptureQueue { commands: receiver, returned: sender };
     let writer = store::spawn(member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
     let commands = Some(commands);
     Ok(Link {
@@ -161,16 +183,16 @@ fn link(
 }
 
 impl Link {
-    fn send(&mut self, command: Command) {
+    fn send(&mut self, command: WriterCommand) {
         let commands = self.commands.as_mut().expect("open until the end");
         assert!(commands.push(command).is_ok(), "a queue has room for every block there is");
         self.wake.wake();
     }
 }
 
-impl Outlet for Members {
+impl BlockSink for Members {
     fn give(&mut self, block: Block, bytes: u32, crc: u32) -> Result<Laid, Error> {
-        let geometry = self.track.geometry;
+        let geometry = self.stream_ref.geometry;
         let sequence = self.sequence;
         self.sequence += 1;
         let place = sequence % u64::from(geometry.chunk_blocks);
@@ -185,9 +207,9 @@ impl Outlet for Members {
         }
         let offset = place * u64::from(geometry.block_bytes);
         let frames = bytes / geometry.frame_bytes;
-        let filled = Filled {
+        let filled = FullBlock {
             block,
-            track: self.track.clone(),
+            stream_ref: self.stream_ref.clone(),
             sequence,
             chunk,
             offset,
@@ -204,7 +226,7 @@ impl Outlet for Members {
         };
         let link = &mut self.links[self.dealt_to];
         link.gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
-        link.send(Command::Write(filled));
+        link.send(WriterCommand::Write(filled));
         let position = sequence * u64::from(geometry.block_bytes);
         Ok(Laid { member: self.dealt_to, chunk, offset, position, bytes, crc })
     }
@@ -222,12 +244,13 @@ impl Outlet for Members {
 
     fn finish(&mut self, pool: &mut Pool) -> Result<(), Error> {
         for link in &mut self.links {
-            let finish = Command::Finish { track: self.track.clone(), gaps: vec![] };
+            let finish =
+                WriterCommand::Finish { stream_ref: self.stream_ref.clone(), gaps: vec![] };
             link.send(finish);
         }
         let mut finished = 0;
         let mut first_error = None;
-        // After an error nobody waits for the others: they close what they have and end.
+        // After an error the other writers are not waited for: they close their files and end.
         while finished < self.links.len() && first_error.is_none() {
             match self.reports.recv_timeout(NAP) {
                 Ok(report) => match Self::heed(report) {
@@ -266,7 +289,7 @@ impl Outlet for Members {
     }
 
     fn path(&self, laid: &Laid) -> Option<Arc<PathBuf>> {
-        let name = name(&self.track.directory, laid.chunk);
+        let name = name(&self.stream_ref.directory, laid.chunk);
         let file = self.links.get(laid.member)?.member.nameless_files()?.file(&name)?;
         Some(Arc::new(format!("/proc/self/fd/{}", file.as_raw_fd()).into()))
     }
@@ -277,7 +300,7 @@ impl Outlet for Members {
 }
 
 impl Drop for Members {
-    /// The space is given back with the files, which the members' clones would keep.
+    /// The space is freed with the files; the members' clones would keep them.
     fn drop(&mut self) {
         for link in &self.links {
             if let Some(files) = link.member.nameless_files() {

@@ -1,0 +1,99 @@
+//! What a recording of PandAs says: the load of the link at the start, and advice after an overrun.
+
+use std::time::Duration;
+
+use fullbore_core::format::panda::bandwidth::{self, Load};
+use fullbore_core::format::panda::{EndReason, Ending, PandaSource};
+use fullbore_core::manifest::Format;
+use fullbore_core::name::Name;
+use fullbore_engine::panda::capture::SourceEvent;
+use fullbore_engine::panda::{ControlPort, Timeouts};
+use fullbore_engine::recorder::{Event, EventHandler};
+use serde::Serialize;
+
+use crate::output::Output;
+use crate::verbs::panda::advice;
+
+/// The timeout for reading a PandA's captured fields.
+const ASK: Duration = Duration::from_secs(2);
+
+/// True for a report of samples that no scan holds.
+pub fn is_loss(event: &SourceEvent) -> bool {
+    matches!(event, SourceEvent::Unseen { .. })
+}
+
+/// The bandwidth of a PandA's captured fields, compared with the link.
+#[derive(Serialize)]
+struct Forecast<'a> {
+    event: &'static str,
+    stream: &'a Name,
+    sample_bytes: u32,
+    /// Triggers per second that fill a link of 1 Gbit/s.
+    most_samples_per_second: f64,
+    /// The load at the given rate.
+    load: Option<Load>,
+}
+
+/// Prints what the link carries of each PandA, and whether `rate` samples a second fit. A PandA that does not answer is
+/// recorded all the same.
+pub fn forecast(
+    pandas: &[PandaSource],
+    rate: Option<f64>,
+    output: Output,
+    tell: &mut EventHandler<'_>,
+) {
+    for source in pandas {
+        let Some(forecast) = ask(source, rate).filter(|forecast| !output.event(forecast)) else {
+            continue;
+        };
+        let mut text = format!(
+            "{} bytes a sample; a link of 1 Gbit/s carries {:.0} samples a second",
+            forecast.sample_bytes, forecast.most_samples_per_second
+        );
+        if let Some(load) = forecast.load {
+            text += "\n";
+            text += advice(load).trim_end();
+        }
+        let named = if pandas.len() > 1 { format!("{}: {text}", source.name) } else { text };
+        tell(&Event::Note { text: named });
+    }
+}
+
+fn ask(source: &PandaSource, rate: Option<f64>) -> Option<Forecast<'_>> {
+    let patience = Timeouts { connect: ASK, answer: ASK, ..Timeouts::default() };
+    let captured = ControlPort::connect(source, patience).ok()?.captured_fields().ok()?;
+    let sample_bytes = bandwidth::sample_bytes(&bandwidth::columns(&captured));
+    (sample_bytes > 0).then(|| Forecast {
+        event: "forecast",
+        stream: &source.name,
+        sample_bytes,
+        most_samples_per_second: bandwidth::LINK_BYTES_PER_SECOND / f64::from(sample_bytes),
+        load: rate.map(|rate| bandwidth::load(sample_bytes, rate)),
+    })
+}
+
+/// Advice after the first scan in which the ring of a PandA's server has overrun.
+#[derive(Default)]
+pub struct OverrunAdvice {
+    given: bool,
+}
+
+impl OverrunAdvice {
+    /// Returns the advice if it is due after this event.
+    pub fn after(&mut self, event: &Event) -> Option<Event> {
+        let Event::Sealed(sealed) = event else { return None };
+        let overran = sealed.manifest.streams.iter().any(|stream| overran(&stream.format));
+        if self.given || !overran {
+            return None;
+        }
+        self.given = true;
+        let text = "samples came faster than they could be taken: capture Mean instead of every Value, fewer fields, \
+                    or trigger less often; `fullbore panda show --rate` says what fits";
+        Some(Event::Note { text: text.to_owned() })
+    }
+}
+
+fn overran(format: &Format) -> bool {
+    let Format::Panda { connections, .. } = format else { return false };
+    connections.iter().any(|it| it.ending == Ending::End(EndReason::DataOverrun))
+}

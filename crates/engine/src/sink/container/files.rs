@@ -1,0 +1,201 @@
+//! The files of a container: their names, and what happens to files that exist already.
+
+use std::path::{Path, PathBuf};
+
+use fullbore_core::container::Template;
+use fullbore_core::name::Name;
+
+use crate::error::RecordError;
+use crate::sink::hdf5::{self, Existing, Options, beside, is_there, numbered};
+use crate::store::file_system;
+
+/// A container file as the sink of a recording.
+#[derive(Clone, Debug)]
+pub struct ContainerConfig {
+    /// The file, or a [`Template`]: `%d` is the number of the scan. With several streams, each has its own file beside
+    /// it, and this file is the master file.
+    pub template: PathBuf,
+    /// Options for writing the files.
+    pub options: Options,
+    /// Names of the streams that are known beforehand.
+    pub streams: Vec<Name>,
+    /// True if there is one stream, and no other can be discovered.
+    pub single: bool,
+    /// True if a source other than a PandA is among the sources. Its frames or bytes go through the page cache.
+    pub has_rows: bool,
+    /// The number of scans; `None`: until a stop.
+    pub scans: Option<u64>,
+    /// Writes the acquisition of a PandA into another file beside the intended one if that one cannot take it: an
+    /// acquisition cannot be repeated.
+    pub alternate_path: bool,
+}
+
+impl ContainerConfig {
+    /// The file of a scan, counted from 1, that shows all of its streams.
+    pub(super) fn path(&self, scan: u64) -> PathBuf {
+        numbered(&self.template, scan)
+    }
+
+    /// The file of a stream.
+    pub(super) fn path_of(&self, scan: u64, stream: &str) -> PathBuf {
+        numbered(&self.template_of(stream), scan)
+    }
+
+    /// The directory of the files.
+    pub(super) fn folder(&self) -> &Path {
+        folder_of(&self.template)
+    }
+
+    fn template_of(&self, stream: &str) -> PathBuf {
+        match self.single {
+            true => self.template.clone(),
+            false => beside(&self.template, stream),
+        }
+    }
+
+    /// True if all scans go into one file.
+    fn is_one(&self) -> bool {
+        self.path(1) == self.path(2)
+    }
+
+    /// True if a scan continues the files of the scan before.
+    pub(super) fn continues(&self, scan: u64) -> bool {
+        scan > 1 && self.is_one()
+    }
+
+    /// The options for a file of a scan. Later scans continue the file of the first.
+    pub(super) fn options_of(&self, path: &Path, scan: u64) -> Options {
+        let mut options = self.options.clone();
+        if self.is_one() && self.scans != Some(1) {
+            if scan == 1 && options.existing == Existing::Overwrite {
+                // A file that cannot be removed cannot be continued either, and opening it reports that.
+                let _ = hdf5::remove_old(path);
+            }
+            if scan > 1 || !is_there(path) {
+                options.existing = Existing::Append;
+            }
+        }
+        options
+    }
+
+    /// Refuses files that exist, or that cannot be continued or replaced if that is requested. Files of threads that are
+    /// not discovered yet are checked when they are created.
+    pub fn check(&self) -> Result<(), RecordError> {
+        let folder = self.folder();
+        if let Err(source) = std::fs::metadata(folder) {
+            return Err(RecordError::File { path: folder.to_owned(), source });
+        }
+        hdf5::check_place(&self.path(1))?;
+        for stream in &self.streams {
+            for path in taken(&self.template_of(stream.as_str()), self.scans) {
+                match self.options.existing {
+                    Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
+                    Existing::Append => hdf5::check_continuable(&path, self.options.compression)?,
+                    Existing::Overwrite => hdf5::check_replaceable(&path)?,
+                }
+            }
+        }
+        let masters = if self.single { Vec::new() } else { taken(&self.template, self.scans) };
+        for path in masters {
+            match self.options.existing {
+                Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
+                Existing::Append => drop(hdf5::check_master(&path)?),
+                Existing::Overwrite => hdf5::check_replaceable(&path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A warning about a network file system, which may be slower than the sources.
+    pub(super) fn warning_of_place(&self) -> Option<String> {
+        warning_of(&file_system(self.folder()).ok()?, self.folder())
+    }
+
+    /// Creates the master file of a scan, or renews it.
+    pub(super) fn show(&self, scan: u64, streams: &[(&str, &Path)]) -> Result<(), hdf5::Error> {
+        let master = self.path(scan);
+        if self.single || streams.is_empty() {
+            return Ok(());
+        }
+        if self.options.existing == Existing::Append || self.continues(scan) {
+            return hdf5::join_anew(&master, streams);
+        }
+        if self.options.existing == Existing::Overwrite && is_there(&master) {
+            hdf5::remove_old(&master)?;
+        }
+        hdf5::join(&master, streams)
+    }
+}
+
+/// The existing files among those of the scans, or of any number of scans if `None`, in their order.
+fn taken(template: &Path, scans: Option<u64>) -> Vec<PathBuf> {
+    let path = |scan| numbered(template, scan);
+    let (first, most) = (path(1), scans.unwrap_or(u64::MAX));
+    if first == path(2) || most == 1 {
+        return Some(first).filter(|path| is_there(path)).into_iter().collect();
+    }
+    // The directory is searched, because any number of scans may be requested.
+    let Ok(names) = Template::of(template) else { return Vec::new() };
+    let entries = std::fs::read_dir(folder_of(template)).into_iter().flatten();
+    let numbers = entries.filter_map(|entry| names.number(entry.ok()?.file_name().to_str()?));
+    let mut numbers: Vec<u64> = numbers.filter(|number| (1..=most).contains(number)).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().map(path).collect()
+}
+
+/// The directory of a file.
+fn folder_of(file: &Path) -> &Path {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+fn warning_of(file_system: &str, folder: &Path) -> Option<String> {
+    matches!(file_system, "nfs" | "smb").then(|| {
+        format!(
+            "{} is on a network file system ({file_system}): it may be slower than the sources, so that data is lost, \
+             and readers may not see the file grow; record onto a local disk, and copy",
+            folder.display()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_there_will_be_is_looked_for_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let there = |name: &str| std::fs::write(folder.path().join(name), b"").unwrap();
+        let first = |name: &str, most| {
+            let path = taken(&folder.path().join(name), most).into_iter().next()?;
+            Some(path.file_name().unwrap().to_string_lossy().into_owned())
+        };
+        there("a-7.h5");
+        there("a-12.h5");
+        there("a-03.h5");
+        there("b.h5");
+        assert_eq!(first("a-%d.h5", Some(6)), None);
+        assert_eq!(first("a-%d.h5", Some(7)), Some("a-7.h5".into()));
+        assert_eq!(first("a-%d.h5", None), Some("a-7.h5".into()));
+        assert_eq!(first("a-%d.h5", Some(u64::MAX)), Some("a-7.h5".into()));
+        assert_eq!(first("c-%d.h5", None), None);
+        assert_eq!(first("a-%02d.h5", Some(3)), Some("a-03.h5".into()));
+        // The name of a broken link is taken too.
+        std::os::unix::fs::symlink("nowhere", folder.path().join("d.h5")).unwrap();
+        assert_eq!(first("d.h5", Some(1)), Some("d.h5".into()));
+        assert_eq!(first("b.h5", Some(3)), Some("b.h5".into()));
+    }
+
+    #[test]
+    fn a_place_on_another_machine_is_warned_of_before_anything_is_armed() {
+        let folder = Path::new("/scratch");
+        for kind in ["nfs", "smb"] {
+            let text = warning_of(kind, folder).unwrap();
+            assert!(
+                text.contains("/scratch") && text.contains(kind) && text.contains("local disk")
+            );
+        }
+        assert_eq!(warning_of("ext4", folder), None);
+    }
+}

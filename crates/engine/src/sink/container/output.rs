@@ -1,0 +1,263 @@
+//! The outputs of a scan: blocks that wait for a property of their stream, and the file that they go into.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use fullbore_core::layout::Geometry;
+use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::name::Name;
+use fullbore_core::time::{Tai, frame_ns};
+use uuid::Uuid;
+
+use super::files::ContainerConfig;
+use super::thread::{EndOfScan, Ended, Settled};
+use crate::ring::{FullBlock, StreamRef};
+use crate::sink::hdf5::{About, Error, Existing, Options, StreamFile, in_full, is_there};
+use crate::source::StreamMetrics;
+
+/// The longest time that a block waits for the frame rate, from which the times of its frames follow, or for the
+/// settings of a PandA, with which its file begins.
+const PROPERTIES_COME: Duration = Duration::from_secs(2);
+
+/// The number of alternative names that are tried.
+const ALTERNATIVES: u32 = 1000;
+
+/// The description that a file begins with.
+#[derive(Debug)]
+pub struct Description {
+    /// The place in the manifest.
+    pub number: u16,
+    /// The file.
+    pub path: PathBuf,
+    /// The scan's name.
+    pub scan: String,
+    /// The stream's name.
+    pub name: Name,
+    /// The format of its frames.
+    pub format: Format,
+    /// The division of its bytes.
+    pub geometry: Geometry,
+    /// The replacement for missing frames.
+    pub fill: Fill,
+    /// The metrics.
+    pub metrics: Arc<StreamMetrics>,
+    /// True if the settings of the PandA are in the format, or will never be.
+    pub has_settings: bool,
+}
+
+/// A stream that is in another file than intended.
+#[derive(Clone, Debug)]
+pub struct Alternate {
+    /// The intended file.
+    pub meant: PathBuf,
+    /// The file that takes it.
+    pub file: PathBuf,
+    /// The reason.
+    pub why: String,
+}
+
+/// The outputs of a scan, and what the recorder has asked for.
+pub(super) struct ScanOutput {
+    pub uuid: Uuid,
+    /// The number of the scan, counted from 1.
+    pub number: u64,
+    pub streams: BTreeMap<u16, StreamOutput>,
+    /// True if blocks no longer wait for a time.
+    pub hurried: bool,
+    pub settle: Option<Sender<BTreeMap<u16, Settled>>>,
+    pub end: Option<(EndOfScan, Sender<Ended>)>,
+}
+
+/// A stream and its output file.
+#[derive(Default)]
+pub(super) struct StreamOutput {
+    pub description: Option<Description>,
+    pub file: Option<StreamFile>,
+    /// Blocks that cannot be written yet, each with its queue and its arrival time.
+    pub waiting: VecDeque<(usize, FullBlock, Instant)>,
+    pub waiting_bytes: u64,
+    /// Blocks that are written but not visible to readers.
+    pub unseen: Vec<Unseen>,
+    /// The end of the stream, while it waits for the writes before it.
+    pub finishing: Option<(Arc<StreamRef>, Instant)>,
+    /// The latest block with a time.
+    timed: Option<(i64, Tai)>,
+    /// Set if the stream is in another file than intended.
+    pub alternate: Option<Alternate>,
+}
+
+/// A block that is not visible to readers.
+pub(super) struct Unseen {
+    pub stream_ref: Arc<StreamRef>,
+    pub sequence: u64,
+    pub bytes: u32,
+    /// The block and its queue, unless it was returned when its samples had been copied.
+    pub held: Option<(usize, FullBlock)>,
+}
+
+impl ScanOutput {
+    pub fn new(uuid: Uuid, number: u64) -> Self {
+        let (streams, hurried, settle, end) = (BTreeMap::new(), false, None, None);
+        ScanOutput { uuid, number, streams, hurried, settle, end }
+    }
+}
+
+impl StreamOutput {
+    /// True if it waits neither for a write nor for a flush.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.unseen.is_empty() && self.finishing.is_none()
+    }
+
+    /// True for the samples of a PandA. They are copied into columns, so that their blocks are free at once, and the
+    /// sender is not held up until the next flush.
+    pub fn is_of_panda(&self) -> bool {
+        let format = self.description.as_ref().map(|description| &description.format);
+        matches!(format, Some(Format::Panda { .. }))
+    }
+
+    /// True for a stream that is known to have frames or bytes.
+    pub fn is_of_frames(&self) -> bool {
+        self.description.is_some() && !self.is_of_panda()
+    }
+
+    /// True if its first waiting block can be written, or its end be carried out: the properties that its file begins
+    /// with, and the times of its frames, are known.
+    pub fn is_ready(&self, hurried: bool, most_waiting: u64) -> bool {
+        let Some(description) = &self.description else { return false };
+        let block = self.waiting.front().map(|(_, filled, since)| (Some(filled), since));
+        let end = self.finishing.as_ref().map(|(_, since)| (None, since));
+        let Some((block, since)) = block.or(end) else { return false };
+        let late = since.elapsed() >= PROPERTIES_COME;
+        if self.is_of_panda() {
+            return self.file.is_some() || description.has_settings || late;
+        }
+        let told = !description.follows_a_rate()
+            || (description.rate().is_some()
+                && (block.is_some_and(|filled| filled.time.is_some())
+                    || self.timed_next().is_some()));
+        told || hurried || late || self.waiting_bytes >= most_waiting
+    }
+
+    /// Takes all blocks that are not visible to readers, each with its queue.
+    pub fn take_blocks(&mut self) -> Vec<(usize, FullBlock)> {
+        self.waiting_bytes = 0;
+        let held = self.unseen.drain(..).filter_map(|it| it.held);
+        held.chain(self.waiting.drain(..).map(|(queue, filled, _)| (queue, filled))).collect()
+    }
+
+    /// Returns the next waiting block with a time.
+    fn timed_next(&self) -> Option<(i64, Tai)> {
+        self.waiting.iter().find_map(|(_, filled, _)| Some((filled.first, filled.time?)))
+    }
+
+    /// Creates the file of a PandA, or, with its first block, of any stream, unless it exists. Returns where it is if it
+    /// is not the intended one.
+    pub fn make(
+        &mut self,
+        config: &ContainerConfig,
+        scan: u64,
+        first: Option<&FullBlock>,
+    ) -> Result<Option<Alternate>, Error> {
+        let wanted = self.file.is_none() && (first.is_some() || self.is_of_panda());
+        let Some(description) = self.description.as_ref().filter(|_| wanted) else {
+            return Ok(None);
+        };
+        let mut options = config.options_of(&description.path, scan);
+        if let Some(rate) = first.and_then(|block| description.sample_rate(block, options.flush)) {
+            options.rows_per_second.get_or_insert(rate);
+        }
+        let error = match description.create(&description.path, &options) {
+            Ok(file) => {
+                self.file = Some(file);
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        // An existing file remains; a file that could not be created is removed.
+        options.existing = Existing::Refuse;
+        let may = config.alternate_path && self.is_of_panda() && is_there(&description.path);
+        let made = may
+            .then(|| alternative(&description.path, |path| description.create(path, &options)))
+            .flatten();
+        let Some(file) = made else { return Err(error) };
+        let (meant, path) = (description.path.clone(), file.path().to_owned());
+        self.alternate = Some(Alternate { meant, file: path, why: in_full(&error) });
+        self.file = Some(file);
+        Ok(self.alternate.clone())
+    }
+
+    /// Writes a block into the file.
+    pub fn write(&mut self, filled: &FullBlock) -> Result<(), Error> {
+        let next = self.timed_next();
+        let (Some(description), Some(file)) = (&self.description, &mut self.file) else {
+            return Ok(());
+        };
+        let own = filled.time.map(|time| (filled.first, time));
+        self.timed = own.or(self.timed);
+        let base = own.or(next).or(self.timed);
+        let placed = base.zip(description.rate().filter(|_| description.follows_a_rate()));
+        let time_of = |index| placed.map(|(base, rate)| time_of(index, base, rate));
+        let of_block = filled.time.or_else(|| time_of(filled.first)).unwrap_or(filled.seen);
+        file.append(&filled.block[..filled.bytes as usize], of_block, |number| {
+            time_of(filled.first + number as i64).unwrap_or(of_block)
+        })
+    }
+}
+
+impl Description {
+    fn create(&self, path: &Path, options: &Options) -> Result<StreamFile, Error> {
+        let about = About {
+            scan: &self.scan,
+            stream: self.name.as_str(),
+            format: &self.format,
+            frame_bytes: self.geometry.frame_bytes,
+        };
+        StreamFile::create(path, &about, options)
+    }
+
+    /// True if frames are indexed, so that their times follow from the rate.
+    fn follows_a_rate(&self) -> bool {
+        self.fill != Fill::Omit && self.format.is_frames()
+    }
+
+    /// Returns the frames per second of each thread, as far as known, and the number of threads interleaved by frame.
+    fn rate(&self) -> Option<(u64, i64)> {
+        let Format::Frames { frames_per_second, threads, .. } = &self.format else { return None };
+        let learnt = self.metrics.frames_per_second.load(Relaxed);
+        let rate = frames_per_second.or((learnt > 0).then_some(learnt)).filter(|&rate| rate > 0)?;
+        Some((rate, threads.len().max(1) as i64))
+    }
+
+    /// Returns the rate at which the first samples of a PandA came. It determines the size of HDF5 chunks. Samples that
+    /// arrive at once may be all there are: one chunk then holds them.
+    fn sample_rate(&self, first: &FullBlock, flush: Duration) -> Option<f64> {
+        let Format::Panda { .. } = self.format else { return None };
+        let came = self.metrics.frames_per_second.load(Relaxed) as f64;
+        let at_most = f64::from(first.frames) / (flush / 8).as_secs_f64();
+        Some(if came > 0.0 { came.min(at_most) } else { at_most })
+    }
+}
+
+/// Computes the time of a frame from that of another one.
+fn time_of(index: i64, (first, time): (i64, Tai), (rate, threads): (u64, i64)) -> Tai {
+    let slots = index.div_euclid(threads).saturating_sub(first.div_euclid(threads));
+    let ns = frame_ns(slots.unsigned_abs(), rate);
+    time.plus_ns(if slots < 0 { -ns } else { ns })
+}
+
+/// Creates the first file beside `path` whose name is free: `a-7.h5` gives `a-7.1.h5`.
+fn alternative<T>(path: &Path, make: impl Fn(&Path) -> Result<T, Error>) -> Option<T> {
+    let stem = path.file_stem()?.to_string_lossy();
+    let ending = path.extension().map_or(String::new(), |it| format!(".{}", it.to_string_lossy()));
+    for number in 1..=ALTERNATIVES {
+        match make(&path.with_file_name(format!("{stem}.{number}{ending}"))) {
+            Err(Error::Exists { .. }) => {}
+            other => return other.ok(),
+        }
+    }
+    None
+}

@@ -1,0 +1,240 @@
+//! Space on a disk set: free space, chunk sizes, and the space for redundancy.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fullbore_core::layout::{ALIGNMENT, CHUNK_BYTES};
+use fullbore_core::redundancy::Scheme;
+use fullbore_core::units::{ByteRate, ByteSize};
+
+use super::StoreConfig;
+use crate::error::RecordError;
+use crate::event::{Event, EventHandler};
+use crate::sink::{Needs, device_of, free_in_all};
+use crate::store::Member;
+
+/// The least free space on a member for starting a scan.
+const LEAST_FREE_BYTES: u64 = 16 << 20;
+
+/// The largest step in which space for a chunk is reserved.
+const LARGEST_STEP_BYTES: u64 = 64 << 20;
+
+/// The least number of steps of each stream on a member. When the member is full, at most one and a half steps for each
+/// stream are reserved but not filled.
+const STEPS: u64 = 16;
+
+/// Refuses a store without members, and redundancy that needs more members than there are.
+pub(crate) fn check(config: &StoreConfig) -> Result<(), RecordError> {
+    let members = config.members.len();
+    match config.redundancy {
+        _ if members == 0 => Err(RecordError::NoMember),
+        Some(scheme) if scheme.members() > members => {
+            Err(RecordError::Redundancy { scheme, members })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a recording for which the disk set has too little space from the start.
+pub(crate) fn check_space(
+    config: &StoreConfig,
+    needs: &Needs,
+    members: &[Member],
+) -> Result<(), RecordError> {
+    let mut free = Vec::with_capacity(members.len());
+    let mut most = (0, members[0].root());
+    for member in members {
+        let bytes = member.free_bytes()?;
+        free.push((device_of(member.root()), bytes));
+        if bytes >= most.0 {
+            most = (bytes, member.root());
+        }
+    }
+    let total = free_in_all(free);
+    if most.0 < LEAST_FREE_BYTES {
+        let (path, needed) = (most.1.to_owned(), ByteSize(LEAST_FREE_BYTES));
+        return Err(RecordError::NoSpace { path, free: ByteSize(most.0), needed });
+    }
+    let needed = with_redundancy(needs.bytes, config.redundancy, members.len());
+    if needed > total {
+        let members = members.iter().map(|member| member.root().to_owned()).collect();
+        let (free, needed) = (ByteSize(total), ByteSize(needed));
+        return Err(RecordError::NoRoom { members, free, needed });
+    }
+    Ok(())
+}
+
+/// Warns if the space does not last for the recording at the known rates of its sources. This is no error, since a
+/// source may pause.
+pub(crate) fn judge_space(
+    config: &StoreConfig,
+    needs: &Needs,
+    members: &[Member],
+    tell: &mut EventHandler<'_>,
+) {
+    let rate = with_redundancy(needs.rate, config.redundancy, members.len());
+    let Some(lasts) = needs.lasts.filter(|_| rate > 0) else { return };
+    let needed = u128::from(rate).saturating_mul(lasts.as_millis()) / 1000;
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let free =
+        free_in_all(members.iter().map(|it| (device_of(it.root()), it.free_bytes().unwrap_or(0))));
+    if needed > free {
+        let text = format!(
+            "{} at {} are {}, and the disk set has {} free: it is full after {}",
+            in_words(lasts),
+            ByteRate(rate),
+            ByteSize(needed),
+            ByteSize(free),
+            in_words(Duration::from_secs(free / rate)),
+        );
+        tell(&Event::Warning { text });
+    }
+}
+
+/// Returns the space for this many bytes of data, or bytes per second, on a disk set with this many members.
+fn with_redundancy(bytes: u64, redundancy: Option<Scheme>, members: usize) -> u64 {
+    bytes.saturating_add(redundancy.map_or(0, |it| it.extra(bytes, members)))
+}
+
+/// Returns the seconds until this much space is filled by data at this rate, including redundancy.
+pub(crate) fn until_full(
+    free: u64,
+    rate: u64,
+    redundancy: Option<Scheme>,
+    members: usize,
+) -> Option<f64> {
+    let rate = with_redundancy(rate, redundancy, members);
+    (rate > 0).then(|| free as f64 / rate as f64)
+}
+
+/// Warns if there are too few members for the stripes, or if members share a file system: they share its space and its
+/// rate, and fail together.
+pub(crate) fn judge_redundancy(
+    config: &StoreConfig,
+    members: &[Member],
+    tell: &mut EventHandler<'_>,
+) {
+    if let Some(scheme) = config.redundancy
+        && members.len() < scheme.members()
+    {
+        let (there, wanted) = (members.len(), scheme.members());
+        let so = match there > usize::from(scheme.parity) {
+            true => "stripes have fewer chunks, which takes more space",
+            false => "chunks have less parity than was asked for, or none",
+        };
+        let take = if there == 1 { "takes" } else { "take" };
+        let text = format!("{scheme} takes {wanted} members, and {there} {take} part: {so}");
+        tell(&Event::Warning { text });
+    }
+    let mut seen: BTreeMap<u64, &Member> = BTreeMap::new();
+    for member in members {
+        let Some(device) = device_of(member.root()) else { continue };
+        if let Some(other) = seen.insert(device, member) {
+            let (one, two) = (other.root().display(), member.root().display());
+            let both = format!("{one} and {two} are on one file system");
+            tell(&match config.redundancy {
+                Some(scheme) => Event::Warning {
+                    text: format!("{both}: {scheme} does not help if that is lost"),
+                },
+                None => {
+                    Event::Note { text: format!("{both}: they share its free space and its speed") }
+                }
+            });
+            return;
+        }
+    }
+}
+
+/// Returns the chunk size. By default four chunks of each source fit on the member with the most free space. Warns of
+/// members without space for a block, which get no data.
+pub(crate) fn fit_chunk(
+    config: &StoreConfig,
+    needs: &Needs,
+    members: &[Member],
+    tell: &mut EventHandler<'_>,
+) -> Result<ByteSize, RecordError> {
+    let free = members.iter().map(Member::free_bytes).collect::<Result<Vec<u64>, _>>()?;
+    let most = free.iter().copied().max().unwrap_or(0);
+    let block = needs.block_bytes;
+    let default = (most / (4 * needs.streams)).min(CHUNK_BYTES).max(block);
+    let chunk = config.chunk.unwrap_or(ByteSize(default));
+    let least = ByteSize(chunk.0.min(block));
+    if least.0 > most {
+        let roomiest = members.iter().zip(&free).max_by_key(|(_, free)| **free);
+        let path = roomiest.map(|(member, _)| member.root().to_owned()).unwrap_or_default();
+        return Err(RecordError::NoSpace { path, free: ByteSize(most), needed: least });
+    }
+    for (member, &free) in members.iter().zip(&free).filter(|(_, free)| **free < least.0) {
+        let text = format!(
+            "{} has {} free, and a chunk takes at least {least}: nothing will be recorded on it",
+            member.root().display(),
+            ByteSize(free),
+        );
+        tell(&Event::Warning { text });
+    }
+    Ok(chunk)
+}
+
+/// Returns the step in which space for a chunk is reserved on a member with this many bytes free.
+pub(crate) fn chunk_step(needs: &Needs, chunk: u64, free: u64) -> u64 {
+    step(needs.streams, needs.block_bytes, chunk, free)
+}
+
+/// Returns the whole chunk if two chunks of every stream fit, else a step so small that every stream gets many of them
+/// before the disk is full. Whole chunks are better, because writes to a file wait while it grows.
+fn step(streams: u64, block: u64, chunk: u64, free: u64) -> u64 {
+    if chunk.saturating_mul(2 * streams) <= free {
+        return chunk;
+    }
+    let step = (free / (STEPS * streams)).min(LARGEST_STEP_BYTES).max(block);
+    step.min(chunk).next_multiple_of(ALIGNMENT)
+}
+
+/// Formats a time for people: the leading units of hours, minutes and seconds.
+pub(crate) fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => format!("{} s", time.as_millis() as f64 / 1000.0),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::layout::BLOCK_BYTES;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_set_is_full_sooner_by_what_redundancy_takes() {
+        let until = |scheme: Option<&str>| {
+            until_full(12_000, 100, scheme.map(|text| text.parse().unwrap()), 6).unwrap()
+        };
+        assert_eq!(until(None), 120.0);
+        assert_eq!(until(Some("mirror")), 60.0);
+        assert_eq!(until(Some("parity:4+1")), 96.0);
+        assert_eq!(until(Some("parity:4+2")), 80.0);
+        assert_eq!(until_full(12_000, 0, None, 6), None);
+        let two_members = until_full(12_000, 100, Some("parity:4+1".parse().unwrap()), 2);
+        assert_eq!(two_members, Some(60.0), "stripes are as wide as members allow");
+    }
+
+    #[test]
+    fn a_chunk_takes_its_space_in_steps_where_two_of_every_stream_do_not_fit() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(step(8, BLOCK_BYTES, GIB / 4, 4 * GIB), GIB / 4);
+        assert_eq!(step(8, BLOCK_BYTES, GIB, 4 * GIB), GIB / 32);
+        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 100 * GIB), LARGEST_STEP_BYTES);
+        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 1 << 20), BLOCK_BYTES, "a block at least");
+        assert_eq!(step(1, BLOCK_BYTES, 10 * GIB, 20 * GIB), 10 * GIB);
+    }
+
+    #[test]
+    fn a_time_is_said_in_the_units_that_matter() {
+        let said = |ms: u64| in_words(Duration::from_millis(ms));
+        assert_eq!(said(2500), "2.5 s");
+        assert_eq!(said(90_000), "1 min 30 s");
+        assert_eq!(said(3_600_000 * 1000 + 120_000), "1000 h 2 min");
+    }
+}

@@ -1,0 +1,82 @@
+//! Retention: a thread removes the oldest scans after each seal. A slow disk may delay it, but no recording.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use fullbore_core::retention::Retention;
+use fullbore_engine::clock::Clock;
+use fullbore_engine::recorder::Event;
+use fullbore_engine::store::retention::{self, RetentionResult};
+
+/// A thread that removes excess scans after each seal.
+pub struct RetentionThread {
+    sealed: Sender<()>,
+    told: Receiver<Event>,
+    thread: JoinHandle<()>,
+}
+
+impl RetentionThread {
+    /// Starts a retention thread for the store with these members.
+    pub fn start(roots: Vec<PathBuf>, limit: Retention) -> io::Result<Self> {
+        let (sealed, asked) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let work = move || {
+            let mut said = BTreeSet::new();
+            while asked.recv().is_ok() {
+                // Several scans sealed meanwhile are handled together.
+                while asked.try_recv().is_ok() {}
+                for event in tidy(&roots, limit, &mut said) {
+                    // The receiver may be gone; the work is done all the same.
+                    let _ = tell.send(event);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("retention".into()).spawn(work)?;
+        Ok(Self { sealed, told, thread })
+    }
+
+    /// Reports a sealed scan to the thread.
+    pub fn scan_sealed(&self) {
+        // A thread that failed has reported its error when it ended.
+        let _ = self.sealed.send(());
+    }
+
+    /// The events since the last call.
+    pub fn told(&self) -> Vec<Event> {
+        self.told.try_iter().collect()
+    }
+
+    /// Waits for pending removals, and returns the remaining events.
+    pub fn finish(self) -> Vec<Event> {
+        drop(self.sealed);
+        let failed = self.thread.join().is_err();
+        let mut told: Vec<Event> = self.told.iter().collect();
+        if failed {
+            let text = "--keep: the thread that removes old scans failed".to_owned();
+            told.push(Event::Warning { text });
+        }
+        told
+    }
+}
+
+/// Removes excess scans. The reason why a scan is kept is reported once, and remembered in `said`.
+fn tidy(roots: &[PathBuf], limit: Retention, said: &mut BTreeSet<String>) -> Vec<Event> {
+    let (removed, stays) = match retention::keep(roots, limit, Clock::new().now()) {
+        Ok(RetentionResult { removed, stayed, in_the_way }) => {
+            let stayed =
+                stayed.iter().map(|(scan, why)| format!("--keep {limit}: {scan} stays: {why}"));
+            let in_the_way = in_the_way
+                .iter()
+                .map(|(scan, why)| format!("--keep {limit}: {scan} is not removed: {why}"));
+            (removed, stayed.chain(in_the_way).collect())
+        }
+        Err(error) => (Vec::new(), vec![format!("--keep {limit}: {error}")]),
+    };
+    let removed = removed.iter().map(|gone| format!("--keep {limit}: {} removed", gone.scan));
+    let removed = removed.map(|text| Event::Note { text });
+    let news = stays.into_iter().filter(|text| said.insert(text.clone()));
+    removed.chain(news.map(|text| Event::Warning { text })).collect()
+}

@@ -1,0 +1,142 @@
+"""Makes the pictures of docs/pictures.md again: terminals through tmux, pages through Chromium.
+
+    PATH=target/release:$PATH python3 docs/pictures/make.py
+
+Needs fullbore, tmux and chromium on the PATH, and Pillow. The screens are real: fullbore records its own generator.
+"""
+
+import html
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from PIL import Image
+
+HERE = Path(__file__).parent
+SOCKET = ["tmux", "-L", "fullbore-pictures"]
+STREAMS = "udp://127.0.0.1:46220-46227"
+SOURCE = f"{STREAMS}?format=vdif&fps=1000&frame=8032"
+SEND = ["fullbore", "generate", "--to", STREAMS, "--start", "now", "--rate", "64Mbit/s", "--duration", "9s", "--gentle"]
+STYLE = """
+body { margin: 0; background: #16181d; }
+pre { margin: 0; padding: 14px 18px; color: #d7dae0; font: 13px/1.35 'DejaVu Sans Mono', monospace; }
+"""
+COLOURS = {31: "#f47067", 32: "#8ddb8c", 33: "#e3b341", 34: "#6cb6ff", 35: "#dcbdfb", 36: "#76e3ea", 90: "#8b949e"}
+
+
+def styled(codes, text):
+    """A run of characters between two escape sequences."""
+    style = []
+    if "1" in codes:
+        style.append("font-weight: bold")
+    if "2" in codes:
+        style.append("opacity: .6")
+    style += [f"color: {COLOURS[int(code)]}" for code in codes if code.isdigit() and int(code) in COLOURS]
+    return f'<span style="{"; ".join(style)}">{html.escape(text)}</span>' if style else html.escape(text)
+
+
+def page(screen):
+    """A terminal's screen, with its colours, as HTML."""
+    parts, codes = [], []
+    for piece in re.split(r"(\x1b\[[0-9;]*m)", screen.rstrip()):
+        if piece.startswith("\x1b["):
+            new = [code for code in piece[2:-1].split(";")]
+            codes = [] if new in ([""], ["0"]) else codes + new
+            if "39" in new:
+                codes = [code for code in codes if code in ("1", "2")]
+        else:
+            parts.append(styled(codes, piece))
+    return f"<!doctype html><meta charset=utf-8><style>{STYLE}</style><pre>{''.join(parts)}</pre>"
+
+
+def picture(source, name, width, height):
+    """A page as PNG."""
+    subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         f"--window-size={width},{height}", f"--screenshot={HERE / name}", source.as_uri()],
+        check=True, capture_output=True,
+    )
+    Image.open(HERE / name).convert("RGB").quantize(32).save(HERE / name, optimize=True)
+
+
+def terminal(text, name, work, begins=""):
+    """A picture of a screen, from the first line on that begins so."""
+    lines = text.rstrip().split("\n")
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    first = next((number for number, line in enumerate(plain) if re.match(begins, line)), 0)
+    shown = [line for line, text in zip(lines[first:], plain[first:]) if text.strip() != "$"]
+    source = work / f"{name}.html"
+    source.write_text(page("\n".join(shown)))
+    picture(source, name, 950, round(len(shown) * 17.55) + 30)
+
+
+def drives(work):
+    """The results of eight drives in one picture: eight files."""
+    named = []
+    for number in range(1, 9):
+        drive, result = work / f"drive{number}", work / f"drive{number}.json"
+        drive.write_bytes(bytes(96 << 20))
+        subprocess.run(
+            ["fullbore", "bench", "disk", drive, "--overwrite", drive, "--quick", "--skip", "fio", "--sessions", "1,16,64",
+             "--runs", "3", "--no-history", "--output", result],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        named.append(f"drive {number}={result}")
+    report = work / "drives.html"
+    subprocess.run(["fullbore", "bench", "report", *named, "--html", report], check=True, capture_output=True)
+    picture(report, "drives.png", 1000, 1100)
+
+
+def screen():
+    return subprocess.run([*SOCKET, "capture-pane", "-p", "-e"], check=True, capture_output=True, text=True).stdout
+
+
+def keys(text):
+    subprocess.run([*SOCKET, "send-keys", text, "Enter"], check=True)
+
+
+def record(work, name, faults, live=None):
+    """Records in a terminal; `live` names the picture that is taken meanwhile, `name` that of the end."""
+    scan = name.removesuffix(".png")
+    keys(f"clear; fullbore record '{SOURCE}' --session r1234 --scan {scan} --duration 14s")
+    while "armed" not in screen():
+        time.sleep(0.1)
+    sender = subprocess.Popen([*SEND, *faults], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(6)
+    if live:
+        terminal(screen(), live, work, begins=f"r1234_{scan} ")
+    sender.wait()
+    while "sealed" not in screen():
+        time.sleep(0.1)
+    time.sleep(0.5)
+    terminal(screen(), name, work, begins="COMPLETE|LOST|INCOMPLETE")
+
+
+def main():
+    work = Path(tempfile.gettempdir()) / "pictures"
+    for disk in ("disk0", "disk1", "store0", "store1"):
+        (work / disk).mkdir(parents=True)
+    subprocess.run([*SOCKET, "new-session", "-d", "-x", "116", "-y", "50", "bash --norc"], check=True, cwd=work)
+    try:
+        keys("export FULLBORE_STORE=store0,store1 PS1='$ '")
+        record(work, "complete.png", [], live="live.png")
+        record(work, "lost.png", ["--drop", "1e-4", "--seed", "5"])
+        keys("clear; fullbore verify r1234_complete; fullbore ls")
+        time.sleep(4)
+        terminal(screen(), "verify.png", work)
+    finally:
+        subprocess.run([*SOCKET, "kill-server"])
+    report = work / "bench.html"
+    subprocess.run(
+        ["fullbore", "bench", "disk", work / "disk0", work / "disk1", "--seconds", "20s", "--skip", "fio", "--require", "4Gbit/s",
+         "--html", report], check=False, capture_output=True,
+    )
+    picture(report, "bench.png", 1000, 1800)
+    drives(work)
+    shutil.rmtree(work)
+
+
+main()
