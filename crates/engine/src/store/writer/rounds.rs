@@ -12,6 +12,7 @@ use crate::store::chunk::Flight;
 use crate::store::disk::{Disk, Operation};
 use crate::store::journal::{Action, Event, Landed, SyncTarget};
 use crate::store::pages::PageWrite;
+use crate::store::reservation::SpaceRequest;
 use crate::store::stream::{INDEX_STEP_BYTES, Key, MemberStream};
 
 impl<D: Disk> Engine<D> {
@@ -76,7 +77,7 @@ impl<D: Disk> Engine<D> {
             .then(|| Operation::Extend {
                 file: file.clone(),
                 offset: stream.index_space,
-                bytes: INDEX_STEP_BYTES,
+                space: SpaceRequest::exactly(INDEX_STEP_BYTES),
             });
         let write = Operation::Write { file, offset, block, part: (0, bytes) };
         if let Some(grow) = grow {
