@@ -320,8 +320,8 @@ def test_a_file_that_is_there_is_not_recorded_over(tmp_path):
     path.write_bytes(b"precious")
     source = f"udp://127.0.0.1:{free_port()}?format=vdif"
     for to, words in [
-        (path, b"is there already"), (f"hdf5:{path}?existing=append", b"opening it to continue"),
-        (tmp_path / "none/a.h5", b"No such file"),
+        (path, b"is there already"), (f"hdf5:{path}?existing=append", b"not an HDF5 file"),
+        (tmp_path / "none/a.h5", b"there is no directory"),
     ]:  # fmt: skip
         done = run("record", source, "--to", to, "--duration", "1s", code=REFUSED)
         assert words in done.stderr

@@ -275,7 +275,7 @@ REFUSALS = [
     (("file:{payload}?format=vdif", "--store", "{store}", *NAMED), "not counted"),
     (("file:{payload}.none", "--store", "{store}", *NAMED), "No such file"),
     (("pattern:prbs31", "--to", "file:{out}", "--scans", "2", "--bytes", "1MB"), "one scan"),
-    (("pattern:prbs31", "--to", "file:{store}/none/x"), "No such file"),
+    (("pattern:prbs31", "--to", "file:{store}/none/x"), "there is no directory"),
     (("pattern:prbs31", "--to", "file:{store}"), "irectory"),
     (("pattern:prbs31", "--to", "file:{out}", "--to", "-"), "one container or file"),
     (("pattern:prbs31", "--arm", "--to", "file:{out}"), "none is a source"),

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use fullbore_core::endpoint;
 use fullbore_engine::panda;
+use fullbore_engine::place::PlaceError;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, follow, inventory, markers, recover, redundancy, remove};
 use fullbore_engine::{device, generate, replayer};
@@ -39,6 +40,7 @@ hint!(
     remove::Error,
     replayer::Error,
     fullbore_core::schedule::Error,
+    PlaceError,
     RecordError,
     panda::Error,
     panda::server::ReplayError,

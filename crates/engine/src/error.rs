@@ -1,5 +1,7 @@
 //! Errors: a recording could not be armed, or did not end well.
 
+#[cfg(feature = "hdf5")]
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -10,6 +12,7 @@ use fullbore_core::redundancy::Scheme;
 use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
 
+use crate::place::PlaceError;
 use crate::source::PortError;
 use crate::store::{self, MemberError, WriterError};
 
@@ -156,6 +159,9 @@ pub enum RecordError {
         /// The least block memory for each source.
         least: ByteSize,
     },
+    /// No file can be made at the target.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// The target file exists.
     #[error("{} exists", path.display())]
     FileExists {
@@ -339,6 +345,7 @@ impl RecordError {
             RecordError::SmallBuffer { sources: 1, .. } => "give more with --buffer".into(),
             RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
             RecordError::Device(error) => return error.hint(),
+            RecordError::Place(error) => return error.hint(),
             RecordError::FileExists { .. } => {
                 "give ?existing=overwrite to replace it, or ?existing=append to continue it".into()
             }
@@ -352,7 +359,7 @@ impl RecordError {
             RecordError::Overwritten { .. } => "record into another file".into(),
             RecordError::Panda(error) => return error.hint().map(str::to_owned),
             #[cfg(feature = "hdf5")]
-            RecordError::Container(error) => return error.hint().map(str::to_owned),
+            RecordError::Container(error) => return error.hint().map(Cow::into_owned),
             RecordError::Writer(error) => error.hint().into(),
             RecordError::Left { .. } => {
                 "once the member answers again, `fullbore recover --all` seals what was written"

@@ -27,6 +27,7 @@ pub mod leap;
 pub mod lifecycle;
 pub mod pace;
 pub mod panda;
+pub mod place;
 pub mod recorder;
 pub mod replayer;
 pub mod ring;

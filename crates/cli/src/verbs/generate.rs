@@ -22,6 +22,7 @@ use fullbore_engine::generate::{
     StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
 };
 use fullbore_engine::pace::{CATCH_UP, Waiting};
+use fullbore_engine::place::PlaceError;
 
 use super::sending;
 use crate::hint::explained;
@@ -302,7 +303,7 @@ fn write_truth(file: std::fs::File, truth: &Truth) -> anyhow::Result<()> {
 }
 
 fn create(path: &Path) -> anyhow::Result<std::fs::File> {
-    std::fs::File::create(path).with_context(|| format!("creating {}", path.display()))
+    std::fs::File::create(path).map_err(|error| explained(PlaceError::new(path, error)))
 }
 
 /// A pattern, with or without the prefix `pattern:`.

@@ -51,6 +51,10 @@ struct Acquisition<'a> {
 /// Converts a dump.
 pub fn convert(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(path.is_file(), "{}: there is no such file", path.display());
+    // The first file is checked before the dump is read to count its acquisitions, and the others before any is made.
+    if let SinkConfig::Container(container) = config(path.to_owned(), target, 1)?.sink {
+        container.check().map_err(explained)?;
+    }
     let count = Dump::new(path.to_owned()).acquisitions().map_err(|error| refused(path, error))?;
     let plan = config(path.to_owned(), target, count)?;
     let (mut number, mut whole, mut failed) = (0, true, None);

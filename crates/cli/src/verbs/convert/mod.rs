@@ -126,6 +126,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
     }
     let mut target = target(&args.to)?;
+    check_place(&target).map_err(explained)?;
     if let Some(path) = args.from.strip_prefix("file:") {
         return dump::convert(Path::new(path), &target, output);
     }
@@ -150,6 +151,7 @@ fn scan(args: &Args, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     live_scan::settle(&mut follower)?;
     let mut pourings = Vec::new();
     if args.follow {
+        check_known(args, follower.scan(), named.as_ref(), target).map_err(explained)?;
         follow(args, &mut follower, named.as_ref(), target, &mut pourings)?;
     }
     let streams = chosen(follower.scan(), named.as_ref())?;
@@ -284,6 +286,28 @@ fn taken(
 fn file_of(stream: &StoredStream, target: &Hdf5Target, single: bool) -> PathBuf {
     let path = hdf5::numbered(&target.path, 1);
     if single { path } else { hdf5::beside(&path, &stream.name) }
+}
+
+/// Refuses a place where no file can be made, before the recording is read. A file that is continued needs none.
+fn check_place(target: &Hdf5Target) -> Result<(), hdf5::Error> {
+    let path = hdf5::numbered(&target.path, 1);
+    match target.existing == Existing::Append && path.is_file() {
+        true => Ok(()),
+        false => hdf5::check_place(&path),
+    }
+}
+
+/// Checks the files of the streams that are known before a scan is followed.
+fn check_known(
+    args: &Args,
+    scan: &Scan,
+    named: Option<&Name>,
+    target: &Hdf5Target,
+) -> Result<(), hdf5::Error> {
+    let wanted = |stream: &&StoredStream| named.is_none_or(|name| stream.name == name.as_str());
+    let streams: Vec<&StoredStream> = scan.streams.iter().filter(wanted).collect();
+    let single = is_single(args, scan, streams.len(), named.is_some());
+    check_files(&streams, target, single, &[])
 }
 
 /// Refuses files that cannot be created or continued before any export begins, so that all streams are exported or

@@ -15,6 +15,8 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::device::verify::{Verification, verify_pattern, verify_scan};
 use fullbore_engine::device::{DeviceDiagnostic, DeviceReader, Error, Volume};
+#[cfg(feature = "hdf5")]
+use fullbore_engine::place::PlaceError;
 use fullbore_engine::recorder::StopHandle;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -214,7 +216,8 @@ pub fn convert(
         format!("{to}: a scan on a device is converted to a plain file\n  write for example file:out.vdif")
     })?;
     let path = file_path(&target).map_err(|error| explained_of(to, error))?;
-    let mut file = File::create_new(&path).with_context(|| format!("making {}", path.display()))?;
+    let made = File::create_new(&path);
+    let mut file = made.map_err(|error| explained(PlaceError::new(&path, error)))?;
     let bar = if quiet { ProgressBar::hidden() } else { scan_arg::bar(output, &path.display()) };
     let given = give(&end, allow_damaged, &mut file, &bar, output)
         .and_then(|given| file.sync_all().map(|()| given).context("syncing the file"));

@@ -6,6 +6,7 @@ use fullbore_core::container::Template;
 use fullbore_core::name::Name;
 
 use crate::error::RecordError;
+use crate::place::folder_of;
 use crate::sink::hdf5::{self, Existing, Options, beside, is_there, numbered};
 use crate::store::file_system;
 
@@ -81,10 +82,6 @@ impl ContainerConfig {
     /// Refuses files that exist, or that cannot be continued or replaced if that is requested. Files of threads that are
     /// not discovered yet are checked when they are created.
     pub fn check(&self) -> Result<(), RecordError> {
-        let folder = self.folder();
-        if let Err(source) = std::fs::metadata(folder) {
-            return Err(RecordError::File { path: folder.to_owned(), source });
-        }
         hdf5::check_place(&self.path(1))?;
         for stream in &self.streams {
             for path in taken(&self.template_of(stream.as_str()), self.scans) {
@@ -141,12 +138,6 @@ fn taken(template: &Path, scans: Option<u64>) -> Vec<PathBuf> {
     let mut numbers: Vec<u64> = numbers.filter(|number| (1..=most).contains(number)).collect();
     numbers.sort_unstable();
     numbers.into_iter().map(path).collect()
-}
-
-/// The directory of a file.
-fn folder_of(file: &Path) -> &Path {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 fn warning_of(file_system: &str, folder: &Path) -> Option<String> {

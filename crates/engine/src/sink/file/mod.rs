@@ -32,6 +32,7 @@ use super::store::metadata_writer::PendingReplies;
 use super::{ScanSink, Sink, Target, WriterLink, WriterThread, device_of};
 use crate::error::RecordError;
 use crate::event::EventHandler;
+use crate::place::{self, PlaceError, folder_of};
 use crate::source::bytes::{Identity, Range};
 use crate::sys::memory::Region;
 
@@ -81,7 +82,10 @@ impl FileSink {
     }
 
     fn failed(&self, source: io::Error) -> RecordError {
-        RecordError::File { path: self.path().to_owned(), source }
+        match &self.config.target {
+            FileTarget::Standard => RecordError::File { path: self.path().to_owned(), source },
+            FileTarget::File { path, .. } => PlaceError::new(path, source).into(),
+        }
     }
 
     fn open_file(&mut self, path: &Path, existing: Existing) -> io::Result<Output> {
@@ -101,13 +105,10 @@ impl FileSink {
 /// Refuses a file that exists, or that is none.
 fn check(path: &Path, existing: Existing) -> Result<(), RecordError> {
     let failed = |source| RecordError::File { path: path.to_owned(), source };
-    let folder = folder_of(path);
-    std::fs::metadata(folder)
-        .map_err(|source| RecordError::File { path: folder.to_owned(), source })?;
     match path.metadata() {
-        Err(_) if path.symlink_metadata().is_err() => Ok(()),
+        Err(_) if path.symlink_metadata().is_err() => Ok(place::check(path)?),
         Err(error) => Err(failed(error)),
-        Ok(found) if found.is_dir() => Err(failed(io::ErrorKind::IsADirectory.into())),
+        Ok(found) if found.is_dir() => Ok(place::check(path)?),
         Ok(found) if found.file_type().is_block_device() => {
             Err(RecordError::NotPlain { path: path.to_owned() })
         }
@@ -116,12 +117,6 @@ fn check(path: &Path, existing: Existing) -> Result<(), RecordError> {
         }
         Ok(_) => Ok(()),
     }
-}
-
-/// The directory of a file.
-fn folder_of(file: &Path) -> &Path {
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 impl Sink for FileSink {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statfs};
 
-use super::reserve::folder_of;
+use crate::place::folder_of;
 use crate::ring::{Block, Notifier};
 use crate::store::{Access, open_nameless};
 use crate::sys::driver::PAGE;

@@ -285,7 +285,10 @@ fn access(list: &mut FileAccessBuilder) -> &mut FileAccessBuilder {
 
 pub(super) fn refused(path: &Path, doing: &'static str) -> impl FnOnce(hdf5_metno::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::Open { path, doing, source }
+    move |source| match describe(&source).contains("file signature not found") {
+        true => Error::NotHdf5 { path },
+        false => Error::Open { path, doing, source },
+    }
 }
 
 pub(super) fn kernel(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {

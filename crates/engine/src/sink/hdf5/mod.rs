@@ -33,6 +33,7 @@ mod reserve;
 mod stream;
 mod writer_lock;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub use recovery::{Recovered, clear, recover};
 pub use reserve::check_place;
 pub use stream::{About, StreamFile};
 pub use writer_lock::{check_replaceable, remove_old};
+
+use crate::place::PlaceError;
 
 /// The attribute of a file's root with the settings of the PandA, as JSON.
 const SETTINGS: &str = "settings";
@@ -281,6 +284,9 @@ impl Report {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// No file can be made at the place.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
     /// The file exists and would be overwritten.
     #[error("{} is there already", path.display())]
     Exists {
@@ -296,6 +302,12 @@ pub enum Error {
         doing: &'static str,
         /// The error of libhdf5.
         source: hdf5_metno::Error,
+    },
+    /// The file that was to be continued or renewed holds something else.
+    #[error("{}: not an HDF5 file", path.display())]
+    NotHdf5 {
+        /// The file.
+        path: PathBuf,
     },
     /// An HDF5 chunk of a dataset could not be written.
     #[error("{}: writing row {row} of {dataset}", path.display())]
@@ -443,7 +455,14 @@ pub enum Error {
 
 impl Error {
     /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Error::Place(error) => error.hint().map(Cow::Owned),
+            other => other.fixed_hint().map(Cow::Borrowed),
+        }
+    }
+
+    fn fixed_hint(&self) -> Option<&'static str> {
         let says = |source: &hdf5_metno::Error, words: &[&str]| {
             let text = describe(source);
             words.iter().any(|word| text.contains(word))
@@ -462,6 +481,7 @@ impl Error {
             Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
                 Some("another program has it open: close it there, or give another name")
             }
+            Error::NotHdf5 { .. } => Some("give another name"),
             Error::InUse { .. } => {
                 Some("stop the programs that use it first; a program that died holds no lock")
             }
@@ -793,6 +813,6 @@ mod tests {
         hdf5_metno::File::create(&path).unwrap().close().unwrap();
         assert!(matches!(recover(&path), Err(Error::Foreign { .. })));
         std::fs::write(&path, b"no HDF5 at all").unwrap();
-        assert!(matches!(recover(&path), Err(Error::Open { .. })));
+        assert!(matches!(recover(&path), Err(Error::NotHdf5 { .. })));
     }
 }

@@ -1,14 +1,14 @@
 //! Reserved disk space for the ending of a file, taken while there is some. On a full disk the file still gets its
 //! ending, and its columns are still cut to one length.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open, statvfs};
 use rustix::io::Errno;
 
 use super::Error;
+use crate::place::{self, folder_of};
 
 /// Space for attributes, the index of acquisitions, and metadata that libhdf5 has not written yet.
 const ENDING_BYTES: u64 = 1 << 20;
@@ -28,29 +28,10 @@ pub fn check_room(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a path where no file can be created, by creating one without a name, or with a name for a moment.
+/// Refuses a path where no file can be created, or without space for one.
 pub fn check_place(path: &Path) -> Result<(), Error> {
-    check_room(path)?;
-    let folder = folder_of(path);
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    match open(folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_) => return Ok(()),
-        // This file system requires a name, or has no files at all.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-        Err(error) => return Err(no_file(path, error.into())),
-    }
-    let trial = folder.join(format!(".fullbore-trial-{}", std::process::id()));
-    let made = OpenOptions::new().write(true).create_new(true).open(&trial);
-    made.and_then(|_| std::fs::remove_file(&trial)).map_err(|error| no_file(path, error))
-}
-
-fn no_file(path: &Path, source: io::Error) -> Error {
-    Error::Disk { path: path.to_owned(), doing: "no file can be made there", source }
-}
-
-pub(super) fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
+    place::check(path)?;
+    check_room(path)
 }
 
 /// Reserves space for an ending and `more_bytes` more, in a file without a name beside this one. Dropping the returned
