@@ -207,7 +207,7 @@ impl From<&Account> for OtherCounts {
             thread: flow.thread,
             presence: flow.presence.clone(),
         });
-        let moved = account.drop_counters.iter().any(|witness| witness.moved() > 0);
+        let moved = account.drop_counters.iter().any(|counter| counter.moved() > 0);
         let (by_time, received) = Covered::of(account);
         Self {
             not_kept: account.not_kept(),

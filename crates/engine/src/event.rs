@@ -196,7 +196,7 @@ pub struct StreamState {
     /// Datagrams that are no frames.
     pub foreign: u64,
     /// Whole frames that were dropped as out-of-window.
-    pub astray: u64,
+    pub out_of_window: u64,
     /// Whole frames of the format that are in no recording.
     pub unrecorded: u64,
     /// Datagrams that the endpoint's filter excluded.

@@ -79,7 +79,7 @@ impl Sheet {
     }
 
     /// Reports events that did not fit in the queue.
-    pub fn unread(&mut self, events: u64) {
+    pub fn skipped(&mut self, events: u64) {
         let text = match events {
             1 => "1 event is not shown: the terminal was too slow".to_owned(),
             _ => format!("{events} events are not shown: the terminal was too slow"),

@@ -311,7 +311,7 @@ fn state_of(name: &Name, silent: bool, gauge: &StreamMetrics) -> StreamState {
         damaged: read(&gauge.damaged),
         late: read(&gauge.late),
         foreign: read(&gauge.foreign),
-        astray: read(&gauge.astray),
+        out_of_window: read(&gauge.out_of_window),
         unrecorded: read(&gauge.unrecorded),
         excluded: read(&gauge.excluded),
         high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),

@@ -69,9 +69,9 @@ fn add_drop_counters(scan: &mut ActiveScan, sources: &[SourceConfig]) {
         let Some(path) = source_of(stream, sources).and_then(|source| source.network()) else {
             continue;
         };
-        let (shared, unread) = scan.shared.until(after, path.address, path.interface);
+        let (shared, unavailable) = scan.shared.until(after, path.address, path.interface);
         account.drop_counters.extend(shared);
-        account.unavailable_counters.extend(unread);
+        account.unavailable_counters.extend(unavailable);
     }
 }
 

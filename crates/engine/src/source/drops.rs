@@ -40,21 +40,21 @@ impl Drops {
 
     /// Returns the drop counter of a scan, or the reason why it could not be read. `own`: it belongs to one stream;
     /// `coarse`: it counted messages of several datagrams.
-    pub fn witness(
+    pub fn of_scan(
         &self,
         scan: Uuid,
         scope: &str,
         own: bool,
         coarse: bool,
     ) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
-        let (mut witnesses, mut unread) = (Vec::new(), Vec::new());
+        let (mut drop_counters, mut unavailable) = (Vec::new(), Vec::new());
         for of in self.scans.iter().filter(|of| of.scan == scan) {
             let (layer, scope) = (Layer::Socket, scope.to_owned());
             let why = match (&of.before, &of.after) {
                 (Ok(before), Some(Ok(after))) => {
                     let (before, after) = (*before, unwrapped(*before, *after));
                     let counter = "drops".to_owned();
-                    witnesses.push(DropCounter {
+                    drop_counters.push(DropCounter {
                         layer,
                         counter,
                         scope,
@@ -68,9 +68,9 @@ impl Drops {
                 (Err(why), _) | (_, Some(Err(why))) => why.clone(),
                 (Ok(_), None) => "it was not read at the end".to_owned(),
             };
-            unread.push(UnavailableCounter { layer, scope, why });
+            unavailable.push(UnavailableCounter { layer, scope, why });
         }
-        (witnesses, unread)
+        (drop_counters, unavailable)
     }
 
     /// For tests: makes the counter unreadable at the begin of the newest scan.
@@ -109,8 +109,8 @@ mod tests {
         drops.end(&Ok(8));
         drops.begin(b, Ok(8));
         let moved = |drops: &Drops, scan| {
-            let (witnesses, unread) = drops.witness(scan, "127.0.0.1:5000", true, false);
-            (witnesses.iter().map(DropCounter::moved).collect::<Vec<_>>(), unread.len())
+            let (drop_counters, unavailable) = drops.of_scan(scan, "127.0.0.1:5000", true, false);
+            (drop_counters.iter().map(DropCounter::moved).collect::<Vec<_>>(), unavailable.len())
         };
         assert_eq!(moved(&drops, a), (vec![5], 0));
         assert_eq!(moved(&drops, b), (vec![], 1), "it has not ended");

@@ -722,7 +722,9 @@ fn check_datagrams(bench: &Bench) {
             | CaptureEvent::Exhausted { .. }
             | CaptureEvent::Done => {}
             CaptureEvent::Warning { text }
-                if ["astray", "arrive", "packet number"].iter().any(|it| text.contains(it)) => {}
+                if ["out of window", "arrive", "packet number"]
+                    .iter()
+                    .any(|it| text.contains(it)) => {}
             CaptureEvent::Warning { text } => panic!("{text}"),
             CaptureEvent::Broken { why } => panic!("{why}"),
         }
@@ -970,7 +972,7 @@ fn account_behind(text: &str, wire: Wire, strays: &[Vec<u8>], waits: bool) -> Ac
 }
 
 #[test]
-fn what_came_astray_before_a_stream_does_not_become_the_stream() {
+fn frames_out_of_window_before_a_stream_do_not_become_the_stream() {
     let mut long = wire(Kind::Vdif, &[0]).datagram(6);
     let header = Header::read(&long).unwrap().with_frame_bytes(1024).with_station(0x7777);
     long.resize(1024, 0);
@@ -1031,7 +1033,7 @@ fn frames_of_the_stream_that_are_thrown_away_are_named_and_nothing_is_proven_by_
         let account = bench.accounts(0)[0].1;
         assert_eq!((account.out_of_window, account.foreign, account.restarts), (3, 0, 0), "{fill}");
         assert_ne!(account.judge(), Verdict::Proven);
-        let warned = |notice: &CaptureEvent| matches!(notice, CaptureEvent::Warning { text } if text.contains("astray"));
+        let warned = |notice: &CaptureEvent| matches!(notice, CaptureEvent::Warning { text } if text.contains("out of window"));
         assert_eq!(bench.notices.iter().filter(|notice| warned(notice)).count(), 1, "{fill}");
     }
 }
@@ -1151,9 +1153,9 @@ fn old_frames_one_by_one_among_new_ones_are_no_restart() {
     let text = "udp://127.0.0.1:1?format=vdif&frame=512&fps=37";
     let bench = run(text, wire(Kind::Vdif, &[0]), 1, &steps);
     let accounts = bench.accounts(0);
-    let Account { restarts, duplicates, out_of_window: astray, .. } = *accounts[0].1;
+    let Account { restarts, duplicates, out_of_window, .. } = *accounts[0].1;
     // The blocks of these frames have left the window, so the frames can no longer be compared.
-    assert_eq!((restarts, duplicates, astray), (0, 0, 10), "{accounts:?}");
+    assert_eq!((restarts, duplicates, out_of_window), (0, 0, 10), "{accounts:?}");
     let place = |number: u64| Some(number as i64);
     check_placed(&bench, 0, &Placing { place: &place, fill: Fill::Invalid });
 }

@@ -452,12 +452,12 @@ impl Port {
     }
 
     /// Returns the socket's own drop counter for a scan, or the reason why it could not be read.
-    fn witness(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
+    fn drop_counters(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
         let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
         let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
         // Streams of split threads share their socket.
         let own = self.streams.len() <= 1;
-        self.drops.witness(scan, &self.source.address.to_string(), own, coarse)
+        self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse)
     }
 
     /// Receives once. Returns the number of datagrams taken; 0 only if the socket was empty: datagrams of
@@ -1159,8 +1159,8 @@ impl Port {
             while let Some((part, counted_by)) = self.streams[place].take_complete(lender.now) {
                 let stream = &self.streams[place];
                 let (format, number) = (stream.format(), stream.shape().number);
-                let witnesses = self.witness(part.context.uuid);
-                close(part, counted_by, witnesses, format, number, lender);
+                let drop_counters = self.drop_counters(part.context.uuid);
+                close(part, counted_by, drop_counters, format, number, lender);
             }
         }
         self.forget_drops();
@@ -1191,7 +1191,7 @@ impl Port {
         let Early { foreign, excluded, unrecorded, .. } = std::mem::take(&mut self.early);
         let mut account = Box::new(Account::new(self.source.counted_by()));
         (account.foreign, account.excluded, account.unrecorded) = (foreign, excluded, unrecorded);
-        (account.drop_counters, account.unavailable_counters) = self.witness(context.uuid);
+        (account.drop_counters, account.unavailable_counters) = self.drop_counters(context.uuid);
         let number = (!self.splits()).then_some(self.number);
         let (scan, source) = (context.uuid, self.source.endpoint.to_string());
         lender.notices.push(CaptureEvent::Silent { scan, number, source, account });
@@ -1213,7 +1213,7 @@ impl AsFd for Port {
 fn close(
     mut part: ScanStream,
     counted_by: CountedBy,
-    (witnesses, unread): (Vec<DropCounter>, Vec<UnavailableCounter>),
+    (drop_counters, unavailable): (Vec<DropCounter>, Vec<UnavailableCounter>),
     format: Format,
     number: u16,
     lender: &mut Lender<'_>,
@@ -1223,7 +1223,7 @@ fn close(
     let (blocks, bytes) = part.cursor.written();
     let scan = part.context.uuid;
     let mut account = Box::new(part.account(counted_by));
-    (account.drop_counters, account.unavailable_counters) = (witnesses, unread);
+    (account.drop_counters, account.unavailable_counters) = (drop_counters, unavailable);
     lender.notices.push(CaptureEvent::Ended { scan, number, format, blocks, bytes, account });
 }
 

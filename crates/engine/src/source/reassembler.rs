@@ -444,7 +444,7 @@ impl Reassembler {
             Arrival::BeforeScan if came_after_cut(&mut self.scan_streams, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().out_of_window += 1,
             // An invalid frame may carry any time, so it does not move the window.
-            Arrival::OutOfWindow if invalid => self.go_astray(index),
+            Arrival::OutOfWindow if invalid => self.discard_out_of_window(index),
             Arrival::OutOfWindow => self.hear_from_afar(index, [head, frame].concat(), lent),
         }
     }
@@ -469,7 +469,7 @@ impl Reassembler {
     fn give_up_far(&mut self, lent: &mut CaptureResources<'_>) {
         for (index, datagram) in self.far_frames.give_up() {
             match self.window.is_out_of_window(index) {
-                true => self.go_astray(index),
+                true => self.discard_out_of_window(index),
                 false => self.take(&datagram, lent),
             }
         }
@@ -477,7 +477,7 @@ impl Reassembler {
 
     /// Counts a dropped out-of-window frame. If its index was counted before, it may be a duplicate, which can no
     /// longer be checked.
-    fn go_astray(&mut self, index: i64) {
+    fn discard_out_of_window(&mut self, index: i64) {
         match self.window.give_up(index) {
             true => self.part_of_new().differing += 1,
             false => self.part_of_new().out_of_window += 1,

@@ -86,7 +86,7 @@ pub struct StreamMetrics {
     /// Datagrams that are no frames.
     pub foreign: AtomicU64,
     /// Whole frames that were dropped as out-of-window.
-    pub astray: AtomicU64,
+    pub out_of_window: AtomicU64,
     /// Whole frames of the stream's format that no stream of the port accepted.
     pub unrecorded: AtomicU64,
     /// Datagrams that the user's filter excluded.
@@ -123,7 +123,7 @@ impl StreamMetrics {
             (&self.damaged, terms.damaged),
             (&self.late, terms.late),
             (&self.foreign, beside(|it| it.foreign)),
-            (&self.astray, beside(|it| it.out_of_window + it.differing)),
+            (&self.out_of_window, beside(|it| it.out_of_window + it.differing)),
             (&self.unrecorded, beside(|it| it.unrecorded)),
             (&self.excluded, beside(|it| it.excluded)),
             (&self.pool_blocks, pool.blocks() as u64),
@@ -555,7 +555,7 @@ impl FormatWarnings {
             self.out_of_window_reported = true;
             return Some(format!(
                 "{}: frames arrived that are too far from the others, or have the time of another frame: \
-                 they are dropped and counted as astray. Look for another sender to this port, or a clock \
+                 they are dropped and counted as out of window. Look for another sender to this port, or a clock \
                  that jumps",
                 shape.name
             ));

@@ -352,7 +352,7 @@ fn may_stand_recovered(stored: &Account) -> bool {
     if stored.host.is_none() {
         return stored.verdict == alone.max(Verdict::Consistent);
     }
-    let shared = stored.drop_counters.iter().any(|witness| !witness.own && witness.moved() > 0);
+    let shared = stored.drop_counters.iter().any(|counter| !counter.own && counter.moved() > 0);
     let leans = alone == Verdict::Consistent && stored.terms.missing > 0 && shared;
     stored.verdict == alone || (leans && stored.verdict == Verdict::Unexplained)
 }

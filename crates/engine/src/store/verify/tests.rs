@@ -608,9 +608,9 @@ fn a_verdict_that_was_given_together_with_streams_since_recovered_stands() {
         before: 0,
         after: 3,
     };
-    let good = |verdict: Verdict, witnesses: &[DropCounter], host: bool| {
+    let good = |verdict: Verdict, drop_counters: &[DropCounter], host: bool| {
         let mut account = laid.accounts[0].clone();
-        (account.verdict, account.drop_counters) = (verdict, witnesses.to_vec());
+        (account.verdict, account.drop_counters) = (verdict, drop_counters.to_vec());
         account.host = account.host.filter(|_| host);
         put_account(&laid, 1, &account, false);
         verified(&store, &laid).good
