@@ -2,7 +2,7 @@
 //! datagrams.
 #![no_main]
 
-use fullbore_core::format::sequence::Field;
+use fullbore_formats::sequence::Field;
 use fullbore_core::frame_index::{FrameIndexer, IndexResult};
 use fullbore_core::manifest::Fill;
 
