@@ -1,7 +1,8 @@
 //! The types and algorithms of fullbore, without I/O, clocks or threads.
 //!
-//! Formats are sans-IO (bytes in, facts out) and state machines are pure, so everything here is tested without a
-//! network or a disk.
+//! It has the names, units, gaps and accounts; the layout, index and manifest of a scan; the endpoints; and the pure
+//! arithmetic of memory, placement and schedules. State machines are pure, so everything here is tested without a
+//! network or a disk. Packet formats are in `fullbore-formats`.
 
 #![forbid(unsafe_code)]
 

@@ -11,6 +11,8 @@
 //! finds, recovers and removes scans. [`DeviceReader`] returns their bytes in order. Recording onto a device is a sink of
 //! the recorder. The layout of a device is described in `docs/reference/device.md`; the reason
 //! for a separate device writer in `docs/decisions/0010-device.md`.
+//!
+//! It may open block devices, and files in their place. It knows no file system and no recorder.
 
 mod block_device;
 pub mod diagnostics;

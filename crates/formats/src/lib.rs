@@ -13,6 +13,8 @@
 //! Formats whose frames carry their own time are behind one interface: [`framed`].
 //!
 //! Placement and account use only the index: two frames whose indices differ by one are consecutive, in any format.
+//!
+//! It opens no socket or file, reads no clock, and knows no endpoint, account or block.
 
 #![forbid(unsafe_code)]
 

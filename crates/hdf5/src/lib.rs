@@ -17,6 +17,9 @@
 //!   written, cuts all datasets to the length of the shortest, and writes that into the file.
 //! - **After a failed write** no more rows are written. The file is cut to the last flush, or, for a PandA, to the rows
 //!   that are complete in every column, and gets its ending. Disk space for that is reserved in advance.
+//!
+//! It may create and change files, through libhdf5 and past it. It knows no recorder. Without the feature `hdf5` it is
+//! empty, and nothing needs CMake or a C compiler.
 
 #![cfg(feature = "hdf5")]
 

@@ -3,6 +3,9 @@
 //! - [`ControlPort`]: captured fields, arming, state of the acquisition
 //! - [`DataStream`]: the samples, received directly into their destination
 //! - [`capture`]: the capture thread of one PandA, with its account
+//!
+//! It may open TCP connections. It gives samples in blocks to a [`capture::AcquisitionSink`], and knows no store and no
+//! file.
 
 pub mod capture;
 mod control;

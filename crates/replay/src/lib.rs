@@ -17,6 +17,8 @@
 //! In a loop, a receiver that uses the times in the frames would see them jump back. From the second turn on, VDIF
 //! times are therefore advanced by the length of the recording, in whole seconds. The next turn is read ahead during
 //! the current one, so that there is no pause between the two.
+//!
+//! It may open sockets, plain files and stored scans. It changes none of them.
 
 mod file;
 mod followed;

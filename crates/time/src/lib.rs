@@ -3,6 +3,8 @@
 //! TAI repeats and omits no second. With the leap second at the end of 2016, `2016-12-31T23:59:59` and
 //! `2017-01-01T00:00:00` are two seconds apart, and the leap second has a text of its own, `2016-12-31T23:59:60`.
 //! [`leap`] has the list of leap seconds.
+//!
+//! It reads no clock and no file: a leap second table is read elsewhere, and installed here.
 
 #![forbid(unsafe_code)]
 

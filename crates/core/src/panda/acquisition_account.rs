@@ -10,7 +10,8 @@
 //! therefore shows the exact number of samples in between. The reader skips repeated samples and counts them as
 //! duplicates.
 //!
-//! Counts of a PandA above [`MOST_SAMPLES`](fullbore_formats::panda::MOST_SAMPLES) are refused, so the sum of two fits 64 bits.
+//! Counts of a PandA above [`MOST_SAMPLES`](fullbore_formats::panda::MOST_SAMPLES) are refused, so the sum of two fits
+//! 64 bits.
 
 use fullbore_formats::panda::codec::EndReason;
 use fullbore_formats::panda::header::Header;

@@ -18,8 +18,8 @@
 //! - [`ScanSink`] is the part of the sink for one scan, off the data path: [`claim`](ScanSink::claim) its names,
 //!   [`begin`](ScanSink::begin), learn of streams, [`seal`](ScanSink::seal), or [`discard`](ScanSink::discard).
 //!
-//! A writer answers every [`WriterCommand::Write`](fullbore_linux::ring::WriterCommand) with one reply, and every `Finish` with
-//! one [`WriterEvent::Finished`](fullbore_linux::ring::WriterEvent). It never blocks a capture thread.
+//! A writer answers every [`WriterCommand::Write`](fullbore_linux::ring::WriterCommand) with one reply, and every
+//! `Finish` with one [`WriterEvent::Finished`](fullbore_linux::ring::WriterEvent). It never blocks a capture thread.
 
 #[cfg(feature = "hdf5")]
 pub mod container;
