@@ -239,7 +239,7 @@ impl Striper {
         self.journal.is_some() && !self.aborted && cursor.partial_blocks.is_due(oldest, now)
     }
 
-    /// Journals new data of a stream's partial blocks, as [`PartialBlocks::keep`] does.
+    /// Journals new data of a stream's partial blocks, as `PartialBlocks::keep` does.
     pub fn journal_partial_blocks(
         &self,
         cursor: &mut StripeCursor,

@@ -15,7 +15,7 @@
 //! - [`Source`] is what the recorder knows before it opens anything: name, streams, rate, memory, how it ends.
 //! - `OpenSource` is the source with its memory and connections, as one capture thread serves it.
 //!
-//! The thread obeys [`CaptureCommand`]s and answers with [`CaptureEvent`]s:
+//! The thread obeys [`CaptureCommand`](fullbore_capture::CaptureCommand)s and answers with [`CaptureEvent`]s:
 //!
 //! | command | the thread |
 //! |---|---|
