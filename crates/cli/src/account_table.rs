@@ -6,7 +6,7 @@ use std::fmt::Write;
 use fullbore_core::account::{Account, CountedBy, Flow, Terms};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::high_water::HighWaterHistory;
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 
 use crate::output::count;
 

@@ -2,11 +2,13 @@
 
 use std::error::Error;
 
+use fullbore_care::{recover, redundancy, remove};
 use fullbore_core::endpoint;
-use fullbore_engine::panda;
+use fullbore_device as device;
 use fullbore_engine::recorder::RecordError;
-use fullbore_engine::store::{catalogue, follow, inventory, markers, recover, redundancy, remove};
-use fullbore_engine::{device, generate, replayer};
+use fullbore_panda as panda;
+use fullbore_simulators::{generate, panda as panda_server};
+use fullbore_store::{catalogue, follow, inventory, markers};
 use fullbore_survey::bench::{disk, history};
 use fullbore_survey::selftest;
 
@@ -37,11 +39,11 @@ hint!(
     recover::Error,
     redundancy::restore::Error,
     remove::Error,
-    replayer::Error,
+    fullbore_replay::Error,
     fullbore_core::schedule::Error,
     RecordError,
     panda::Error,
-    panda::server::ReplayError,
+    panda_server::ReplayError,
     disk::Error,
     history::Error,
     selftest::Error,
@@ -56,7 +58,7 @@ hint!(
 );
 
 #[cfg(feature = "hdf5")]
-hint!(fullbore_engine::sink::hdf5::Error);
+hint!(fullbore_hdf5::Error);
 
 /// The error, with its advice below.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {
@@ -104,7 +106,7 @@ mod tests {
         let error = explained(RecordError::File { path: path.clone(), source });
         assert_eq!(told(&error), "/x: No such file or directory (os error 2)");
         let source = std::io::Error::from_raw_os_error(2);
-        let silent = replayer::FileError::Open { path, source };
+        let silent = fullbore_replay::FileError::Open { path, source };
         let error = anyhow::Error::from(silent).context("playing");
         assert_eq!(told(&error), "playing: /x: opening it: No such file or directory (os error 2)");
     }

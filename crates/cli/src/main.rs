@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use fullbore_core::time::leap;
+use fullbore_time::leap;
 
 use output::Output;
 
@@ -100,7 +100,7 @@ static LONG_VERSION: LazyLock<String> =
 fn run() -> anyhow::Result<ExitCode> {
     signals::stop_with_parent()?;
     // Before any time is converted.
-    fullbore_engine::leap::install()?;
+    fullbore_linux::leap::install()?;
     let mut command = help::flowing(Arguments::command().long_version(LONG_VERSION.as_str()));
     let typed = help::with_negative_values(std::env::args_os());
     let (typed, of_file) = config::with_file(typed, &command)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use fullbore_engine::recorder::StopHandle;
+use fullbore_linux::stop_handle::StopHandle;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -6,13 +6,13 @@
 
 use std::fmt;
 
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
 use crate::clock_check::ClockOffset;
 use crate::completeness::{Completeness, grouped};
 use crate::gap::{Cause, Gap};
 use crate::high_water::HighWaterHistory;
-use crate::time::Tai;
 
 /// The terms of the balance, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use fullbore_engine::recorder::{
-    Armed, Event, Progress, RecordError, Recorder, RecordingConfig, Sealed, StopHandle,
+    Armed, Event, Progress, RecordError, Recorder, RecordingConfig, Sealed,
 };
-use fullbore_engine::ring::{Tap, Taps};
+use fullbore_linux::ring::{Tap, Taps};
+use fullbore_linux::stop_handle::StopHandle;
 
 use crate::events::Events;
 

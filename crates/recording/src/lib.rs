@@ -18,7 +18,7 @@
 //! use std::time::Duration;
 //!
 //! use fullbore_core::endpoint::UdpSource;
-//! use fullbore_core::format::vdif::Header;
+//! use fullbore_formats::vdif::Header;
 //! use fullbore_recording::{Recording, RecordingConfig, SinkConfig, StoreConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +60,7 @@ mod retention;
 
 pub use events::Events;
 pub use fullbore_engine::recorder::{Event, PandaConfig, RecordError, RecordingConfig, Sealed};
-pub use fullbore_engine::ring::{Tap, TapBlock, TapStream};
 pub use fullbore_engine::sink::{SinkConfig, StoreConfig};
+pub use fullbore_linux::ring::{Tap, TapBlock, TapStream};
 pub use handle::{Recording, RecordingState, Status};
 pub use retention::RetentionThread;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Verdict;
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::format::vdif::Header;
 use fullbore_core::pattern::Pattern;
+use fullbore_formats::vdif::Header;
 use fullbore_recording::{
     Event, RecordError, Recording, RecordingConfig, RecordingState, Sealed, SinkConfig, StoreConfig,
 };

@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal, Write};
 
 use console::{Term, measure_text_width};
 use fullbore_core::affinity::in_words;
+use fullbore_core::panda::{SourceEvent, SourceReport};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::panda::capture::SourceEvent;
-use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SourceReport};
+use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile};
 
 use super::device;
 use super::picture::picture;

@@ -11,27 +11,28 @@ use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Planned;
 use fullbore_core::device::{BytesStream, DeviceEnd};
 use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
-use fullbore_core::format::panda::PandaSource;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::retention::Retention;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{
     Event, EventHandler, Limit, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed,
-    SourceConfig, StopHandle,
+    SourceConfig,
 };
-use fullbore_engine::ring::Taps;
 use fullbore_engine::sink::device::DeviceResult;
 use fullbore_engine::sink::{SinkConfig, StoreConfig};
+use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::Taps;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::RetentionThread;
+use fullbore_time::Tai;
 
 mod clock;
 mod device;
 pub mod into;
-mod panda;
+pub mod panda;
 mod schedule;
 mod stall;
 

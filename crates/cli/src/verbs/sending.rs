@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::generate::{Progress, Sent};
-use fullbore_engine::pace::LatenessSummary;
+use fullbore_replay::pace::LatenessSummary;
+use fullbore_replay::{Progress, Sent};
 
 use crate::hint::explained_of;
 use crate::output::{Output, count};

@@ -10,16 +10,18 @@ use fullbore_core::account::{Terms, Verdict};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Completeness;
 use fullbore_core::container::Hdf5Target;
-use fullbore_core::format::panda::{ConnectionTotals, PandaSource, codec};
 use fullbore_core::gap::Gap;
 use fullbore_core::manifest::Format;
 use fullbore_core::name::ScanName;
-use fullbore_engine::panda::Error;
-use fullbore_engine::panda::capture::Dump;
+use fullbore_core::panda::PandaSource;
 use fullbore_engine::recorder::{
-    Event, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed, StopHandle, WriteReport,
+    Event, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed, WriteReport,
 };
 use fullbore_engine::sink::SinkConfig;
+use fullbore_formats::panda::{ConnectionTotals, codec};
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_panda::Error;
+use fullbore_panda::capture::Dump;
 use serde::Serialize;
 
 use crate::hint::{explained, explained_of};

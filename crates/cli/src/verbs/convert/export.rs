@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Format, State};
-use fullbore_core::time::Tai;
-use fullbore_engine::sink::hdf5::{self, About, Ending, Options, StreamFile};
-use fullbore_engine::store::follow::{FollowCursor, Follower};
-use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Item, Scan, StoredStream};
+use fullbore_hdf5::{self as hdf5, About, Ending, Options, StreamFile};
+use fullbore_store::follow::{FollowCursor, Follower};
+use fullbore_store::read::Settings;
+use fullbore_store::reader::{Item, Scan, StoredStream};
+use fullbore_time::Tai;
 use indicatif::ProgressBar;
 
 use super::Converted;

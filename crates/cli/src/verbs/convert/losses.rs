@@ -10,8 +10,8 @@ use std::ops::Range;
 use fullbore_core::account::{Account, CountedBy, Verdict};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::Block;
-use fullbore_engine::store::gaps::Gaps;
-use fullbore_engine::store::reader::StoredStream;
+use fullbore_store::gaps::Gaps;
+use fullbore_store::reader::StoredStream;
 
 /// The account of the blocks in a file.
 #[derive(Clone, Debug, Default)]
@@ -150,7 +150,7 @@ fn places_of(arrivals: &[Range<i64>], filled: &[Range<i64>]) -> Vec<Range<i64>> 
 #[cfg(test)]
 mod tests {
     use fullbore_core::account::Terms;
-    use fullbore_core::time::Tai;
+    use fullbore_time::Tai;
 
     use super::*;
 

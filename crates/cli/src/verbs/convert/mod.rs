@@ -19,10 +19,10 @@ use fullbore_core::endpoint;
 use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::sink::hdf5;
-use fullbore_engine::store::follow::{FollowState, Follower};
-use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Scan, StoredStream};
+use fullbore_hdf5 as hdf5;
+use fullbore_store::follow::{FollowState, Follower};
+use fullbore_store::read::Settings;
+use fullbore_store::reader::{Scan, StoredStream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 

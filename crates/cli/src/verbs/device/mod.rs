@@ -14,10 +14,10 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::{DeviceReader, Recovered, Volume, recover as recover_scans};
-use fullbore_engine::replayer::FrameFile;
+use fullbore_device::{DeviceReader, Recovered, Volume, recover as recover_scans};
+use fullbore_replay::FrameFile;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::account_table::columns;

@@ -9,7 +9,7 @@ use fullbore_core::endpoint::FileTarget;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::pattern::PatternSource;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::Error;
+use fullbore_device::Error;
 use fullbore_engine::recorder::{RecordError, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
 use fullbore_engine::sink::device::{DeviceConfig, DeviceTarget};

@@ -14,9 +14,11 @@ use fullbore_engine::sink::SinkConfig;
 use fullbore_engine::sink::container::ContainerConfig;
 use fullbore_engine::sink::file::FileConfig;
 #[cfg(feature = "hdf5")]
-use fullbore_engine::sink::hdf5;
+use fullbore_hdf5 as hdf5;
 
-use super::{Args, check_limits, is_panda, panda, place_of, record, scan_names, when};
+#[cfg(feature = "hdf5")]
+use super::scan_names;
+use super::{Args, check_limits, is_panda, panda, place_of, record, when};
 #[cfg(feature = "hdf5")]
 use crate::hint::explained;
 use crate::output::{self, Output};

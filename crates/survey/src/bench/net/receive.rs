@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use fullbore_capture::{
+    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
+    StreamMetrics,
+};
 use fullbore_core::account::{Account, Layer, UnavailableCounter};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::name::ScanName;
 use fullbore_engine::drop_counters;
-use fullbore_engine::source::{
-    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
-    StreamMetrics,
-};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use fullbore_core::account::{Terms, Verdict};
 use fullbore_core::completeness::Completeness;
 use fullbore_core::name::Name;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::sessions;
+use fullbore_store::sessions;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::output::count;

@@ -2,8 +2,8 @@
 
 use fullbore_core::name::Name;
 use fullbore_core::schedule::agenda::Changes;
-use fullbore_core::time::Tai;
 use fullbore_engine::recorder::Event;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::output::{self, Output, count};

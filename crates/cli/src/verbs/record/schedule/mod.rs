@@ -21,12 +21,13 @@ use fullbore_core::completeness::{self, Completeness};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::agenda::{Agenda, Step};
 use fullbore_core::schedule::{Planned, Schedule};
-use fullbore_core::time::Tai;
-use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::{Limit, RecordingConfig, StopHandle};
+use fullbore_engine::recorder::{Limit, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
-use fullbore_engine::store::resume::TakenNames;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::RetentionThread;
+use fullbore_store::resume::TakenNames;
+use fullbore_time::Tai;
 use uuid::Uuid;
 
 use self::account::{Outcome, ScanOutcome, Session, SessionWriter, table};

@@ -5,13 +5,13 @@ use std::time::Duration;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
 use fullbore_core::schedule::room::room;
-use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{
     Event, Limit, RecordError, RecordingConfig, Sealed, free_bytes, preflight, slow_disks,
 };
-use fullbore_engine::store::resume::TakenNames;
+use fullbore_linux::clock::Clock;
+use fullbore_store::resume::TakenNames;
+use fullbore_time::Tai;
 
 use super::events::{EventJson, in_a_row};
 use super::{Runner, plan};

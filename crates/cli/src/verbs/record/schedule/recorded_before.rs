@@ -5,7 +5,7 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
-use fullbore_engine::store::resume::{TakenNames, is_sealed};
+use fullbore_store::resume::{TakenNames, is_sealed};
 
 use super::account::ScanOutcome;
 

@@ -40,7 +40,7 @@ impl Retry {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::time::Tai;
+    use fullbore_time::Tai;
 
     use super::*;
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Terms;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
-use fullbore_core::time::Tai;
-use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{Event, Recorder, RecordingConfig, Sealed};
-use fullbore_engine::store::resume::{TakenNames, is_sealed};
+use fullbore_linux::clock::Clock;
+use fullbore_store::resume::{TakenNames, is_sealed};
+use fullbore_time::Tai;
 
 use super::account::{Outcome, SHORT_NS, ScanOutcome};
 use super::retry::Retry;

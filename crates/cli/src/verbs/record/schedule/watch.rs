@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::name::Name;
 use fullbore_core::schedule::agenda::{Agenda, Run};
-use fullbore_core::time::Tai;
-use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::StopHandle;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_time::Tai;
 
 use super::Args;
 use super::events::SessionEvent;
