@@ -7,6 +7,8 @@ use fullbore_engine::panda;
 use fullbore_engine::recorder::RecordError;
 use fullbore_engine::store::{catalogue, follow, inventory, markers, recover, redundancy, remove};
 use fullbore_engine::{device, generate, replayer};
+use fullbore_recording::store::StoreError;
+use fullbore_recording::{OptionError, SessionError};
 use fullbore_survey::bench::{disk, history};
 use fullbore_survey::selftest;
 
@@ -39,7 +41,10 @@ hint!(
     remove::Error,
     replayer::Error,
     fullbore_core::schedule::Error,
+    OptionError,
     RecordError,
+    SessionError,
+    StoreError,
     panda::Error,
     panda::server::ReplayError,
     disk::Error,

@@ -56,11 +56,20 @@
 
 mod events;
 mod handle;
+pub mod options;
+mod outcome;
 mod retention;
+mod run;
+pub mod session;
+pub mod store;
 
 pub use events::Events;
 pub use fullbore_engine::recorder::{Event, PandaConfig, RecordError, RecordingConfig, Sealed};
 pub use fullbore_engine::ring::{Tap, TapBlock, TapStream};
 pub use fullbore_engine::sink::{SinkConfig, StoreConfig};
 pub use handle::{Recording, RecordingState, Status};
+pub use options::{OptionError, RecordingOptions};
+pub use outcome::{Outcome, RecordingOutcome};
 pub use retention::RetentionThread;
+pub use run::record;
+pub use session::{Session, SessionError, SessionEvent, SessionHandle, SessionOutcome};

@@ -13,18 +13,17 @@ use fullbore_core::container::Hdf5Target;
 use fullbore_core::format::panda::{ConnectionTotals, PandaSource, codec};
 use fullbore_core::gap::Gap;
 use fullbore_core::manifest::Format;
-use fullbore_core::name::ScanName;
 use fullbore_engine::panda::Error;
 use fullbore_engine::panda::capture::Dump;
 use fullbore_engine::recorder::{
     Event, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed, StopHandle, WriteReport,
 };
 use fullbore_engine::sink::SinkConfig;
+use fullbore_recording::options::target::{container, scan_of_file};
 use serde::Serialize;
 
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
-use crate::verbs::record::into::{names, plan};
 
 /// An acquisition that was converted.
 #[derive(Serialize)]
@@ -81,9 +80,8 @@ pub fn convert(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Resu
 fn config(path: PathBuf, target: &Hdf5Target, count: u64) -> anyhow::Result<RecordingConfig> {
     let source = PandaSource::parse("panda://dump").context("the source of a recorded stream")?;
     let panda = PandaConfig { source, arm: false, reconnect: Duration::ZERO, dump: Some(path) };
-    let (session, scan) = names("", "", &target.path)?;
-    let scan = ScanName { session, scan: scan.parse()? };
-    let mut plan = plan(vec![panda.into()], target, vec![scan], count.saturating_sub(1));
+    let scan = scan_of_file(&target.path);
+    let mut plan = container(vec![panda.into()], target, vec![scan], count.saturating_sub(1));
     (plan.place, plan.priority) = (AffinityPolicy::Off, SchedulingPolicy::Off);
     if let SinkConfig::Container(container) = &mut plan.sink {
         container.alternate_path = false;

@@ -23,13 +23,13 @@ use fullbore_engine::sink::hdf5;
 use fullbore_engine::store::follow::{FollowState, Follower};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Scan, StoredStream};
+use fullbore_recording::options::target::container_options as options;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::record::into::{options, target};
 use crate::verbs::{live_scan, scan_arg};
 use export::Exporter;
 
@@ -125,7 +125,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
     }
-    let mut target = target(&args.to)?;
+    let mut target = Hdf5Target::parse(&args.to).map_err(explained)?;
     if let Some(path) = args.from.strip_prefix("file:") {
         return dump::convert(Path::new(path), &target, output);
     }
