@@ -96,14 +96,6 @@ fn invalid(path: &Path, FileError { line, key, what }: FileError) -> anyhow::Err
     }
 }
 
-/// A command without requirements, because the file may have what is not typed. The library checks them.
-pub fn without_requirements(commands: Command) -> Command {
-    commands.mut_subcommand("record", |record| {
-        let none: [&str; 0] = [];
-        record.mut_args(|arg| arg.required(false).required_unless_present_any(none))
-    })
-}
-
 /// Options from a file, with their lines.
 #[derive(Clone, Debug, Default)]
 pub struct FileOptions {
@@ -434,13 +426,6 @@ mod tests {
             assert!(told.contains(said) && told.contains(path), "{told}");
             assert!(told.contains("line 3"), "{told}");
         }
-    }
-
-    #[test]
-    fn a_command_whose_requirements_are_in_the_file_is_parsed_without_them() {
-        let parse = |commands: Command| commands.try_get_matches_from(["fullbore", "record"]);
-        assert!(parse(crate::Arguments::command()).is_err());
-        assert!(parse(without_requirements(crate::Arguments::command())).is_ok());
     }
 
     /// The arguments after applying this file.

@@ -61,7 +61,7 @@ hint!(
 );
 
 #[cfg(feature = "hdf5")]
-hint!(fullbore_engine::sink::hdf5::Error);
+hint!(fullbore_engine::sink::hdf5::Error, fullbore_recording::export::ExportError);
 
 /// The error, with its advice below.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {

@@ -105,8 +105,8 @@ fn run() -> anyhow::Result<ExitCode> {
     let mut command = help::flowing(Arguments::command().long_version(LONG_VERSION.as_str()));
     let typed = help::with_negative_values(std::env::args_os());
     let config::Configured { typed, lines, record } = config::with_file(typed, &command)?;
-    if record.is_some() {
-        command = config::without_requirements(command);
+    if record.is_none() {
+        command = command.mut_subcommand("record", verbs::record::with_requirements);
     }
     let typed = help::asked_for_itself(typed);
     let arguments = match command.try_get_matches_from_mut(&typed) {

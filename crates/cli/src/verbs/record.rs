@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Arg, Args as ClapArgs, Command};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
 use fullbore_core::format::panda::PandaSource;
@@ -118,24 +118,16 @@ use crate::store_arg::StoreArg;
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
     /// The sources of frames.
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE")]
     source: Vec<String>,
     #[command(flatten)]
     store: StoreArg,
     /// Name of the session, such as that of the experiment: letters, digits, `-` and `+`.
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present_any = ["to", "schedule"]
-    )]
+    #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Name of the scan: letters, digits, `-`, `+` and `_`. --scans appends a number. Other commands call the scan
     /// SESSION_SCAN.
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present_any = ["to", "schedule"]
-    )]
+    #[arg(long, value_name = "NAME")]
     scan: Option<String>,
     /// Record the scans of this schedule, each at its time: TOML, CSV or a VEX file (see docs/howto).
     #[arg(
@@ -282,6 +274,13 @@ impl Args {
     }
 }
 
+/// The command with the arguments that it requires if no file has them.
+pub fn with_requirements(record: Command) -> Command {
+    let named = |arg: Arg| arg.required_unless_present_any(["to", "schedule"]);
+    let record = record.mut_arg("source", |arg| arg.required(true));
+    record.mut_arg("session", named).mut_arg("scan", named)
+}
+
 /// The parameters of a source's endpoint, for the help.
 fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
@@ -413,6 +412,19 @@ mod tests {
         let mut known: Vec<&str> = RecordingOptions::KEYS.to_vec();
         (typed.sort(), known.sort());
         assert_eq!(typed, known);
+    }
+
+    #[test]
+    fn what_is_required_may_stand_in_a_file() {
+        let parse = |command: Command, words: &str| {
+            let words = ["fullbore", "record"].into_iter().chain(words.split_whitespace());
+            command.try_get_matches_from(words).is_ok()
+        };
+        let plain = crate::Arguments::command;
+        assert!(parse(plain(), "") && parse(plain(), "--scan a"));
+        let required = || plain().mut_subcommand("record", with_requirements);
+        assert!(!parse(required(), "--session s --scan a") && !parse(required(), "- --scan a"));
+        assert!(parse(required(), "- --session s --scan a") && parse(required(), "- --to -"));
     }
 
     #[test]
