@@ -60,7 +60,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    Record(Box<verbs::record::Args>),
+    Record(verbs::record::Args),
     Play(verbs::play::Args),
     Generate(verbs::generate::Args),
     Verify(verbs::verify::Args),
@@ -122,7 +122,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
     let _log = logging.start();
     let output = Output { json: arguments.json || file.shown.json, logs: logging.is_on() };
     match arguments.verb {
-        Verb::Record(args) => verbs::record::run(*args, file, output),
+        Verb::Record(args) => verbs::record::run(args, file, output),
         Verb::Play(args) => verbs::play::run(args, output),
         Verb::Generate(args) => verbs::generate::run(args, output),
         Verb::Verify(args) => verbs::verify::run(args, output),

@@ -128,14 +128,15 @@ fn a_session_records_its_scans_and_a_second_one_finds_them() {
 #[test]
 fn a_session_that_waits_is_changed_and_stopped_through_its_handle() {
     let site = Site::new();
-    site.plan(&[("far", in_seconds(3000))]);
+    let far = in_seconds(3000);
+    site.plan(&[("far", far)]);
     let session = site.open();
     let handle = session.handle();
     let mut events = Vec::new();
     let outcome = session.run(&mut |event| {
         match event {
             SessionEvent::Waiting { scan, .. } if scan.as_str() == "far" => {
-                site.plan(&[("near", in_seconds(2000)), ("far", in_seconds(3000))]);
+                site.plan(&[("near", in_seconds(2000)), ("far", far)]);
                 handle.reload();
             }
             SessionEvent::Waiting { .. } => handle.stop(),
@@ -149,7 +150,7 @@ fn a_session_that_waits_is_changed_and_stopped_through_its_handle() {
         SessionEvent::Schedule { added, .. } => Some(added.clone()),
         _ => None,
     });
-    assert_eq!(added.unwrap().len(), 1);
+    assert_eq!(added.unwrap(), ["near".parse().unwrap()]);
     let left: Vec<&str> = ended.account.left.iter().map(|name| name.as_str()).collect();
     assert_eq!((left, ended.outcome), (vec!["near", "far"], Outcome::Problem));
 }

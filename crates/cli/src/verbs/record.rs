@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Arg, Args as ClapArgs, Command};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
@@ -21,10 +22,8 @@ use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
 use fullbore_survey::bench::measured::measured;
 
 mod device;
-mod panda;
+pub mod panda;
 mod schedule;
-
-use anyhow::Context;
 
 use crate::config::RecordFile;
 use crate::help;
@@ -410,7 +409,8 @@ mod tests {
         let shown = ["quiet", "json", "log", "config", "help", "version"];
         typed.retain(|name| !shown.contains(&name.as_str()));
         let mut known: Vec<&str> = RecordingOptions::KEYS.to_vec();
-        (typed.sort(), known.sort());
+        typed.sort();
+        known.sort();
         assert_eq!(typed, known);
     }
 

@@ -26,7 +26,7 @@ use fullbore_engine::sink::hdf5;
 use fullbore_engine::store::follow::{FollowState, Follower};
 use fullbore_engine::store::read::Settings;
 use fullbore_engine::store::reader::{Scan, StoredStream};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
@@ -104,6 +104,7 @@ pub struct ExportedStream {
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportedScan {
     /// The scan.
+    #[serde(serialize_with = "in_one_word")]
     pub scan: ScanName,
     /// The completeness of the files, if the scan is over and each stream has an account.
     #[serde(flatten)]
@@ -310,6 +311,11 @@ impl ScanExport {
             _ => hdf5::check_replaceable(path),
         })
     }
+}
+
+/// `session_scan`, as the commands name it.
+fn in_one_word<S: Serializer>(scan: &ScanName, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(scan)
 }
 
 /// Updates the scan until its files are in order.

@@ -36,10 +36,10 @@ impl RecordingOptions {
             return Err(OptionError::Schedule);
         }
         let (config, targets) = match self.target()? {
-            Target::Store => (self.into_store()?, 1),
-            Target::Devices(ends) => (self.onto_devices(&ends)?, ends.len() as u64),
-            Target::Container(to) => (self.into_container(&to)?, 1),
-            Target::File(to) => (self.into_file(&to)?, 1),
+            Target::Store => (self.to_store()?, 1),
+            Target::Devices(ends) => (self.to_devices(&ends)?, ends.len() as u64),
+            Target::Container(to) => (self.to_container(&to)?, 1),
+            Target::File(to) => (self.to_file(&to)?, 1),
         };
         self.check_limits()?;
         let (mut limit, planned) = self.when()?;
@@ -52,7 +52,7 @@ impl RecordingOptions {
             buffer: self.buffer,
             capture_threads: self.capture_threads,
             place: self.affinity(),
-            priority: self.priority.clone().unwrap_or_default(),
+            priority: self.priority.unwrap_or_default(),
             sync_interval: self.sync,
             clock: self.clock_limits(),
             ..config
@@ -120,7 +120,7 @@ impl RecordingOptions {
     }
 
     /// A recording into a store.
-    fn into_store(&self) -> Result<RecordingConfig, OptionError> {
+    fn to_store(&self) -> Result<RecordingConfig, OptionError> {
         let sources = self.sources()?;
         let session = session_of(self.session.as_deref().unwrap_or_default())?;
         let scans = scan_names(&session, self.scan.as_deref().unwrap_or_default(), self.scans())?;

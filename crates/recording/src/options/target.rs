@@ -16,6 +16,7 @@ use fullbore_engine::sink::file::FileConfig;
 #[cfg(feature = "hdf5")]
 use fullbore_engine::sink::hdf5;
 
+#[cfg(feature = "hdf5")]
 use super::resolve::scan_names;
 use super::sources::of;
 use super::{OptionError, RecordingOptions};
@@ -78,7 +79,7 @@ impl RecordingOptions {
     }
 
     /// A recording of one stream into a plain file, or to standard output.
-    pub(super) fn into_file(&self, text: &str) -> Result<RecordingConfig, OptionError> {
+    pub(super) fn to_file(&self, text: &str) -> Result<RecordingConfig, OptionError> {
         self.refuse_options("a file", false)?;
         let target = FileTarget::parse(text).map_err(of(text))?;
         let (session, scan) = match &target {
@@ -92,13 +93,13 @@ impl RecordingOptions {
     }
 
     #[cfg(not(feature = "hdf5"))]
-    pub(super) fn into_container(&self, _: &str) -> Result<RecordingConfig, OptionError> {
+    pub(super) fn to_container(&self, _: &str) -> Result<RecordingConfig, OptionError> {
         Err(OptionError::WithoutHdf5)
     }
 
     /// A recording into a container.
     #[cfg(feature = "hdf5")]
-    pub(super) fn into_container(&self, text: &str) -> Result<RecordingConfig, OptionError> {
+    pub(super) fn to_container(&self, text: &str) -> Result<RecordingConfig, OptionError> {
         self.refuse_options("a container", true)?;
         let target = Hdf5Target::parse(text).map_err(OptionError::Container)?;
         let sources = self.sources()?;
@@ -111,7 +112,7 @@ impl RecordingOptions {
     }
 
     /// A recording of streams onto devices, one onto each.
-    pub(super) fn onto_devices(&self, to: &[String]) -> Result<RecordingConfig, OptionError> {
+    pub(super) fn to_devices(&self, to: &[String]) -> Result<RecordingConfig, OptionError> {
         if self.scans() != 1 {
             return Err(OptionError::OneScanOfDevice);
         }

@@ -13,9 +13,10 @@ use fullbore_engine::panda::ControlPort;
 use fullbore_engine::topology::{self, Link};
 use serde::Serialize;
 
-use super::{advice, control, source};
+use super::{control, source};
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
+use crate::verbs::record::panda::advice;
 
 /// Show what a PandA captures: fields, types, scales, and the trigger rate that fits the link.
 ///

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use fullbore_core::format::panda::PandaSource;
 use fullbore_core::format::panda::bandwidth::{self, Load};
+use fullbore_core::format::panda::{PandaSource, general};
 use fullbore_core::name::Name;
+use fullbore_core::units::ByteRate;
 use fullbore_engine::panda::{ControlPort, Timeouts};
 use fullbore_engine::recorder::{Event, EventHandler, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
 use serde::Serialize;
 
 use crate::output::Output;
-use crate::verbs::panda::advice;
 
 /// The timeout for reading a PandA's captured fields.
 const ASK: Duration = Duration::from_secs(2);
@@ -87,4 +87,49 @@ fn ask(source: &PandaSource, rate: Option<f64>) -> Option<Forecast<'_>> {
         most_samples_per_second: bandwidth::LINK_BYTES_PER_SECOND / f64::from(sample_bytes),
         load: rate.map(|rate| bandwidth::load(sample_bytes, rate)),
     })
+}
+
+/// The effect of a trigger rate on the link, and advice if it does not fit.
+pub fn advice(load: Load) -> String {
+    let rate = ByteRate(load.bytes_per_second as u64);
+    let percent = load.of_link * 100.0;
+    let mut text = format!(
+        "{} triggers a second: {:.1} MB/s ({rate}), {percent:.0} % of the link\n",
+        general(load.samples_per_second, 6),
+        load.bytes_per_second / 1e6
+    );
+    if load.average > 1 {
+        let verdict = match load.of_link > 1.0 {
+            true => "it does not fit: it will end in `Data overrun`",
+            false => {
+                "it fits the link, but a PandA's own processor has been seen to fall behind above 50 MB/s"
+            }
+        };
+        let every = load.samples_per_second / load.average as f64;
+        text += &format!(
+            "  {verdict}\n  average: capture Mean (or Min Max Mean) and let one sample stand for {} \
+             triggers: {} samples a second\n  or capture fewer fields\n",
+            load.average,
+            general(every, 6)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::format::panda::bandwidth;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_above_that_of_the_pandas_processor_is_warned_of() {
+        let told = |megabytes: f64| advice(bandwidth::load(60, megabytes * 1e6 / 60.0));
+        let falls_behind = "a PandA's own processor has been seen to fall behind above 50 MB/s";
+        assert!(!told(49.0).contains("fall behind") && !told(49.0).contains("does not fit"));
+        for above in [51.0, 117.0] {
+            assert!(told(above).contains(falls_behind), "{}", told(above));
+        }
+        assert!(told(119.0).contains("it does not fit: it will end in `Data overrun`"));
+    }
 }
