@@ -94,7 +94,8 @@
 //! let handle = session.handle(); // stop, abort and reload, from any thread
 //! let ended = session.run(&mut |event| match event {
 //!     SessionEvent::Missed { scan, .. } => println!("{scan} was over before it could begin"),
-//!     _ => handle.stop(),
+//!     SessionEvent::Waiting { .. } => handle.stop(), // only scans that begin at once
+//!     _ => {}
 //! })?;
 //! assert!(!ended.outcome.is_good());
 //! # assert_eq!(ended.account.scans.len(), 1);
