@@ -7,6 +7,9 @@ use fullbore_core::endpoint;
 use fullbore_device as device;
 use fullbore_engine::recorder::RecordError;
 use fullbore_panda as panda;
+use fullbore_recording::store::StoreError;
+use fullbore_recording::{OptionError, SessionError};
+use fullbore_replay as replayer;
 use fullbore_simulators::{generate, panda as panda_server};
 use fullbore_store::{catalogue, follow, inventory, markers};
 use fullbore_survey::bench::{disk, history};
@@ -39,9 +42,12 @@ hint!(
     recover::Error,
     redundancy::restore::Error,
     remove::Error,
-    fullbore_replay::Error,
+    replayer::Error,
     fullbore_core::schedule::Error,
+    OptionError,
     RecordError,
+    SessionError,
+    StoreError,
     panda::Error,
     panda_server::ReplayError,
     disk::Error,
@@ -58,7 +64,7 @@ hint!(
 );
 
 #[cfg(feature = "hdf5")]
-hint!(fullbore_hdf5::Error);
+hint!(fullbore_hdf5::Error, fullbore_recording::export::ExportError);
 
 /// The error, with its advice below.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {
@@ -106,7 +112,7 @@ mod tests {
         let error = explained(RecordError::File { path: path.clone(), source });
         assert_eq!(told(&error), "/x: No such file or directory (os error 2)");
         let source = std::io::Error::from_raw_os_error(2);
-        let silent = fullbore_replay::FileError::Open { path, source };
+        let silent = replayer::FileError::Open { path, source };
         let error = anyhow::Error::from(silent).context("playing");
         assert_eq!(told(&error), "playing: /x: opening it: No such file or directory (os error 2)");
     }

@@ -24,7 +24,7 @@ struct Queue {
 struct Waiting {
     events: VecDeque<Event>,
     /// Events that did not fit.
-    skipped: u64,
+    unread: u64,
     ended: bool,
 }
 
@@ -47,7 +47,7 @@ impl Events {
         } else if waiting.events.len() < MOST_WAITING {
             waiting.events.push_back(event);
         } else if !passing {
-            waiting.skipped += 1;
+            waiting.unread += 1;
         }
         drop(waiting);
         self.0.news.notify_one();
@@ -81,8 +81,8 @@ impl Events {
             }
         };
         let events = std::mem::take(&mut waiting.events);
-        let skipped = std::mem::take(&mut waiting.skipped);
-        Ok((!events.is_empty()).then_some((events, skipped)))
+        let unread = std::mem::take(&mut waiting.unread);
+        Ok((!events.is_empty()).then_some((events, unread)))
     }
 }
 
@@ -124,8 +124,8 @@ mod tests {
             queue.put(warning(number));
         }
         queue.end();
-        let (events, skipped) = queue.take().unwrap();
-        assert_eq!((events.len(), skipped), (200, 0));
+        let (events, unread) = queue.take().unwrap();
+        assert_eq!((events.len(), unread), (200, 0));
         for (number, pair) in events.iter().collect::<Vec<_>>().chunks(2).enumerate() {
             let Event::Progress(progress) = pair[0] else { panic!("{:?}", pair[0]) };
             assert_eq!(progress.seconds, number as f64 + 0.5);
@@ -141,10 +141,10 @@ mod tests {
             queue.put(warning(number));
             queue.put(progress(number as f64));
         }
-        let (events, skipped) = queue.take().unwrap();
+        let (events, unread) = queue.take().unwrap();
         assert_eq!(events.len(), MOST_WAITING);
-        assert_eq!(skipped as usize, MOST_WAITING + 7 - MOST_WAITING / 2);
+        assert_eq!(unread as usize, MOST_WAITING + 7 - MOST_WAITING / 2);
         queue.put(warning(1));
-        assert_eq!(queue.take().map(|(events, skipped)| (events.len(), skipped)), Some((1, 0)));
+        assert_eq!(queue.take().map(|(events, unread)| (events.len(), unread)), Some((1, 0)));
     }
 }

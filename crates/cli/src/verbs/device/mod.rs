@@ -34,25 +34,6 @@ pub fn parse(text: &str) -> anyhow::Result<DeviceEnd> {
     DeviceEnd::parse(text).map_err(|error| explained_of(text, error))
 }
 
-/// The endpoints of `--to`, each given separately or in a list: device:A,device:B. A comma may also be part of a path.
-pub fn ends(texts: &[String]) -> Vec<String> {
-    let mut ends: Vec<String> = Vec::new();
-    for text in texts {
-        let mut open = false;
-        for part in text.split(',') {
-            match ends.last_mut() {
-                Some(last) if open && !DeviceEnd::is_meant(part) => {
-                    last.push(',');
-                    last.push_str(part);
-                }
-                _ => ends.push(part.trim_start().to_owned()),
-            }
-            open = true;
-        }
-    }
-    ends
-}
-
 /// True if one of several texts names a device; then all of them must.
 pub fn are_meant(texts: &[String]) -> anyhow::Result<bool> {
     let devices = texts.iter().filter(|text| DeviceEnd::is_meant(text)).count();

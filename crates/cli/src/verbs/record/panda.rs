@@ -1,14 +1,14 @@
-//! What a recording of PandAs says: the load of the link at the start, and advice after an overrun.
+//! The load of the link, printed when PandAs are armed.
 
 use std::time::Duration;
 
-use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
-use fullbore_core::panda::{PandaSource, SourceEvent};
+use fullbore_core::panda::PandaSource;
 use fullbore_core::units::ByteRate;
-use fullbore_engine::recorder::{Event, EventHandler};
-use fullbore_formats::panda::bandwidth::{self, Load};
-use fullbore_formats::panda::{EndReason, Ending, general};
+use fullbore_engine::recorder::{Event, EventHandler, RecordingConfig, SourceConfig};
+use fullbore_engine::sink::SinkConfig;
+use fullbore_formats::panda::general;
+use fullbore_formats::{panda::bandwidth, panda::bandwidth::Load};
 use fullbore_panda::{ControlPort, Timeouts};
 use serde::Serialize;
 
@@ -16,11 +16,6 @@ use crate::output::Output;
 
 /// The timeout for reading a PandA's captured fields.
 const ASK: Duration = Duration::from_secs(2);
-
-/// True for a report of samples that no scan holds.
-pub fn is_loss(event: &SourceEvent) -> bool {
-    matches!(event, SourceEvent::Unseen { .. })
-}
 
 /// The bandwidth of a PandA's captured fields, compared with the link.
 #[derive(Serialize)]
@@ -34,28 +29,51 @@ struct Forecast<'a> {
     load: Option<Load>,
 }
 
-/// Prints what the link carries of each PandA, and whether `rate` samples a second fit. A PandA that does not answer is
-/// recorded all the same.
-pub fn forecast(
-    pandas: &[PandaSource],
+/// What is printed when PandAs are armed.
+pub struct Forecasts {
+    pandas: Vec<PandaSource>,
+    /// The expected samples per second.
     rate: Option<f64>,
-    output: Output,
-    tell: &mut EventHandler<'_>,
-) {
-    for source in pandas {
-        let Some(forecast) = ask(source, rate).filter(|forecast| !output.event(forecast)) else {
-            continue;
-        };
-        let mut text = format!(
-            "{} bytes a sample; a link of 1 Gbit/s carries {:.0} samples a second",
-            forecast.sample_bytes, forecast.most_samples_per_second
-        );
-        if let Some(load) = forecast.load {
-            text += "\n";
-            text += advice(load).trim_end();
+}
+
+impl Forecasts {
+    /// The PandAs of a recording into a container, and the rate of its endpoint.
+    pub fn of(config: &RecordingConfig) -> Self {
+        let pandas = config.sources.iter().filter_map(|source| match source {
+            SourceConfig::Panda(panda) => Some(panda.source.clone()),
+            _ => None,
+        });
+        match &config.sink {
+            #[cfg(feature = "hdf5")]
+            SinkConfig::Container(container) => {
+                Self { pandas: pandas.collect(), rate: container.options.rows_per_second }
+            }
+            SinkConfig::Store(_) => Self { pandas: Vec::new(), rate: None },
+            _ => Self { pandas: pandas.collect(), rate: None },
         }
-        let named = if pandas.len() > 1 { format!("{}: {text}", source.name) } else { text };
-        tell(&Event::Note { text: named });
+    }
+
+    /// Prints what the link carries of each PandA, and whether the rate fits. A PandA that does not answer is recorded
+    /// all the same.
+    pub fn tell(&self, output: Output, tell: &mut EventHandler<'_>) {
+        for source in &self.pandas {
+            let Some(forecast) = ask(source, self.rate).filter(|forecast| !output.event(forecast))
+            else {
+                continue;
+            };
+            let mut text = format!(
+                "{} bytes a sample; a link of 1 Gbit/s carries {:.0} samples a second",
+                forecast.sample_bytes, forecast.most_samples_per_second
+            );
+            if let Some(load) = forecast.load {
+                text += "\n";
+                text += advice(load).trim_end();
+            }
+            let several = self.pandas.len() > 1;
+            tell(&Event::Note {
+                text: if several { format!("{}: {text}", source.name) } else { text },
+            });
+        }
     }
 }
 
@@ -70,32 +88,6 @@ fn ask(source: &PandaSource, rate: Option<f64>) -> Option<Forecast<'_>> {
         most_samples_per_second: bandwidth::LINK_BYTES_PER_SECOND / f64::from(sample_bytes),
         load: rate.map(|rate| bandwidth::load(sample_bytes, rate)),
     })
-}
-
-/// Advice after the first scan in which the ring of a PandA's server has overrun.
-#[derive(Default)]
-pub struct OverrunAdvice {
-    given: bool,
-}
-
-impl OverrunAdvice {
-    /// Returns the advice if it is due after this event.
-    pub fn after(&mut self, event: &Event) -> Option<Event> {
-        let Event::Sealed(sealed) = event else { return None };
-        let overran = sealed.manifest.streams.iter().any(|stream| overran(&stream.format));
-        if self.given || !overran {
-            return None;
-        }
-        self.given = true;
-        let text = "samples came faster than they could be taken: capture Mean instead of every Value, fewer fields, \
-                    or trigger less often; `fullbore panda show --rate` says what fits";
-        Some(Event::Note { text: text.to_owned() })
-    }
-}
-
-fn overran(format: &Format) -> bool {
-    let Format::Panda { connections, .. } = format else { return false };
-    connections.iter().any(|it| it.ending == Ending::End(EndReason::DataOverrun))
 }
 
 /// The effect of a trigger rate on the link, and advice if it does not fit.
@@ -127,6 +119,8 @@ pub fn advice(load: Load) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_formats::panda::bandwidth;
+
     use super::*;
 
     #[test]

@@ -4,28 +4,23 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::memory_budget::{ASSUMED_STALL_MS, DiskRate, Stall};
+use fullbore_core::memory_budget::{ASSUMED_STALL_MS, DiskRate, MeasuredDisks, Stall};
 use fullbore_core::units::ByteRate;
-use fullbore_survey::bench::history;
-use fullbore_survey::bench::result::BenchResult;
+
+use super::history;
+use super::result::BenchResult;
 
 /// The most results that are searched, the newest first.
 const MOST_RESULTS: usize = 64;
 
-/// What the history says of the members.
-pub struct Measured {
-    /// The worst stall in the newest benchmark of each member; the worst member counts. A member without a benchmark has
-    /// the default.
-    pub stall: Option<Stall>,
-    /// The write rate of all members together, from the newest benchmark of exactly these disks at full speed.
-    pub disk_rate: Option<DiskRate>,
-}
-
-/// Reads the history.
-pub fn measured(members: &[PathBuf]) -> Measured {
+/// Reads what the history says of the members.
+///
+/// The stall is the worst one in the newest benchmark of each member; the worst member counts, and a member without a
+/// benchmark has the default. The write rate is from the newest benchmark of exactly these disks at full speed.
+pub fn measured(members: &[PathBuf]) -> MeasuredDisks {
     let results: Vec<BenchResult> = newest();
     let of = |member: &PathBuf| results.iter().find_map(|result| of_result(result, member));
-    Measured {
+    MeasuredDisks {
         stall: worst(members.iter().map(of)),
         disk_rate: results.iter().find_map(|result| disk_rate(result, members)),
     }
@@ -82,8 +77,7 @@ fn worst(stalls: impl Iterator<Item = Option<Stall>>) -> Option<Stall> {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_survey::bench::result::{Kind, Target};
-
+    use super::super::result::{Kind, Target};
     use super::*;
 
     fn stall(ms: u64) -> Option<Stall> {

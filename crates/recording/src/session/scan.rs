@@ -11,12 +11,13 @@ use fullbore_linux::clock::Clock;
 use fullbore_store::resume::{TakenNames, is_sealed};
 use fullbore_time::Tai;
 
-use super::account::{Outcome, SHORT_NS, ScanOutcome};
+use super::account::{SHORT_NS, ScanEntry, ScanOutcome};
+use super::error::explained;
+use super::events::{SessionEvent, SessionEventHandler};
 use super::retry::Retry;
-use super::{LOOK, Runner, judge, plan, tell_of};
-use crate::hint::explained;
-use crate::output;
-use crate::screen::Screen;
+use super::{LOOK, Session};
+use crate::outcome::Outcome;
+use crate::run::tell_of;
 
 /// The state of a scan while it is recorded.
 struct Recording {
@@ -34,63 +35,70 @@ enum Tried {
     NotArmed { why: String },
 }
 
-impl Runner<'_> {
+impl Session {
     /// Records one scan. Errors are reported, and do not end the session.
-    pub(super) fn record(&mut self, scan: Planned, late: Duration) -> anyhow::Result<()> {
+    pub(super) fn record(
+        &mut self,
+        scan: Planned,
+        late: Duration,
+        tell: &mut SessionEventHandler<'_>,
+    ) {
         if late.as_nanos() > SHORT_NS as u128 {
-            self.code = output::FOUND;
+            self.outcome = Outcome::Problem;
             let late = late.as_secs_f64();
-            self.say(&format!(
-                "warning: scan {} is late: {late:.1} s of it have passed",
+            tell(&SessionEvent::warning(format!(
+                "scan {} is late: {late:.1} s of it have passed",
                 scan.name
-            ));
+            )));
         }
-        let mut screen = Screen::new(self.output, self.args.quiet)?;
+        tell(&SessionEvent::Arming { scan: scan.name.clone() });
         let mut recording = Recording { scan, recorded_as: None, sealed: None };
-        let ended = self.try_until_over(&mut recording, &mut screen);
+        let ended = self.try_until_over(&mut recording, tell);
         // A step of the clock that was not reported yet may have ended it.
-        self.watch.look().iter().for_each(|news| news.during(self.output, &mut screen));
-        screen.end();
-        self.watch.over();
+        self.look().iter().for_each(&mut *tell);
         let Recording { scan, recorded_as, sealed } = recording;
+        tell(&SessionEvent::Over { scan: scan.name.clone() });
+        self.watch.over();
         let failure = match ended {
             Tried::Ended { failure: None } if sealed.is_none() => {
-                self.not_begun(scan);
-                return Ok(());
+                return self.not_begun(scan, tell);
             }
             Tried::Ended { failure } => failure,
             Tried::NotArmed { why } => Some(why),
         };
         if let Some(why) = &failure {
-            self.say(&format!("warning: scan {}: {why}", scan.name));
+            tell(&SessionEvent::warning(format!("scan {}: {why}", scan.name)));
         }
-        let came = self.enter(sealed, failure, &scan);
-        self.note(Outcome { scan: scan.name, start: scan.start, recorded_as, came });
-        Ok(())
+        let came = self.enter(sealed, failure, &scan, tell);
+        self.note(ScanEntry { scan: scan.name, start: scan.start, recorded_as, came });
     }
 
     /// Handles a scan that was stopped before it began, or that the clock skipped while it was armed.
-    fn not_begun(&mut self, scan: Planned) {
+    fn not_begun(&mut self, scan: Planned, tell: &mut SessionEventHandler<'_>) {
         match self.control().stop_requests() {
-            0 => self.missed(scan),
+            0 => self.missed(scan, tell),
             _ => self.done.left.push(scan.name),
         }
     }
 
     /// Tries to arm a scan until that succeeds, the scan is over, or a stop is requested.
-    fn try_until_over(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
+    fn try_until_over(
+        &mut self,
+        recording: &mut Recording,
+        tell: &mut SessionEventHandler<'_>,
+    ) -> Tried {
         let mut trials = Retry::default();
         let end = recording.scan.end;
         loop {
-            let tried = self.try_once(recording, screen);
+            let tried = self.try_once(recording, tell);
             let Tried::NotArmed { why } = &tried else { return tried };
             let over =
                 |this: &Self| Clock::new().now() >= end || this.control().stop_requests() > 0;
             if !over(self) {
                 if let Some(text) = trials.say(&recording.scan, why) {
-                    screen.event(&Event::Warning { text });
+                    tell(&SessionEvent::warning(text));
                 }
-                self.pause(trials.wait(), end, screen);
+                self.pause(trials.wait(), end, tell);
             }
             if over(self) {
                 return tried;
@@ -99,78 +107,84 @@ impl Runner<'_> {
     }
 
     /// Arms a scan and records it, if possible.
-    fn try_once(&mut self, recording: &mut Recording, screen: &mut Screen) -> Tried {
-        let (output, control) = (self.output, self.control().clone());
-        let scan = &recording.scan;
-        let pause = self.watch.agenda.pause_after(scan);
-        let planned = plan(self.args, &self.done.session, scan, pause, &self.known);
-        let plan = match planned {
-            Ok(plan) => self.named(plan, recording, screen),
-            Err(error) => return Tried::NotArmed { why: format!("{error:#}") },
+    fn try_once(&mut self, recording: &mut Recording, tell: &mut SessionEventHandler<'_>) -> Tried {
+        let control = self.control().clone();
+        let scan = recording.scan.clone();
+        let pause = self.watch.agenda.pause_after(&scan);
+        let config = match self.config.of_scan(&scan, pause, &self.known) {
+            Ok(config) => self.named(config, recording, tell),
+            Err(error) => return Tried::NotArmed { why: error.to_string() },
         };
-        let given = plan.members().to_vec();
-        let sealed = &mut recording.sealed;
-        let mut tell = |event: &Event| {
-            if let Event::Sealed(books) | Event::Unsealed { books, .. } = event {
-                *sealed = Some((**books).clone());
-            }
-            // The session itself reports each missed scan.
-            if !matches!(event, Event::Missed { .. }) {
-                screen.event(event);
-            }
-            tell_of(self.retention.as_ref(), event, screen);
-            self.watch.look().iter().for_each(|news| news.during(output, screen));
-        };
+        let given = config.members().to_vec();
         let begun = Clock::new().now();
-        let recorder = match Recorder::arm(plan, &mut tell) {
+        let mut see = |event: &Event| self.see(event, recording, tell);
+        let recorder = match Recorder::arm(config, &mut see) {
             Ok(recorder) => recorder,
-            Err(error) => return Tried::NotArmed { why: explained(error).to_string() },
+            Err(error) => return Tried::NotArmed { why: explained(&error) },
         };
-        if let Some(text) = armed_late(&recording.scan, begun, Clock::new().now()) {
-            tell(&Event::Warning { text });
+        if let Some(text) = armed_late(&scan, begun, Clock::new().now()) {
+            see(&Event::Warning { text });
         }
-        let ended = recorder.run(&control, &mut tell);
-        self.get_to_know(&given, sealed.as_ref());
-        Tried::Ended { failure: ended.err().map(|error| explained(error).to_string()) }
+        let ended = recorder.run(&control, &mut see);
+        self.get_to_know(&given, recording.sealed.as_ref());
+        Tried::Ended { failure: ended.err().map(|error| explained(&error)) }
+    }
+
+    /// Passes an event of the recorder on, and looks for other news meanwhile.
+    fn see(
+        &mut self,
+        event: &Event,
+        recording: &mut Recording,
+        tell: &mut SessionEventHandler<'_>,
+    ) {
+        if let Event::Sealed(books) | Event::Unsealed { books, .. } = event {
+            recording.sealed = Some((**books).clone());
+        }
+        let mut pass = |event: &Event| tell(&SessionEvent::Recording(event.clone()));
+        // The session itself reports each missed scan.
+        if !matches!(event, Event::Missed { .. }) {
+            pass(event);
+        }
+        tell_of(self.retention.as_ref(), event, &mut pass);
+        self.look().iter().for_each(tell);
     }
 
     /// Gives the scan a free name: its own, unless the store has a scan of that name.
     fn named(
         &self,
-        mut plan: RecordingConfig,
+        mut config: RecordingConfig,
         recording: &mut Recording,
-        screen: &mut Screen,
+        tell: &mut SessionEventHandler<'_>,
     ) -> RecordingConfig {
         let scan = &recording.scan;
-        let own = plan.scans[0].clone();
-        let earlier = TakenNames::look(plan.members());
+        let own = config.scans[0].clone();
+        let earlier = TakenNames::look(config.members());
         let kept = |name: &Name| self.watch.agenda.knows(name);
         let free = earlier.free_name(&own, kept).filter(|free| *free != own);
         let Some(free) = free else {
             recording.recorded_as = None;
-            return plan;
+            return config;
         };
         if recording.recorded_as.as_ref() != Some(&free.scan) {
-            let text = taken(&earlier, &own, scan, &free.scan);
-            screen.event(&Event::Warning { text });
+            tell(&SessionEvent::warning(taken(&earlier, &own, scan, &free.scan)));
         }
         if !earlier.parts(&own, scan.start, scan.end).is_empty() {
             // Parts recorded before do not count as missing here: the session reports the late start.
-            plan.planned.begin = None;
+            config.planned.begin = None;
         }
         recording.recorded_as = Some(free.scan.clone());
-        plan.scans = vec![free];
-        plan
+        config.scans = vec![free];
+        config
     }
 
     /// Waits before another attempt, unless the scan is over by then or a stop is requested.
-    fn pause(&mut self, wait: Duration, end: Tai, screen: &mut Screen) {
+    fn pause(&mut self, wait: Duration, end: Tai, tell: &mut SessionEventHandler<'_>) {
         let until = Instant::now() + wait;
         while Instant::now() < until
             && Clock::new().now() < end
             && self.control().stop_requests() == 0
         {
-            self.watch.look().iter().for_each(|news| news.during(self.output, screen));
+            self.look().iter().for_each(&mut *tell);
             std::thread::sleep(LOOK.min(wait));
         }
     }
@@ -192,19 +206,20 @@ impl Runner<'_> {
         sealed: Option<Sealed>,
         failure: Option<String>,
         scan: &Planned,
+        tell: &mut SessionEventHandler<'_>,
     ) -> ScanOutcome {
         let mut terms = Terms::default();
         let mut bytes = 0;
         if let Some(sealed) = &sealed {
-            self.code = self.code.max(judge(sealed));
+            self.outcome = self.outcome.max(Outcome::of_scan(sealed));
             sealed.accounts.iter().for_each(|account| terms.add(&account.terms));
             bytes = sealed.manifest.bytes();
             self.done.add(bytes, &terms);
             self.outlook.learn(sealed);
-            self.judge_room();
+            self.judge_room(tell);
         }
         if let Some(why) = failure {
-            self.code = output::FOUND;
+            self.outcome = Outcome::Problem;
             return ScanOutcome::Failed { why, bytes, terms };
         }
         let manifest = sealed.as_ref().map(|sealed| &sealed.manifest);
@@ -212,7 +227,7 @@ impl Runner<'_> {
         let lacks = lacks.filter(|&ns| ns > SHORT_NS);
         let late_ns = manifest.map_or(0, |it| it.armed.since(scan.start).max(0));
         if lacks.is_some() || late_ns > SHORT_NS {
-            self.code = output::FOUND;
+            self.outcome = Outcome::Problem;
         }
         ScanOutcome::Recorded {
             bytes,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
 use fullbore_core::schedule::room::room;
-use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::{
     Event, Limit, RecordError, RecordingConfig, Sealed, free_bytes, preflight, slow_disks,
 };
@@ -13,10 +12,9 @@ use fullbore_linux::clock::Clock;
 use fullbore_store::resume::TakenNames;
 use fullbore_time::Tai;
 
-use super::events::{EventJson, in_a_row};
-use super::{Runner, plan};
-use crate::hint::explained;
-use crate::output::count;
+use super::Session;
+use super::error::{SessionError, explained};
+use super::events::{SessionEvent, SessionEventHandler, count, in_a_row};
 
 /// The shortest scan from which a rate is taken.
 const LONG_ENOUGH: Duration = Duration::from_millis(500);
@@ -57,31 +55,35 @@ impl Preflight {
     }
 }
 
-impl Runner<'_> {
+impl Session {
     /// Reports all problems that would prevent scans from being recorded at their time.
-    pub(super) fn look_ahead(&mut self, last: &Planned) -> anyhow::Result<()> {
-        let plan = plan(self.args, &self.done.session, last, None, &self.known)?;
+    pub(super) fn look_ahead(
+        &mut self,
+        tell: &mut SessionEventHandler<'_>,
+    ) -> Result<(), SessionError> {
+        let last = self.schedule.scans.last().expect("a schedule has a scan");
+        let config = self.config.of_scan(last, None, &self.known)?;
         let mut warnings = Vec::new();
-        let rehearsal = preflight(&plan, &mut |event: &Event| {
+        let rehearsal = preflight(&config, &mut |event: &Event| {
             if let Event::Warning { text } = event {
                 warnings.push(text.clone());
             }
         });
-        warnings.extend(self.slow_disks(&plan));
-        warnings.iter().for_each(|text| self.say(&format!("warning: {text}")));
+        warnings.extend(self.slow_disks(&config));
+        warnings.into_iter().for_each(|text| tell(&SessionEvent::warning(text)));
         for problem in rehearsal.problems {
             match problem {
                 RecordError::Past { .. } => {}
-                problem if problem.is_lasting() => return Err(explained(problem)),
-                problem => self.say(&format!(
-                    "warning: no scan can be armed at present: {}",
-                    explained(problem)
-                )),
+                problem if problem.is_lasting() => return Err(problem.into()),
+                problem => tell(&SessionEvent::warning(format!(
+                    "no scan can be armed at present: {}",
+                    explained(&problem)
+                ))),
             }
         }
-        self.judge_names();
+        self.judge_names(tell);
         self.outlook.rate = rehearsal.rate;
-        self.judge_room();
+        self.judge_room(tell);
         Ok(())
     }
 
@@ -97,7 +99,7 @@ impl Runner<'_> {
     }
 
     /// Reports the scans that will get other names.
-    fn judge_names(&self) {
+    fn judge_names(&self, tell: &mut SessionEventHandler<'_>) {
         let (earlier, now) = (TakenNames::look(&self.members), Clock::new().now());
         let is_taken = |scan: &&Planned| {
             let (session, scan_name) = (self.done.session.clone(), scan.name.clone());
@@ -106,18 +108,19 @@ impl Runner<'_> {
         let taken: Vec<&Name> =
             self.watch.agenda.ahead().filter(is_taken).map(|scan| &scan.name).collect();
         if let Some(first) = taken.first() {
-            self.say(&format!(
-                "warning: the store has {} of these names already: {}; new scans are recorded as {first}-2, and so on",
-                count(taken.len(), "scan"),
+            tell(&SessionEvent::warning(format!(
+                "the store has {} of these names already: {}; new scans are recorded as {first}-2, and so on",
+                count(taken.len()),
                 in_a_row(&taken),
-            ));
+            )));
         }
     }
 
     /// Reports whether the remaining scans fit, and if not, the scan that will fill the disk set.
-    pub(super) fn judge_room(&mut self) {
+    pub(super) fn judge_room(&mut self, tell: &mut SessionEventHandler<'_>) {
         // With a retention limit, excess scans are removed meanwhile.
-        let Some(rate) = self.outlook.rate.filter(|&rate| rate > 0 && self.args.keep.is_none())
+        let Some(rate) =
+            self.outlook.rate.filter(|&rate| rate > 0 && self.config.options.keep.is_none())
         else {
             return;
         };
@@ -127,30 +130,14 @@ impl Runner<'_> {
         if scans == 0 || !self.outlook.is_news(room.full.as_ref().map(|(_, at)| *at)) {
             return;
         }
-        let needed = room.needed_bytes;
-        let fills = room.full.as_ref();
-        let told = EventJson::Room {
+        let (fills, full) = room.full.map(|(scan, at)| (scan.name, at)).unzip();
+        tell(&SessionEvent::Room {
             scans,
             rate,
-            needed_bytes: needed,
+            needed_bytes: room.needed_bytes,
             free_bytes: free,
-            fills: fills.map(|(scan, _)| &scan.name),
-            full: fills.map(|(_, at)| *at),
-        };
-        self.tell(&told, || {
-            let sum = format!(
-                "{} ahead at {} take {}, and the disk set has {} free",
-                count(scans, "scan"),
-                ByteRate(rate),
-                ByteSize(needed),
-                ByteSize(free)
-            );
-            match fills {
-                Some((scan, at)) => {
-                    format!("warning: {sum}: scan {} fills it, at {at:.1}", scan.name)
-                }
-                None => sum,
-            }
+            fills,
+            full,
         });
     }
 }

@@ -6,23 +6,21 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Format, State};
-use fullbore_hdf5::{self as hdf5, About, Ending, Options, StreamFile};
+use fullbore_hdf5 as hdf5;
+use fullbore_hdf5::{About, Ending, Options, StreamFile};
 use fullbore_store::follow::{FollowCursor, Follower};
 use fullbore_store::read::Settings;
 use fullbore_store::reader::{Item, Scan, StoredStream};
 use fullbore_time::Tai;
-use indicatif::ProgressBar;
 
-use super::Converted;
 use super::losses::ExportAccount;
-use crate::hint::explained;
-use crate::output;
+use super::{ExportError, ExportEvent, ExportEventHandler, ExportedStream};
 
 /// Time for the settings of a PandA to arrive while its scan is followed.
 const SETTINGS_COME: Duration = Duration::from_secs(2);
 
 /// The export of one stream into its file.
-pub struct Exporter {
+pub struct StreamExport {
     /// The stream's name.
     pub stream: String,
     path: PathBuf,
@@ -42,10 +40,10 @@ pub struct Exporter {
     flushed: Instant,
 }
 
-impl Exporter {
+impl StreamExport {
     /// An exporter without a file yet.
     pub fn new(stream: &StoredStream, settings: Settings, path: PathBuf, options: Options) -> Self {
-        Exporter {
+        StreamExport {
             stream: stream.name.clone(),
             path,
             options,
@@ -62,12 +60,16 @@ impl Exporter {
     }
 
     /// Writes the new data of a stream that is being recorded, visible to readers.
-    pub fn pour_so_far(&mut self, follower: &mut Follower) -> anyhow::Result<()> {
+    pub fn pour_so_far(
+        &mut self,
+        follower: &mut Follower,
+        tell: &mut ExportEventHandler<'_>,
+    ) -> Result<(), ExportError> {
         let stream = &follower.scan().streams[self.flow.number];
         if self.flow.position() == stream.blocks.len() || !self.is_described(stream) {
             return Ok(());
         }
-        self.pour(follower, &ProgressBar::hidden())?;
+        self.pour(follower, tell)?;
         match self.file.as_mut().map(StreamFile::flush) {
             Some(Err(error)) => Err(self.give_up(error)),
             _ => Ok(()),
@@ -75,14 +77,18 @@ impl Exporter {
     }
 
     /// Writes the rest of the stream.
-    pub fn pour(&mut self, follower: &mut Follower, bar: &ProgressBar) -> anyhow::Result<()> {
+    pub fn pour(
+        &mut self,
+        follower: &mut Follower,
+        tell: &mut ExportEventHandler<'_>,
+    ) -> Result<(), ExportError> {
         let number = self.flow.number;
         if self.file.is_none() {
             let scan = follower.scan();
             self.file = Some(create(scan, &scan.streams[number], &self.path, &self.options)?);
         }
         while !self.ended
-            && let Some(item) = follower.next(&mut self.flow).map_err(explained)?
+            && let Some(item) = follower.next(&mut self.flow)?
         {
             let file = self.file.as_mut().expect("made above");
             let wrong = match item {
@@ -98,7 +104,7 @@ impl Exporter {
                     self.blocks += 1;
                     self.poured.add(&block.placed.block, block.damage.is_some());
                     self.bytes += taken;
-                    bar.inc(taken);
+                    tell(ExportEvent::Written { bytes: taken });
                     block.damage
                 }
             };
@@ -109,26 +115,23 @@ impl Exporter {
                 }
             }
             if let Some(finding) = wrong {
-                bar.suspend(|| output::say(format_args!("fullbore: {finding}")));
                 self.whole = false;
-                if !self.allow_damaged {
-                    bar.suspend(|| output::say("  --allow-damaged continues without it"));
-                    self.ended = true;
-                }
+                self.ended = !self.allow_damaged;
+                tell(ExportEvent::Damaged { what: finding.to_string(), ends: self.ended });
             }
         }
         Ok(())
     }
 
     /// Ends a file after an error, with the data flushed so far. Returns the error.
-    fn give_up(&mut self, error: hdf5::Error) -> anyhow::Error {
+    fn give_up(&mut self, error: hdf5::Error) -> ExportError {
         if let Some(mut file) = self.file.take() {
             let why = format!("the conversion was given up: {}", hdf5::cause(&error));
             file.rescue();
             // If there is no space for an ending either, `recover` adds one.
             let _ = file.abandon(&Ending::given_up(why));
         }
-        explained(error)
+        error.into()
     }
 
     /// True if the data for the start of a file is known. The manifest of a PandA gets it soon after the first samples;
@@ -144,7 +147,7 @@ impl Exporter {
     }
 
     /// Ends the file with the scan's information about the stream.
-    pub fn finish(self, scan: &Scan, number: usize) -> anyhow::Result<Converted> {
+    pub fn finish(self, scan: &Scan, number: usize) -> Result<ExportedStream, ExportError> {
         let stream = &scan.streams[number];
         let file = match self.file {
             Some(file) => file,
@@ -158,8 +161,8 @@ impl Exporter {
         let ending = ending(scan, stream, account.as_ref(), lost, whole);
         let verdict = ending.verdict;
         let rows = file.rows();
-        let report = file.finish(&ending, &stream.format).map_err(explained)?;
-        Ok(Converted {
+        let report = file.finish(&ending, &stream.format)?;
+        Ok(ExportedStream {
             stream: self.stream,
             file: report.path,
             rows,
@@ -180,14 +183,14 @@ fn create(
     stream: &StoredStream,
     path: &Path,
     options: &Options,
-) -> anyhow::Result<StreamFile> {
+) -> Result<StreamFile, hdf5::Error> {
     let about = About {
         scan: &scan.manifest.scan.to_string(),
         stream: &stream.name,
         format: &stream.format,
         frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
     };
-    StreamFile::create(path, &about, options).map_err(explained)
+    StreamFile::create(path, &about, options)
 }
 
 /// The ending of the file as in a live recording, plus its losses: frames that could not be read count as lost.

@@ -1,143 +1,11 @@
-//! The account of a session: the outcome of each scan, and their sum.
-
-use std::path::PathBuf;
-use std::sync::mpsc;
-use std::time::Duration;
+//! The account of a session as a table.
 
 use fullbore_core::account::{Terms, Verdict};
 use fullbore_core::completeness::Completeness;
-use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
-use fullbore_store::sessions;
-use fullbore_time::Tai;
-use serde::Serialize;
+use fullbore_recording::session::{SHORT_NS, ScanEntry, ScanOutcome, SessionAccount};
 
 use crate::output::count;
-
-/// The tolerance for a late start or an early end of a scan.
-pub const SHORT_NS: i64 = 250_000_000;
-
-/// The longest wait of the session's account for a disk.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The outcome of one scan of the session.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    pub scan: Name,
-    pub start: Tai,
-    /// The name under which it, or the rest of it, was recorded, if its own was taken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub recorded_as: Option<Name>,
-    #[serde(flatten)]
-    pub came: ScanOutcome,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "outcome", rename_all = "kebab-case")]
-pub enum ScanOutcome {
-    /// The scan was recorded, with these totals over its streams.
-    Recorded {
-        bytes: u64,
-        terms: Terms,
-        verdict: Option<Verdict>,
-        #[serde(flatten)]
-        completeness: Option<Completeness>,
-        late_seconds: f64,
-        /// The missing seconds, if it was stopped before its end.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cut_short_seconds: Option<f64>,
-    },
-    /// The scan was in the store when the session was restarted; from the manifests of its parts.
-    RecordedBefore {
-        bytes: u64,
-        terms: Terms,
-        verdict: Option<Verdict>,
-        #[serde(flatten)]
-        completeness: Option<Completeness>,
-        /// Its parts, by name.
-        parts: Vec<Name>,
-        /// The unsealed parts.
-        unsealed: Vec<Name>,
-    },
-    /// The scan could not be recorded, or not be sealed; totals of the data that exists.
-    Failed { why: String, bytes: u64, terms: Terms },
-    /// The scan was over before it could be armed.
-    Missed,
-}
-
-/// The account of a whole session.
-#[derive(Clone, Debug, Serialize)]
-pub struct Session {
-    event: &'static str,
-    pub session: Name,
-    /// The time at which the recorder was started for it.
-    begun: Tai,
-    pub scans: Vec<Outcome>,
-    /// Scans not started when the session was stopped.
-    pub left: Vec<Name>,
-    bytes: u64,
-    terms: Terms,
-}
-
-impl Session {
-    /// An account without scans.
-    pub fn new(session: Name, begun: Tai) -> Self {
-        let (scans, left, terms) = (Vec::new(), Vec::new(), Terms::default());
-        Self { event: "session", session, begun, scans, left, bytes: 0, terms }
-    }
-
-    /// Adds the data of a scan.
-    pub fn add(&mut self, bytes: u64, terms: &Terms) {
-        self.bytes += bytes;
-        self.terms.add(terms);
-    }
-}
-
-/// Writes the growing account of the session into the store, on separate threads: a stalled disk delays no scan.
-pub struct SessionWriter {
-    members: Vec<PathBuf>,
-    /// The result of the latest write.
-    last: Option<mpsc::Receiver<Result<PathBuf, String>>>,
-}
-
-impl SessionWriter {
-    pub fn new(members: Vec<PathBuf>) -> Self {
-        Self { members, last: None }
-    }
-
-    /// Writes the current account, unless the previous write is still running.
-    pub fn write(&mut self, account: Session) {
-        let answered = |last: &mpsc::Receiver<_>| last.try_recv() != Err(mpsc::TryRecvError::Empty);
-        if self.last.as_ref().is_none_or(answered) {
-            self.last = self.begin(account);
-        }
-    }
-
-    fn begin(&self, account: Session) -> Option<mpsc::Receiver<Result<PathBuf, String>>> {
-        let members = self.members.clone();
-        let (tell, told) = mpsc::channel();
-        let put = move || {
-            let mut json = serde_json::to_vec_pretty(&account).expect("it has only plain fields");
-            json.push(b'\n');
-            let path = sessions::put(&members, &account.session, account.begun, &json);
-            // The receiver may be gone.
-            let _ = tell.send(path.map_err(|error| error.to_string()));
-        };
-        std::thread::Builder::new().name("books".into()).spawn(put).ok().map(|_| told)
-    }
-
-    /// Writes the final account. Returns its path.
-    pub fn close(mut self, account: Session) -> Result<PathBuf, String> {
-        let silent = || "its disk does not answer".to_owned();
-        if let Some(last) = self.last.take()
-            && last.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout)
-        {
-            return Err(silent());
-        }
-        let told = self.begin(account).ok_or("no thread could be started")?;
-        told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(silent()))
-    }
-}
 
 /// The columns beside the scan's name, with their widths.
 const COLUMNS: [(&str, usize); 7] = [
@@ -151,7 +19,7 @@ const COLUMNS: [(&str, usize); 7] = [
 ];
 
 /// The scans of the session, a line each, and their sum.
-pub fn table(session: &Session) -> String {
+pub fn table(session: &SessionAccount) -> String {
     let names = session.scans.iter().map(|outcome| outcome.scan.as_str().len());
     let width = names.max().unwrap_or(0).max(5);
     let heads = COLUMNS.map(|(name, width)| format!("  {name:>width$}")).concat();
@@ -168,7 +36,7 @@ pub fn table(session: &Session) -> String {
 }
 
 /// The row after a scan's name.
-fn row(outcome: &Outcome) -> String {
+fn row(outcome: &ScanEntry) -> String {
     let spoken = |verdict: &Option<Verdict>, completeness: &Option<Completeness>| {
         let short = completeness.as_ref().map_or("nothing came".to_owned(), Completeness::short);
         short + &verdict.map_or(String::new(), |verdict| format!(", {verdict}"))
@@ -221,6 +89,8 @@ fn figures(bytes: u64, terms: &Terms) -> String {
 #[cfg(test)]
 mod tests {
     use fullbore_core::manifest::State;
+    use fullbore_core::name::Name;
+    use fullbore_time::Tai;
 
     use super::*;
 
@@ -238,14 +108,14 @@ mod tests {
         }
     }
 
-    fn session(scans: Vec<(&str, Option<&str>, ScanOutcome)>) -> Session {
-        let outcome = |(scan, recorded_as, came): (&str, Option<&str>, ScanOutcome)| Outcome {
+    fn session(scans: Vec<(&str, Option<&str>, ScanOutcome)>) -> SessionAccount {
+        let outcome = |(scan, recorded_as, came): (&str, Option<&str>, ScanOutcome)| ScanEntry {
             scan: scan.parse().unwrap(),
             start: Tai(0),
             recorded_as: recorded_as.map(|name| name.parse().unwrap()),
             came,
         };
-        let mut session = Session::new(Name::session("day").unwrap(), Tai(0));
+        let mut session = SessionAccount::new(Name::session("day").unwrap(), Tai(0));
         session.scans = scans.into_iter().map(outcome).collect();
         session
     }

@@ -1,64 +1,65 @@
-//! Watches, while waiting for or recording a scan, for SIGHUP, which reads the schedule again, and for steps of the
-//! host's clock.
+//! Watches, while waiting for or recording a scan, for requests to read the schedule again, and for steps of the host's
+//! clock.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullbore_core::name::Name;
-use fullbore_core::schedule::agenda::{Agenda, Run};
+use fullbore_core::schedule::agenda::{Agenda, Changes, Run};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_time::Tai;
 
-use super::Args;
 use super::events::SessionEvent;
 use super::schedule_file::{doubts, read};
+use crate::options::RecordingOptions;
 
 /// The smallest step of the host's clock that is reported.
 const JUMP_NS: i64 = 500_000_000;
 
 /// The state of the watch.
-pub struct Watch<'a> {
-    pub args: &'a Args,
-    pub file: &'a Path,
-    pub session: Name,
+pub struct Watch {
+    /// The schedule.
+    pub file: PathBuf,
     pub agenda: Agenda,
     pub control: Arc<StopHandle>,
-    /// Set by SIGHUP.
+    /// Set to read the schedule again.
     pub again: Arc<AtomicBool>,
     pub clock: HostClock,
 }
 
-impl Watch<'_> {
+impl Watch {
     /// The events since the last call.
-    pub fn look(&mut self) -> Vec<SessionEvent> {
+    pub fn look(&mut self, options: &RecordingOptions, session: &Name) -> Vec<SessionEvent> {
         let mut news = Vec::new();
         if let Some(seconds) = self.clock.jumped() {
-            news.push(SessionEvent::Warning(after_jump(&self.agenda, seconds, Clock::new().now())));
+            news.push(SessionEvent::warning(after_jump(&self.agenda, seconds, Clock::new().now())));
         }
         if self.again.swap(false, Ordering::SeqCst) {
-            news.extend(self.read_again());
+            news.extend(self.read_again(options, session));
         }
         news
     }
 
     /// Reads the schedule again, and replaces the remaining scans.
-    fn read_again(&mut self) -> Vec<SessionEvent> {
-        let schedule = match read(self.file, self.args.station.as_deref()) {
+    fn read_again(&mut self, options: &RecordingOptions, session: &Name) -> Vec<SessionEvent> {
+        let schedule = match read(&self.file, options.station.as_deref()) {
             Ok(schedule) => schedule,
             Err(error) => {
-                return vec![SessionEvent::Warning(format!(
-                    "the schedule stays as it was: {error:#}"
+                let hint = error.hint().map(|hint| format!("\n  {hint}")).unwrap_or_default();
+                return vec![SessionEvent::warning(format!(
+                    "the schedule stays as it was: {error}{hint}"
                 ))];
             }
         };
-        let doubts = doubts(&schedule, self.args, &self.session);
-        let mut news: Vec<SessionEvent> = doubts.into_iter().map(SessionEvent::Warning).collect();
-        let changes = self.agenda.replace(schedule);
-        news.push(SessionEvent::Schedule { scans: self.agenda.ahead().len(), changes });
-        news.extend(self.make_room().map(SessionEvent::Warning));
+        let doubts = doubts(&schedule, options, session);
+        let mut news: Vec<SessionEvent> = doubts.into_iter().map(SessionEvent::warning).collect();
+        let Changes { added, removed, too_late } = self.agenda.replace(schedule);
+        let scans = self.agenda.ahead().len();
+        news.push(SessionEvent::Schedule { scans, added, removed, too_late });
+        news.extend(self.make_room().map(SessionEvent::warning));
         news
     }
 

@@ -30,14 +30,3 @@ fn summed(parts: &[Manifest]) -> ScanOutcome {
         unsealed: parts.iter().filter(|part| !is_sealed(part)).map(name).collect(),
     }
 }
-
-/// The same as text.
-pub fn in_words(scan: &Planned, session: &Name, unsealed: &[Name]) -> String {
-    let mut text = format!("scan {} was recorded before", scan.name);
-    for name in unsealed {
-        text = format!(
-            "warning: {text}, and {session}_{name} is not sealed: `fullbore recover {session}_{name}`"
-        );
-    }
-    text
-}
