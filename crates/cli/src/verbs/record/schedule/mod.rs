@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::Event;
-use fullbore_recording::{RecordingOptions, Session, SessionEvent};
+use fullbore_recording::{OptionError, RecordingOptions, Session, SessionError, SessionEvent};
 use fullbore_survey::bench::measured::measured;
 
+use crate::help;
 use crate::hint::explained;
 use crate::output::{self, Output, count};
 use crate::screen::Screen;
@@ -23,7 +24,13 @@ pub fn run(
     output: Output,
 ) -> anyhow::Result<ExitCode> {
     let disks = measured(&options.store);
-    let session = Session::open(options, disks).map_err(explained)?;
+    let session = match Session::open(options, disks) {
+        Ok(session) => session,
+        Err(SessionError::Option(OptionError::Missing { options })) => {
+            return Ok(help::missing("record", &options));
+        }
+        Err(error) => return Err(explained(error)),
+    };
     make_store.map(|make| make()).transpose()?;
     signals::follow_schedule(session.handle())?;
     let mut shown = Shown { output, quiet, screen: None };
