@@ -218,6 +218,50 @@ def test_eight_streams_with_large_chunks_share_a_small_disk(small_disk, chunk):
     run("verify", recording.scan, "--store", small_disk, code=INTACT)
 
 
+def record_eight_threads(disk, threads, chunk, frames, **rules):
+    """Records 8 threads of one port, which are streams only once their frames arrive; returns the recording, sealed."""
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&block=256KiB{threads}"
+    options = ["--chunk", chunk, "--buffer", "256MiB"]
+    with Recording(source, store=[disk], options=options) as recording:
+        generate(port, frame=8032, threads="0-7", frames=frames, fps=1000, gentle=True, **rules)
+    recording.stop(AS_SEALED)
+    return recording
+
+
+@pytest.mark.parametrize("threads", ["&threads=split", ""])
+@pytest.mark.parametrize("chunk", ["30MB", "10GB"])
+def test_eight_threads_of_a_port_with_large_chunks_share_a_small_disk(small_disk, chunk, threads):
+    recording = record_eight_threads(small_disk, threads, chunk, frames=800)
+    sealed = recording.stop(code=GOOD)
+    assert sealed["manifest"]["members"][0].get("failure") is None
+    terms = [balanced(account)["terms"] for account in accounts(sealed).values()]
+    assert sum(one["written"] for one in terms) == 6400
+    run("verify", recording.scan, "--store", small_disk, code=INTACT)
+
+
+def test_eight_threads_of_a_port_fill_a_disk_smaller_than_their_chunks(small_disk):
+    recording = record_eight_threads(small_disk, "&threads=split", "10GB", frames=2000)
+    sealed = recording.stop(code=FOUND)
+    terms = [balanced(account)["terms"] for account in accounts(sealed).values()]
+    assert len(terms) == 8 and sum(one["overrun"] for one in terms) > 0
+    assert sum(one["written"] for one in terms) * 8032 > 55_000_000, terms
+    run("verify", recording.scan, "--store", small_disk, code=INTACT)
+
+
+def test_a_stream_that_was_alone_leaves_space_for_those_that_come_later(small_disk):
+    port = free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&block=256KiB&threads=split"
+    with Recording(source, store=[small_disk], options=["--chunk", "10GB", "--buffer", "256MiB"]) as recording:
+        generate(port, frame=8032, threads="0", frames=1500, fps=1000, gentle=True)
+        generate(port, frame=8032, threads="1-7", frames=700, fps=1000, gentle=True)
+    # No frame is lost, but the streams did not begin and end together.
+    sealed = recording.stop(code=FOUND)
+    assert sealed["manifest"]["members"][0].get("failure") is None
+    written = sorted(balanced(account)["terms"]["written"] for account in accounts(sealed).values())
+    assert written == [700] * 7 + [1500]
+
+
 def test_streams_with_chunks_larger_than_the_disk_fill_it(small_disk):
     recording = record_eight_streams(small_disk, "10GB", frames=2000)
     sealed = recording.stop(code=FOUND)

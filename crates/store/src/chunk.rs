@@ -51,8 +51,10 @@ pub struct Chunk<F> {
     written: u64,
     /// Blocks released as written that are not durable yet.
     pub unpublished: usize,
-    /// Preallocated bytes of the file. Blocks behind them wait.
+    /// Reserved bytes of the file. Blocks behind them wait.
     pub space: u64,
+    /// Bytes of the last reservation.
+    pub step: u64,
     /// True if more space is being taken.
     pub growing: bool,
     slots: VecDeque<Slot>,
@@ -117,6 +119,7 @@ impl<F: Clone> Chunk<F> {
             written: 0,
             unpublished: 0,
             space: 0,
+            step: 0,
             growing: false,
             slots: VecDeque::new(),
             first: 0,
@@ -154,6 +157,17 @@ impl<F: Clone> Chunk<F> {
         if let Some(Slot::Waiting(_, filled, crc)) = self.slots.get_mut(place) {
             crc.get_or_insert_with(|| crc32c::crc32c(&filled.block[..filled.bytes as usize]));
         }
+    }
+
+    /// Adds reserved space.
+    pub fn add_space(&mut self, bytes: u64) {
+        self.space += bytes;
+        self.step = bytes;
+    }
+
+    /// Returns true if the file will reserve space, or waits for it.
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Wanted | Stage::Making | Stage::Open(_))
     }
 
     /// Returns a waiting block, with checksum, for writing.
@@ -196,7 +210,7 @@ impl<F: Clone> Chunk<F> {
         self.cut_at(self.first + waiting.unwrap_or(end) as u64);
     }
 
-    /// Cuts the chunk before the first waiting block that ends behind the preallocated space.
+    /// Cuts the chunk before the first waiting block that ends behind the reserved space.
     pub fn cut_beyond_space(&mut self) {
         let space = self.space;
         let beyond =
@@ -255,7 +269,7 @@ impl<F: Clone> Chunk<F> {
         self.slots.is_empty()
     }
 
-    /// Returns the ordinals of waiting blocks that fit into the preallocated space. Each ordinal is returned once.
+    /// Returns the ordinals of waiting blocks that fit into the reserved space. Each ordinal is returned once.
     pub fn take_fitting(&mut self) -> std::ops::Range<u64> {
         let from = self.next_fitting.max(self.first);
         let skipped = (from - self.first) as usize;

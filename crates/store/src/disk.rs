@@ -21,6 +21,7 @@ use fullbore_linux::sys::uring::{DONTCACHE, Done, Ring, RingError};
 use fullbore_time::Tai;
 use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, RenameFlags, fallocate, ftruncate};
 
+use super::reservation::SpaceRequest;
 use crate::Member;
 
 /// An operation on a member. Paths are relative to the member's root.
@@ -31,26 +32,26 @@ pub enum Operation<F> {
         /// The stream's directory.
         directory: String,
     },
-    /// Make a file that must not exist and preallocate its space; on failure, remove it.
+    /// Make a file that must not exist and reserve space for it; on failure, remove it.
     Create {
         /// The file.
         path: String,
-        /// Bytes that will be written.
-        bytes: u64,
+        /// The space.
+        space: SpaceRequest,
     },
     /// Open a directory, to sync it.
     OpenDirectory {
         /// The directory; empty for the root.
         path: String,
     },
-    /// Preallocate more space for a file.
+    /// Reserve more space for a file.
     Extend {
         /// The file.
         file: F,
         /// First new byte.
         offset: u64,
-        /// The number of bytes.
-        bytes: u64,
+        /// The space.
+        space: SpaceRequest,
     },
     /// Truncate a file to its final length, if given, and rename it; the new name must not exist.
     Settle {
@@ -93,6 +94,8 @@ pub struct Completion<F> {
     pub token: u64,
     /// Bytes written (0 for anything but a write), or the error.
     pub result: io::Result<u32>,
+    /// Bytes of space reserved.
+    pub reserved: u64,
     /// The file that was made or opened.
     pub file: Option<F>,
     /// The memory of a write.
@@ -244,6 +247,7 @@ impl Disk for Local {
         into.extend(completions.map(|Done { token, result, block }| Completion {
             token,
             result,
+            reserved: 0,
             file: None,
             block,
         }));
@@ -273,6 +277,15 @@ impl Drop for Local {
     }
 }
 
+/// The result of an operation of the helper thread.
+#[derive(Default)]
+struct Performed {
+    /// The file that was made or opened.
+    file: Option<Arc<OwnedFd>>,
+    /// Bytes reserved.
+    reserved: u64,
+}
+
 /// The state of the helper thread, which does everything except writes and syncs.
 struct Files {
     root: PathBuf,
@@ -292,35 +305,38 @@ impl Files {
         for (token, chore) in chores {
             let performed = match &self.nameless {
                 Some(nameless) => self.perform_nameless(chore, nameless),
-                None => self.perform(chore).map(|file| file.map(Arc::new)),
+                None => self.perform(chore),
             };
-            let (result, file) = match performed {
-                Ok(file) => (Ok(0), file),
-                Err(error) => (Err(error), None),
+            let (result, Performed { file, reserved }) = match performed {
+                Ok(performed) => (Ok(0), performed),
+                Err(error) => (Err(error), Performed::default()),
             };
-            if answers.send(Completion { token, result, file, block: None }).is_err() {
+            let completion = Completion { token, result, reserved, file, block: None };
+            if answers.send(completion).is_err() {
                 return;
             }
             wake.wake();
         }
     }
 
-    fn perform(&self, chore: Operation<Arc<OwnedFd>>) -> io::Result<Option<OwnedFd>> {
+    fn perform(&self, chore: Operation<Arc<OwnedFd>>) -> io::Result<Performed> {
         match chore {
             Operation::MakeDirectories { directory } => {
                 self.member.is_there()?;
-                make_directories(&self.root, &directory, self.access, false).map(|()| None)
+                make_directories(&self.root, &directory, self.access, false)?;
+                Ok(Performed::default())
             }
-            Operation::Create { path, bytes } => {
+            Operation::Create { path, space } => {
                 self.member.is_there()?;
-                create(&self.root.join(path), self.access.direct, bytes).map(Some)
+                let (file, reserved) = create(&self.root.join(path), self.access.direct, space)?;
+                Ok(Performed { file: Some(Arc::new(file)), reserved })
             }
             Operation::OpenDirectory { path } => {
                 let directory = File::open(self.root.join(path))?;
-                Ok(Some(directory.into()))
+                Ok(Performed { file: Some(Arc::new(directory.into())), reserved: 0 })
             }
-            Operation::Extend { file, offset, bytes } => {
-                take_space(&file, offset, bytes).map(|()| None)
+            Operation::Extend { file, offset, space } => {
+                Ok(Performed { file: None, reserved: reserve(&file, offset, space)? })
             }
             Operation::Settle { file, bytes, rename } => {
                 if let Some(bytes) = bytes {
@@ -329,9 +345,12 @@ impl Files {
                 if let Some((from, to)) = rename {
                     put_in_place(&self.root.join(from), &self.root.join(to))?;
                 }
-                Ok(None)
+                Ok(Performed::default())
             }
-            Operation::Remove { path } => std::fs::remove_file(self.root.join(path)).map(|()| None),
+            Operation::Remove { path } => {
+                std::fs::remove_file(self.root.join(path))?;
+                Ok(Performed::default())
+            }
             Operation::Write { .. } | Operation::Sync { .. } => {
                 unreachable!("writes and syncs go through the ring")
             }
@@ -345,18 +364,18 @@ impl Files {
         &self,
         chore: Operation<Arc<OwnedFd>>,
         nameless: &Nameless,
-    ) -> io::Result<Option<Arc<OwnedFd>>> {
+    ) -> io::Result<Performed> {
         match chore {
-            Operation::MakeDirectories { .. } => Ok(None),
+            Operation::MakeDirectories { .. } => Ok(Performed::default()),
             Operation::OpenDirectory { .. } => {
                 let root = File::open(&self.root)?;
-                Ok(Some(Arc::new(root.into())))
+                Ok(Performed { file: Some(Arc::new(root.into())), reserved: 0 })
             }
-            Operation::Create { path, bytes } => {
+            Operation::Create { path, space } => {
                 let file = Arc::new(open_nameless(&self.root, self.access)?);
-                take_space(&file, 0, bytes)?;
+                let reserved = reserve(&file, 0, space)?;
                 nameless.lock().insert(path, file.clone());
-                Ok(Some(file))
+                Ok(Performed { file: Some(file), reserved })
             }
             Operation::Settle { file, bytes, rename } => {
                 if let Some(bytes) = bytes {
@@ -367,13 +386,13 @@ impl Files {
                     files.remove(&from);
                     files.insert(to, file);
                 }
-                Ok(None)
+                Ok(Performed::default())
             }
             Operation::Remove { path } => {
                 nameless.lock().remove(&path);
-                Ok(None)
+                Ok(Performed::default())
             }
-            other => self.perform(other).map(|file| file.map(Arc::new)),
+            other => self.perform(other),
         }
     }
 }
@@ -437,18 +456,35 @@ pub fn open_new(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     Ok(options.open(path)?.into())
 }
 
-fn create(path: &Path, direct: bool, bytes: u64) -> io::Result<OwnedFd> {
+fn create(path: &Path, direct: bool, space: SpaceRequest) -> io::Result<(OwnedFd, u64)> {
     let file = open_new(path, direct)?;
-    if let Err(error) = take_space(&file, 0, bytes) {
-        // ext4 keeps the space that it could allocate: a full disk would stay full. The first error is the one to
-        // report.
-        let _ = std::fs::remove_file(path);
-        return Err(error);
+    match reserve(&file, 0, space) {
+        Ok(reserved) => Ok((file, reserved)),
+        Err(error) => {
+            // ext4 keeps the space that it could allocate: a full disk would stay full. The first error is the one to
+            // report.
+            let _ = std::fs::remove_file(path);
+            Err(error)
+        }
     }
-    Ok(file)
 }
 
-/// Preallocates a file at its full size, because writes that extend a file wait for one another.
+/// Reserves space by a request and the free space at this moment. Returns the number of bytes.
+fn reserve(file: &OwnedFd, offset: u64, space: SpaceRequest) -> io::Result<u64> {
+    // If the file system does not report its free space, the smallest step is tried.
+    let free = rustix::fs::fstatvfs(file)
+        .map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
+    let mut begun = false;
+    space.reserve(free, |bytes| {
+        if std::mem::replace(&mut begun, true) {
+            // ext4 keeps what it could allocate of a larger step. Nothing is written behind the offset yet.
+            ftruncate(file, offset)?;
+        }
+        take_space(file, offset, bytes)
+    })
+}
+
+/// Allocates space of a file before it is written, because writes that extend a file wait for one another.
 fn take_space(file: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::empty(), offset, bytes) {

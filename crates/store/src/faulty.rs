@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::disk::{Completion, Disk, Operation};
 use super::inventory::PART_SUFFIX;
+use super::reservation::SpaceRequest;
 use super::writer::{CaptureQueue, Engine, Settings};
 
 /// A reproducible random number generator (splitmix64).
@@ -191,7 +192,8 @@ impl FaultyDisk {
         operation: Operation<Handle>,
         snapshot: Snapshot,
     ) -> Completion<Handle> {
-        let mut completion = Completion { token, result: Ok(0), file: None, block: None };
+        let mut completion =
+            Completion { token, result: Ok(0), reserved: 0, file: None, block: None };
         let world = self.world.clone();
         let mut world = world.borrow_mut();
         match operation {
@@ -206,7 +208,7 @@ impl FaultyDisk {
             }
             Operation::Sync { file, .. } => make_safe(&mut world, &file, snapshot),
             chore => match self.chore(&mut world, chore) {
-                Ok(file) => completion.file = file,
+                Ok((file, reserved)) => (completion.file, completion.reserved) = (file, reserved),
                 Err(error) => completion.result = Err(error),
             },
         }
@@ -235,7 +237,25 @@ impl FaultyDisk {
         Ok(bytes)
     }
 
-    fn chore(&mut self, world: &mut World, chore: Operation<Handle>) -> io::Result<Option<Handle>> {
+    /// Returns the bytes of a request that the disk gives: any number from the least to the most that fits.
+    fn reserve(&mut self, world: &World, space: SpaceRequest) -> io::Result<u64> {
+        assert!(space.least <= space.most && space.sharing > 0, "{space:?}");
+        let free = match self.faults.capacity {
+            0 => u64::MAX,
+            capacity => capacity.saturating_sub(world.used()),
+        };
+        if free < space.least {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let more = (space.most.min(free) - space.least) / 4096;
+        Ok(space.least + self.dice.roll(more + 1) * 4096)
+    }
+
+    fn chore(
+        &mut self,
+        world: &mut World,
+        chore: Operation<Handle>,
+    ) -> io::Result<(Option<Handle>, u64)> {
         if self.dice.once_in(self.faults.chore_error) {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
@@ -250,26 +270,23 @@ impl FaultyDisk {
                     }
                 }
             }
-            Operation::Create { path, bytes } => {
+            Operation::Create { path, space } => {
                 assert!(!world.names.contains_key(&path), "{path} exists");
                 assert!(world.names.contains_key(&parent(&path)), "{path} has no directory");
-                if self.faults.capacity > 0 && world.used() + bytes > self.faults.capacity {
-                    return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-                }
+                let bytes = self.reserve(world, space)?;
                 let zeroes = vec![0; bytes as usize];
                 world.contents.push(Content { bytes: zeroes, safe: vec![], space: bytes });
                 let file = world.contents.len() - 1;
                 world.rename(None, Some((path, file)));
-                return Ok(Some(Handle::File(file)));
+                return Ok((Some(Handle::File(file)), bytes));
             }
-            Operation::OpenDirectory { path } => return Ok(Some(Handle::Directory(path))),
-            Operation::Extend { file, offset, bytes } => {
+            Operation::OpenDirectory { path } => return Ok((Some(Handle::Directory(path)), 0)),
+            Operation::Extend { file, offset, space } => {
                 let Handle::File(file) = file else { panic!("a directory grows") };
-                if self.faults.capacity > 0 && world.used() + bytes > self.faults.capacity {
-                    return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-                }
+                let bytes = self.reserve(world, space)?;
                 world.contents[file].space += bytes;
                 world.contents[file].bytes.resize((offset + bytes) as usize, 0);
+                return Ok((None, bytes));
             }
             Operation::Settle { file, bytes, rename } => {
                 let Handle::File(file) = file else { panic!("a directory is trimmed") };
@@ -288,7 +305,7 @@ impl FaultyDisk {
             }
             Operation::Write { .. } | Operation::Sync { .. } => unreachable!("no chores"),
         }
-        Ok(None)
+        Ok((None, 0))
     }
 }
 
@@ -528,7 +545,6 @@ fn record(seed: u64, pool: &mut Pool) {
     let gauge = Arc::new(WriterMetrics::default());
     let settings = Settings {
         depth_bytes: 4096 << dice.roll(5),
-        step_bytes: 4096 << dice.roll(5),
         round_bytes: 4096 << dice.roll(6),
         round_interval: Duration::from_millis(1 + dice.roll(50)),
         ..Settings::of_member(3)

@@ -7,7 +7,7 @@
 //! <member>/<scan-stream>/.fullbore/manifest.json       the same on every member
 //!                                  account.json        the same on every member
 //!                                  index               of this member's blocks
-//!                                  <scan-stream>.00000007.part    the chunk being filled, at full size
+//!                                  <scan-stream>.00000007.part    the chunk being filled, with its reserved space
 //!                                  protected                      if the scan is protected from removal
 //!                                  markers                        markers of the scan, beside its first stream only
 //!                                  spare               preallocated space for the next one
@@ -16,7 +16,7 @@
 //!                                  <scan-stream>.00000007.renaming    a chunk whose file is being renumbered
 //! ```
 //!
-//! A chunk is filled in the side directory `.fullbore/`, where its space is preallocated at its full size. It is renamed
+//! A chunk is filled in the side directory `.fullbore/`, where its space is reserved before blocks need it. It is renamed
 //! into place when all of it is written (`docs/decisions/0001-chunk-files.md`). So a reader of a stream's directory sees
 //! complete chunks and nothing else, and after a crash the index shows how much of the `.part` file counts.
 //!
@@ -57,6 +57,7 @@ pub mod read;
 pub mod reader;
 pub mod redundancy;
 pub mod renumber;
+mod reservation;
 pub mod resume;
 pub mod sessions;
 pub mod stall_hooks;

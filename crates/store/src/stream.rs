@@ -17,7 +17,7 @@ use super::inventory::PART_SUFFIX;
 use super::journal::{Journal, SyncTarget};
 use super::pages::Pages;
 
-/// The step in which index space is preallocated: 8192 records, 32 GiB of blocks of 4 MiB.
+/// The step in which index space is reserved: 8192 records, 32 GiB of blocks of 4 MiB.
 pub const INDEX_STEP_BYTES: u64 = 1 << 20;
 
 /// The key of a stream: scan and number.
@@ -42,17 +42,17 @@ pub enum Phase {
     Dead,
 }
 
-/// Preallocated space for the next chunk.
+/// Reserved space for the next chunk.
 #[derive(Debug)]
 pub enum Spare<F> {
     /// None is needed yet.
     None,
-    /// The space is being preallocated.
+    /// The space is being reserved.
     Making,
-    /// The space is ready.
-    Ready(F),
+    /// The file is ready, with this many bytes of space.
+    Ready(F, u64),
     /// The file is being renamed to a chunk's name.
-    Leaving(F),
+    Leaving(F, u64),
 }
 
 /// A stream on this member.
@@ -66,15 +66,15 @@ pub struct MemberStream<F> {
     pub parts: BTreeMap<SyncTarget, F>,
     /// The records.
     pub pages: Pages,
-    /// Preallocated bytes of the index file.
+    /// Reserved bytes of the index file.
     pub index_space: u64,
-    /// True if more is being preallocated.
+    /// True if more is being reserved.
     pub index_growing: bool,
     /// The journal of sync rounds.
     pub journal: Journal,
     /// Chunks that are not closed.
     pub chunks: BTreeMap<u32, Chunk<F>>,
-    /// Preallocated space for the next chunk.
+    /// Reserved space for the next chunk.
     pub spare: Spare<F>,
     /// True if a round is due.
     pub due: bool,
@@ -169,7 +169,7 @@ impl<F: Clone> MemberStream<F> {
         }
     }
 
-    /// Returns true if the next chunk's space should be preallocated now: a chunk is half full, and there is no spare
+    /// Returns true if the next chunk's space should be reserved now: a chunk is half full, and there is no spare
     /// file.
     pub fn wants_spare(&self, chunk: u32) -> bool {
         let half = self.stream_ref.geometry.chunk_bytes() / 2;
@@ -178,6 +178,12 @@ impl<F: Clone> MemberStream<F> {
             && self.ending.is_none()
             && matches!(self.spare, Spare::None)
             && half_full
+    }
+
+    /// The number of files that will reserve space: open chunks, and the spare file for the next one.
+    pub fn open_files(&self) -> u64 {
+        let chunks = self.chunks.values().filter(|chunk| chunk.is_open()).count() as u64;
+        chunks + u64::from(matches!(self.spare, Spare::Making | Spare::Ready(..)))
     }
 
     /// Returns true if nothing is waiting or in progress except the last rounds.

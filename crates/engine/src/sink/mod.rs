@@ -281,8 +281,8 @@ pub trait Sink: Send {
     /// Bytes free at a target, at the last check.
     fn free_bytes(&self, writer: usize) -> u64;
 
-    /// Checks from time to time whether a failed writer can be used again for this many streams.
-    fn watch(&self, _writer: usize, _streams: u64) {}
+    /// Checks from time to time whether a failed writer can be used again for this many sources.
+    fn watch(&self, _writer: usize, _sources: u64) {}
 
     /// True if a failed writer can be used again. The sink stops watching it then.
     fn take_back(&mut self, _writer: usize) -> bool {

@@ -71,7 +71,7 @@ impl<D: Disk> Engine<D> {
         // A chunk is accepted from its first block on: if that was refused, so is the rest.
         let goes_on = stream.is_some_and(|it| it.chunks.contains_key(&filled.chunk));
         let begins = !goes_on && filled.offset == 0;
-        let has_spare = stream.is_some_and(|it| matches!(it.spare, Spare::Ready(_)));
+        let has_spare = stream.is_some_and(|it| matches!(it.spare, Spare::Ready(..)));
         let standing = match self.standing {
             MemberState::Taking => true,
             MemberState::Full => goes_on || has_spare,

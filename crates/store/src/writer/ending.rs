@@ -67,7 +67,7 @@ impl<D: Disk> Engine<D> {
             };
             jobs.push((SyncTarget::Chunk(number), operation));
         }
-        if let Spare::Ready(_) = stream.spare {
+        if let Spare::Ready(..) = stream.spare {
             jobs.push((SyncTarget::Side, Operation::Remove { path: stream.spare_path() }));
         }
         if let Some(file) = stream.file_of(SyncTarget::Index) {

@@ -53,7 +53,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Marks the member as full: there is no room for another chunk. Chunks with preallocated space continue.
+    /// Marks the member as full: there is no room for another chunk. Chunks with reserved space continue.
     pub(super) fn fill_up(&mut self, failure: &Failure) {
         if self.standing != MemberState::Taking {
             return;
@@ -93,8 +93,8 @@ impl<D: Disk> Engine<D> {
             (Some(file), true) => chunk.stage = Stage::Open(file),
             (_, _) => {
                 // The chunk was to get the spare file, which still has its old name.
-                if let Spare::Leaving(file) = &stream.spare {
-                    stream.spare = Spare::Ready(file.clone());
+                if let Spare::Leaving(file, bytes) = &stream.spare {
+                    stream.spare = Spare::Ready(file.clone(), *bytes);
                 }
                 chunk.cut_all();
                 self.release(key, number);

@@ -3,15 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use fullbore_linux::ring::{Block, Pool, StreamRef};
-use fullbore_linux::sys::memory::Region;
-
 use super::{Engine, MemberState, Purpose};
 use crate::chunk::{Chunk, Stage};
 use crate::disk::{Disk, Operation};
 use crate::journal::{Event, SyncTarget};
 use crate::pages::BUFFER_BYTES;
+use crate::reservation::SpaceRequest;
 use crate::stream::{INDEX_STEP_BYTES, Key, MemberStream, Phase, Spare};
+use fullbore_core::layout::Geometry;
+use fullbore_linux::ring::{Block, Pool, StreamRef};
+use fullbore_linux::sys::memory::Region;
 
 impl<D: Disk> Engine<D> {
     pub(super) fn begin(&mut self, key: Key, stream_ref: Arc<StreamRef>) {
@@ -49,7 +50,8 @@ impl<D: Disk> Engine<D> {
         for (part, path) in paths {
             self.chore(key, Purpose::Open(key, part), Operation::OpenDirectory { path });
         }
-        let create = Operation::Create { path: index, bytes: INDEX_STEP_BYTES };
+        let space = SpaceRequest::exactly(INDEX_STEP_BYTES);
+        let create = Operation::Create { path: index, space };
         self.chore(key, Purpose::Open(key, SyncTarget::Index), create);
     }
 
@@ -59,26 +61,33 @@ impl<D: Disk> Engine<D> {
         if stream.phase != Phase::Open || matches!(stream.spare, Spare::Making) {
             return;
         }
-        let chunk_bytes = stream.stream_ref.geometry.chunk_bytes();
         let wanted =
             |chunk: &Chunk<_>| matches!(chunk.stage, Stage::Wanted).then_some(chunk.number);
         let numbers: Vec<u32> = stream.chunks.values().filter_map(wanted).collect();
         for number in numbers {
-            self.make(key, number, chunk_bytes);
+            self.make(key, number);
         }
     }
 
-    pub(super) fn make(&mut self, key: Key, number: u32, chunk_bytes: u64) {
+    /// Returns the request for more space of a chunk that has this much.
+    fn space_request(&self, geometry: Geometry, space: u64) -> SpaceRequest {
+        let most = geometry.chunk_bytes() - space;
+        let least = u64::from(geometry.block_bytes).min(most);
+        let sharing = self.streams.values().map(MemberStream::open_files).sum();
+        SpaceRequest { least, most, sharing }
+    }
+
+    pub(super) fn make(&mut self, key: Key, number: u32) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
+        let geometry = stream.stream_ref.geometry;
         let (path, spare_path) = (stream.filling_path(number), stream.spare_path());
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.stage = Stage::Making;
-        let bytes = chunk_bytes.min(self.settings.step_bytes);
-        chunk.space = bytes;
-        if let Spare::Ready(file) = &stream.spare {
+        if let Spare::Ready(file, bytes) = &stream.spare {
             tracing::debug!(member = %self.root.display(), path, "takes the spare file as a chunk");
-            let file = file.clone();
-            stream.spare = Spare::Leaving(file.clone());
+            let (file, bytes) = (file.clone(), *bytes);
+            chunk.add_space(bytes);
+            stream.spare = Spare::Leaving(file.clone(), bytes);
             let rename = Some((spare_path, path));
             let settle = Operation::Settle { file: file.clone(), bytes: None, rename };
             chunk.stage = Stage::Open(file);
@@ -89,9 +98,9 @@ impl<D: Disk> Engine<D> {
         if self.standing != MemberState::Taking {
             return self.lose_chunk(key, number);
         }
-        tracing::debug!(member = %self.root.display(), path, bytes, "makes a chunk");
-        let create = Operation::Create { path, bytes };
-        self.chore(key, Purpose::Make(key, number), create);
+        tracing::debug!(member = %self.root.display(), path, "makes a chunk");
+        let space = self.space_request(geometry, 0);
+        self.chore(key, Purpose::Make(key, number), Operation::Create { path, space });
     }
 
     pub(super) fn make_spare(&mut self, key: Key, number: u32) {
@@ -99,32 +108,31 @@ impl<D: Disk> Engine<D> {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if taking && stream.wants_spare(number) {
             stream.spare = Spare::Making;
-            let bytes = stream.stream_ref.geometry.chunk_bytes().min(self.settings.step_bytes);
-            let path = stream.spare_path();
-            let create = Operation::Create { path, bytes };
-            self.chore(key, Purpose::Spare(key), create);
+            let (path, geometry) = (stream.spare_path(), stream.stream_ref.geometry);
+            let space = self.space_request(geometry, 0);
+            self.chore(key, Purpose::Spare(key), Operation::Create { path, space });
         }
     }
 
     /// Handles the open file of a chunk: its waiting blocks can be written.
-    pub(super) fn opened(&mut self, key: Key, number: u32, file: D::File) {
+    pub(super) fn opened(&mut self, key: Key, number: u32, file: D::File, bytes: u64) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.stage = Stage::Open(file);
+        chunk.add_space(bytes);
         self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
         self.named(key, number);
         self.grow(key, number);
     }
 
-    /// Preallocates space for the next blocks of a chunk, a step at a time. On a full member, blocks without space are
-    /// refused.
+    /// Reserves space for the next blocks of a chunk, when half of the last step is left. On a full member, blocks
+    /// without space are refused.
     pub(super) fn grow(&mut self, key: Key, number: u32) {
-        let step = self.settings.step_bytes;
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let full_size = stream.stream_ref.geometry.chunk_bytes();
+        let geometry = stream.stream_ref.geometry;
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         let Stage::Open(file) = &chunk.stage else { return };
-        let wanted = chunk.accepted().saturating_add(step / 2).min(full_size);
+        let wanted = (chunk.accepted() + chunk.step / 2).min(geometry.chunk_bytes());
         if chunk.growing || chunk.space >= wanted {
             return;
         }
@@ -133,20 +141,21 @@ impl<D: Disk> Engine<D> {
             return self.release(key, number);
         }
         chunk.growing = true;
-        let bytes = step.min(full_size - chunk.space);
-        let extend = Operation::Extend { file: file.clone(), offset: chunk.space, bytes };
-        self.chore(key, Purpose::Extend(key, number, bytes), extend);
+        let (file, offset) = (file.clone(), chunk.space);
+        let space = self.space_request(geometry, offset);
+        let extend = Operation::Extend { file, offset, space };
+        self.chore(key, Purpose::Extend(key, number), extend);
     }
 
-    /// Handles the end of a preallocation: the chunk has more space, or none is left.
-    fn grown(&mut self, key: Key, number: u32, bytes: u64, result: io::Result<()>) {
+    /// Handles the end of a reservation: the chunk has more space, or none is left.
+    fn grown(&mut self, key: Key, number: u32, result: io::Result<u64>) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let path = stream.path_of(SyncTarget::Chunk(number));
         let Some(chunk) = stream.chunks.get_mut(&number) else { return };
         chunk.growing = false;
         match result {
-            Ok(()) => {
-                chunk.space += bytes;
+            Ok(bytes) => {
+                chunk.add_space(bytes);
                 self.ready.extend(chunk.take_fitting().map(|ordinal| (key, number, ordinal)));
             }
             Err(source) => self.not_made(path, source),
@@ -191,7 +200,12 @@ impl<D: Disk> Engine<D> {
         self.chore(key, Purpose::Place(key, number), settle);
     }
 
-    pub(super) fn chore_done(&mut self, chore: Purpose, result: io::Result<Option<D::File>>) {
+    /// Handles the end of a chore, with the file that was made or opened and the bytes that were reserved.
+    pub(super) fn chore_done(
+        &mut self,
+        chore: Purpose,
+        result: io::Result<(Option<D::File>, u64)>,
+    ) {
         let key = match &chore {
             Purpose::Directories(key) | Purpose::Spare(key) | Purpose::Grow(key) => *key,
             Purpose::Open(key, _) => *key,
@@ -207,13 +221,13 @@ impl<D: Disk> Engine<D> {
                 let path = stream.stream_ref.directory.clone();
                 self.lose_stream(key, path, source);
             }
-            (Purpose::Open(_, part), Ok(file)) => self.part_opened(key, part, file),
+            (Purpose::Open(_, part), Ok((file, _))) => self.part_opened(key, part, file),
             (Purpose::Open(_, part), Err(source)) => {
                 let path = stream.path_of(part);
                 self.lose_stream(key, path, source);
             }
-            (Purpose::Make(_, number), Ok(file)) => {
-                self.opened(key, number, file.expect("a file that was made"));
+            (Purpose::Make(_, number), Ok((file, bytes))) => {
+                self.opened(key, number, file.expect("a file that was made"), bytes);
             }
             (Purpose::Make(_, number), Err(source)) => {
                 let path = stream.filling_path(number);
@@ -231,8 +245,8 @@ impl<D: Disk> Engine<D> {
                 self.not_settled(key, number, path, source);
             }
             (Purpose::Place(_, number), Ok(_)) => self.placed(key, number),
-            (Purpose::Spare(_), Ok(file)) => {
-                stream.spare = Spare::Ready(file.expect("a file that was made"));
+            (Purpose::Spare(_), Ok((file, bytes))) => {
+                stream.spare = Spare::Ready(file.expect("a file that was made"), bytes);
                 self.make_wanted(key);
             }
             (Purpose::Spare(_), Err(source)) => {
@@ -241,8 +255,8 @@ impl<D: Disk> Engine<D> {
                 self.not_made(path, source);
                 self.make_wanted(key);
             }
-            (Purpose::Extend(_, number, bytes), result) => {
-                self.grown(key, number, bytes, result.map(drop));
+            (Purpose::Extend(_, number), result) => {
+                self.grown(key, number, result.map(|(_, bytes)| bytes));
             }
             (Purpose::Grow(_), Ok(_)) => {
                 stream.index_growing = false;

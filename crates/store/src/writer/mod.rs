@@ -67,9 +67,6 @@ pub struct Settings {
     /// Bytes of writes in flight at once. More adds latency and blocks to the pool; with less, a disk idles whenever
     /// the kernel threads that complete its writes wait for a CPU.
     pub depth_bytes: u64,
-    /// Space for a chunk is preallocated in steps of this many bytes, before blocks need it. Streams with large chunks
-    /// can then share a disk that cannot hold a whole chunk of each.
-    pub step_bytes: u64,
     /// A round of syncs starts after this many bytes …
     pub round_bytes: u64,
     /// … or after this time.
@@ -105,7 +102,6 @@ impl Settings {
         Self {
             member,
             depth_bytes: 32 << 20,
-            step_bytes: u64::MAX,
             round_bytes: 256 << 20,
             round_interval: Duration::from_millis(250),
             thread_config: ThreadConfig::default(),
@@ -192,7 +188,7 @@ fn member_name(member: &Member) -> String {
 enum MemberState {
     /// All writes.
     Taking,
-    /// Blocks of chunks with preallocated space.
+    /// Blocks of chunks with reserved space.
     Full,
     /// No writes.
     Failed,
@@ -210,7 +206,7 @@ enum Purpose {
     Name(Key, u32),
     Spare(Key),
     Grow(Key),
-    Extend(Key, u32, u64),
+    Extend(Key, u32),
     Place(Key, u32),
     Trim(Key, SyncTarget),
     LastSync(Key, SyncTarget),
@@ -385,7 +381,7 @@ impl<D: Disk> Engine<D> {
     }
 
     fn complete(&mut self, completion: Completion<D::File>) {
-        let Completion { token, result, file, block } = completion;
+        let Completion { token, result, reserved, file, block } = completion;
         match self.desk.purpose_of(token) {
             Purpose::Write(key, number, flight) => {
                 let block = block.expect("a write brings its block back");
@@ -398,7 +394,7 @@ impl<D: Disk> Engine<D> {
             Purpose::Sync(key, part) => self.synced(key, part, result),
             Purpose::Trim(key, part) => self.trimmed(key, part, result),
             Purpose::LastSync(key, part) => self.last_synced(key, part, result),
-            chore => self.chore_done(chore, result.map(|_| file)),
+            chore => self.chore_done(chore, result.map(|_| (file, reserved))),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::chunk::Flight;
 use crate::disk::{Disk, Operation};
 use crate::journal::{Action, Event, Landed, SyncTarget};
 use crate::pages::PageWrite;
+use crate::reservation::SpaceRequest;
 use crate::stream::{INDEX_STEP_BYTES, Key, MemberStream};
 
 impl<D: Disk> Engine<D> {
@@ -76,7 +77,7 @@ impl<D: Disk> Engine<D> {
             .then(|| Operation::Extend {
                 file: file.clone(),
                 offset: stream.index_space,
-                bytes: INDEX_STEP_BYTES,
+                space: SpaceRequest::exactly(INDEX_STEP_BYTES),
             });
         let write = Operation::Write { file, offset, block, part: (0, bytes) };
         if let Some(grow) = grow {

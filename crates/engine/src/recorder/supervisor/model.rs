@@ -39,7 +39,7 @@ use crate::recorder::config::RecordingConfig;
 use crate::recorder::scan::ActiveScan;
 use crate::sink::store::StoreSink;
 use crate::sink::store::metadata_writer::MetadataWriters;
-use crate::sink::{Needs, SinkConfig, StoreConfig};
+use crate::sink::{SinkConfig, StoreConfig};
 
 /// The longest wait for an event, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -175,8 +175,8 @@ impl World {
         let gauges = members.iter().map(|_| Arc::new(WriterMetrics::default())).collect();
         let writers = members.iter().map(|_| Speaker::default()).collect();
         let config = plan.sink.store().unwrap().clone();
-        let (chunk, needs) = (ByteSize(1 << 20), Needs { streams: 1, ..Needs::default() });
-        let sink = StoreSink::of_members(config, members, Vec::new(), chunk, &needs).unwrap();
+        let chunk = ByteSize(1 << 20);
+        let sink = StoreSink::of_members(config, members, Vec::new(), chunk).unwrap();
         let metadata_writers = sink.metadata_writers().clone();
         let (clock, name) = (Clock::new(), plan.scans[0].clone());
         let mut first = ActiveScan::plan(name, &plan, &sink, &failures, clock.now());

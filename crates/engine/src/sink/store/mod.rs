@@ -75,8 +75,8 @@ pub struct StoreSink {
     away: Vec<AbsentMember>,
     targets: Vec<Target>,
     chunk_bytes: u64,
-    /// Space that each writer reserves for a chunk at a time.
-    steps: Vec<u64>,
+    /// Bytes that were free on each member at first.
+    free_at_first: Vec<u64>,
     metadata_writers: MetadataWriters,
     /// The journal of partial blocks, once the writers run.
     partial_blocks: Option<PartialBlockJournal>,
@@ -100,7 +100,7 @@ impl StoreSink {
             let names: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
             tell(&Event::Warning { text: format!("{}: {what}", names.join(", ")) });
         }
-        Self::of_members(config.clone(), members, away, chunk, needs)
+        Self::of_members(config.clone(), members, away, chunk)
     }
 
     /// A store with these members.
@@ -109,11 +109,10 @@ impl StoreSink {
         members: Vec<Member>,
         away: Vec<AbsentMember>,
         chunk: ByteSize,
-        needs: &Needs,
     ) -> Result<Self, RecordError> {
-        let steps = members
+        let free_at_first = members
             .iter()
-            .map(|member| Ok(room::chunk_step(needs, chunk.0, member.free_bytes()?)))
+            .map(|member| Ok(member.free_bytes()?))
             .collect::<Result<_, RecordError>>()?;
         Ok(Self {
             metadata_writers: MetadataWriters::start(&members).map_err(RecordError::Thread)?,
@@ -123,7 +122,7 @@ impl StoreSink {
             config,
             members,
             away,
-            steps,
+            free_at_first,
         })
     }
 
@@ -166,7 +165,6 @@ impl Sink for StoreSink {
             let mut settings = store::Settings::of_member(number);
             settings.thread_config = link.thread_config;
             settings.memory = memory.to_vec();
-            settings.step_bytes = self.steps[number];
             if let Some(interval) = link.sync_interval {
                 settings.round_interval = interval;
             }
@@ -199,10 +197,10 @@ impl Sink for StoreSink {
         self.metadata_writers.free_bytes(writer)
     }
 
-    fn watch(&self, writer: usize, streams: u64) {
-        // Space for two chunks of each stream: the one being filled and the next one.
-        let room = self.steps[writer].saturating_mul(2).saturating_mul(streams.max(1));
-        self.metadata_writers.watch(writer, room);
+    fn watch(&self, writer: usize, sources: u64) {
+        let at_first = self.free_at_first[writer];
+        self.metadata_writers
+            .watch(writer, room::room_to_return(sources, self.chunk_bytes, at_first));
     }
 
     fn take_back(&mut self, writer: usize) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fullbore_core::layout::{ALIGNMENT, CHUNK_BYTES};
+use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_store::Member;
@@ -16,12 +16,9 @@ use crate::sink::{Needs, device_of, free_in_all};
 /// The least free space on a member for starting a scan.
 const LEAST_FREE_BYTES: u64 = 16 << 20;
 
-/// The largest step in which space for a chunk is reserved.
-const LARGEST_STEP_BYTES: u64 = 64 << 20;
-
-/// The least number of steps of each stream on a member. When the member is full, at most one and a half steps for each
-/// stream are reserved but not filled.
-const STEPS: u64 = 16;
+/// A full member is used again once this part of the space that it had at first is free, or space for two chunks of each
+/// source.
+const RETURN_SHARE: u64 = 8;
 
 /// Refuses a store without members, and redundancy that needs more members than there are.
 pub(crate) fn check(config: &StoreConfig) -> Result<(), RecordError> {
@@ -175,19 +172,11 @@ pub(crate) fn fit_chunk(
     Ok(chunk)
 }
 
-/// Returns the step in which space for a chunk is reserved on a member with this many bytes free.
-pub(crate) fn chunk_step(needs: &Needs, chunk: u64, free: u64) -> u64 {
-    step(needs.streams, needs.block_bytes, chunk, free)
-}
-
-/// Returns the whole chunk if two chunks of every stream fit, else a step so small that every stream gets many of them
-/// before the disk is full. Whole chunks are better, because writes to a file wait while it grows.
-fn step(streams: u64, block: u64, chunk: u64, free: u64) -> u64 {
-    if chunk.saturating_mul(2 * streams) <= free {
-        return chunk;
-    }
-    let step = (free / (STEPS * streams)).min(LARGEST_STEP_BYTES).max(block);
-    step.min(chunk).next_multiple_of(ALIGNMENT)
+/// Returns the free space that a full member needs to be used again for this many sources; `at_first` bytes were free when
+/// the recording began. With less, it would be full again at once.
+pub(crate) fn room_to_return(sources: u64, chunk: u64, at_first: u64) -> u64 {
+    let two_of_each = chunk.saturating_mul(2 * sources.max(1));
+    two_of_each.min((at_first / RETURN_SHARE).max(LEAST_FREE_BYTES))
 }
 
 /// Formats a time for people: the leading units of hours, minutes and seconds.
@@ -202,8 +191,6 @@ pub(crate) fn in_words(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::layout::BLOCK_BYTES;
-
     use super::*;
 
     #[test]
@@ -221,13 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_takes_its_space_in_steps_where_two_of_every_stream_do_not_fit() {
+    fn a_full_member_returns_with_room_for_two_chunks_or_an_eighth_of_its_space() {
         const GIB: u64 = 1 << 30;
-        assert_eq!(step(8, BLOCK_BYTES, GIB / 4, 4 * GIB), GIB / 4);
-        assert_eq!(step(8, BLOCK_BYTES, GIB, 4 * GIB), GIB / 32);
-        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 100 * GIB), LARGEST_STEP_BYTES);
-        assert_eq!(step(8, BLOCK_BYTES, 10 * GIB, 1 << 20), BLOCK_BYTES, "a block at least");
-        assert_eq!(step(1, BLOCK_BYTES, 10 * GIB, 20 * GIB), 10 * GIB);
+        assert_eq!(room_to_return(8, GIB / 4, 1000 * GIB), 4 * GIB);
+        assert_eq!(room_to_return(8, 10 * GIB, 4 * GIB), GIB / 2);
+        assert_eq!(room_to_return(1, 10 * GIB, 32 << 20), LEAST_FREE_BYTES);
+        assert_eq!(room_to_return(1, 1 << 20, 32 << 20), 2 << 20);
     }
 
     #[test]
