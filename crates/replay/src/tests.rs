@@ -24,7 +24,7 @@ fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
 /// A receiver on loopback and the target address.
 fn receiver() -> (UdpSocket, UdpTarget) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
     let port = socket.local_addr().unwrap().port();
     (socket, UdpTarget { host: "127.0.0.1".into(), port, ttl: None, interface: None })
 }
