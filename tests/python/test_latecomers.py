@@ -150,7 +150,7 @@ def test_other_frames_of_the_same_time_are_no_duplicates(store, threads):
         # 20 frames are duplicated; 750 of another sender, or of a clock that was set back, have the times of others.
         send(header[:1000] + header[980:1000] + header[1000:] + other[750:], port)
         until_told(recording, 1500)
-        warning = recording.wait("warning", lambda told: "out_of_window" in told["text"])["text"]
+        warning = recording.wait("warning", lambda told: "out of window" in told["text"])["text"]
         assert "a clock that jumps" in warning
         sealed = recording.stop(FOUND)
     (account,) = sealed["accounts"]
