@@ -59,8 +59,8 @@ pub struct Args {
     #[arg(long, help_heading = "Streams")]
     psn: bool,
     /// Frame length, rate, channels and bits in one word, in the notation of VLBI recorders; VDIFL_ for legacy
-    /// headers, VDIFC_ for complex samples. [default: VDIF_8000-2048-16-2, with --edv 0xAB
-    /// VDIF_10000-2048-16-2]
+    /// headers, VDIFC_ for complex samples. [default: VDIF_8000-2048-16-2, with --edv 3 VDIF_5000-512-1-2,
+    /// with --edv 0xAB VDIF_10000-2048-16-2]
     #[arg(long, value_name = "MODE", help_heading = "Streams")]
     mode: Option<Mode>,
     /// Bytes of each frame, header included.
@@ -79,8 +79,9 @@ pub struct Args {
     /// Station of the first stream: two letters, or a number.
     #[arg(long, default_value = "Fb", help_heading = "Streams")]
     station: String,
-    /// Extended data version of the headers: 0, 1 (NICT), 2 (ALMA: with a packet number), 3 (VLBA), 4 (with a mask of
-    /// valid channels) or 0xAB (Mark 5B inside, frames of 10032 bytes).
+    /// Extended data version of the headers: 0, 1 (NICT), 2 (ALMA: with a packet number, frames of 5032 or 8032 bytes),
+    /// 3 (VLBA, frames of 1032 or 5032 bytes), 4 (with a mask of valid channels) or 0xAB (Mark 5B inside, frames of
+    /// 10032 bytes).
     #[arg(long, value_name = "EDV", value_parser = edv, default_value = "0", help_heading = "Streams")]
     edv: u8,
     /// Use legacy headers of 16 bytes.
@@ -232,10 +233,12 @@ enum Format {
 
 /// The default mode, common in VLBI.
 const USUAL_MODE: &str = "VDIF_8000-2048-16-2";
+/// A mode of the VLBA, whose frames have 5032 bytes: one channel of 128 MHz, or of 16 MHz in each of 8 threads.
+const VLBA_MODE: &str = "VDIF_5000-512-1-2";
 /// The usual rate and channels in frames that carry Mark 5B.
 const MARK5B_MODE: &str = "VDIF_10000-2048-16-2";
 
-/// Its payload rate.
+/// The payload rate of the default mode.
 const USUAL_RATE: ByteRate = ByteRate(256_000_000);
 
 /// Reads `[STREAM@]FROM..TO`.
@@ -434,7 +437,11 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
         let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, payload, threads));
         return Ok((Form::Frames { kind, template, packet_number }, frames_per_second));
     }
-    let usual = if args.edv == 0xAB { MARK5B_MODE } else { USUAL_MODE };
+    let usual = match args.edv {
+        3 => VLBA_MODE,
+        0xAB => MARK5B_MODE,
+        _ => USUAL_MODE,
+    };
     let mode = args.mode.map_or_else(|| Mode::parse(usual), Ok)?;
     let legacy = args.legacy || mode.legacy;
     let header = if legacy { Header::LEGACY_BYTES } else { Header::BYTES } as u32;
@@ -588,6 +595,23 @@ mod tests {
     }
 
     #[test]
+    fn every_extended_data_version_has_a_mode_of_its_own() {
+        for (edv, frame_bytes, channels, frames_per_second) in [
+            ("0", 8032, 16, 32_000),
+            ("1", 8032, 16, 32_000),
+            ("2", 8032, 16, 32_000),
+            ("3", 5032, 1, 12_800),
+            ("4", 8032, 16, 32_000),
+            ("0xAB", 10_032, 16, 25_600),
+        ] {
+            let plan = typed(&format!("--to udp://[::1]:1 --edv {edv}")).unwrap();
+            let Form::Frames { template, .. } = &plan.streams[0].form else { panic!("not VDIF") };
+            assert_eq!((template.frame_bytes(), template.channels()), (frame_bytes, channels));
+            assert_eq!(plan.streams[0].frames_per_second, frames_per_second, "EDV {edv}");
+        }
+    }
+
+    #[test]
     fn rates_lengths_and_times_are_counted_in_frames() {
         let plan = typed("--to udp://[::1]:1 --frame 1032 --rate 80Mbit/s --duration 2s").unwrap();
         assert_eq!((plan.streams[0].frames_per_second, plan.frames), (10_000, Some(20_000)));
@@ -618,6 +642,8 @@ mod tests {
             ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
             ("--to udp://[::1]:1 --edv 7", "EDV 0, 1, 2, 3, 4 or 0xAB"),
             ("--to udp://[::1]:1 --edv 0xAB --frame 8032", "10032 bytes"),
+            ("--to udp://[::1]:1 --edv 3 --frame 8032", "1032 or 5032 bytes"),
+            ("--to udp://[::1]:1 --edv 2 --complex", "real samples"),
             ("--to udp://[::1]:1 --seq 0:8:le", "--format raw"),
             ("--to udp://[::1]:1 --format raw --sample /x", "--sample is for VDIF"),
             ("--to udp://[::1]:1 --threads 0-2", "cannot share"),

@@ -229,9 +229,9 @@ impl VdifForm {
         if header.payload_bytes() == 0 {
             return Err(format!("frames of {} bytes have no payload", self.frame_bytes));
         }
+        self.check_version()?;
         match self.edv {
             0 => Ok(header),
-            edv if self.legacy => Err(format!("legacy headers have no room for EDV {edv}")),
             1 => Ok(header.with_extended(Extended::Nict {
                 rate: sample_rate(&header, self.edv, self.frames_per_second).map_err(use_none)?,
                 das: *b"fullbore",
@@ -260,17 +260,41 @@ impl VdifForm {
                 Ok(header.with_extended(Extended::AlmaR2dbe { backend, psn: 0 }))
             }
             4 => Ok(header.with_extended(all_channels(self.channels))),
-            0xAB if self.frame_bytes != MARK5B_FRAME || self.complex => Err(format!(
-                "Mark 5B inside VDIF (EDV 0xAB) has frames of {MARK5B_FRAME} bytes with real samples, not these"
-            )),
             0xAB => Ok(header.with_extended(mark5b(&header, None))),
             edv => {
                 Err(format!("headers can be made with EDV 0, 1, 2, 3, 4 or 0xAB, not {edv:#04X}"))
             }
         }
     }
+
+    /// Refuses frames that do not exist with this extended data version: readers would not accept them.
+    fn check_version(&self) -> Result<(), String> {
+        let bytes = self.frame_bytes;
+        match self.edv {
+            0 => Ok(()),
+            0xAB if self.legacy => Err("legacy headers have no room for EDV 0xAB".to_owned()),
+            edv if self.legacy => Err(format!("legacy headers have no room for EDV {edv}")),
+            2 if !ALMA_FRAMES.contains(&bytes) || self.bits != 2 || self.complex => {
+                let [short, long] = ALMA_FRAMES;
+                let real = "with real samples of 2 bits";
+                Err(format!("EDV 2 (ALMA) has frames of {short} or {long} bytes {real}, not these"))
+            }
+            3 if !VLBA_FRAMES.contains(&bytes) => {
+                let [short, long] = VLBA_FRAMES;
+                Err(format!("EDV 3 (VLBA) has frames of {short} or {long} bytes, not {bytes}"))
+            }
+            0xAB if bytes != MARK5B_FRAME || self.complex => Err(format!(
+                "Mark 5B inside VDIF (EDV 0xAB) has frames of {MARK5B_FRAME} bytes with real samples, not these"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
+/// Bytes of frames with EDV 2.
+const ALMA_FRAMES: [u32; 2] = [5032, 8032];
+/// Bytes of frames with EDV 3.
+const VLBA_FRAMES: [u32; 2] = [1032, 5032];
 /// VDIF header and Mark 5B payload.
 const MARK5B_FRAME: u32 = 10_032;
 

@@ -200,20 +200,45 @@ fn plans_that_cannot_be_are_refused_with_the_reason() {
     assert!(matches!(Generator::prepare(none), Err(Error::NoStreams)));
 }
 
-#[test]
-fn headers_tell_the_rate_where_they_can() {
-    let mut form = VdifForm {
-        frame_bytes: 8032,
+fn version_form(edv: u8) -> VdifForm {
+    VdifForm {
+        frame_bytes: 5032,
         frames_per_second: 32_000,
         bits: 2,
         channels: 16,
         complex: false,
         station: 0,
         legacy: false,
-        edv: 3,
-    };
-    for edv in [1, 3] {
-        form.edv = edv;
+        edv,
+    }
+}
+
+#[test]
+fn frames_that_a_version_does_not_have_are_refused() {
+    let refused = |form: VdifForm| form.template().unwrap_err();
+    let alma = version_form(2);
+    assert!(alma.template().is_ok());
+    for other in [
+        VdifForm { frame_bytes: 1032, ..alma.clone() },
+        VdifForm { bits: 1, ..alma.clone() },
+        VdifForm { complex: true, ..alma.clone() },
+    ] {
+        assert!(refused(other).contains("5032 or 8032 bytes with real samples of 2 bits"));
+    }
+    let vlba = version_form(3);
+    assert!(
+        refused(VdifForm { frame_bytes: 8032, ..vlba }).contains("1032 or 5032 bytes, not 8032")
+    );
+    let mark5b = version_form(0xAB);
+    assert!(refused(mark5b.clone()).contains("10032 bytes"));
+    assert!(refused(VdifForm { legacy: true, ..mark5b }).contains("no room for EDV 0xAB"));
+}
+
+#[test]
+fn headers_tell_the_rate_where_they_can() {
+    let mut form = version_form(3);
+    for (edv, frame_bytes) in [(3, 5032), (3, 1032), (1, 1032), (1, 8032)] {
+        (form.edv, form.frame_bytes) = (edv, frame_bytes);
         let header = form.template().unwrap();
         assert_eq!((header.edv(), header.frames_per_second()), (edv, Some(32_000)));
     }
